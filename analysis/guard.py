@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
+from stability.systems.checks import unmasked
 
 from .threads import threads_fitting
 
@@ -124,7 +125,7 @@ def as_tensor(model: nn.Module, x: Any) -> Any:
     >>> as_tensor(nn.Linear(2, 2), np.zeros(2)).dtype
     torch.float32
     """
-    if not isinstance(x, np.ndarray) or x.dtype.kind != "f":
+    if not isinstance(unmasked("x", x), np.ndarray) or x.dtype.kind != "f":
         return x
     parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
     kind = {} if parameter is None else {"dtype": parameter.dtype, "device": parameter.device}
@@ -213,7 +214,7 @@ def check_labels(y: Any, batch: int, device: torch.device | None = None) -> Tens
         ConfigurationError: no dense integer tensor, or on another device.
         DimensionError: another shape than ``(batch,)``.
     """
-    if isinstance(y, np.ndarray) and y.dtype.kind in "iu":
+    if isinstance(unmasked("y", y), np.ndarray) and y.dtype.kind in "iu":
         y = torch.tensor(y.astype(np.int64), device=device)
     if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
         got = y.dtype if isinstance(y, Tensor) else type(y).__name__
@@ -244,10 +245,10 @@ def check_number(name: str, value: Any, *, minimum: float = 0.0, strict: bool = 
         ConfigurationError: when it is none.
     """
     number = _plain(value)
-    if isinstance(number, bool) or not isinstance(number, int | float) or not minimum <= number <= _LARGEST:
-        raise ConfigurationError(f"{name} must be a finite number >= {minimum:g}, got {value!r}")
-    if strict and number == minimum:
-        raise ConfigurationError(f"{name} must be greater than {minimum:g}, got {value!r}")
+    fits = isinstance(number, int | float) and not isinstance(number, bool) and minimum <= number <= _LARGEST
+    if not fits or (strict and number == minimum):
+        sign = ">" if strict else ">="
+        raise ConfigurationError(f"{name} must be a finite number {sign} {minimum:g}, got {value!r}")
     return float(number)
 
 

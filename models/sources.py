@@ -28,7 +28,7 @@ from stability.storage.archives import members_of
 from stability.storage.arrays import is_state_dict, npz_subject, read_npz
 from stability.storage.documents import read_json
 from stability.storage.failures import in_short, reading
-from stability.systems.subjects import as_subject
+from stability.systems.subjects import as_subject, register_converter
 from stability.wire import is_utf8
 
 from .adapters.modules import recurrent_parts, refuse_altered_layer
@@ -67,6 +67,9 @@ class Source:
     subject: Any
     module: nn.Module | None = None
     info: Mapping[str, Any] = field(default_factory=dict)
+
+
+register_converter(Source, lambda source: source.subject)
 
 
 def load_subject(

@@ -19,7 +19,7 @@ from stability.shown import Shown, briefly, draw_envelope, draw_margins, nothing
 from stability.storage.documents import read_document
 from stability.storage.limits import CLAIMS
 from stability.storage.values import as_it_is, each, mapping, number_or_none, text, text_or_none, truth
-from stability.storage.writing import write_text
+from stability.storage.writing import as_path, write_text
 from stability.wire import decode, encode, is_sealed, seal
 
 if TYPE_CHECKING:
@@ -261,6 +261,7 @@ class Certificate(Shown):
         Raises:
             FileFormatError: when the place cannot be written to.
         """
+        path = as_path(path)
         document = {
             "format": FORMAT,
             "version": VERSION,
@@ -288,7 +289,7 @@ class Certificate(Shown):
         Raises:
             FileFormatError: when it is missing, unreadable, damaged, tampered with or of another version.
         """
-        document, written = read_document(path)
+        document, written = read_document(as_path(path))
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise FileFormatError(f"{path} is not a stability certificate")
         version = document.get("version")

@@ -131,7 +131,7 @@ def certify(
         'refuted'
     """
     started, deadline = time.monotonic(), Deadline.after(time_limit)
-    criterion = as_choice("criterion", ALIASES.get(criterion, criterion), CRITERIA)
+    criterion = as_choice("criterion", ALIASES.get(str(criterion), criterion), CRITERIA)
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ConfigurationError(f"seed must be an integer >= 0, got {seed!r}")
     refuse_flushing()

@@ -21,6 +21,16 @@ class NonFiniteError(StabilityError):
         super().__init__(f"{name} holds NaN or infinite entries; {hint}")
 
 
+class MaskedError(NonFiniteError):
+    """An array of ``numpy.ma`` has masked entries, whose numbers nobody meant."""
+
+    def __init__(self, name: str, count: int) -> None:
+        held = "1 masked entry" if count == 1 else f"{count} masked entries"
+        StabilityError.__init__(
+            self, f"{name} holds {held}: what they stand for is not known; fill them, as by {name}.filled(0.0)"
+        )
+
+
 class IllPosedError(StabilityError):
     """The channel equation ``z = C x + D phi(z)`` is not known to have one solution."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -223,6 +223,8 @@ def compare_loops(
         >>> both.frame().rate.round(3).tolist()
         [1.0, 4.0]
     """
+    if isinstance(loops, str) or not isinstance(loops, (Mapping, Iterable)):
+        raise ConfigurationError(f"loops must be systems by name, or a sequence of them, got {type(loops).__name__}")
     named = dict(loops) if isinstance(loops, Mapping) else {f"loop {k + 1}": loop for k, loop in enumerate(loops)}
     if not named:
         raise ConfigurationError("there are no loops to compare")

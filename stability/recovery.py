@@ -72,7 +72,7 @@ def recovery_time(
         rate is certified.
 
     Raises:
-        ConfigurationError: a size or tolerance that is no positive number.
+        ConfigurationError: no certificate, or a size or tolerance that is no positive number.
 
     Source:
         The definition of exponential incremental stability, solved for the time; the least over all certified pairs.
@@ -86,6 +86,7 @@ def recovery_time(
         0
     """
     size, tol = _positive("size", size), _positive("tol", tol)
+    _refuse_other(certificate)
     discrete = certificate.subject.is_discrete
     times = [
         t
@@ -111,7 +112,7 @@ def memory_horizon(certificate: Certificate, tol: float = 1e-3, *, claim: Claim 
         ``bounded_in_box``. ``None`` where no rate is certified, or no such set.
 
     Raises:
-        ConfigurationError: a tolerance that is no positive number.
+        ConfigurationError: no certificate, or a tolerance that is no positive number.
 
     Example:
         >>> from stability import DrivenSystem, LureSystem, certify
@@ -120,6 +121,7 @@ def memory_horizon(certificate: Certificate, tol: float = 1e-3, *, claim: Claim 
         3
     """
     tol = _positive("tol", tol)
+    _refuse_other(certificate)
     sizes = list(_diameters(certificate, certificate.claim if claim is None else claim))
     return recovery_time(certificate, min(sizes), tol, claim=claim) if sizes else None
 
@@ -250,6 +252,11 @@ def _same_sets(claim: Claim, data: Mapping[str, Any]) -> bool:
     own = claim.proof.data
     same = (key for key in (*_SETS, *_RUN) if key in own or key in data)
     return all(key in own and key in data and np.array_equal(own[key], data[key]) for key in same)
+
+
+def _refuse_other(certificate: Any) -> None:
+    if not all(hasattr(certificate, field) for field in ("subject", "claim", "claims")):
+        raise ConfigurationError(f"certificate must be a Certificate, got {type(certificate).__name__}")
 
 
 def _positive(name: str, value: Any) -> float:

@@ -6,6 +6,7 @@ and the rules, one a theorem. A bad certificate is answered, never raised.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stability.certificate import Certificate, Claim, Evidence, Verdict
-from stability.errors import StabilityError
+from stability.errors import ConfigurationError, StabilityError
 from stability.recovery import proved_pairs
 from stability.rigor.rational import check_exact
 from stability.rules.registry import RULES, worded
@@ -197,7 +198,7 @@ def verify(certificate: Certificate | str | Path, *, method: str = "float") -> V
         only content is a replay is valid with evidence ``replayed``: it proves nothing, and says so.
 
     Raises:
-        ConfigurationError: for an unknown method only.
+        ConfigurationError: for an unknown method, and for what is neither a certificate nor a path.
 
     Example:
         >>> from stability import LureSystem, certify
@@ -209,6 +210,10 @@ def verify(certificate: Certificate | str | Path, *, method: str = "float") -> V
 input: the difference d of any two trajectories satisfies |d| <= 1.001 * exp(-0.9999 t) |d(0)| at time t.
     """
     as_choice("method", method, ("float", "exact"))
+    if not isinstance(certificate, (Certificate, str, os.PathLike)):
+        raise ConfigurationError(
+            f"verify takes a Certificate or the path of its file, got {type(certificate).__name__}"
+        )
     if not isinstance(certificate, Certificate):
         try:
             certificate = Certificate.load(certificate)

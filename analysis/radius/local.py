@@ -17,7 +17,7 @@ from stability.certificate import Claim
 from stability.errors import ConfigurationError, ContradictionError
 from stability.local.balls import NORMS, largest_balls
 from stability.local.classifier import Classifier
-from stability.systems.checks import as_choice
+from stability.systems.checks import as_choice, unmasked
 
 from ...models.classifier_network import ClassifierNetwork
 from ...models.packed import Reading, reading
@@ -181,7 +181,7 @@ def local_radius(
         epsilon: decide only whether this radius is certified; ``None``: the largest radius that is found.
         bounds: ``(low, high)`` that perturbed inputs are clipped to; ``None``: free.
         mask: boolean ``(time, features)``: true where the input may change; ``None``: everywhere.
-        time_limit: seconds a sample, attacks not included; ``None``: as long as the searches need.
+        time_limit: seconds a sample, attacks not included; ``None`` or infinity: as long as the searches need.
         restarts: of the attacks.
         seed: of everything random.
         keep: called with a sample's index and its claim as soon as it is proved.
@@ -211,8 +211,9 @@ def local_radius(
     as_choice("norm", norm, NORMS)
     check_budget(norm, budget)
     epsilon = None if epsilon is None else check_number("epsilon", epsilon)
-    time_limit = None if time_limit is None else check_number("time_limit", time_limit, strict=True)
-    x, y = (torch.tensor(v) if isinstance(v, np.ndarray) else v for v in (x, y))
+    if time_limit is not None and time_limit != np.inf:
+        time_limit = check_number("time_limit", time_limit, strict=True)
+    x, y = _as_tensor("x", x), _as_tensor("y", y)
     for name, value in (("x", x), ("y", y)):
         if isinstance(value, Tensor):
             check_dense(name, value)
@@ -332,10 +333,24 @@ def _refuse_crossing(index: int, claim: Claim | None, upper: float, norm: str, b
 def _checked_mask(mask: Any, x: Tensor) -> Tensor | None:
     if mask is None:
         return None
-    mask = torch.as_tensor(mask) if isinstance(mask, np.ndarray) else mask
+    mask = torch.as_tensor(mask) if isinstance(unmasked("mask", mask), np.ndarray) and mask.dtype == np.bool_ else mask
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or tuple(mask.shape) != tuple(x.shape[1:]):
         raise ConfigurationError(f"mask must be boolean of shape {tuple(x.shape[1:])}, true where the input may change")
     return mask
+
+
+def _as_tensor(name: str, value: Any) -> Any:
+    """An array as a tensor, anything else as it is.
+
+    Raises:
+        ConfigurationError: an array that is none of numbers, or of a kind that torch does not have.
+    """
+    if not isinstance(unmasked(name, value), np.ndarray):
+        return value
+    try:
+        return torch.tensor(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigurationError(f"{name} must hold numbers, it has dtype {value.dtype}") from error
 
 
 def _numbers(bounds: Bounds) -> tuple[Array, Array] | None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
+from stability.systems.checks import unmasked
 
 from .base import Pair, Range, Task, check_fraction, task_of
 from .lengths import check_lengths, cut_to, padded
@@ -138,6 +139,7 @@ def _cut(parts: list[Pair], lengths: Any, lengths_test: Any) -> list[Pair]:
 def _array(name: str, value: Any) -> np.ndarray:
     if isinstance(value, Tensor):
         value = value.detach().cpu().numpy()
+    unmasked(name, value)
     try:
         array = np.asarray(value)
     except ValueError as error:

@@ -17,6 +17,7 @@ from stability.errors import ConfigurationError, FileFormatError
 from stability.foreign import names_code
 from stability.storage.arrays import read_npy, read_npz
 from stability.storage.documents import file_digest
+from stability.systems.checks import unmasked
 
 from ...models.factories import named_value, users_code
 from .lengths import lengths_of_mask, padded
@@ -224,6 +225,7 @@ def _by_name(value: Any, name: str) -> dict[str, Any]:
 
 
 def _plain(key: str, value: Any, name: str) -> np.ndarray:
+    unmasked(f"{name}: {key}", value)
     try:
         array = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
     except (ValueError, TypeError, RuntimeError) as error:

@@ -81,17 +81,21 @@ def train(
         >>> result.epochs, result.history[1].train_loss < result.history[0].train_loss
         (2, True)
     """
+    check_model(model)
     settings = replace(settings or Settings(), **options)
     if time_limit is not None:
         check_number("time_limit", time_limit, strict=True)
     if resume is not None and out is not None and Path(out) != Path(resume):
         raise ConfigurationError("a resumed run goes on in its own folder: leave out= away")
+    if not isinstance(task, Task):
+        hint = ": make_task(name) makes one" if isinstance(task, str) else ""
+        raise ConfigurationError(f"task must be a Task, got {type(task).__name__}{hint}")
     if task.data.get("tokens"):
         raise ConfigurationError(
             "the data are tokens, and training here takes (batch, time, features): train with an embedding in a loop "
             "of your own, stability report examines the network behind it"
         )
-    trainer = Trainer(check_model(model), task, settings, tracker, progress, time_limit)
+    trainer = Trainer(model, task, settings, tracker, progress, time_limit)
     if resume is not None:
         with old_run(resume) as folder:
             trainer.resume(folder)

@@ -121,7 +121,7 @@ def as_array(tensor: Any, name: str = "weight") -> np.ndarray:
         if tensor.layout is not torch.strided or tensor.is_nested:
             raise ConfigurationError(f"{name} is stored as {tensor.layout}: give it as an ordinary dense tensor")
         if not tensor.is_floating_point():
-            raise ConfigurationError(f"{name} must hold real numbers, got {tensor.dtype}")
+            raise ConfigurationError(f"{name} must hold real numbers in floating point, got {tensor.dtype}")
         tensor = tensor.detach().to("cpu", torch.float64).numpy()
     array = np.array(tensor, dtype=np.float64)
     if not np.isfinite(array).all():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ class Graph:
         for value in proto.input:
             if value.name in self.producers:
                 raise FileFormatError(f"the ONNX value {value.name[:60]!a} is an input and computed as well")
+        self._refuse_circles()
         self._cache: dict[str, np.ndarray | None] = {}
         self._evaluators: dict[Any, Any] = {}
 
@@ -51,13 +53,26 @@ class Graph:
         if name in self.producers or name in self.initializers:
             raise FileFormatError(f"the ONNX value {name[:60]!a} is given twice")
 
+    def _refuse_circles(self) -> None:
+        """Refuse a graph of which no node can be the first to run."""
+        makers = {name: k for k, node in enumerate(self.nodes) for name in filter(None, node.output)}
+        before = {k: {makers[i] for i in _needs(node) if i in makers} for k, node in enumerate(self.nodes)}
+        try:
+            TopologicalSorter(before).prepare()
+        except CycleError as error:
+            node = self.nodes[error.args[1][0]]
+            raise FileFormatError(
+                f"the ONNX node {name_of(node)[:60]!a} is in a circle: it reads what is computed from it"
+            ) from error
+
     @classmethod
     def read(cls, path: Path) -> Graph:
         """Parse a file.
 
         Raises:
             ConfigurationError: ``onnx`` is not installed.
-            FileFormatError: no ONNX model, too large, or with operators of its own in the place of standard ones.
+            FileFormatError: no ONNX model, or none that is whole, too large, with nodes in a circle, or with
+                operators of its own in the place of standard ones.
         """
         model = read_model(path)
         if not model.graph.node:
@@ -65,6 +80,10 @@ class Graph:
         own = [f.name for f in model.functions if f.domain in DOMAINS]
         if own:
             raise FileFormatError(f"{path} defines the standard operator {own[0][:60]!a} itself")
+        lacks = [("inputs", model.graph.input), ("outputs", model.graph.output), ("opset", model.opset_import)]
+        missing = [word for word, held in lacks if not held]
+        if missing:
+            raise FileFormatError(f"{path} is no whole ONNX model: it has no {' and no '.join(missing)}")
         try:
             return cls(model.graph, None, model.opset_import)
         except FileFormatError as error:
@@ -223,6 +242,27 @@ def _stored(tensor: Any, name: str) -> np.ndarray:
         return np.asarray(numpy_helper.to_array(tensor))
     except (ValueError, TypeError, LookupError, RuntimeError, AttributeError, ArithmeticError) as error:
         raise FileFormatError(f"the ONNX constant {name[:60]!a} is damaged ({str(error)[:120]})") from error
+
+
+def inputs_of(node: Any) -> list[str]:
+    """Every name that a node reads, inner graphs included."""
+    names = list(node.input)
+    for attribute in node.attribute:
+        for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            names.extend(name for part in inner.node for name in inputs_of(part))
+            names.extend(value.name for value in inner.output)
+    return names
+
+
+def _needs(node: Any) -> set[str]:
+    """What must be computed before a node: its inputs, and what its inner graphs read from outside."""
+    names = set(node.input)
+    for attribute in node.attribute:
+        for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            read = {value.name for value in inner.output}.union(*map(_needs, inner.node))
+            own = {value.name for value in (*inner.input, *inner.initializer)}
+            names |= read - own - {name for part in inner.node for name in part.output}
+    return names
 
 
 def name_of(node: Any) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stability.errors import DisagreementError, FileFormatError, StabilityError, UnsupportedError
+from stability.errors import DisagreementError, FileFormatError, NonFiniteError, StabilityError, UnsupportedError
 from stability.systems import DrivenSystem, LureSystem
 
 from ..adapters.cross_check import GRAPH_ADVICE, Run, compare
@@ -19,7 +19,7 @@ from ..affine import Affine, ChannelMap
 from ..readers.limits import LOOP_NODES, LOOP_VALUES
 from ..readers.postorder import closure
 from .algebra import Body
-from .graph import DOMAINS, Graph, attributes, name_of
+from .graph import DOMAINS, Graph, attributes, inputs_of, name_of
 from .sizes import RESHAPES
 
 Array = np.ndarray
@@ -29,6 +29,7 @@ _ATTRIBUTES = {
 }
 
 
+@np.errstate(all="ignore")  # numbers that are not finite are told by their names
 def loop_subject(graph: Graph, node: Any) -> DrivenSystem | LureSystem:
     """The system inside a ``Scan`` or ``Loop`` node.
 
@@ -41,6 +42,7 @@ def loop_subject(graph: Graph, node: Any) -> DrivenSystem | LureSystem:
 
     Raises:
         FileFormatError: a node without a body, or one whose names and values do not match.
+        NonFiniteError: a stored number that the states depend on is NaN or infinite.
         StabilityError: what reading the body raised.
         UnsupportedError: anything but affine maps and known activations; the text says what was met.
     """
@@ -56,9 +58,22 @@ def loop_subject(graph: Graph, node: Any) -> DrivenSystem | LureSystem:
     try:
         return _assemble(body, pairs, following)  # type: ignore[arg-type]
     except StabilityError as error:
+        held = _not_finite(body.graph, [result for _, result in pairs])
+        if held is not None:
+            raise NonFiniteError(f"{body.where}: the constant {held[:60]!a} of the file") from error
         if isinstance(error, (UnsupportedError, DisagreementError)):
             raise
         raise UnsupportedError(f"{body.where}: the loop is no system: {error}") from error
+
+
+def _not_finite(graph: Graph, results: list[str]) -> str | None:
+    """A stored constant with NaN or infinities that some values are computed from."""
+    for name in sorted(set().union(*(_reads(graph, result) for result in results))):
+        value = None if graph.producers.get(name) is not None and inputs_of(graph.producers[name]) else name
+        array = None if value is None else graph.constant(value)
+        if array is not None and array.dtype.kind == "f" and not np.isfinite(array).all():
+            return name
+    return None
 
 
 def _opened(graph: Graph, node: Any) -> tuple[Body, list[str], list[str], list[str]]:
@@ -124,16 +139,7 @@ def _states(graph: Graph, carried: list[str], results: list[str]) -> list[tuple[
 def _reads(graph: Graph, result: str) -> set[str]:
     """Every name that a value is computed from, inner graphs included."""
     producer = graph.producers.get
-    return closure([result], lambda name: _inputs(producer(name)) if producer(name) is not None else ())
-
-
-def _inputs(node: Any) -> list[str]:
-    names = list(node.input)
-    for attribute in node.attribute:
-        for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-            names.extend(name for part in inner.node for name in _inputs(part))
-            names.extend(value.name for value in inner.output)
-    return names
+    return closure([result], lambda name: inputs_of(producer(name)) if producer(name) is not None else ())
 
 
 def _same(graph: Graph, result: str, state: str) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 import shutil
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +21,7 @@ from ..stored.reasons import advice, shell_name
 from ..vocabulary import CRITERIA, mark, meaning, notes, reason, sentence, state, weaker
 from .gate import Gate, certify_each
 from .input_boxes import box_of, words_of
-from .options import DataOptions, Output, Seed, choice, no_default
+from .options import DataOptions, Output, Seed, check_seconds, choice, no_default
 
 CRITERION = (
     "auto", "theorem1a", "theorem1b", "schur", "circle", "kyp", "multiplier", "linear", "interval", "pairwise",
@@ -50,6 +51,9 @@ def certify(
     out: Annotated[
         Path | None, no_default("Write the certificate there (of several models: a folder).", "-o", "--out")
     ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Let -o replace a file that is no certificate (never one that is read).")
+    ] = False,
     criterion: Annotated[
         str,
         choice("All criteria in turn (auto), or one.", CRITERION, "--criterion"),
@@ -110,15 +114,18 @@ def certify(
     """
     _look_first(models)
     from stability.certify import certify as prove
-    from stability.storage.writing import reserve
 
     from ..stored.certificates import view
+    from .outputs import reads, writable
     from .sources import open_parts, open_subject, seen_range, there
 
     if not all(0.0 < value < float("inf") for value in recovery):
         raise typer.BadParameter("SIZE and TOL must be positive numbers", param_hint="--recovery")
+    time_limit = check_seconds(time_limit, least=">=")
     asked: dict[str, Any] = {"criterion": criterion, "solver": solver, "rate": _rate(rate), "tol": tol}
     asked |= {"time_limit": time_limit, "refute": refute, "seed": seed, "criteria": criteria}
+
+    allow = functools.partial(writable, read=reads(models, data, input_box_from), overwrite=overwrite)
 
     def about(name: str) -> dict[str, Any]:
         there(name)
@@ -136,16 +143,16 @@ def certify(
 
     if gate.asked or len(models) > 1:
         _alone(cross_check)
-        raise typer.Exit(certify_each(models, answers_of, gate, out, output))
+        raise typer.Exit(certify_each(models, answers_of, gate, out, output, allow))
     (model,) = models
-    if out is not None:
-        reserve(out)
+    allow(out)
     asked = about(model)
     box = asked["input_box"]
     output.status("loading ...")
     parts, known = read(model, box)
     if parts and not known:
-        _by_parts(model, _each_part(parts, asked, output), out, output)
+        places = _places(parts, out, allow)
+        _by_parts(model, _each_part(parts, asked, output), places, output)
     subject = open_subject(model, continuous=continuous, cell=cell)
     output.note(_warning(model, subject, asked))
     output.status(f"certifying {model} ...")
@@ -222,16 +229,21 @@ def _part_lines(answers: Mapping[str, Any], about: str = ABOUT_PARTS) -> list[st
     ]
 
 
-def _by_parts(model: str, answers: Mapping[str, Any], out: Path | None, output: Output) -> None:
+def _places(parts: Iterable[str], out: Path | None, allow: Callable[[Path], None]) -> dict[str, Path]:
+    """Where the certificates of parts go, none of them where it may not."""
+    places = {} if out is None else {path: out.with_name(f"{out.stem}.{path}{out.suffix}") for path in parts}
+    for place in places.values():
+        allow(place)
+    return places
+
+
+def _by_parts(model: str, answers: Mapping[str, Any], places: Mapping[str, Path], output: Output) -> None:
     """What is said of a module whose parts are no one system: an answer for each; the least of them is the exit code.
 
     Raises:
         Exit: always.
     """
-    files = {}
-    if out is not None:
-        for path, found in answers.items():
-            files[path] = found.save(out.with_name(f"{out.stem}.{path}{out.suffix}"))
+    files = {path: answers[path].save(place) for path, place in places.items()}
     output.status()
     found = {str(answer.verdict) for answer in answers.values()}
     verdict = next(name for name in ("refuted", "inconclusive", "certified") if name in found)

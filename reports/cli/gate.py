@@ -14,6 +14,7 @@ from stability.errors import ConfigurationError, FileFormatError, StabilityError
 from ..names import cut, printable
 from . import console
 from .options import Output, no_default
+from .outputs import is_certificate
 
 if TYPE_CHECKING:
     from stability.certificate import Certificate
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 CODES = {"certified": 0, "inconclusive": 1, "refuted": 3}
 SEVERITY = (0, 1, 3, 2)
 """Exit codes from best to worst: refuted is worse than inconclusive, no answer is worse than any."""
-MARKER = b'"format": "stability-certificate"'
 LONGEST = 300
 
 
@@ -130,6 +130,7 @@ def certify_each(
     gate: Gate,
     out: Path | None,
     output: Output,
+    allow: Callable[[Path], None],
 ) -> int:
     """Certify many models, a line each; the failure of one keeps none of the others back.
 
@@ -139,13 +140,32 @@ def certify_each(
         gate: what is required.
         out: folder for their certificates.
         output: how lines are printed.
+        allow: raises where no certificate may go to a file.
 
     Returns:
         The worst exit code.
+
+    Raises:
+        FileFormatError: the folder cannot be made.
+        StabilityError: a certificate would replace what is not to be lost; nothing was computed.
     """
     lines: list[Line] = []
+    models = list(models)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FileFormatError(f"cannot make the folder {out}: {error.strerror or error}") from error
+        for number, name in enumerate(models):
+            allow(out / file_name(number, name, ""))
+
+    def kept(found: Certificate, number: int, name: str, part: str) -> Path | None:
+        if out is None:
+            return None
+        if part:
+            allow(out / file_name(number, name, part))
+        return found.save(out / file_name(number, name, part))
+
     for number, name in enumerate(models):
         output.status(f"certifying {name} ...")
         try:
@@ -155,7 +175,7 @@ def certify_each(
                     found.summary(),
                     found.subject.is_discrete,
                     gate,
-                    None if out is None else found.save(out / file_name(number, name, part)),
+                    kept(found, number, name, part),
                 )
                 for part, found in answers(name).items()
             ]
@@ -246,20 +266,13 @@ def certificates_in(path: Path) -> list[Path]:
     if not path.is_dir() or is_proof_folder(path):
         return [path]
     proofs = [p for p in path.rglob("*") if p.is_dir() and is_proof_folder(p)]
-    files = [p for p in path.rglob("*.json") if p.parent not in proofs and _is_certificate(p)]
+    files = [p for p in path.rglob("*.json") if p.parent not in proofs and is_certificate(p)]
     if not proofs and not files:
         raise FileFormatError(
             f"{path} is a folder without a network.json or certificates: `stability radius MODEL --proofs DIR` and "
             "`stability certify MODEL ... -o DIR` write them"
         )
     return sorted([*proofs, *files])
-
-
-def _is_certificate(path: Path) -> bool:
-    if not path.is_file():
-        return False
-    with path.open("rb") as handle:
-        return MARKER in handle.read(200)
 
 
 def worst(lines: Iterable[Line]) -> int:

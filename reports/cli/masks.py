@@ -14,13 +14,13 @@ from stability.storage.arrays import read_npy, read_npz
 Array = np.ndarray
 
 
-def open_mask(path: Path, shape: tuple[int, ...]) -> Array:
+def open_mask(path: Path, shape: tuple[int, ...] | None = None) -> Array:
     """The mask of a file.
 
     Args:
         path: a ``.npy`` file, or a ``.npz`` file whose array ``mask``, or whose only one, is meant: of true and false,
             or of ones and zeros; true or one where an entry may change.
-        shape: ``(time, features)`` of the inputs.
+        shape: ``(time, features)`` of the inputs; ``None`` before they are known.
 
     Returns:
         Boolean, of this shape.
@@ -42,7 +42,7 @@ def open_mask(path: Path, shape: tuple[int, ...]) -> Array:
     mask = _read(path)
     if mask.dtype.kind not in "biuf":
         raise ConfigurationError(f"--mask {path}: needs true and false, or ones and zeros; its type is {mask.dtype}")
-    if mask.shape != shape:
+    if shape is not None and mask.shape != shape:
         hint = "one entry for each of an input, (time, features), the same for all inputs"
         raise DimensionError(f"--mask {path}", shape, mask.shape, hint)
     if mask.dtype.kind == "f" and not np.isfinite(mask).all():

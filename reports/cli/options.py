@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -33,6 +34,24 @@ def choice(help: str, values: Sequence[str], *names: str, **more: Any) -> Any:
     """An option that takes one of a few words, which the help shows and a shell completes."""
     words = list(values)
     return typer.Option(*names, help=help, metavar=f"[{'|'.join(words)}]", autocompletion=lambda: words, **more)
+
+
+def check_seconds(value: float | None, *, least: str = ">") -> float | None:
+    """The number of ``--time-limit``; infinity is no limit.
+
+    Args:
+        value: as it was given.
+        least: ``">"`` or ``">="``: whether no time at all is a limit, too.
+
+    Returns:
+        The number, ``None`` for no limit.
+
+    Raises:
+        ConfigurationError: a number that is no time.
+    """
+    if value is not None and not (value > 0 or (value == 0 and least == ">=")):
+        raise ConfigurationError(f"--time-limit must be a number of seconds {least} 0, got {value:g}")
+    return None if value is None or math.isinf(value) else value
 
 
 Seed = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Seed of everything random.")]

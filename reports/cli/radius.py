@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
 from stability.errors import ConfigurationError, DimensionError
 from stability.storage.folder import Folder, claim, refuse
 from stability.storage.writing import write_text
+from stability.systems.checks import as_choice
 
 from ..formatting import at_least, number, table
 from ..jsonable import write_json
 from .console import time_left
 from .data import check_device, open_with_task
-from .options import Compute, DataOptions, Output, Results, Samples, choice, no_default, with_default
+from .options import Compute, DataOptions, Output, Results, Samples, check_seconds, choice, no_default, with_default
 from .sources import open_model
 
 if TYPE_CHECKING:
+    from stability.local.keeping import Kept
+
     from ...analysis.radius.local import LocalRadius
 
 BY = "radius"
@@ -51,7 +56,12 @@ def radius(
     ] = None,
     time_limit: Annotated[float | None, no_default("Seconds a sample, attacks not included.", "--time-limit")] = None,
     proofs: Annotated[
-        Path | None, no_default("Folder for the proofs; `stability verify DIR` checks them.", "--proofs")
+        Path | None,
+        no_default(
+            "Folder for the proofs; `stability verify DIR` checks them. Those of the same network that are there stay, "
+            "unless as much is proved about the same input.",
+            "--proofs",
+        ),
     ] = None,
     samples: Samples = 100,
     data: DataOptions,
@@ -60,20 +70,25 @@ def radius(
     output: Output,
 ) -> None:
     """Per input: a radius within which no perturbation changes the class, proved, and one where an attack succeeds."""
+    from .masks import open_mask
+
+    told: dict[str, Any] = {"norm": norm, "budget": budget, "epsilon": epsilon, "bounds": bounds}
+    told |= {"time_limit": check_seconds(time_limit), "seed": compute.seed, "progress": _progress(output)}
+    _refuse_misfits(norm, budget, epsilon, bounds)
+    if mask is not None:
+        open_mask(mask)
     results.own(context, "radius.json", "radius.csv")
     read, x, y = _opened(model, data, compute, samples)
     if results.out is not None and proofs is not None and results.out.resolve() == proofs.resolve():
         raise ConfigurationError("--out and --proofs name the same folder: the proofs need one of their own")
     from ...analysis.radius.local import local_radius
-    from .masks import open_mask
 
-    told: dict[str, Any] = {"norm": norm, "budget": budget, "epsilon": epsilon, "bounds": bounds}
-    told |= {"mask": None if mask is None else open_mask(mask, tuple(x.shape[1:]))}
-    told |= {"time_limit": time_limit, "seed": compute.seed, "progress": _progress(output)}
-    keep = None if proofs is None else _keeper(context, proofs, read.subject, len(x), results.overwrite)
-    result = local_radius(read, x, y, keep=keep, **told)
+    _refuse_outside(x, bounds)
+    told["mask"] = None if mask is None else open_mask(mask, tuple(x.shape[1:]))
+    kept = None if proofs is None else _kept(context, proofs, read.subject, x, told, results.overwrite)
+    result = local_radius(read, x, y, keep=None if kept is None else kept.write, **told)
     output.status()
-    text = _text(result, proofs)
+    text = _text(result) + ("" if kept is None else _about(kept, proofs))
     document = result.to_dict()
     if results.out is not None:
         write_json(results.out / "radius.json", document)
@@ -111,6 +126,39 @@ def _opened(name: str, data: DataOptions, compute: Compute, samples: int) -> tup
     return read, rows, labels
 
 
+def _refuse_misfits(norm: str, budget: str, epsilon: float | None, bounds: tuple[float, float] | None) -> None:
+    """Refuse options before a model or data are loaded.
+
+    Raises:
+        ConfigurationError: in the words of the command line.
+    """
+    as_choice("--norm", norm, ("l2", "linf"))
+    as_choice("--budget", budget, ("total", "step"))
+    if (norm, budget) == ("linf", "step"):
+        raise ConfigurationError("--budget step is for --norm l2: both budgets are one in l_inf")
+    if epsilon is not None and not 0 <= epsilon < math.inf:
+        raise ConfigurationError(f"--epsilon must be a finite number >= 0, got {epsilon:g}")
+    if bounds is not None and not -math.inf < bounds[0] <= bounds[1] < math.inf:
+        raise ConfigurationError(f"--bounds needs finite numbers, LOW <= HIGH, got {bounds[0]:g} {bounds[1]:g}")
+
+
+def _refuse_outside(x: Any, bounds: tuple[float, float] | None) -> None:
+    """Refuse bounds that the data leave, as their own numbers are stored.
+
+    Raises:
+        ConfigurationError: with the range of the data.
+    """
+    x = np.asarray(x)
+    if bounds is None or not x.size or not np.isfinite(x).all():
+        return
+    low, high = (x.dtype.type(end) for end in bounds)
+    if x.min() < low or x.max() > high:
+        raise ConfigurationError(
+            f"the data span [{x.min():.4g}, {x.max():.4g}] and leave --bounds {bounds[0]:g} {bounds[1]:g}: state the "
+            "range that inputs are clipped to, or leave it out"
+        )
+
+
 def _progress(output: Output) -> Callable[[str, int, int], None]:
     begun: dict[str, float] = {}
 
@@ -121,25 +169,35 @@ def _progress(output: Output) -> Callable[[str, int, int], None]:
     return show
 
 
-def _keeper(context: typer.Context, path: Path, subject: Any, count: int, overwrite: bool) -> Callable[[int, Any], Any]:
-    """Own the folder of the proofs, write the network there, and give what writes a sample's proof."""
-    from stability.local.files import NETWORK_FILE, sample_file, write_network, write_sample
+def _kept(context: typer.Context, path: Path, subject: Any, x: Any, told: Mapping[str, Any], overwrite: bool) -> Kept:
+    """Own the folder of the proofs, and make sure that none in it is lost."""
+    from stability.local.files import NETWORK_FILE, sample_file
+    from stability.local.keeping import Kept, Question
 
-    names = [NETWORK_FILE, *map(sample_file, range(count))]
     if path.is_dir():
-        refuse(path, names, BY, overwrite)
+        refuse(path, [NETWORK_FILE, *map(sample_file, range(len(x)))], BY, overwrite)
     folder: Folder = context.with_resource(claim(path, BY))
-    folder.remove(list(folder.own(BY)))  # proofs of another run would be taken for those of this one
-    folder.reserve(names, BY, overwrite=overwrite)
-    digest = write_network(folder, subject)
-    return lambda index, proved: write_sample(folder, digest, index, proved)
+    asked = Question(np.asarray(x), *(told[name] for name in ("norm", "budget", "mask")))
+    return Kept(folder, BY, subject, asked, overwrite=overwrite)
 
 
-def _text(result: LocalRadius, proofs: Path | None) -> str:
+def _about(kept: Kept, proofs: Any) -> str:
+    """What became of the proofs, in lines."""
+    count, older = kept.count(), kept.count() - len(kept.made)
+    lines = ["", "", f"{count} proofs in {proofs}: `stability verify {proofs}` checks them"]
+    if older:
+        lines.append(f"{older} of them are of earlier runs, about the same network")
+    if kept.stayed:
+        lines.append(
+            f"{len(kept.stayed)} of these stay, since this run proves less about them; --overwrite replaces them"
+        )
+    return "\n".join(lines)
+
+
+def _text(result: LocalRadius) -> str:
     """The answer in lines: what all samples come to, then sample by sample."""
     said = result.to_dict()
     n, correct = said["n"], said["correct"]
-    proved = sum(claim is not None for claim in result.claims)
     over = "of every step" if result.budget == "step" else "over the whole sequence"
     lines = [f"{n} inputs, {correct} classified correctly; {result.norm} radii {over}"]
     if result.masked is not None:
@@ -169,8 +227,6 @@ def _text(result: LocalRadius, proofs: Path | None) -> str:
     lines += ["", table(("input", "class", "certified", "attacked", ""), rows, right=(0, 1, 2, 3))]
     if n > SHOWN:
         lines.append(f"and {n - SHOWN} more: --json and --out give all")
-    if proofs is not None:
-        lines += ["", f"{proved} proofs in {proofs}: `stability verify {proofs}` checks them"]
     return "\n".join(lines)
 
 

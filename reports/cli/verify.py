@@ -58,6 +58,8 @@ def verify(
         if method != "float":
             raise ConfigurationError("proofs about single inputs are checked with --method float only")
         raise typer.Exit(_verify_folder(certificate, output))
+    if not certificate.is_file() and certificate.exists():
+        raise FileFormatError(f"{certificate} is no regular file, and no folder of proofs")
     if not certificate.is_file():
         raise FileFormatError(f"there is no file {certificate}; `stability certify MODEL -o {certificate}` writes one")
     result = check(certificate, method=method)

@@ -19,6 +19,7 @@ import pandas as pd
 from stability.errors import FileFormatError
 from stability.storage.artifacts import ANALYSIS_FILE, ARTIFACTS
 from stability.storage.documents import file_digest
+from stability.storage.writing import as_path
 
 from ..names import cut, printable
 from ..vocabulary import state
@@ -302,8 +303,9 @@ def check_folder(folder: str | Path) -> None:
 
     Raises:
         FileFormatError: it has no settings.
+        ConfigurationError: no path.
     """
-    if not (Path(folder) / SETTINGS).is_file():
+    if not (as_path(folder) / SETTINGS).is_file():
         raise FileFormatError(f"{folder} is no report directory: it has no {SETTINGS}; `stability report` writes one")
 
 

@@ -38,6 +38,7 @@ from stability.solve.rates import Rate, as_rate, margin_of, spectral_rate, start
 from stability.solve.response import state_space
 from stability.systems import LureSystem
 from stability.systems.checks import as_choice, as_positive
+from stability.systems.lure import as_lure
 from stability.systems.statespace import LureMatrices, StateSpace
 
 Array = np.ndarray
@@ -105,7 +106,7 @@ def circle_margin(system: LureSystem, *, time_limit: TimeLimit = None) -> Findin
 
 
 def _gain_test(system: LureSystem, M: float | None, by_program: bool, deadline: Deadline) -> GainTest:
-    loop, multiplier, unit = centred_loop(system, M)
+    loop, multiplier, unit = centred_loop(as_lure(system), M)
     words = f"||G||_inf = {{:.6g}}, 1/M = {unit:.6g}"
     return GainTest("circle", system, loop, multiplier, words, unit, by_program, deadline)
 

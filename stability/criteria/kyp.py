@@ -29,6 +29,7 @@ from stability.solve.rates import Rate, start_rate
 from stability.solve.response import state_space
 from stability.systems import LureSystem
 from stability.systems.checks import as_choice
+from stability.systems.lure import as_lure
 from stability.systems.statespace import LureMatrices, StateSpace
 
 Array = np.ndarray
@@ -173,6 +174,7 @@ def kyp_criterion(
         (True, 1.0)
     """
     as_choice("method", method, ("auto", "frequency", "lmi"))
+    system = as_lure(system)
     deadline = Deadline.after(time_limit).named("kyp")
     found = kyp_margin(system, time_limit=deadline)
     if not found.holds:

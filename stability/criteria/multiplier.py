@@ -24,6 +24,7 @@ from stability.solve.rates import Rate, bisect, crawl, margin_of, parse_rate, sp
 from stability.solve.search import Search
 from stability.systems import LureSystem
 from stability.systems.checks import as_choice
+from stability.systems.lure import as_lure
 from stability.threads import threads_for
 
 Array = np.ndarray
@@ -265,7 +266,7 @@ def multiplier_criterion(
         >>> finding.holds, round(finding.rate, 4)
         (True, 1.0)
     """
-    rate = parse_rate(rate, system)
+    rate = parse_rate(rate, as_lure(system))
     as_choice("solver", solver, ("auto", "riccati", "cvxpy"))
     if tol is None:
         tol = default_tolerance(system)

@@ -12,7 +12,7 @@ from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 from stability.gated.equations import FLOATS, GATES, step_and_derivative
 from stability.systems import as_matrix
 from stability.systems.activations import activation
-from stability.systems.checks import as_choice
+from stability.systems.checks import as_choice, unmasked
 from stability.systems.parts import as_part, part_phrase
 from stability.systems.subjects import Subject
 from stability.wire import subject
@@ -25,6 +25,7 @@ def _vector(name: str, value: Any, size: int) -> Array:
     """A read-only finite float64 vector; a number is repeated, ``None`` is zero."""
     if value is None:
         value = 0.0
+    unmasked(name, value)
     try:
         raw = np.asarray(value)
         flat = raw.reshape(-1) if raw.ndim < 2 else raw
@@ -236,6 +237,7 @@ class GatedCell(Subject):
 
     @staticmethod
     def _checked(name: str, value: Any, size: int) -> Array:
+        unmasked(name, value)
         try:
             out = np.asarray(value, dtype=np.float64)
         except (TypeError, ValueError) as error:

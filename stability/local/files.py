@@ -243,6 +243,11 @@ def sample_names(path: Path) -> list[str]:
     return sorted(found, key=lambda name: int(name[7:-5]))
 
 
+def budget_of(data: Mapping[str, Any]) -> str:
+    """What the radius of a proof limits: ``total``, or ``step`` where it is that of every step."""
+    return "step" if "tau" in data or data.get("budget") == "step" else "total"
+
+
 def verify_folder(path: str | Path, progress: Callable[[int, int], Any] | None = None) -> FolderVerification:
     """Prove every claim of a folder again, rounding errors included; a bad file is answered, never raised.
 
@@ -298,6 +303,6 @@ def check_sample(path: Path, network: Classifier, digest: str) -> SampleCheck:
     said: dict[str, Any] = {"index": index}
     if check.valid:  # what a rule refused may hold anything
         said |= {"label": data["label"], "norm": data["norm"], "radius": claim.value, "statement": claim.statement}
-        said["budget"] = "step" if "tau" in data or data.get("budget") == "step" else "total"
+        said["budget"] = budget_of(data)
         said["masked"] = int(data["mask"].sum()) if "mask" in data else None
     return SampleCheck(path.name, check.valid, check.reason, **said)

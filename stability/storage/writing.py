@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from stability.errors import FileFormatError
+from stability.errors import ConfigurationError, FileFormatError
 
 STALLED = 60.0
 """Seconds that the reader of a named pipe may take none of it before it is given up."""
@@ -38,6 +38,21 @@ HOMES: dict[Path, tuple[int, int]] = {}
 CLOSED: set[int] = set()
 """Descriptors that were closed when the process began: what stands there now is nobody's output."""
 _pipes: dict[tuple[int, int], int] = {}  # named pipes that were reserved: closed and opened again, the reader would end
+
+
+def as_path(value: object) -> Path:
+    """A path that somebody gave.
+
+    Raises:
+        ConfigurationError: no text and no path: numbers would be open descriptors.
+
+    Example:
+        >>> as_path("c.json").name
+        'c.json'
+    """
+    if not isinstance(value, (str, os.PathLike)):
+        raise ConfigurationError(f"a path must be a text or a path, got {type(value).__name__}")
+    return Path(os.fsdecode(value))
 
 
 def is_partial(name: str) -> bool:
@@ -94,6 +109,22 @@ def reserve(path: str | Path) -> Path:
         else:
             os.close(_open_through(target))
     return path
+
+
+def standing(path: str | Path) -> os.stat_result | None:
+    """What stands where a file is to be written, at the end of all links.
+
+    Args:
+        path: where the file is to go.
+
+    Returns:
+        Its status; ``None`` where nothing stands there, and for open descriptors, which are written on.
+
+    Raises:
+        FileFormatError: a place that cannot be written to.
+    """
+    with _place(Path(path)) as (descriptor, _, status):
+        return status if descriptor is None else None
 
 
 def write_text(path: str | Path, text: str) -> Path:

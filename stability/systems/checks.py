@@ -7,9 +7,38 @@ from typing import Any
 
 import numpy as np
 
-from stability.errors import ConfigurationError, DimensionError, NonFiniteError
+from stability.errors import ConfigurationError, DimensionError, MaskedError, NonFiniteError
 
 Array = np.ndarray
+
+
+def unmasked(name: str, value: Any) -> Any:
+    """``value``, where no entry of it is masked: a conversion to a plain array would take the numbers beneath.
+
+    Args:
+        name: what errors call it.
+        value: an array of ``numpy.ma``, or anything else, a list of such arrays among it.
+
+    Returns:
+        The same.
+
+    Raises:
+        MaskedError: entries are masked.
+
+    Example:
+        >>> unmasked("A", np.ma.masked_array([1.0, 2.0], mask=[True, False]))
+        Traceback (most recent call last):
+            ...
+        stability.errors.MaskedError: A holds 1 masked entry: what they stand for is not known; fill them, as by ...
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        count = int(np.ma.count_masked(value))
+        if count:
+            raise MaskedError(name, count)
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            unmasked(name, part)
+    return value
 
 
 def as_matrix(name: str, value: Any, shape: tuple[int | None, int | None] = (None, None)) -> Array:
@@ -17,9 +46,10 @@ def as_matrix(name: str, value: Any, shape: tuple[int | None, int | None] = (Non
 
     Raises:
         DimensionError: wrong number of axes or wrong sizes.
-        NonFiniteError: NaN or infinity.
+        NonFiniteError: NaN, infinity or a masked entry.
         ConfigurationError: complex or non-numeric entries, or ones that float64 does not hold.
     """
+    unmasked(name, value)
     try:
         raw = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -30,7 +60,7 @@ def as_matrix(name: str, value: Any, shape: tuple[int | None, int | None] = (Non
         )
     if raw.dtype.kind not in "fiub":
         raise ConfigurationError(f"{name} must be an array of real numbers, got dtype {raw.dtype}")
-    expected = tuple("any" if s is None else s for s in shape)
+    expected = f"({', '.join(word if s is None else str(s) for word, s in zip(('rows', 'columns'), shape))})"
     if raw.ndim != 2 or any(s is not None and s != r for s, r in zip(shape, raw.shape)):
         raise DimensionError(name, expected, raw.shape)
     out = np.array(raw, dtype=np.float64, order="C")
@@ -39,6 +69,28 @@ def as_matrix(name: str, value: Any, shape: tuple[int | None, int | None] = (Non
     _refuse_rounded(name, raw, out)
     out.setflags(write=False)
     return out
+
+
+def as_column(name: str, value: Any, size: int) -> Array:
+    """A vector of a known number of entries, however its axes lie; as ``as_matrix`` has it.
+
+    Raises:
+        DimensionError: another number of entries; it names the shape that came.
+        NonFiniteError: NaN, infinity or a masked entry.
+        ConfigurationError: as for ``as_matrix``.
+
+    Example:
+        >>> as_column("b", [[1.0], [2.0]], 2)
+        array([1., 2.])
+    """
+    unmasked(name, value)
+    try:
+        raw = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigurationError(f"{name} must be a vector of real numbers, got {type(value).__name__}") from error
+    if raw.size != size:
+        raise DimensionError(name, (size,), raw.shape)
+    return as_matrix(name, raw.reshape(-1, 1))[:, 0]
 
 
 def _refuse_rounded(name: str, raw: Array, stored: Array) -> None:
@@ -73,6 +125,7 @@ def as_vector(name: str, value: Any, size: int, otherwise: str) -> Array:
         ConfigurationError: no numbers, NaN or infinity.
         DimensionError: another size.
     """
+    unmasked(name, value)
     try:
         vector = np.array(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -134,6 +187,7 @@ def as_slope(slope: Any, channels: int) -> tuple[Array, Array]:
     Raises:
         ConfigurationError: bounds that are no pair, not finite, or the wrong way round.
     """
+    unmasked("slope", slope)
     try:
         low, high = slope
         alpha = np.array(np.broadcast_to(np.asarray(low, dtype=np.float64), (channels,)))

@@ -11,7 +11,7 @@ import numpy as np
 from stability.errors import ConfigurationError
 from stability.systems.activations import activation as lookup
 from stability.systems.channels import solve_channels
-from stability.systems.checks import as_matrix
+from stability.systems.checks import as_column, as_matrix
 from stability.systems.lure import LureSystem
 from stability.systems.parts import as_part, part_phrase
 from stability.systems.subjects import Subject
@@ -53,7 +53,7 @@ class DrivenSystem(Subject):
         system, activation, b, phi = self.system, self.activation, self.b, lookup(self.activation)
         m, n = system.channels, system.states
         e = as_matrix("E", self.E, (m, None))
-        bias = as_matrix("b", np.zeros((m, 1)) if b is None else np.reshape(np.asarray(b), (-1, 1)), (m, 1))[:, 0]
+        bias = as_column("b", np.zeros(m) if b is None else b, m)
         f = as_matrix("F", np.zeros((n, e.shape[1])) if self.F is None else self.F, (n, e.shape[1]))
         if m and not ((system.alpha <= phi.slope[0]).all() and (system.beta >= phi.slope[1]).all()):
             raise ConfigurationError(

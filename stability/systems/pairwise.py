@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from stability.errors import ConfigurationError
-from stability.systems.checks import as_choice, as_matrix
+from stability.systems.checks import as_choice, as_column, as_matrix
 from stability.systems.pairs import (
     abs_slopes,
     householder,
@@ -87,7 +87,7 @@ class PairwiseSystem(Subject):
             raise ConfigurationError(f"{self.activation} acts on pairs: W must have an even number of rows, got {n}")
         w, v = as_matrix("W", self.W, (n, n)), as_matrix("V", self.V, (n, None))
         entries = n // 2 if self.activation == "modrelu" else n
-        b = as_matrix("b", np.reshape(np.asarray(self.b), (-1, 1)), (entries, 1))[:, 0]
+        b = as_column("b", self.b, entries)
         if self.orthogonal:
             _refuse_far_from_orthogonal(w)
         angles = _checked_angles(self.activation, self.angles, n // 2)
@@ -190,7 +190,7 @@ def _checked_angles(activation: str, angles: Any, pairs: int) -> Array | None:
     if (angles is None) is (activation == "householder"):
         words = "needs an angle for each pair" if angles is None else "has no angles: leave them out"
         raise ConfigurationError(f"{activation} {words}")
-    return None if angles is None else as_matrix("angles", np.reshape(np.asarray(angles), (-1, 1)), (pairs, 1))[:, 0]
+    return None if angles is None else as_column("angles", angles, pairs)
 
 
 def _refuse_far_from_orthogonal(w: Array) -> None:

@@ -19,6 +19,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
+from stability.certify import certify
 from stability.errors import ConfigurationError, FileFormatError, StabilityError, UnsupportedError
 from stability.gated.cell import GatedCell
 from stability.models import DeepNetwork, ElmanRNN, LipschitzRNN, SequenceModel, save
@@ -364,3 +365,13 @@ def test_input_boxes(tmp_path):
     np.savez(tmp_path / "m.npz", A=-np.eye(2), W=np.eye(2))
     with pytest.raises(ConfigurationError, match="box"):
         load_subject(tmp_path / "m.npz", input_box=(-1, 1))
+
+
+def test_what_was_loaded_can_be_certified(tmp_path) -> None:
+    torch.manual_seed(0)
+    cell = torch.nn.RNN(2, 3)
+    with torch.no_grad():
+        cell.weight_hh_l0.mul_(0.5)
+    torch.save(cell.state_dict(), tmp_path / "rnn.pt")
+    found = certify(load_subject(tmp_path / "rnn.pt", cell="rnn_tanh"))
+    assert (found.verdict, found.rate) == (certify(cell).verdict, certify(cell).rate)

@@ -1,0 +1,92 @@
+"""Where a command may put a certificate: never over what it reads, nor over a file that holds anything else."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from stability.errors import ConfigurationError
+from stability.foreign import of_file, split
+from stability.storage.writing import reserve, standing
+
+MARKER = b'"format": "stability-certificate"'
+
+
+def reads(models: Sequence[str], data: Any = None, box: str | None = None) -> list[Path]:
+    """The files and folders that a command reads, as far as the command line names them.
+
+    Args:
+        models: in any of their forms.
+        data: ``DataOptions``.
+        box: the word of ``--input-box-from``.
+
+    Returns:
+        Paths that exist. A run folder stands for all that lies in it, ``FILE.py:factory`` for its file.
+    """
+    own = getattr(data, "file", None)
+    names = [*models, *(name.rpartition("#")[0] for name in models), box, None if own is None else str(own)]
+    names += [split(name)[0] for name in names if name and of_file(split(name)[0])]
+    return [Path(name) for name in names if name and "\0" not in name and os.path.exists(name)]
+
+
+def writable(out: Path | None, read: Iterable[Path], *, overwrite: bool = False) -> None:
+    """Refuse a place for a certificate, before the work, where something would be lost.
+
+    Args:
+        out: where it is to go, if anywhere; a certificate of this toolkit and an empty file there are replaced.
+        read: what the command reads, see ``reads``: no link of any kind to it is written to.
+        overwrite: whether any other file may be replaced.
+
+    Raises:
+        ConfigurationError: it would replace what is read, or a file that is no certificate.
+        FileFormatError: nothing can be written there.
+    """
+    if out is None:
+        return
+    reserve(out)
+    status, kept = standing(out), False
+    if status is None or not stat.S_ISREG(status.st_mode):
+        return
+    with contextlib.suppress(OSError):
+        kept = is_certificate(out)
+    for place in read:
+        if place.is_dir():
+            if kept or not _within(place, status):
+                continue
+        elif not os.path.samestat(place.stat(), status):
+            continue
+        raise ConfigurationError(
+            f"-o {out} would replace what this command reads for {place}: choose another file for the certificate"
+        )
+    if not (kept or overwrite or status.st_size == 0):
+        raise ConfigurationError(
+            f"-o {out} would replace a file that is no certificate: choose another one, or allow it with --overwrite"
+        )
+
+
+def is_certificate(path: Path) -> bool:
+    """Whether a regular file begins as a certificate of this toolkit, of any version, does.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if not path.is_file():
+        return False
+    with path.open("rb") as handle:
+        return MARKER in handle.read(200)
+
+
+def _within(folder: Path, status: os.stat_result) -> bool:
+    """Whether one of the files of a folder is this one, under whatever name."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                if os.path.samestat(os.stat(os.path.join(place, name)), status):
+                    return True
+            except OSError:  # a link to nowhere
+                continue
+    return False
