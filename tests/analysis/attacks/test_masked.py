@@ -10,6 +10,7 @@ from stability.analysis import attack_sweep, deepfool, pgd
 from stability.analysis.attacks import MaskedGradientWarning, apgd
 from stability.analysis.attacks.strong import strong
 from stability.errors import UnsupportedError
+from stability.storage.artifacts import STEPS
 
 T, F, RADIUS = 8, 6, 0.3
 
@@ -107,3 +108,13 @@ def test_a_sequence_that_may_not_change_is_not_called_masked():
     mask = torch.ones(12, T, F, dtype=torch.bool)
     mask[:4] = False
     assert not bool(pgd(model, x, y, epsilon=0.1, mask=mask).blind.any())
+
+
+def test_a_remark_of_a_step_stands_under_its_section():
+    from types import SimpleNamespace
+    from typing import Any, cast
+
+    from stability.reports.stored.reasons import remarks_on
+
+    model = SimpleNamespace(title="net", step=lambda name: {"status": "done", "notes": ["no gradient"]})
+    assert remarks_on(cast(Any, [model]), "attacks") == (f"net, {STEPS['attacks']}: no gradient",)
