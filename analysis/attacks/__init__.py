@@ -3,6 +3,7 @@
 from .apgd import apgd
 from .deepfool import deepfool
 from .gradient import fgsm, pgd
+from .masked import MaskedGradientWarning
 from .noise import noise_sweep, parameter_noise_sweep
 from .scores import ScoreSweep, attack_scores, noise_scores
 from .sweep import SweepResult, attack_sweep, over_models
@@ -10,6 +11,7 @@ from .threat import AttackResult
 
 __all__ = [
     "AttackResult",
+    "MaskedGradientWarning",
     "ScoreSweep",
     "SweepResult",
     "apgd",

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..guard import check_int
+from .felt import attacked
 from .threat import LOSSES, AttackResult, Bounds, Threat, check_loss, open_threat
 
 _MOMENTUM = 0.75  # alpha of the paper, section 3.1
@@ -193,4 +194,4 @@ def apgd(
     steps, restarts = check_int("steps", steps), check_int("restarts", restarts)
     check_loss(loss)
     generator = torch.Generator().manual_seed(threat.seed)
-    return threat.attacked("apgd", lambda part: ascend_loss(part, steps, LOSSES[loss], generator), restarts)
+    return attacked(threat, "apgd", lambda part: ascend_loss(part, steps, LOSSES[loss], generator), restarts)

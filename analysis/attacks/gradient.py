@@ -13,6 +13,7 @@ from stability.errors import ConfigurationError
 from ..guard import check_int, check_number
 from .apgd import apgd
 from .deepfool import deepfool
+from .felt import attacked
 from .strong import strong
 from .threat import LOSSES, AttackResult, Bounds, Threat, check_loss, margins, open_threat
 
@@ -99,7 +100,7 @@ def fgsm(
     """
     threat = open_threat(model, x, y, norm=norm, bounds=bounds, mask=mask, seed=seed, epsilon=epsilon)
     check_loss(loss)
-    return threat.attacked("fgsm", lambda part: climb(part, 1, threat.epsilon, loss))
+    return attacked(threat, "fgsm", lambda part: climb(part, 1, threat.epsilon, loss))
 
 
 def pgd(
@@ -162,7 +163,7 @@ def pgd(
         raise ConfigurationError("restarts without random_start would repeat the same run: set random_start=True")
     check_loss(loss)
     generator = torch.Generator().manual_seed(threat.seed) if random_start else None
-    return threat.attacked("pgd", lambda part: climb(part, steps, length, loss, generator), restarts)
+    return attacked(threat, "pgd", lambda part: climb(part, steps, length, loss, generator), restarts)
 
 
 ATTACKS: dict[str, Callable[..., Any]] = {

@@ -20,6 +20,8 @@ from ..intervals import check_confidence, student_half_width, wilson
 from ..results import Record
 from ..tasks import Task
 from ..tasks.scores import counted
+from .differences import feel
+from .masked import Watch, by_the_input, told_above, warn_of
 from .noise import KINDS, shaken
 from .projections import Box, Geometry, geometry
 from .sweep import check_levels
@@ -51,6 +53,7 @@ class ScoreSweep(Record):
         draws: independent perturbations per size (noise); 1 for attacks.
         spread: standard deviation over the draws of the mean that ``score`` reports, one entry per size; 0 for attacks.
         options: everything else the perturbation was told.
+        blind: sequences without a gradient at any point that an attack visited; differences were followed there.
     """
 
     curve = Curve("size", ("score",), ("ci_low", "ci_high"))
@@ -69,6 +72,7 @@ class ScoreSweep(Record):
     draws: int = 1
     spread: tuple[float, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
+    blind: int = 0
 
     @classmethod
     def of_scores(
@@ -279,14 +283,18 @@ def attack_scores(
         with torch.no_grad():
             clean = _scores(model, task, x, y), _scores(model, task, x, y, loss=True)
         worst = _Worst(x, *(s.double() for s in clean), less_is_worse=task.metric_name == "accuracy")
-        found = []
+        found, watch = [], Watch.over(box.lower < box.upper)
         for epsilon in sizes:
             if epsilon > 0:
                 stride = epsilon if once else length or 2.5 * epsilon / taken
-                _climb(model, task, x, y, box, shape, worst, epsilon, taken, stride, None if once else generator)
+                start = None if once else generator
+                with told_above():
+                    _climb(model, task, x, y, box, shape, worst, epsilon, taken, stride, start, watch, seed)
             found.append(worst.scores)
     more: dict[str, Any] = {"axis": "epsilon", "sizes": sizes, "seed": seed, "spread": (0.0,) * len(sizes)}
     told = {} if once else {"steps": taken} if step_size is None else {"steps": taken, "step_size": step_size}
+    warn_of(watch.blind, len(x))
+    more["blind"] = int(watch.blind.sum())
     return ScoreSweep.of_scores(task, y, found, confidence, perturbation=attack, norm=norm, options=told, **more)
 
 
@@ -302,6 +310,8 @@ def _climb(
     steps: int,
     length: float,
     generator: torch.Generator | None,
+    watch: Watch,
+    seed: int,
 ) -> None:
     """One ascent inside a ball, from a random point or from its centre; every visited point is seen."""
     inside: Callable[[Tensor], Tensor] = lambda z: box.clip(shape.clip(x, z, epsilon))  # noqa: E731
@@ -316,6 +326,42 @@ def _climb(
             raise NonFiniteError("the score of a disturbed sequence", "the model diverges on it")
         worst.see(z.detach(), scores.double(), losses.detach().double())
         if taken < steps:
-            (gradient,) = torch.autograd.grad(losses.sum(), z)
-            gradient = torch.where(box.lower < box.upper, gradient, 0.0).to(x.dtype)
-            z = inside(z.detach() + shape.step(gradient, stride))
+            gradient = torch.where(box.lower < box.upper, by_the_input(losses, z), 0.0)
+            z = inside(z.detach() + shape.step(watch.see(gradient).to(x.dtype), stride))
+    rows = watch.blind.nonzero()[:, 0]
+    if len(rows):
+        own = torch.Generator().manual_seed(seed)
+        _feel(model, task, x, y, box, shape, worst, epsilon, rows, own)
+
+
+def _feel(
+    model: nn.Module,
+    task: Task,
+    x: Tensor,
+    y: Tensor,
+    box: Box,
+    shape: Geometry,
+    worst: _Worst,
+    epsilon: float,
+    rows: Tensor,
+    generator: torch.Generator,
+) -> None:
+    """Drive the loss of some sequences up along differences; every point that is asked about is seen."""
+    radius = torch.full((len(rows),), epsilon, dtype=torch.float64, device=x.device)
+
+    def value(z: Tensor, part: Tensor) -> Tensor:
+        index, whole = rows[part], x.clone()
+        whole[index] = z  # all sequences: a metric of a batch is asked as everywhere
+        with torch.no_grad():
+            outputs = model(whole)
+            losses, scores = task.scores(outputs, y, loss=True), task.scores(outputs, y)
+        if not (torch.isfinite(losses).all() and torch.isfinite(scores).all()):
+            raise NonFiniteError("the score of a disturbed sequence", "the model diverges on it")
+        worst.see(whole, scores.double(), losses.double())
+        return losses[index].double()
+
+    def inside(z: Tensor, part: Tensor) -> Tensor:
+        index = rows[part]
+        return box.take(index).clip(shape.clip(x[index], z, epsilon))
+
+    feel(x[rows], value, inside, shape, radius, generator)

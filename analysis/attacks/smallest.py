@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from ..guard import check_int, check_labelled, logits_of, untouched
 from .apgd import ascend_loss
-from .deepfool import search_boundary
+from .deepfool import felt_nearer, search_boundary
 from .each_step import EACH_STEP, check_budget, nearest_level_of_steps
+from .masked import by_the_input, warn_of
 from .projections import Box
 from .threat import AttackResult, Bounds, Threat, margins, open_threat
 from .waking import sleeping, woken
@@ -98,7 +99,7 @@ def _proposals(threat: Threat, z: Tensor) -> Tensor:
     point = z.detach().requires_grad_(True)
     logits = logits_of(threat.model, point, threat.y)
     f = margins(logits, threat.y)
-    (gradient,) = torch.autograd.grad(f.sum(), point)
+    gradient = by_the_input(f, point)
     d, low, high = z - threat.x, threat.box.lower - threat.x, threat.box.upper - threat.x
     rise = (gradient * d).flatten(1).sum(dim=1) - f.detach()
     if threat.geometry is EACH_STEP:
@@ -213,6 +214,7 @@ def attack_radii(
     generator = torch.Generator().manual_seed(threat.seed)
     with untouched(exact):
         z, taken = search_boundary(threat, steps, 0.02, 10)
+        z = felt_nearer(threat, z)
         z = torch.where(_fooled(threat, z)[:, None, None], z, threat.x)
         found = torch.full((len(z),), float("inf"), dtype=torch.float64, device=z.device)
         z, found = _better(threat, z, found, threat.x.clone(), steps)  # written into below, which the data are not
@@ -231,7 +233,9 @@ def attack_radii(
         if restarts:
             z, found, more = _woken(threat, z, found, steps, generator)
             taken += more
-        return threat.judge("smallest", z, taken)
+        result = threat.judge("smallest", z, taken)
+    warn_of(result.blind, len(threat.x))
+    return result
 
 
 def _woken(

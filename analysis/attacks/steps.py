@@ -15,6 +15,7 @@ from ..campaign.steps import step
 from ..memory import kept_memory
 from ..tasks import Task
 from .deepfool import deepfool
+from .masked import masked_words, told_above, unwarned
 from .noise import noise_sweep, parameter_noise_sweep
 from .scores import ScoreSweep, attack_scores, noise_scores
 from .sweep import SweepResult, attack_sweep
@@ -54,14 +55,20 @@ def _attacks_step(work: Work) -> None:
     span, budget = width(bounds), work.budget
     whole = task.labels_sequences
     common: dict[str, Any] = {"bounds": bounds, "seed": work.seed}
-    frames = []
+    frames, blind = [], 0
     for norm, sizes in (("linf", budget.epsilons_linf), ("l2", budget.epsilons_l2)):
         told = {"epsilons": [e * span for e in sizes], "norm": norm, **common}
-        if whole:
-            near = deepfool(model, x, y, norm=norm, **common)
-            tried = {"steps": budget.steps, "starts": budget.starts}
-            frames.append(attack_sweep(model, x, y, attack="strong", near=near, **tried, **told).frame())
-            frames.append(attack_sweep(model, x, y, attack="deepfool", near=near, **told).frame())
-        else:
-            frames.append(attack_scores(model, x, y, task=task, attack="pgd", steps=budget.steps, **told).frame())
+        with unwarned():
+            if whole:
+                with told_above():
+                    near = deepfool(model, x, y, norm=norm, **common)
+                tried = {"steps": budget.steps, "starts": budget.starts}
+                found = [attack_sweep(model, x, y, attack="strong", near=near, **tried, **told)]
+                found.append(attack_sweep(model, x, y, attack="deepfool", near=near, **told))
+            else:
+                found = [attack_scores(model, x, y, task=task, attack="pgd", steps=budget.steps, **told)]
+        frames += [each.frame() for each in found]
+        blind = max([blind, *(each.blind for each in found)])
+    if blind:
+        work.notes.append(masked_words(blind, len(x)))
     work.write_table("attacks.csv" if whole else "attack_scores.csv", pd.concat(frames, ignore_index=True))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,8 @@ from ..kernels.inputs import by_input
 from ..memory import kept_memory
 from .apgd import ascend_loss
 from .deepfool import deepfool, draw_back
+from .felt import felt_where_blind
+from .masked import Watch, unwarned, warn_of
 from .threat import LOSSES, AttackResult, Bounds, Threat, open_threat
 
 HALVINGS = 6
@@ -84,7 +86,8 @@ def strong(
     threat = open_threat(model, x, y, norm=norm, bounds=bounds, mask=mask, seed=seed, epsilon=None)
     steps, starts = check_int("steps", steps), check_int("starts", starts)
     if near is None:
-        near = deepfool(model, x, y, norm=norm, bounds=bounds, mask=mask, seed=seed)
+        with unwarned():
+            near = deepfool(model, x, y, norm=norm, bounds=bounds, mask=mask, seed=seed)
     if near.adversarial.shape != threat.x.shape:
         raise DimensionError("near.adversarial", tuple(threat.x.shape), tuple(near.adversarial.shape))
     several = isinstance(epsilon, Sequence)
@@ -97,7 +100,17 @@ def strong(
         points = threat.box.clip(near.adversarial.to(threat.x))
         z, taken = _descend(threat, points, ~already, grid, steps, starts)
         held = threat if several else replace(threat, epsilon=radii[0])
-        return held.judge("strong", z, taken, already)
+        result = held.judge("strong", z, taken, already)
+    result = replace(result, blind=_blind(threat, near) & ~already)
+    warn_of(result.blind, len(threat.x))
+    return result
+
+
+def _blind(threat: Threat, near: AttackResult) -> Tensor:
+    """Where neither this attack nor the one before met a gradient; what it did not look at is as it was there."""
+    watch = cast(Watch, threat.watch)
+    before = torch.zeros_like(watch.asked) if near.blind is None else near.blind.to(watch.asked.device)
+    return torch.where(watch.asked, watch.blind, before)
 
 
 def _descend(
@@ -132,6 +145,8 @@ def _descend(
             longest = max(longest, taken)
             tried[rows] += 1
             found = part.inside(found)
+            if start == 0:
+                found = felt_where_blind(part, found)
             fallen = part.wrong(found)
             if not bool(fallen.any()):
                 continue

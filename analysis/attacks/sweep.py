@@ -21,6 +21,7 @@ from ..guard import check_number, untouched
 from ..intervals import check_confidence, over_seeds, wilson
 from ..results import Record
 from .gradient import ATTACKS, SMALLEST
+from .masked import told_above, warn_of
 from .threat import AttackResult, Bounds, Threat, open_threat
 
 
@@ -45,6 +46,8 @@ class SweepResult(Record):
         options: everything else the perturbation was told.
         broken_at: ``(n,)`` smallest size at which each sequence fell, infinite where none (attacks);
             ``None`` for noise.
+        blind: sequences without a gradient at any point that an attack visited: what holds of them is no sign of
+            robustness.
     """
 
     curve = Curve("size", ("accuracy",), ("ci_low", "ci_high"))
@@ -63,6 +66,7 @@ class SweepResult(Record):
     spread: tuple[float, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
     broken_at: NDArray[np.float64] | None = None
+    blind: int = 0
 
     @classmethod
     def of_shares(cls, shares: Sequence[float], n: int, confidence: float, **more: Any) -> SweepResult:
@@ -99,6 +103,12 @@ def check_levels(name: str, values: Any, maximum: float = math.inf) -> tuple[flo
     return tuple(numbers)
 
 
+def _mark(blind: Tensor, rows: Any, found: AttackResult | None) -> None:
+    """Note which of some sequences an attack met no gradient of."""
+    if found is not None and found.blind is not None:
+        blind[rows] |= found.blind.to(blind.device)
+
+
 def attack_sweep(
     model: nn.Module,
     x: Tensor,
@@ -120,6 +130,9 @@ def attack_sweep(
     sequence inside a small ball lies in every larger one, so accuracy never rises with the radius. Success
     is recomputed here from the sequences that the attack returns: the norm, the bounds and the model's
     answer, all three.
+
+    Where the gradient by the input is exactly zero or not finite (rounded, detached or saturated inputs), attacks
+    follow differences of the margin instead; a ``MaskedGradientWarning`` and ``blind`` of the result say so.
 
     Args:
         model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
@@ -163,15 +176,18 @@ def attack_sweep(
     threat = open_threat(model, x, y, norm=norm, bounds=bounds, mask=mask, seed=seed)
     x = threat.x
 
-    def found(part: Threat, **radius: Any) -> Tensor:
+    def found(part: Threat, **radius: Any) -> AttackResult:
         box = (part.box.lower, part.box.upper)  # equal where the mask forbids a change
-        return run(model, part.x, part.y, norm=norm, bounds=box, seed=threat.seed, **radius, **options).adversarial
+        with told_above():
+            return run(model, part.x, part.y, norm=norm, bounds=box, seed=threat.seed, **radius, **options)
 
     # an attack that does not depend on the radius searches once, and is pulled back to each
     smallest = None
     if attack in SMALLEST:
         own: dict[str, Any] = {"epsilon": sizes, "near": near} if attack == "strong" else {}
-        smallest = near.adversarial if near is not None and not own else found(threat, **own)
+        smallest = near if near is not None and not own else found(threat, **own)
+    blind = torch.zeros(len(x), dtype=torch.bool, device=x.device)
+    _mark(blind, ..., smallest)
     broken = torch.full((len(x),), math.inf, dtype=torch.float64)
     with untouched(model):
         for epsilon in sizes:
@@ -180,12 +196,17 @@ def attack_sweep(
                 break
             part = threat.take(standing)
             if smallest is not None:
-                z = smallest[standing]
+                z = smallest.adversarial[standing]
+            elif epsilon:
+                result = found(part, epsilon=epsilon)
+                z = result.adversarial
+                _mark(blind, standing, result)
             else:  # in a ball of radius 0 there is nothing to look for
-                z = found(part, epsilon=epsilon) if epsilon else part.x
+                z = part.x
             fallen = part.wrong(part.inside(z, epsilon))
             broken[standing[fallen].cpu()] = epsilon
     shares = [float((broken > epsilon).double().mean()) for epsilon in sizes]
+    warn_of(blind, len(x))
     return SweepResult.of_shares(
         shares,
         len(x),
@@ -198,6 +219,7 @@ def attack_sweep(
         spread=(0.0,) * len(sizes),
         options=dict(options),
         broken_at=broken.numpy(),
+        blind=int(blind.sum()),
     )
 
 

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError, DimensionError
 
 from ..drawn import Curve
-from ..guard import check_int, check_labelled, check_number, logits_of, untouched
+from ..guard import check_int, check_labelled, check_number, logits_of
 from ..kernels.inputs import by_input
-from ..memory import kept_memory
 from ..results import Record, plain_value
+from .masked import Watch, by_the_input
 from .projections import Box, Geometry, Radius, geometry
 
 Bounds = tuple[Any, Any] | None
@@ -37,6 +37,7 @@ class AttackResult(Record):
         norms: ``(batch,)`` float64, size of the stored perturbation in ``norm``.
         iterations: gradient steps taken at most by one sample.
         seed: of random starts.
+        blind: ``(batch,)`` no gradient at any point that was visited; a search by differences stood in for it.
     """
 
     curve = Curve("size", ("robust_accuracy",), steps=True)
@@ -50,6 +51,7 @@ class AttackResult(Record):
     norms: Tensor
     iterations: int
     seed: int
+    blind: Tensor | None = None
 
     @property
     def robust_accuracy(self) -> float:
@@ -109,6 +111,7 @@ class Threat:
 
     With ``radii (batch,)`` every sequence has its own radius, and ``epsilon`` is only the largest that is meant.
     ``limits`` is the ball of that radius and the box as one box (``limited``). ``frozen``: some entry must not change.
+    ``watch`` records which sequences had a gradient.
     """
 
     model: nn.Module
@@ -121,6 +124,7 @@ class Threat:
     radii: Tensor | None = None
     limits: Box | None = None
     frozen: bool = True
+    watch: Watch | None = None
 
     @property
     def reach(self) -> Radius:
@@ -131,7 +135,9 @@ class Threat:
         """The problem for some samples."""
         radii = None if self.radii is None else self.radii[index]
         limits = None if self.limits is None else self.limits.take(index)
-        return replace(self, x=self.x[index], y=self.y[index], box=self.box.take(index), radii=radii, limits=limits)
+        watch = None if self.watch is None else self.watch.take(index)
+        parts = {"x": self.x[index], "y": self.y[index], "box": self.box.take(index)}
+        return replace(self, **parts, radii=radii, limits=limits, watch=watch)
 
     def limited(self) -> Threat:
         """The same problem with ball and box as one box, where the ball is one: rounded once for all steps."""
@@ -157,10 +163,13 @@ class Threat:
         with by_input(self.model):
             logits = logits_of(self.model, z, self.y)
         values = loss(logits, self.y)
-        (gradient,) = torch.autograd.grad(values.sum(), z)
+        return values.detach(), self.seen(by_the_input(values, z)), logits.detach()
+
+    def seen(self, gradient: Tensor) -> Tensor:
+        """Gradients ``(batch, time, features)``, with 0 where entries must not change; who had none is noted."""
         if self.frozen:
             gradient = torch.where(self.box.lower < self.box.upper, gradient, 0.0)
-        return values.detach(), gradient, logits.detach()
+        return gradient if self.watch is None else self.watch.see(gradient)
 
     def inside(self, z: Tensor, epsilon: Radius | None = None) -> Tensor:
         """``z`` pulled into the ball (of another radius, where one is given) and the box; rounding leaves neither."""
@@ -179,31 +188,6 @@ class Threat:
             z = self.geometry.pull(self.x, z, self.reach)
         return self.box.clip(z)
 
-    def attacked(self, name: str, run: Callable[[Threat], tuple[Tensor, int]], starts: int = 1) -> AttackResult:
-        """The best points over several starts, judged; later ones attack only what still stands.
-
-        Args:
-            name: of the attack.
-            run: one start for a part of the problem: the points, and the steps taken.
-            starts: how many.
-        """
-        with untouched(self.model), kept_memory():
-            for parameter in self.model.parameters():
-                parameter.requires_grad_(False)  # no derivative by them is needed, nor a graph that leads to them
-            found, longest = self.x.clone(), 0
-            already = self.wrong(self.x)
-            standing = (~already).nonzero()[:, 0]
-            for left in reversed(range(starts)):
-                if not len(standing):
-                    break
-                part = self.take(standing)
-                with by_input(self.model):
-                    z, taken = run(part)
-                longest = max(longest, taken)
-                found[standing] = z
-                standing = standing[~part.wrong(z)] if left else standing
-            return self.judge(name, found, longest, already)
-
     def judge(self, attack: str, z: Tensor, iterations: int, already: Tensor | None = None) -> AttackResult:
         """Clip, run the model again, and say what succeeded.
 
@@ -219,7 +203,8 @@ class Threat:
         success = self.wrong(z)
         norms = self.geometry.size(z.double() - self.x.double())
         name = self.geometry.name
-        return AttackResult(attack, name, self.epsilon, z, success, already, norms, iterations, self.seed)
+        blind = None if self.watch is None else self.watch.blind & ~already
+        return AttackResult(attack, name, self.epsilon, z, success, already, norms, iterations, self.seed, blind)
 
 
 def _bound(value: Any, x: Tensor, name: str, default: float) -> Tensor:
@@ -308,4 +293,5 @@ def open_threat(
     x, y = check_labelled(model, x, y)
     box = _box(x, bounds, mask)
     frozen = bool((box.lower >= box.upper).any())
-    return Threat(model, x, y, box, shape, radius, check_int("seed", seed, 0), frozen=frozen)
+    watch = Watch.over(box.lower < box.upper)
+    return Threat(model, x, y, box, shape, radius, check_int("seed", seed, 0), frozen=frozen, watch=watch)

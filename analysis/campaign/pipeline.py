@@ -131,6 +131,8 @@ def _carry_out(
     try:
         STEPS[name](work)
         outcome: dict[str, Any] = {"status": "done", "files": sorted(work.written)}
+        if work.notes:
+            outcome["notes"] = list(work.notes)
     except (FileFormatError, ContradictionError):
         raise  # a disk that cannot be written to is no property of the model, a proof that is refuted ends everything
     except StabilityError as error:

@@ -51,6 +51,7 @@ class Work:
         certificate: the outcome of the first step.
         step: what is at work.
         written: names of the files that it has written.
+        notes: sentences that belong beside its results.
     """
 
     folder: Path
@@ -63,6 +64,7 @@ class Work:
     certificate: Certificate | None = None
     step: str = ""
     written: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def budget(self) -> Budget:
@@ -140,7 +142,7 @@ class Work:
 
     def begin(self, step: str) -> None:
         """A step begins: what is written from now on is its result."""
-        self.step, self.written = step, []
+        self.step, self.written, self.notes = step, [], []
 
     def file(self, name: str) -> Path:
         """Where a file of this step goes, which is written then."""

@@ -22,6 +22,7 @@ from stability.systems.checks import as_choice, unmasked
 from ...models.classifier_network import ClassifierNetwork
 from ...models.packed import Reading, reading
 from ..attacks.each_step import check_budget
+from ..attacks.masked import unwarned
 from ..attacks.smallest import CLEAR, attack_radii, stored_bounds
 from ..attacks.threat import AttackResult, Bounds
 from ..drawn import Curve
@@ -234,7 +235,9 @@ def local_radius(
     for rows, steps, ends, own in parts:
         part = x[rows, :steps], y[rows]
         told = {**measure, "bounds": ends, "mask": own, "restarts": restarts, "seed": seed}
-        samples.attacked(read.subject, rows, attack_radii(network, *part, **told))
+        with unwarned():  # a radius that attacks did not find is infinite, and says so
+            found = attack_radii(network, *part, **told)
+        samples.attacked(read.subject, rows, found)
         if progress is not None and len(parts) > 1:
             progress("attacks", int(samples.seen.sum()), len(x))
     for rows, steps, ends, own in parts:

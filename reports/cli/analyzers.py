@@ -118,6 +118,7 @@ def attack(
     """Accuracy under an adversary with full knowledge of the network; the task's metric where it is another."""
     results.own(context, "attack.json", "attack.csv")
     from ...analysis import attack_scores, attack_sweep
+    from ...analysis.attacks.masked import masked_words, unwarned
     from ...analysis.attacks.scores import DRIVEN
     from ...analysis.campaign.inputs import width
 
@@ -133,11 +134,14 @@ def attack(
     output.status(f"attacking {len(x)} sequences at {len(radii)} radii ...")
     options: dict[str, Any] = {"epsilons": radii, "norm": norm, "bounds": bounds, "seed": compute.seed}
     options |= {name: value for name, value in (("steps", steps), ("step_size", step_size)) if value is not None}
-    if whole:
-        result: Any = attack_sweep(subject.model, x, y, attack=attack, **options)
-    else:
-        result = attack_scores(subject.model, x, y, task=subject.task, attack=attack, **options)
+    with unwarned():
+        if whole:
+            result: Any = attack_sweep(subject.model, x, y, attack=attack, **options)
+        else:
+            result = attack_scores(subject.model, x, y, task=subject.task, attack=attack, **options)
     output.status()
+    if words := masked_words(result.blind, result.n):
+        output.caution(words)
     _show_sweep("attack", result, f"{attack} {norm} radius", results, output)
 
 

@@ -191,6 +191,12 @@ class Output:
             self.status()
             typer.echo(printable(text), err=True)
 
+    def caution(self, text: str) -> None:
+        """A line on standard error beside an answer that could be misread without it: with JSON, too."""
+        if not self.quiet:
+            self.status()
+            typer.echo(printable(text), err=True)
+
     def show(self, document: Mapping[str, Any], text: str) -> None:
         """Print the answer as JSON or as text."""
         if self.as_json:

@@ -10,7 +10,7 @@ from ..figures import panels as figures
 from ..figures import strips
 from ..formatting import METRICS, count, number
 from ..stored.collect import ModelRecord, Report
-from ..stored.reasons import reasons_for
+from ..stored.reasons import reasons_for, remarks_on
 from .answer import accuracy
 from .layout import FEW, NAMED, Panel, Section, Table, crowded, draw, field, tabulate
 from .marks import HEURISTIC, MEASURED
@@ -155,7 +155,7 @@ def robustness(report: Report) -> Section | None:
         + " A network with values to give has no curve where noise on its weights makes it diverge." * other,
         tables,
         panels,
-        reasons_for(models, "noise", "attacks", "robustness"),
+        remarks_on(models, "attacks") + reasons_for(models, "noise", "attacks", "robustness"),
         small=many,
         protocol=f"Certified: {radii}. Attacked: {said['attacks']}" if many and panels else "",
         made=("robustness", "attacks") if many and panels else (),

@@ -161,3 +161,13 @@ def reasons_for(models: Sequence[ModelRecord], *steps: str) -> tuple[str, ...]:
         *steps: of the analysis.
     """
     return tuple(f"{m.title}, {', '.join(item.steps)}: {item.text}" for m in models for item in missing(m, steps))
+
+
+def remarks_on(models: Sequence[ModelRecord], step: str) -> tuple[str, ...]:
+    """A note for every model and sentence that an analyzer left beside its results.
+
+    Args:
+        models: the records.
+        step: of the analysis.
+    """
+    return tuple(f"{m.title}, {STEPS[step]}: {words}" for m in models for words in m.step(step).get("notes") or ())

@@ -83,7 +83,7 @@ STEPS = {
 
 _MAP = Each(dict, ANY)
 _ENVIRONMENT = {"versions": _MAP}
-_STEP = {"status": TEXT, "reason": TEXT, "seconds": SECONDS, "code": TEXT}
+_STEP = {"status": TEXT, "reason": TEXT, "seconds": SECONDS, "code": TEXT, "notes": Each(list, TEXT)}
 _OPINION = {
     **dict.fromkeys(("criterion", "solver", "status"), TEXT),
     **dict.fromkeys(("says", "verified", "holds", "agrees", "wrong"), FLAG),

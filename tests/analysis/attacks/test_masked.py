@@ -1,0 +1,120 @@
+"""Attacks on networks that hide their gradient: the same weights fall nearly alike, and what was met is said."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from stability.analysis import attack_sweep, deepfool, pgd
+from stability.analysis.attacks import MaskedGradientWarning, apgd
+from stability.analysis.attacks.strong import strong
+from stability.errors import UnsupportedError
+from stability.storage.artifacts import STEPS
+
+T, F, RADIUS = 8, 6, 0.3
+
+
+class Plain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.rnn, self.head = nn.GRU(F, 6, batch_first=True), nn.Linear(6, 4)
+
+    def forward(self, x):
+        return self.head(self.rnn(x)[0][:, -1])
+
+
+class Rounded(Plain):
+    def forward(self, x):
+        return super().forward(torch.round(x * 255) / 255)
+
+
+class Detached(Plain):
+    def forward(self, x):
+        return super().forward(x.detach())
+
+
+class Saturated(Plain):
+    """Cross entropy is exactly flat in single precision; the margin is not."""
+
+    def forward(self, x):
+        return 1e4 * super().forward(x)
+
+
+def labelled(model):
+    x = torch.rand(12, T, F, generator=torch.Generator().manual_seed(1))
+    return x, model(x).detach().argmax(dim=1)
+
+
+def swept(model, **told):
+    x, y = labelled(model)
+    return attack_sweep(model, x, y, epsilons=[0, RADIUS], **told)
+
+
+@pytest.mark.parametrize("attack", ["fgsm", "pgd", "apgd", "deepfool", "strong"])
+@pytest.mark.parametrize("kind", [Rounded, Detached])
+def test_a_masked_gradient_is_no_robustness(attack, kind):
+    open_ = swept(Plain(), attack="pgd")
+    assert open_.accuracy[1] <= 0.5
+    assert open_.blind == 0
+    with pytest.warns(MaskedGradientWarning, match="exactly zero on 12 of 12 inputs") as told:
+        found = swept(kind(), attack=attack)
+    assert len(told) == 1
+    assert found.accuracy[0] == 1.0
+    assert found.accuracy[1] <= open_.accuracy[1] + 0.2
+    assert found.blind == 12
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+@pytest.mark.parametrize("attack", [pgd, apgd, strong, deepfool])
+def test_what_is_found_keeps_to_ball_bounds_and_mask_and_is_the_same_again(attack, norm):
+    model = Rounded()
+    x, y = labelled(model)
+    mask = torch.zeros(T, F, dtype=torch.bool)
+    mask[3:] = True
+    told = {"epsilon": 0.5, "norm": norm, "mask": mask, "seed": 3}
+    with pytest.warns(MaskedGradientWarning):
+        first = attack(model, x, y, **told)
+    with pytest.warns(MaskedGradientWarning):
+        again = attack(model, x, y, **told)
+    z = first.adversarial
+    assert torch.equal(z, again.adversarial)
+    assert bool(first.success.any())
+    assert torch.equal(z[:, :3], x[:, :3])
+    assert bool(((z >= 0) & (z <= 1)).all())
+    assert bool((first.norms <= 0.5).all())
+    assert torch.equal(first.success, model(z).argmax(dim=1) != y)
+
+
+def test_a_saturated_loss_is_left_for_the_margin():
+    with pytest.warns(MaskedGradientWarning):
+        found = swept(Saturated(), attack="pgd")
+    assert found.accuracy[1] <= swept(Plain(), attack="pgd").accuracy[1] + 0.2
+
+
+@pytest.mark.parametrize("attack", [pgd, apgd])
+def test_an_attack_alone_says_that_there_is_no_gradient_and_what_to_do(attack):
+    x, y = labelled(Detached())
+    with pytest.raises(UnsupportedError, match="do not depend differentiably on the input.*attack_sweep"):
+        attack(Detached(), x, y, epsilon=0.1)
+    with pytest.raises(UnsupportedError, match="do not depend differentiably"):
+        deepfool(Detached(), x, y)
+
+
+def test_a_sequence_that_may_not_change_is_not_called_masked():
+    model = Plain()
+    x, y = labelled(model)
+    mask = torch.ones(12, T, F, dtype=torch.bool)
+    mask[:4] = False
+    assert not bool(pgd(model, x, y, epsilon=0.1, mask=mask).blind.any())
+
+
+def test_a_remark_of_a_step_stands_under_its_section():
+    from types import SimpleNamespace
+    from typing import Any, cast
+
+    from stability.reports.stored.reasons import remarks_on
+
+    model = SimpleNamespace(title="net", step=lambda name: {"status": "done", "notes": ["no gradient"]})
+    assert remarks_on(cast(Any, [model]), "attacks") == (f"net, {STEPS['attacks']}: no gradient",)
