@@ -210,7 +210,7 @@ def verify(certificate: Certificate | str | Path, *, method: str = "float") -> V
 input: the difference d of any two trajectories satisfies |d| <= 1.001 * exp(-0.9999 t) |d(0)| at time t.
     """
     as_choice("method", method, ("float", "exact"))
-    if not isinstance(certificate, (Certificate, str, os.PathLike)):
+    if not isinstance(certificate, (Certificate, str, os.PathLike)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(
             f"verify takes a Certificate or the path of its file, got {type(certificate).__name__}"
         )

@@ -212,18 +212,13 @@ def local_radius(
     as_choice("norm", norm, NORMS)
     check_budget(norm, budget)
     epsilon = None if epsilon is None else check_number("epsilon", epsilon)
-    if time_limit is not None and time_limit != np.inf:
-        time_limit = check_number("time_limit", time_limit, strict=True)
+    time_limit = _checked_limit(time_limit)
     x, y = _as_tensor("x", x), _as_tensor("y", y)
-    for name, value in (("x", x), ("y", y)):
-        if isinstance(value, Tensor):
-            check_dense(name, value)
     free = stored_bounds(bounds, x) if isinstance(x, Tensor) else bounds
     if isinstance(x, Tensor) and x.is_floating_point():
         x = x.detach().double().cpu()
     read = reading(model, x)
-    if read.subject.out_of_range is not None:
-        raise ConfigurationError(read.subject.out_of_range)
+    read.subject.require_range()
     network = ClassifierNetwork(read.subject)
     x, y = check_labelled(network, x, y.cpu() if isinstance(y, Tensor) else y)
     mask = _checked_mask(mask, x)
@@ -342,12 +337,24 @@ def _checked_mask(mask: Any, x: Tensor) -> Tensor | None:
     return mask
 
 
+def _checked_limit(seconds: Any) -> float | None:
+    """A time limit as it is taken on; infinity is none, or as good.
+
+    Raises:
+        ConfigurationError: no positive number.
+    """
+    unlimited = seconds is None or (isinstance(seconds, float) and seconds == np.inf)
+    return seconds if unlimited else check_number("time_limit", seconds, strict=True)
+
+
 def _as_tensor(name: str, value: Any) -> Any:
     """An array as a tensor, anything else as it is.
 
     Raises:
-        ConfigurationError: an array that is none of numbers, or of a kind that torch does not have.
+        ConfigurationError: an array that is none of numbers, or of a kind that torch does not have; no dense tensor.
     """
+    if isinstance(value, Tensor):
+        check_dense(name, value)
     if not isinstance(unmasked(name, value), np.ndarray):
         return value
     try:

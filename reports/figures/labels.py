@@ -73,7 +73,7 @@ class _Raster:
         x, y = (starts[:, k] + share * (ends - starts)[:, k] for k in (0, 1))
         row = np.clip(((y - self.top) / _CELL).astype(int), 0, high - 1)
         column = np.clip(((x - self.left) / _CELL).astype(int), 0, wide - 1)
-        return self.covered[row, column].any(axis=0)
+        return np.asarray(self.covered[row, column].any(axis=0))
 
     def places(self, wide: float, high: float) -> np.ndarray:
         """Left and top of every free place of a size, ``(k, 2)``."""
@@ -114,14 +114,16 @@ def placed(
     names = list(names)
     words, all_of_it = _Raster(room), _Raster(room)
     for box in taken:
-        words.cover(box), all_of_it.cover(box)
+        words.cover(box)
+        all_of_it.cover(box)
     for box in strokes:
         all_of_it.cover(box)
     found: list[Label | None] = [None] * len(names)
 
     def keep(k: int, label: Label) -> None:
         found[k] = label
-        words.cover(label.box), all_of_it.cover(label.box)
+        words.cover(label.box)
+        all_of_it.cover(label.box)
 
     for k, (name, (x, y)) in enumerate(names):
         for dx, dy, anchor in _PLACES:
@@ -136,7 +138,8 @@ def placed(
             (a, b), (c, d) = label.leader
             for t in np.linspace(0.0, 1.0, max(2, int(np.hypot(c - a, d - b)))):
                 x, y = a + t * (c - a), b + t * (d - b)
-                words.cover((x, y, x, y)), all_of_it.cover((x - 1, y - 1, x + 1, y + 1))
+                words.cover((x, y, x, y))
+                all_of_it.cover((x - 1, y - 1, x + 1, y + 1))
     return found
 
 

@@ -194,6 +194,15 @@ class Classifier(Subject):
             f"nothing is proved of inputs to one beyond {LARGEST:.0e}"
         )
 
+    def require_range(self) -> None:
+        """Raise where floats do not do for proofs.
+
+        Raises:
+            ConfigurationError: ``out_of_range``.
+        """
+        if self.out_of_range is not None:
+            raise ConfigurationError(self.out_of_range)
+
     @classmethod
     def from_payload(cls, data: Mapping[str, Any]) -> Classifier:
         """Inverse of ``payload``."""

@@ -113,8 +113,7 @@ def request(
         (array([0]), array([ 1.523, -1.523]))
     """
     as_choice("budget", budget, BUDGETS)
-    if classifier.out_of_range is not None:
-        raise ConfigurationError(classifier.out_of_range)
+    classifier.require_range()
     data, labels = classifier.checked(x), np.asarray(y)
     if data.shape[-1] > WIDEST:
         raise ConfigurationError(f"a step has at most {WIDEST:,} features here, got {data.shape[-1]:,}")
