@@ -9,8 +9,6 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from itertools import zip_longest
 from typing import Any
 
-from scipy.special import stdtrit
-
 MISSING = "–"
 _REMAINDER = 1e-14  # of margins, differences of numbers near one: some sums of float64
 WORDS = {
@@ -310,6 +308,8 @@ def student(standard_error: float, n: int) -> float:
         >>> round(student(1.0, 4), 3), round(student(1.0, 1000), 3)
         (3.182, 1.962)
     """
+    from scipy.special import stdtrit  # takes longer to load than a page of help
+
     return float(stdtrit(n - 1, 0.975)) * standard_error
 
 

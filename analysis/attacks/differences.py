@@ -84,7 +84,7 @@ def feel(
         gradient: points and rows to gradients, zero where there is none; those that are not are followed.
         enough: a value above which a sequence takes part no longer.
 
-    >>> x, rise = torch.zeros(1, 3, 1), torch.tensor([[[1.0], [-2.0], [3.0]]])
+    >>> x, rise = torch.zeros(1, 3, 1), torch.tensor([[[2.0], [-4.0], [6.0]]])
     >>> from stability.analysis.attacks.projections import NORMS
     >>> shape, one = NORMS["linf"], torch.ones(1)
     >>> value, inside = lambda z, _: (rise * z).round().sum((1, 2)), lambda z, _: z.clamp(-1, 1)

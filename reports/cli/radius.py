@@ -14,7 +14,6 @@ import typer
 from stability.errors import ConfigurationError, DimensionError
 from stability.storage.folder import Folder, claim, refuse
 from stability.storage.writing import write_text
-from stability.systems.checks import as_choice
 
 from ..formatting import at_least, number, table
 from ..jsonable import write_json
@@ -132,6 +131,8 @@ def _refuse_misfits(norm: str, budget: str, epsilon: float | None, bounds: tuple
     Raises:
         ConfigurationError: in the words of the command line.
     """
+    from stability.systems.checks import as_choice
+
     as_choice("--norm", norm, ("l2", "linf"))
     as_choice("--budget", budget, ("total", "step"))
     if (norm, budget) == ("linf", "step"):

@@ -27,6 +27,8 @@ from stability.systems import DrivenSystem, LureSystem
 from stability.systems.activations import ACTIVATIONS, activation
 
 Array = np.ndarray
+pytestmark = pytest.mark.filterwarnings("ignore::stability.analysis.attacks.masked.MaskedGradientWarning")
+"""Units that are off have no gradient by the input."""
 P = 2
 KINDS = ("tanh", "sigmoid", "relu", "leaky_relu", "saturation", "deadzone", "lstm", "gru", "stack")
 

@@ -40,6 +40,8 @@ LAYERS = {
     "gru": lambda: GRU(P, N),
     "lru": lambda: LRU(P, 4),
 }
+pytestmark = pytest.mark.filterwarnings("ignore::stability.analysis.attacks.masked.MaskedGradientWarning")
+"""Units that are off have no gradient by the input."""
 
 
 def network(name: str, seed: int, reduction: str) -> ClassifierNetwork:
