@@ -102,7 +102,7 @@ def feel(
         best[rows[better]], top[rows[better]] = points[better], found[better]
         return found
 
-    first, spans = top.clone(), blocks(*x.shape[1:], generator)
+    first, spans = top.clone(), blocks(x.shape[1], x.shape[2], generator)
     for turn, span in enumerate(PASSES * spans):
         hopeful = turn < len(spans) or (enough - top[rows] <= (enough - first[rows]) / 2)
         standing = ((top[rows] <= enough) & hopeful).nonzero()[:, 0]
