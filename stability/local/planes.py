@@ -297,7 +297,8 @@ def _answer(question: Question, upper: float, epsilon: float | None) -> Claim | 
         claim = _by_zonotopes(question, upper, epsilon)
         return _by_forms(question, upper, epsilon) if claim is None and question.planes(_NOTHING)[0] > 0.0 else claim
     claim = _by_forms(question, upper, epsilon)
-    if (claim is None or not (claim.value or 0.0) > _LITTLE * upper) and not question.deadline.over:
+    little = claim is None or (upper < np.inf and not (claim.value or 0.0) > _LITTLE * upper)
+    if little and not question.deadline.over:
         return _larger(_by_zonotopes(question, upper, epsilon), claim)
     return claim
 

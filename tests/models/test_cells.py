@@ -163,6 +163,7 @@ class Called(Cell):
         return self.step(x, h)
 
 
+@pytest.mark.filterwarnings("ignore::stability.analysis.attacks.masked.MaskedGradientWarning")  # of gates
 @pytest.mark.parametrize("call", [False, True])
 @pytest.mark.parametrize("kind", ["plain", "norm", "gate"])
 def test_every_analyzer_takes_the_cell_inside_a_network(kind, call):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from gated_specimens import drawn, label_of, nearest, searched
 
+from stability.errors import ConfigurationError
 from stability.local import passes
 from stability.local.balls import largest_balls
 from stability.local.classifier import Classifier
@@ -136,7 +137,7 @@ def test_a_class_that_never_changes_is_proved_at_any_radius(kind, monkeypatch):
     assert accepted(sure, "local_cells", {**data, "values": np.zeros(1)}) is None
 
 
-@pytest.mark.parametrize("scale", [1e8, 1e150])
+@pytest.mark.parametrize("scale", [1e8, 1e50])
 @pytest.mark.parametrize(("kind", "seed"), [("gru", 3), ("lstm", 4)])
 def test_huge_weights_prove_nothing_that_is_false(kind, seed, scale):
     net, x = drawn(kind, 1, seed, scale=scale)
@@ -149,13 +150,12 @@ def test_huge_weights_prove_nothing_that_is_false(kind, seed, scale):
         assert claim.value >= 0.9 * near
 
 
-def test_weights_that_overflow_are_no_fault():
+def test_weights_that_overflow_are_refused_in_words():
     for kind in ("gru", "lstm"):
         for scale in (1e200, 1e300):
             net, x = drawn(kind, 2, 0, scale=scale)
-            with np.errstate(all="ignore"):
-                claim, _ = searched(net, 1e10 * x, 1.0)
-                assert claim is None or RULES["local_cells"](net, claim)[0]
+            with pytest.raises(ConfigurationError, match="beyond 1e\\+60"), np.errstate(all="ignore"):
+                searched(net, 1e10 * x, 1.0)
 
 
 def test_what_is_misclassified_has_no_claim():

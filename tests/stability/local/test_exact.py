@@ -264,7 +264,7 @@ def test_long_sequences_of_few_entries_are_refused_before_they_cost_anything(mon
 def test_numbers_that_overflow_prove_nothing_and_raise_nothing(monkeypatch, name):
     monkeypatch.setattr("stability.rules.local_hessians.ROOM", 500)
     rng, rule = np.random.default_rng(0), RULES["local_hessians"]
-    for size in (1e3, 1e80, 1e99):
+    for size in (1e3, 1e40, 1e59):
         for bounds in (None, (-1.0, 1.0)):
             slope = activation(name).slope
             cell = DrivenSystem(
