@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Claim
+from stability.local.build import stages_of
 from stability.local.forms import Form, Tube
 from stability.local.leaves import input_box, inputs_of, kinked, touched
 from stability.local.long import Long, is_long
@@ -298,9 +299,14 @@ def _answer(question: Question, upper: float, epsilon: float | None) -> Claim | 
         return _by_forms(question, upper, epsilon) if claim is None and question.planes(_NOTHING)[0] > 0.0 else claim
     claim = _by_forms(question, upper, epsilon)
     little = claim is None or (upper < np.inf and not (claim.value or 0.0) > _LITTLE * upper)
-    if little and not question.deadline.over:
+    if (little or _is_affine(question)) and not question.deadline.over:
         return _larger(_by_zonotopes(question, upper, epsilon), claim)
     return claim
+
+
+def _is_affine(question: Question) -> bool:
+    """Whether zonotopes tell the radius at once, roundings or not."""
+    return uncovered(question.classifier) is None and stages_of(question.classifier).is_affine
 
 
 def _larger(one: Claim | None, other: Claim | None) -> Claim | None:
