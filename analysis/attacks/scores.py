@@ -284,12 +284,12 @@ def attack_scores(
             clean = _scores(model, task, x, y), _scores(model, task, x, y, loss=True)
         worst = _Worst(x, *(s.double() for s in clean), less_is_worse=task.metric_name == "accuracy")
         found, watch = [], Watch.over(box.lower < box.upper)
+        ascent = _Ascent(model, task, x, y, box, shape, worst, watch, seed)
         for epsilon in sizes:
             if epsilon > 0:
                 stride = epsilon if once else length or 2.5 * epsilon / taken
-                start = None if once else generator
                 with told_above():
-                    _climb(model, task, x, y, box, shape, worst, epsilon, taken, stride, start, watch, seed)
+                    ascent.climb(epsilon, taken, stride, None if once else generator)
             found.append(worst.scores)
     more: dict[str, Any] = {"axis": "epsilon", "sizes": sizes, "seed": seed, "spread": (0.0,) * len(sizes)}
     told = {} if once else {"steps": taken} if step_size is None else {"steps": taken, "step_size": step_size}
@@ -298,70 +298,59 @@ def attack_scores(
     return ScoreSweep.of_scores(task, y, found, confidence, perturbation=attack, norm=norm, options=told, **more)
 
 
-def _climb(
-    model: nn.Module,
-    task: Task,
-    x: Tensor,
-    y: Tensor,
-    box: Box,
-    shape: Geometry,
-    worst: _Worst,
-    epsilon: float,
-    steps: int,
-    length: float,
-    generator: torch.Generator | None,
-    watch: Watch,
-    seed: int,
-) -> None:
-    """One ascent inside a ball, from a random point or from its centre; every visited point is seen."""
-    inside: Callable[[Tensor], Tensor] = lambda z: box.clip(shape.clip(x, z, epsilon))  # noqa: E731
-    z = x if generator is None else inside(x + shape.random(x, epsilon, generator))
-    stride = torch.full((len(x),), length, dtype=x.dtype, device=x.device)
-    for taken in range(steps + 1):
-        z = z.detach().requires_grad_(taken < steps)
-        outputs = model(z)
-        losses = task.scores(outputs, y, loss=True)
-        scores = task.scores(outputs.detach(), y)
+@dataclass(frozen=True, eq=False)
+class _Ascent:
+    """What ascents inside balls around some sequences share; every point that they visit is seen."""
+
+    model: nn.Module
+    task: Task
+    x: Tensor
+    y: Tensor
+    box: Box
+    shape: Geometry
+    worst: _Worst
+    watch: Watch
+    seed: int
+
+    def losses(self, z: Tensor) -> Tensor:
+        """The losses at points ``(batch, time, features)``, which are seen."""
+        outputs = self.model(z)
+        losses = self.task.scores(outputs, self.y, loss=True)
+        scores = self.task.scores(outputs.detach(), self.y)
         if not (torch.isfinite(losses).all() and torch.isfinite(scores).all()):
             raise NonFiniteError("the score of a disturbed sequence", "the model diverges on it")
-        worst.see(z.detach(), scores.double(), losses.detach().double())
-        if taken < steps:
-            gradient = torch.where(box.lower < box.upper, by_the_input(losses, z), 0.0)
-            z = inside(z.detach() + shape.step(watch.see(gradient).to(x.dtype), stride))
-    rows = watch.blind.nonzero()[:, 0]
-    if len(rows):
-        own = torch.Generator().manual_seed(seed)
-        _feel(model, task, x, y, box, shape, worst, epsilon, rows, own)
+        self.worst.see(z.detach(), scores.double(), losses.detach().double())
+        return losses
 
+    def climb(self, epsilon: float, steps: int, length: float, generator: torch.Generator | None) -> None:
+        """From a random point of a ball, or from its centre; along differences where there was no gradient."""
+        x, box, shape = self.x, self.box, self.shape
+        inside: Callable[[Tensor], Tensor] = lambda z: box.clip(shape.clip(x, z, epsilon))  # noqa: E731
+        z = x if generator is None else inside(x + shape.random(x, epsilon, generator))
+        stride = torch.full((len(x),), length, dtype=x.dtype, device=x.device)
+        for taken in range(steps + 1):
+            z = z.detach().requires_grad_(taken < steps)
+            losses = self.losses(z)
+            if taken < steps:
+                gradient = torch.where(box.lower < box.upper, by_the_input(losses, z), 0.0)
+                z = inside(z.detach() + shape.step(self.watch.see(gradient).to(x.dtype), stride))
+        rows = self.watch.blind.nonzero()[:, 0]
+        if len(rows):
+            self._feel(epsilon, rows)
 
-def _feel(
-    model: nn.Module,
-    task: Task,
-    x: Tensor,
-    y: Tensor,
-    box: Box,
-    shape: Geometry,
-    worst: _Worst,
-    epsilon: float,
-    rows: Tensor,
-    generator: torch.Generator,
-) -> None:
-    """Drive the loss of some sequences up along differences; every point that is asked about is seen."""
-    radius = torch.full((len(rows),), epsilon, dtype=torch.float64, device=x.device)
+    def _feel(self, epsilon: float, rows: Tensor) -> None:
+        """Along differences, of some of the sequences."""
+        x, generator = self.x, torch.Generator().manual_seed(self.seed)
 
-    def value(z: Tensor, part: Tensor) -> Tensor:
-        index, whole = rows[part], x.clone()
-        whole[index] = z  # all sequences: a metric of a batch is asked as everywhere
-        with torch.no_grad():
-            outputs = model(whole)
-            losses, scores = task.scores(outputs, y, loss=True), task.scores(outputs, y)
-        if not (torch.isfinite(losses).all() and torch.isfinite(scores).all()):
-            raise NonFiniteError("the score of a disturbed sequence", "the model diverges on it")
-        worst.see(whole, scores.double(), losses.double())
-        return losses[index].double()
+        def value(z: Tensor, part: Tensor) -> Tensor:
+            index, whole = rows[part], x.clone()
+            whole[index] = z  # all sequences: a metric of a batch is asked as everywhere
+            with torch.no_grad():
+                return self.losses(whole)[index].double()
 
-    def inside(z: Tensor, part: Tensor) -> Tensor:
-        index = rows[part]
-        return box.take(index).clip(shape.clip(x[index], z, epsilon))
+        def inside(z: Tensor, part: Tensor) -> Tensor:
+            index = rows[part]
+            return self.box.take(index).clip(self.shape.clip(x[index], z, epsilon))
 
-    feel(x[rows], value, inside, shape, radius, generator)
+        radius = torch.full((len(rows),), epsilon, dtype=torch.float64, device=x.device)
+        feel(x[rows], value, inside, self.shape, radius, generator)

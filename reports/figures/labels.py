@@ -28,10 +28,12 @@ class Label:
     Attributes:
         box: what it covers; letters stand on the line two units above its bottom.
         leader: both ends of the line from its point; ``None`` where it stands beside it.
+        anchor: ``start`` or ``end``, the side of the box at which the words begin or end: that of the point.
     """
 
     box: Box
     leader: tuple[tuple[float, float], tuple[float, float]] | None = None
+    anchor: str = "start"
 
 
 def box_of(words: str, left: float, base: float) -> Box:
@@ -129,7 +131,7 @@ def placed(
         for dx, dy, anchor in _PLACES:
             box = box_of(name, x + dx - (WIDE * len(name) if anchor == "end" else 0.0), y + dy)
             if all_of_it.free(box):
-                keep(k, Label(box))
+                keep(k, Label(box, anchor=anchor))
                 break
     for k, (name, point) in enumerate(names):
         if found[k] is None and (label := _led(name, point, words, all_of_it)) is not None:
@@ -161,5 +163,6 @@ def _led(name: str, point: tuple[float, float], words: _Raster, all_of_it: _Rast
         if len(good):
             (a, b), (c, d) = starts[good[0]].tolist(), ends[good[0]].tolist()
             left, top = corners[tried[good[0]]].tolist()
-            return Label((left, top, left + wide, top + HIGH), ((a, b), (c, d)))
+            side = "end" if c > left + 0.5 * wide else "start"
+            return Label((left, top, left + wide, top + HIGH), ((a, b), (c, d)), side)
     return None

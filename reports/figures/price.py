@@ -78,7 +78,7 @@ def price(
     for m, label in zip(known, labels, strict=True):
         color = color_of(m.place - 1)
         if label is not None:
-            plot.label(named[m.name], label.box, label.leader, color, "measured")
+            plot.label(named[m.name], label.box, label.leader, color, "measured", label.anchor)
             continue
         when = f"after {number(halved[m.name], 4)} {unit}" if m.name in halved else ASIDE
         plot.beneath(f"{named[m.name]}: {percent(accuracies[m.name][0])}, {when}", color, "measured")

@@ -290,6 +290,7 @@ class Plot:
         leader: tuple[tuple[float, float], tuple[float, float]] | None,
         color: str,
         mark: str = "",
+        anchor: str = "start",
     ) -> None:
         """Words in a box of the drawing's own units, see ``labels``, with a line to what they name where it is away."""
         holder = ET.Element("g")
@@ -297,7 +298,8 @@ class Plot:
             (a, b), (c, d) = leader
             look = {"d": f"M{a:.1f} {b:.1f}L{c:.1f} {d:.1f}", "fill": "none", "stroke": color}
             ET.SubElement(holder, "path", look | {"stroke-width": "0.8", "class": "leader"})
-        _text(holder, box[0], box[3] - 2, words, **{"fill": "var(--ink)", "font-size": "10px"})
+        x, look = box[2] if anchor == "end" else box[0], {"fill": "var(--ink)", "font-size": "10px"}
+        _text(holder, x, box[3] - 2, words, **look, **{"text-anchor": anchor})
         self._marks.append((mark, holder))
 
     def beneath(self, words: str, color: str, mark: str = "") -> None:

@@ -10,7 +10,7 @@ from stability.certificate import Claim
 from stability.local import ellipsoids, gates, planes
 from stability.local.classifier import Classifier
 from stability.local.exact import pays, settled
-from stability.local.request import Request, request
+from stability.local.request import Request, further, request
 from stability.local.single import covers, found_alone
 from stability.systems.checks import as_choice
 from stability.threads import threads_for
@@ -91,4 +91,4 @@ def _proved(asked: Request, norm: str) -> list[Claim | None]:
 
 
 def _better(claims: list[Claim | None], others: list[Claim | None]) -> list[Claim | None]:
-    return [max((a, b), key=lambda claim: 0.0 if claim is None else claim.value or 0.0) for a, b in zip(claims, others)]
+    return [further(a, b) for a, b in zip(claims, others)]

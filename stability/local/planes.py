@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Claim
-from stability.local.build import stages_of
 from stability.local.forms import Form, Tube
 from stability.local.leaves import input_box, inputs_of, kinked, touched
 from stability.local.long import Long, is_long
 from stability.local.multipliers import best_multipliers
 from stability.local.parabolas import quadratic
-from stability.local.request import Request
+from stability.local.request import Request, further
 from stability.local.runs import margins, steps_of
 from stability.local.splitting import Splitting, worst_input
 from stability.local.trees import About, Outcome, Tree, tree_of
@@ -287,38 +286,27 @@ def _answer(question: Question, upper: float, epsilon: float | None) -> Claim | 
     """
     if epsilon is not None and not upper > epsilon:
         return None
+    search = Long(question) if uncovered(question.classifier) is None else None
+
+    def by_zonotopes() -> Claim | None:
+        if search is None:
+            return None
+        return search.largest(upper) if epsilon is None else search.decided(epsilon)
+
     if is_long(question, _PARABOLAS):
-        claim = _by_zonotopes(question, upper, epsilon)
+        claim = by_zonotopes()
         if is_long(question, _FORMS):
             return claim
         if claim is not None and (epsilon is not None or not question.holds(_FURTHER * (claim.value or 0.0), upper)):
             return claim
         return _by_forms(question, upper, epsilon) or claim
     if epsilon is not None and not question.holds(epsilon, upper):
-        claim = _by_zonotopes(question, upper, epsilon)
+        claim = by_zonotopes()
         return _by_forms(question, upper, epsilon) if claim is None and question.planes(_NOTHING)[0] > 0.0 else claim
     claim = _by_forms(question, upper, epsilon)
     little = claim is None or (upper < np.inf and not (claim.value or 0.0) > _LITTLE * upper)
-    if (little or _is_affine(question)) and not question.deadline.over:
-        return _larger(_by_zonotopes(question, upper, epsilon), claim)
-    return claim
-
-
-def _is_affine(question: Question) -> bool:
-    """Whether zonotopes tell the radius at once, roundings or not."""
-    return uncovered(question.classifier) is None and stages_of(question.classifier).is_affine
-
-
-def _larger(one: Claim | None, other: Claim | None) -> Claim | None:
-    return max((one, other), key=lambda claim: 0.0 if claim is None else claim.value or 0.0)
-
-
-def _by_zonotopes(question: Question, upper: float, epsilon: float | None) -> Claim | None:
-    """The claim by zonotopes, where there are any for such a network."""
-    if uncovered(question.classifier) is not None:
-        return None
-    search = Long(question)
-    return search.decided(epsilon) if epsilon is not None else search.largest(upper)
+    told_at_once = search is not None and search.net.is_affine
+    return further(by_zonotopes(), claim) if (little or told_at_once) and not question.deadline.over else claim
 
 
 def _by_forms(question: Question, upper: float, epsilon: float | None) -> Claim | None:

@@ -66,6 +66,11 @@ Search = Callable[[Request, int, str, Deadline], tuple[Claim | None, bool]]
 """The claim about one sample, and whether there is no use in looking for a better one."""
 
 
+def further(one: Claim | None, other: Claim | None) -> Claim | None:
+    """The claim of the larger radius, if there is any."""
+    return max((one, other), key=lambda claim: 0.0 if claim is None else claim.value or 0.0)
+
+
 def one_by_one(
     asked: Request, norm: str, search: Search, share: float
 ) -> tuple[list[Claim | None], Array, float | None]:

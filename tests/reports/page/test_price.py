@@ -43,7 +43,7 @@ def test_every_point_has_a_name_that_lies_on_nothing(count: int, spread: float, 
     for e in words:
         if str(e.text).startswith("Recurrent") or e.text == ASIDE:
             x, y = float(str(e.get("x"))), float(str(e.get("y")))
-            shift = {"start": 0.0, "middle": 0.5}[e.get("text-anchor", "start")]
+            shift = {"start": 0.0, "middle": 0.5, "end": 1.0}[e.get("text-anchor", "start")]
             left, top, right, bottom = box_of(str(e.text), x, y)
             boxes[str(e.text)] = (left - shift * (right - left), top, right - shift * (right - left), bottom)
     paths = [e for e in root.iter() if e.tag.endswith("path")]
@@ -69,6 +69,14 @@ def test_every_point_has_a_name_that_lies_on_nothing(count: int, spread: float, 
             for left, top, right, bottom in boxes.values():
                 assert not any(left + 1 < x < right - 1 and top + 1 < y < bottom - 1 for x, y in along)
             assert min(abs(np.hypot(a - x, b - y) - OUTSIDE) for x, y in dots) < 0.2
+            name = min(boxes, key=lambda n: max(boxes[n][0] - c, c - boxes[n][2], boxes[n][1] - d, d - boxes[n][3]))
+            right = 2.0 * c > boxes[name][0] + boxes[name][2]  # words begin or end where their line does
+            assert said[name].get("text-anchor") == ("end" if right else "start")
+
+
+def test_names_on_the_left_of_their_points_end_there() -> None:
+    root, _ = drawing(12, 0, 1.0)
+    assert any(e.get("text-anchor") == "end" and str(e.text).startswith("Recurrent") for e in root.iter())
 
 
 def test_names_without_room_stand_beneath_with_their_numbers() -> None:
