@@ -20,12 +20,12 @@ from .training.callbacks import lightning_callback, transformers_callback
 from .training.exponents import finite_time_exponents, lyapunov_penalty
 from .training.front import resume_run, train
 from .training.margins import contraction_gap, margin_penalty
+from .training.measured import evaluate
 from .training.outcome import Epoch, Progress, TrainResult
 from .training.presets import PRESETS, preset_model, preset_training, train_preset
 from .training.readout import Readout, fit_readout
 from .training.runs import Run, read_run
 from .training.spectra import SpectrumTracker
-from .training.trainer import evaluate
 
 __all__ = [
     "PRESETS",

@@ -1,9 +1,9 @@
 """Training: the front door, the loop, its settings, and what is recorded on the way."""
 
 from .front import resume_run, train
+from .measured import evaluate
 from .outcome import Epoch, Progress, TrainResult
 from .runs import Run, read_run
 from .spectra import SpectrumTracker
-from .trainer import evaluate
 
 __all__ = ["Epoch", "Progress", "Run", "SpectrumTracker", "TrainResult", "evaluate", "read_run", "resume_run", "train"]

@@ -23,7 +23,7 @@ from ...models.network import SequenceModel, over_time
 from ..guard import check_int, check_model, check_number, in_evaluation
 from ..results import Record
 from ..tasks import Task
-from .trainer import evaluate
+from .measured import evaluate
 
 
 @dataclass(frozen=True)

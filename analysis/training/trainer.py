@@ -18,11 +18,11 @@ from stability.errors import ConfigurationError, NonFiniteError, RankError, Unsu
 
 from ...models.counting import free_parameters
 from ..environment import environment
-from ..guard import in_evaluation
 from ..results import plain_value
 from ..tables import Mark, csv_text
 from ..tasks import Task, identity
 from ..threads import threads_fitting
+from .measured import evaluate
 from .objectives import Objective
 from .outcome import Epoch, Progress, TrainResult
 from .penalties import penalties
@@ -43,39 +43,6 @@ from .spectra import SpectrumTracker
 from .stops import Stop, seeded, stopping
 
 UNHELD = "the gain that is asked for cannot be held"
-
-
-def evaluate(model: nn.Module, x: Tensor, y: Tensor, task: Task, batch_size: int = 1000) -> tuple[float, float]:
-    """Loss and metric on given sequences, in evaluation mode, without a graph.
-
-    Args:
-        model: called as ``model(x)``; its mode is restored, also when it fails.
-        x: ``(n, time, features)``.
-        y: targets.
-        task: gives loss and metric.
-        batch_size: sequences at a time.
-
-    Returns:
-        Loss and metric over all targets that count.
-
-    Example:
-        >>> from stability.analysis import make_task
-        >>> task = make_task("digits", limit=100, test_limit=50)
-        >>> class Three(nn.Module):
-        ...     def forward(self, x):
-        ...         return torch.eye(10)[torch.full((len(x),), 3)]
-        >>> loss, accuracy = evaluate(Three(), *task.test, task)
-        >>> accuracy == (task.test[1] == 3).double().mean().item()
-        True
-    """
-    loss = score = count = 0.0
-    with in_evaluation(model), torch.no_grad():
-        for xb, yb in zip(x.split(batch_size), y.split(batch_size)):
-            outputs, weight = model(xb), task.weight(yb)
-            loss += float(task.loss(outputs, yb)) * weight
-            score += task.score(outputs, yb) * weight
-            count += weight
-    return loss / count, task.reported(score / count)
 
 
 @dataclass(frozen=True)

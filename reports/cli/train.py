@@ -17,7 +17,7 @@ from ..formatting import count, duration, metric, metric_word, number, table
 from . import console
 from .console import Interrupted
 from .data import check_device
-from .options import Compute, Output, no_default
+from .options import Compute, Output, check_seconds, no_default
 from .training import NAMES, ModelOptions, Plan, TrainingOptions, plan_of, prepare
 
 
@@ -41,6 +41,7 @@ def train(
     if list_presets:
         _show_presets(output)
         return
+    time_limit = check_seconds(time_limit)
     if resume is not None:
         if out is not None:
             raise ConfigurationError("--resume goes on in its own folder: leave --out away")
@@ -209,7 +210,7 @@ def _repaired(plan: Plan, folder: Path, compute: Compute) -> dict[str, Any]:
     from stability.errors import StabilityError
 
     from ...analysis.training.gains import proved_gain
-    from ...analysis.training.trainer import evaluate
+    from ...analysis.training.measured import evaluate
     from ...models.readers.safetensors import read_tensors
 
     network, task, _ = prepare(plan, 0, compute)

@@ -10,7 +10,7 @@ from torch import nn
 from ...guard import in_evaluation
 from ...tasks import Task
 from ...tasks.scores import counted
-from ...training.trainer import evaluate
+from ...training.measured import evaluate
 from ..fitting import answers_of
 from ..work import Work
 from . import step

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from stability.analysis import attack_scores, evaluate, noise_scores
+from stability.analysis.attacks import MaskedGradientWarning
 from stability.analysis.tasks.base import Task, task_of
 from stability.analysis.tasks.scores import IGNORED
 from stability.errors import ConfigurationError, NonFiniteError
@@ -76,6 +77,27 @@ def test_one_step_is_the_worst_case_of_a_linear_model(norm: str) -> None:
     for more in ({"steps": 3}, {"step_size": 0.1}):
         with pytest.raises(ConfigurationError, match="leave steps and step_size out"):
             attack_scores(Linear(), x, y, task=task, epsilons=[0.1], **told, **more)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_a_model_without_gradients_falls_along_differences(norm: str) -> None:
+    """The same worst case of a linear model that detaches its input, or nearly."""
+
+    class Hidden(Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x.detach())
+
+    task = values(LENGTHS)
+    x, y = task.test
+    told = {"task": task, "epsilons": [0.0, 0.4], "norm": norm, "bounds": None}
+    seen = attack_scores(Linear(), x, y, **told)
+    with pytest.warns(MaskedGradientWarning, match="6 of 6"):
+        found = attack_scores(Hidden(), x, y, **told, seed=2)
+    assert (seen.blind, found.blind) == (0, len(LENGTHS))
+    assert found.score[0] == seen.score[0]
+    assert 0.9 * seen.score[1] < found.score[1] <= seen.score[1] * (1 + 1e-9)
+    with pytest.warns(MaskedGradientWarning):
+        assert attack_scores(Hidden(), x, y, **told, seed=2).score == found.score
 
 
 def test_noise_on_the_weights_adds_its_variance() -> None:

@@ -315,3 +315,38 @@ class TestBadInput:
         (tmp_path / "checkpoint.safetensors").unlink()
         with pytest.raises(FileFormatError, match="cannot go on"):
             resume_run(tmp_path)
+
+
+class TestEvaluating:
+    def test_the_numbers_do_not_depend_on_the_batch(self, task):
+        model, (x, y) = new_model(task), task.test
+        whole = evaluate(model, x, y, task)
+        assert whole == pytest.approx((task.loss(model(x), y).item(), task.score(model(x), y)))
+        assert evaluate(model, x, y, task, batch_size=7) == pytest.approx(whole)
+
+    @pytest.mark.parametrize(
+        ("change", "error", "says"),
+        [
+            ({"x": "numpy"}, ConfigurationError, "x must be a Tensor, got ndarray"),
+            ({"x": "sparse"}, ConfigurationError, "x must be a dense tensor"),
+            ({"x": "meta"}, ConfigurationError, "x is on the meta device"),
+            ({"x": "empty"}, DimensionError, "no sequence to measure on"),
+            ({"y": "empty"}, DimensionError, "one target per sequence of x"),
+            ({"y": "sparse"}, ConfigurationError, "y must be a dense tensor"),
+            ({"task": "digits"}, ConfigurationError, "task must be a Task, got str"),
+            ({"model": None}, ConfigurationError, "model must be a Module, got NoneType"),
+            ({"batch_size": 0}, ConfigurationError, "batch_size must be"),
+        ],
+    )
+    def test_bad_input(self, task, change, error, says):
+        as_told = {
+            "numpy": lambda t: t.numpy(),
+            "sparse": lambda t: t.to_sparse(),
+            "meta": lambda t: t.to("meta"),
+            "empty": lambda t: t[:0],
+        }
+        told = {"model": new_model(task), "x": task.test[0], "y": task.test[1], "task": task}
+        for name, value in change.items():
+            told[name] = as_told[value](told[name]) if value in as_told else value
+        with pytest.raises(error, match=says):
+            evaluate(**told)

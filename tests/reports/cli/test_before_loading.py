@@ -54,3 +54,11 @@ def test_of_certify(tmp_path: Path, monkeypatch, capsys) -> None:
 
 def test_what_is_no_file_is_not_called_absent(capsys) -> None:
     assert "/dev/null is no regular file" in line(capsys, "verify", "/dev/null")
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "nan"])
+def test_of_train(value: str, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    err = line(capsys, "train", "--model", "elman", "--time-limit", value)
+    assert f"--time-limit must be a number of seconds > 0, got {value}" in err
+    assert not list(tmp_path.iterdir())
