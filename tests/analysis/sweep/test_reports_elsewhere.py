@@ -118,6 +118,7 @@ def test_files_of_others_stay_and_no_name_leads_out(tmp_path: Path) -> None:
     assert files_in(tmp_path / "none") == {}
 
 
+@pytest.mark.slow
 def test_a_study_done_by_workers_is_the_one_done_here(tmp_path: Path, cluster: Any) -> None:
     for _ in range(2):
         cluster.start_worker()

@@ -30,6 +30,7 @@ Array = np.ndarray
 CASES = [("gru", 3, 3, 1), ("lstm", 2, 4, 1), ("gru", 1, 3, 2), ("gru", 2, 3, 2)]
 PARTED = [("gru", 2, 19, 1), ("gru", 2, 8, 1), ("gru", 3, 33, 1)]
 """Where no price does for all runs."""
+ALL = [*CASES, *(pytest.param(*c, marks=[pytest.mark.slow] * (c != ("gru", 2, 8, 1))) for c in PARTED)]
 
 
 def averaged(kind: str, steps: int, seed: int, features: int = 1) -> tuple[Classifier, Array]:
@@ -132,7 +133,7 @@ def test_sides_are_the_ends_of_the_means_that_keep_the_class(seed):
     assert len(end.sides) == (not own[0]) + (not own[-1])
 
 
-@pytest.mark.parametrize(("kind", "steps", "seed", "features"), [*CASES, *PARTED])
+@pytest.mark.parametrize(("kind", "steps", "seed", "features"), ALL)
 def test_the_radius_is_that_of_the_nearest_run(kind, steps, seed, features):
     net, data, settled = proof(kind, steps, seed, features)
     true = nearest(net, data["x"])
@@ -146,10 +147,13 @@ def test_the_radius_is_that_of_the_nearest_run(kind, steps, seed, features):
 
 
 @pytest.mark.parametrize(
-    ("kind", "steps", "seed", "features"),
-    [pytest.param(*c, marks=[pytest.mark.slow] * (c[0] == "lstm")) for c in CASES],
+    ("kind", "steps", "seed", "features", "norm"),
+    [
+        pytest.param(*c, norm, marks=[pytest.mark.slow] * (c[0] == "lstm" or (norm == "l2") == (c[1] == 3)))
+        for c in CASES
+        for norm in ("l2", "linf")
+    ],
 )
-@pytest.mark.parametrize("norm", ["l2", "linf"])
 def test_the_radius_of_steps_is_that_of_the_nearest_run(kind, steps, seed, features, norm):
     net, x = averaged(kind, steps, seed, features)
     more = {} if norm == "linf" else {"budget": "step"}
@@ -219,7 +223,7 @@ def test_the_mean_is_that_of_all_outputs_and_not_the_last():
     assert "have prices" in words
 
 
-@pytest.mark.parametrize(("kind", "steps", "seed", "features"), [*CASES, *PARTED])
+@pytest.mark.parametrize(("kind", "steps", "seed", "features"), ALL)
 def test_planes_of_every_part_and_step_are_checked(kind, steps, seed, features):
     net, data, _ = proof(kind, steps, seed, features)
     checked = 0

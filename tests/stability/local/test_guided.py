@@ -31,7 +31,7 @@ def asked(kind: str, seed: int, steps: int = 6):
     return net, x, label, request(net, x[None], [label], **told)
 
 
-@pytest.mark.parametrize(("kind", "seed"), [("lstm", 5), ("lstm", 7)])
+@pytest.mark.parametrize(("kind", "seed"), [("lstm", 5), pytest.param("lstm", 7, marks=pytest.mark.slow)])
 def test_boxes_with_a_run_of_another_class_are_not_done(kind, seed):
     net, x, label, question = asked(kind, seed, 2)
     own = Gates(question, 0, "l2", Deadline.after(None))

@@ -83,7 +83,7 @@ CASES = [
     ("sigmoid", 3, "mean", "l2", "total", {"masked": True}),
     ("sigmoid", 1, "last", "linf", "total", {"clipped": True}),
     ("tanh", 3, "last", "l2", "total", {"clipped": True}),
-    ("identity", 5, "last", "l2", "total", {}),
+    pytest.param("identity", 5, "last", "l2", "total", {}, marks=pytest.mark.slow),
 ]
 
 

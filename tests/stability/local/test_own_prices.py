@@ -52,7 +52,7 @@ def unnamed(of: Coordinates) -> Touch:
     [
         ("lstm", False, None),
         ("gru", False, None),
-        ("lstm", True, None),
+        pytest.param("lstm", True, None, marks=pytest.mark.slow),
         ("tanh", False, None),
         ("tanh", False, (-2, 2)),
     ],
@@ -95,6 +95,7 @@ def test_a_ball_comes_to_an_end_though_the_worst_input_is_not_named():
         assert all(covered(of, label, k, unnamed(of), 4200).holds for k in range(3) if k != label) is ends
 
 
+@pytest.mark.slow
 def test_an_lstm_of_a_large_radius_has_the_true_one():
     """Its nearest run is one of several that are nearly as near; descents from a few places come to another."""
     net, x = gated("lstm", 104, "mean")

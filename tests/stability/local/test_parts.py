@@ -132,6 +132,7 @@ def test_cuts_win_what_prices_lose(parted, monkeypatch):
     assert true * (1.0 - 1e-6) <= claim.value <= true
 
 
+@pytest.mark.slow
 def test_parts_that_are_a_window_of_a_billionth_are_bounded_as_well_as_others():
     """Of this one the last parts are so narrow that no grid of moves meets them."""
     net, x = network(5)

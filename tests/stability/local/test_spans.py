@@ -309,7 +309,13 @@ def test_numbers_out_of_range_are_no_fault(into, past, reduction):
 
 @pytest.mark.parametrize(
     ("steps", "features", "norm"),
-    [(1500, 2, "l2"), (8, 128, "l2"), (2, 3000, "linf"), (8, 128, "linf"), (2, 30_000, "l2")],
+    [
+        pytest.param(1500, 2, "l2", marks=pytest.mark.slow),
+        (8, 128, "l2"),
+        (2, 3000, "linf"),
+        (8, 128, "linf"),
+        (2, 30_000, "l2"),
+    ],
 )
 def test_hostile_work_is_refused_in_seconds(steps, features, norm):
     rng, net = np.random.default_rng(0), network("tanh", 0, features, 0.3, leak=2.0)

@@ -98,7 +98,7 @@ def test_the_cuts_of_the_search_are_those_that_the_rule_makes_of_its_tree(monkey
     assert all(cuts in asked for cuts, _ in told)
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize("kind", ["lstm", pytest.param("gru", marks=pytest.mark.slow)])
 def test_what_a_leaf_says_holds_for_every_run_that_keeps_its_cuts(kind):
     subject, rng = network(kind, 2), np.random.default_rng(5)
     x, label = sample(subject, 2)
