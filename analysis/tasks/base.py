@@ -198,7 +198,9 @@ class Task:
             **({} if self.own_loss is None else {"loss": getattr(self.own_loss, "__qualname__", "a function")}),
         }
 
-    def _check(self, outputs: Tensor, targets: Tensor) -> None:
+    def _check(self, outputs: Any, targets: Tensor) -> None:
+        if not isinstance(outputs, Tensor):
+            raise ConfigurationError(f"a model must give one tensor of outputs, got {type(outputs).__name__}")
         want = (*targets.shape, self.output_size) if self.kind == "classes" else tuple(targets.shape)
         if tuple(outputs.shape) != want:
             need = f'output_size={self.output_size}, reduction="{self.reduction}"'

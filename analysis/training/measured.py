@@ -11,6 +11,7 @@ from stability.errors import ConfigurationError, DimensionError
 
 from ..guard import check_dense, check_int, in_evaluation
 from ..tasks import Task
+from ..tasks.scores import counted
 
 
 def evaluate(model: nn.Module, x: Tensor, y: Tensor, task: Task, batch_size: int = 1000) -> tuple[float, float]:
@@ -27,7 +28,8 @@ def evaluate(model: nn.Module, x: Tensor, y: Tensor, task: Task, batch_size: int
         Loss and metric over all targets that count. A network that diverges has a loss that is not finite.
 
     Raises:
-        ConfigurationError: no module, no task, no dense tensors, or a batch below one.
+        ConfigurationError: no module, no task, no dense tensors, classes that the task does not have, no target
+            that counts, or a batch below one.
         DimensionError: no sequences, or another number of targets.
 
     Example:
@@ -62,3 +64,11 @@ def _check(model: Any, x: Any, y: Any, task: Any) -> None:
         raise DimensionError("x", "(n, time, features)", tuple(x.shape), "no sequence to measure on")
     if not y.dim() or len(y) != len(x):
         raise DimensionError("y", f"({len(x)}, ...)", tuple(y.shape), "one target per sequence of x")
+    if task.kind == "classes" and (y.is_floating_point() or y.is_complex() or y.dtype == torch.bool):
+        raise ConfigurationError(f"y must hold classes, integers from 0 to {task.output_size - 1}, got {y.dtype}")
+    told = y[counted(y)]
+    if not len(told):
+        raise ConfigurationError("y has no target that counts: all are left out, there is nothing to measure")
+    if task.kind == "classes" and not 0 <= int(told.min()) <= int(told.max()) < task.output_size:
+        got = f"{int(told.min())} to {int(told.max())}"
+        raise ConfigurationError(f"y must hold classes, integers from 0 to {task.output_size - 1}, got {got}")

@@ -47,7 +47,7 @@ _FAR = 1e3
 """Where the search begins for an input at which no attack succeeded and every derivative is zero (dead ReLUs)."""
 _BATCH = 2**24
 """Bytes of ellipsoids and their costs at a time."""
-_STEPS_BACK = (2e-8, 2e-7, 9e-7, 1e-4, 1e-2, 0.1)
+_STEPS_BACK = (2e-8, 2e-7, 8e-7, 1e-4, 1e-2, 0.1)
 _LONG, _LONG_BACK = 200, (1e-4, 1e-2, 0.1)
 """Steps from which on a proof costs as much as some trials, and what roundings take of a radius is more."""
 _AFTER = 1.2

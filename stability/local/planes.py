@@ -304,6 +304,8 @@ def _answer(question: Question, upper: float, epsilon: float | None) -> Claim | 
         claim = by_zonotopes()
         return _by_forms(question, upper, epsilon) if claim is None and question.planes(_NOTHING)[0] > 0.0 else claim
     claim = _by_forms(question, upper, epsilon)
+    if epsilon is not None and claim is not None:
+        return claim
     little = claim is None or (upper < np.inf and not (claim.value or 0.0) > _LITTLE * upper)
     told_at_once = search is not None and search.net.is_affine
     return further(by_zonotopes(), claim) if (little or told_at_once) and not question.deadline.over else claim

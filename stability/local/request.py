@@ -11,7 +11,7 @@ import numpy as np
 from stability.certificate import Claim
 from stability.errors import ConfigurationError, DimensionError
 from stability.local.classifier import Classifier
-from stability.rules.local_ball import WIDEST
+from stability.rules.local_ball import LARGEST, WIDEST
 from stability.solve.deadline import Deadline
 from stability.systems.checks import as_choice
 
@@ -103,7 +103,8 @@ def request(
 ) -> Request:
     """The arguments of ``balls.largest_balls``, checked.
 
-    Bounds may be arrays: what holds between the least and the largest of them holds between them.
+    Bounds may be arrays: what holds between the least and the largest of them holds between them. An end that no ball
+    reaches, such as an infinite one, is as good as none.
 
     Raises:
         ConfigurationError: an unknown budget, labels that are no classes, a radius that is not positive, bounds
@@ -130,7 +131,7 @@ def request(
     radii = np.full(len(data), np.inf) if upper is None else np.asarray(upper, dtype=np.float64).reshape(-1)
     if radii.shape != labels.shape:
         raise DimensionError("upper", labels.shape, radii.shape)
-    if epsilon is not None and not 0.0 < float(epsilon) < 1e12:
+    if epsilon is not None and not 0.0 < float(epsilon) < LARGEST:
         raise ConfigurationError(f"epsilon must be a positive number, got {epsilon!r}")
     kept = None if mask is None else np.asarray(mask)
     if kept is not None and (kept.shape != data.shape[1:] or kept.dtype != np.bool_):
@@ -143,8 +144,9 @@ def request(
     return Request(classifier, data, labels, margins, right, radii, whole, kept, ends, budget, time_limit)
 
 
-def _ends(bounds: Sequence[Any], x: Array) -> tuple[float, float]:
+def _ends(bounds: Sequence[Any], x: Array) -> tuple[float, float] | None:
     low, high = float(np.min(bounds[0])), float(np.max(bounds[1]))
     if not (low <= x.min(initial=np.inf) and x.max(initial=-np.inf) <= high):
         raise ConfigurationError(f"the inputs lie outside the bounds {low, high}: clip them, or name wider bounds")
-    return low, high
+    least, most = float(x.min(initial=np.inf)) - 2.0 * LARGEST, float(x.max(initial=-np.inf)) + 2.0 * LARGEST
+    return None if low <= least and most <= high else (max(low, least), min(high, most))

@@ -17,9 +17,11 @@ Array = np.ndarray
 _REACHES = 1e-2
 """What reaches of rows count beside the margins: a channel that is worth nothing on the nominal run may be, beyond."""
 _HOPELESS = 1e24
-"""Of the squares that a tube reaches: it has left all bounds, and grows faster with every step."""
+"""Of the squares that a tube reaches, and of those of the run: it has left all bounds, and grows faster every step."""
 _EACH, _ABOVE = 5e-12, 8.0
 """Of an ellipsoid, in budgets for each step, for the errors of a stage; times what the checker adds for them."""
+_LEAST = 4e-9
+"""Share of a step in budgets for each: a little above what the checker asks for (1e-9), as is what it leaves."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +100,8 @@ def tube(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -> T
         Y = next_ellipsoid(stage, Y, of, local.rho, T)
         if not task.free[: k // count + 1].any():  # nothing moves yet: what the checker adds for roundings is all of it
             Y = Y + _rounded(task, stage, at, local, radius)
-        if not (np.einsum("bii->b", Y) * radius * radius < _HOPELESS).any():
+        far = _HOPELESS * np.maximum(1.0, (at.out * at.out).max(axis=-1))
+        if not (np.einsum("bii->b", Y) * radius * radius < far).any():
             none = np.full(task.margins.shape, np.inf)
             return Tube(none[:, 0], np.zeros((len(radius), len(shares[0]), width)), shares, none, [])
     used = moved(net.head, task.y, radius, Y, last) / task.margins
@@ -128,7 +131,7 @@ def _share(Y: Array, stage: Stage, at: Nominal, W: Array, free: Array) -> Array:
     some = _REACHES * np.maximum(state + entry, 1e-200)
     state, entry = state + some * far / whole, entry + some * near / whole
     a, b = np.sqrt(np.maximum(state, 0.0)), np.sqrt(np.maximum(entry, 0.0))
-    return np.clip(b / np.maximum(a + b, 1e-300), 1e-6, 1.0 - 1e-6)
+    return np.clip(b / np.maximum(a + b, 1e-300), _LEAST, 1.0 - _LEAST)
 
 
 def of_samples(at: Nominal, index: Array) -> Nominal:

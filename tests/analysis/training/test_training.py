@@ -333,6 +333,10 @@ class TestEvaluating:
             ({"x": "empty"}, DimensionError, "no sequence to measure on"),
             ({"y": "empty"}, DimensionError, "one target per sequence of x"),
             ({"y": "sparse"}, ConfigurationError, "y must be a dense tensor"),
+            ({"y": "float"}, ConfigurationError, "integers from 0 to 9, got torch.float32"),
+            ({"y": "beyond"}, ConfigurationError, "integers from 0 to 9, got 100 to 109"),
+            ({"y": "ignored"}, ConfigurationError, "no target that counts"),
+            ({"model": nn.RNN(14, 4, batch_first=True)}, ConfigurationError, "one tensor of outputs, got tuple"),
             ({"task": "digits"}, ConfigurationError, "task must be a Task, got str"),
             ({"model": None}, ConfigurationError, "model must be a Module, got NoneType"),
             ({"batch_size": 0}, ConfigurationError, "batch_size must be"),
@@ -344,9 +348,12 @@ class TestEvaluating:
             "sparse": lambda t: t.to_sparse(),
             "meta": lambda t: t.to("meta"),
             "empty": lambda t: t[:0],
+            "float": lambda t: t.float(),
+            "beyond": lambda t: t + 100,
+            "ignored": lambda t: torch.full_like(t, -100),
         }
         told = {"model": new_model(task), "x": task.test[0], "y": task.test[1], "task": task}
         for name, value in change.items():
-            told[name] = as_told[value](told[name]) if value in as_told else value
+            told[name] = as_told[value](told[name]) if isinstance(value, str) and value in as_told else value
         with pytest.raises(error, match=says):
             evaluate(**told)

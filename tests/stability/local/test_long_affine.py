@@ -51,11 +51,14 @@ BALLS = [("linf", "total"), ("l2", "total"), ("l2", "step")]
 
 
 @pytest.mark.parametrize(("norm", "budget"), BALLS)
-@pytest.mark.parametrize("case", ["turning, 120 steps", "turning, 260 steps", "expanding, 60 steps"])
+@pytest.mark.parametrize(
+    "case", ["turning, 120 steps", "turning, 260 steps", "expanding, 60 steps", "steep, 150 steps"]
+)
 def test_affine_networks_have_the_true_radius(case, norm, budget):
     steps = int(case.split()[1])
+    size = 1.3 if "steep" in case else 0.98  # 1e17 over the sequence
     net, x = (
-        expanding(steps) if "expanding" in case else (turning(0.98), np.random.default_rng(1).normal(size=(steps, 2)))
+        expanding(steps) if "expanding" in case else (turning(size), np.random.default_rng(1).normal(size=(steps, 2)))
     )
     label = int(net.logits(x).argmax())
     (claim,) = largest_balls(net, x[None], [label], norm=norm, budget=budget)
@@ -89,3 +92,20 @@ def test_zonotopes_follow_where_forms_prove_nothing(epsilon):
     assert claim.proof is not None
     assert claim.proof.kind == "local_zonotopes"
     assert (claim.value or 0.0) > 0.004 if epsilon is None else claim.value == epsilon
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+@pytest.mark.parametrize("ends", [(-np.inf, np.inf), (-np.inf, 1e300), (0.0, np.inf), (-1e308, 1e308), (0.0, 2e100)])
+def test_bounds_that_no_ball_reaches_are_as_good_as_none(ends, norm):
+    net, x = turning(0.9, "tanh"), np.random.default_rng(1).random((4, 2))
+    label = int(net.logits(x).argmax())
+    told = {"norm": norm, "epsilon": None}
+    (free,) = largest_balls(net, x[None], [label], **told)
+    (claim,) = largest_balls(net, x[None], [label], bounds=ends, **told)
+    assert claim is not None
+    assert free is not None
+    assert (claim.value or 0.0) >= (1.0 - 1e-6) * (free.value or 0.0) > 0.0
+    if ends[0] < 0.0:
+        assert claim.value == free.value
+        assert claim.proof is not None
+        assert "bounds" not in claim.proof.data
