@@ -131,14 +131,15 @@ def _refuse_misfits(norm: str, budget: str, epsilon: float | None, bounds: tuple
     Raises:
         ConfigurationError: in the words of the command line.
     """
+    from stability.local.request import require_radius
     from stability.systems.checks import as_choice
 
     as_choice("--norm", norm, ("l2", "linf"))
     as_choice("--budget", budget, ("total", "step"))
     if (norm, budget) == ("linf", "step"):
         raise ConfigurationError("--budget step is for --norm l2: both budgets are one in l_inf")
-    if epsilon is not None and not 0 <= epsilon < math.inf:
-        raise ConfigurationError(f"--epsilon must be a finite number >= 0, got {epsilon:g}")
+    if epsilon is not None:
+        require_radius("--epsilon", epsilon)
     if bounds is not None and not -math.inf < bounds[0] <= bounds[1] < math.inf:
         raise ConfigurationError(f"--bounds needs finite numbers, LOW <= HIGH, got {bounds[0]:g} {bounds[1]:g}")
 
