@@ -17,6 +17,7 @@ from stability.certificate import Claim
 from stability.errors import ConfigurationError, ContradictionError
 from stability.local.balls import NORMS, largest_balls
 from stability.local.classifier import Classifier
+from stability.local.request import require_radius
 from stability.systems.checks import as_choice, unmasked
 
 from ...models.classifier_network import ClassifierNetwork
@@ -192,8 +193,8 @@ def local_radius(
         The radii.
 
     Raises:
-        ConfigurationError: an option, bounds or labels that do not fit; a budget for each step in l_inf; a network
-            that holds a number beyond 1e60.
+        ConfigurationError: an option, bounds or labels that do not fit; an ``epsilon`` that is not positive, or 1e12
+            and more; a budget for each step in l_inf; a network that holds a number beyond 1e60.
         DimensionError: a wrong shape.
         NonFiniteError: NaN or infinities.
         UnsupportedError: a model that is no classifier here, or for whose norm there is no certificate.
@@ -211,7 +212,9 @@ def local_radius(
     """
     as_choice("norm", norm, NORMS)
     check_budget(norm, budget)
-    epsilon = None if epsilon is None else check_number("epsilon", epsilon)
+    if epsilon is not None:
+        epsilon = check_number("epsilon", epsilon, strict=True)
+        require_radius("epsilon", epsilon)
     time_limit = _checked_limit(time_limit)
     x, y = _as_tensor("x", x), _as_tensor("y", y)
     free = stored_bounds(bounds, x) if isinstance(x, Tensor) else bounds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,7 +14,8 @@ from stability.errors import ConfigurationError
 from stability.foreign import of_file, split
 from stability.storage.writing import reserve, standing
 
-MARKER = b'"format": "stability-certificate"'
+_BEGINNING = re.compile(rb'\s*\{\s*"format"\s*:\s*"stability-certificate"')
+"""Of a certificate: other files may speak of the format further on."""
 
 
 def reads(models: Sequence[str], data: Any = None, box: str | None = None) -> list[Path]:
@@ -77,7 +79,7 @@ def is_certificate(path: Path) -> bool:
     if not path.is_file():
         return False
     with path.open("rb") as handle:
-        return MARKER in handle.read(200)
+        return _BEGINNING.match(handle.read(200)) is not None
 
 
 def _within(folder: Path, status: os.stat_result) -> bool:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from stability.local.keeping import Kept
 
     from ...analysis.radius.local import LocalRadius
+    from ...models.packed import Reading
 
 BY = "radius"
 SHOWN = 30
@@ -84,7 +85,7 @@ def radius(
 
     _refuse_outside(x, bounds)
     told["mask"] = None if mask is None else open_mask(mask, tuple(x.shape[1:]))
-    kept = None if proofs is None else _kept(context, proofs, read.subject, x, told, results.overwrite)
+    kept = None if proofs is None else _kept(context, proofs, read, x, told, results.overwrite)
     result = local_radius(read, x, y, keep=None if kept is None else kept.write, **told)
     output.status()
     text = _text(result) + ("" if kept is None else _about(kept, proofs))
@@ -131,14 +132,15 @@ def _refuse_misfits(norm: str, budget: str, epsilon: float | None, bounds: tuple
     Raises:
         ConfigurationError: in the words of the command line.
     """
+    from stability.local.request import require_radius
     from stability.systems.checks import as_choice
 
     as_choice("--norm", norm, ("l2", "linf"))
     as_choice("--budget", budget, ("total", "step"))
     if (norm, budget) == ("linf", "step"):
         raise ConfigurationError("--budget step is for --norm l2: both budgets are one in l_inf")
-    if epsilon is not None and not 0 <= epsilon < math.inf:
-        raise ConfigurationError(f"--epsilon must be a finite number >= 0, got {epsilon:g}")
+    if epsilon is not None:
+        require_radius("--epsilon", epsilon)
     if bounds is not None and not -math.inf < bounds[0] <= bounds[1] < math.inf:
         raise ConfigurationError(f"--bounds needs finite numbers, LOW <= HIGH, got {bounds[0]:g} {bounds[1]:g}")
 
@@ -170,7 +172,7 @@ def _progress(output: Output) -> Callable[[str, int, int], None]:
     return show
 
 
-def _kept(context: typer.Context, path: Path, subject: Any, x: Any, told: Mapping[str, Any], overwrite: bool) -> Kept:
+def _kept(context: typer.Context, path: Path, read: Reading, x: Any, told: Mapping[str, Any], overwrite: bool) -> Kept:
     """Own the folder of the proofs, and make sure that none in it is lost."""
     from stability.local.files import NETWORK_FILE, sample_file
     from stability.local.keeping import Kept, Question
@@ -178,8 +180,8 @@ def _kept(context: typer.Context, path: Path, subject: Any, x: Any, told: Mappin
     if path.is_dir():
         refuse(path, [NETWORK_FILE, *map(sample_file, range(len(x)))], BY, overwrite)
     folder: Folder = context.with_resource(claim(path, BY))
-    asked = Question(np.asarray(x), *(told[name] for name in ("norm", "budget", "mask")))
-    return Kept(folder, BY, subject, asked, overwrite=overwrite)
+    asked = Question(np.asarray(x), told["norm"], told["budget"], told["mask"], read.lengths)
+    return Kept(folder, BY, read.subject, asked, overwrite=overwrite)
 
 
 def _about(kept: Kept, proofs: Any) -> str:
@@ -192,6 +194,8 @@ def _about(kept: Kept, proofs: Any) -> str:
         lines.append(
             f"{len(kept.stayed)} of these stay, since this run proves less about them; --overwrite replaces them"
         )
+    if kept.void:
+        lines.append(f"{len(kept.void)} replace older files that prove nothing: damaged, or no longer accepted")
     return "\n".join(lines)
 
 

@@ -245,7 +245,8 @@ def sample_names(path: Path) -> list[str]:
 
 def budget_of(data: Mapping[str, Any]) -> str:
     """What the radius of a proof limits: ``total``, or ``step`` where it is that of every step."""
-    return "step" if "tau" in data or data.get("budget") == "step" else "total"
+    budget = data.get("budget")  # of a file that is not yet judged it may be anything
+    return "step" if "tau" in data or (isinstance(budget, str) and budget == "step") else "total"
 
 
 def verify_folder(path: str | Path, progress: Callable[[int, int], Any] | None = None) -> FolderVerification:

@@ -3,6 +3,9 @@
 A proof is about one input of one network, in one norm, under one budget and mask. One that says at least as much about
 the same takes the place of an older one; one that says less leaves it. Proofs of another network, or about something
 else in the files that would be written, are refused before anything is computed.
+
+An older proof is checked before it stands in the way of anything: a file may say more than it proves, or hold what an
+earlier checker accepted and this one does not. What proves nothing is replaced.
 """
 
 from __future__ import annotations
@@ -16,11 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stability.certificate import Claim
-from stability.errors import ConfigurationError, FileFormatError
+from stability.errors import ConfigurationError, StabilityError
 from stability.local.classifier import Classifier
 from stability.local.files import (
     NETWORK_FILE,
     budget_of,
+    check_sample,
     read_network,
     read_sample,
     sample_file,
@@ -30,6 +34,7 @@ from stability.local.files import (
 from stability.storage.folder import Folder
 from stability.wire import digest_of
 
+_UNREADABLE = (StabilityError, TypeError, ValueError, LookupError, ArithmeticError, RecursionError)
 OVERWRITE = "choose another folder, or allow to replace them with --overwrite"
 
 
@@ -42,20 +47,23 @@ class Question:
         norm: ``l2`` or ``linf``.
         budget: ``total`` or ``step``.
         mask: ``(time, features)``, true where an input may change; ``None``: everywhere.
+        lengths: ``(n,)`` the first steps of each input that a packing network reads, which its proofs are about;
+            ``None``: all of every one.
     """
 
     x: NDArray[Any]
     norm: str
     budget: str = "total"
     mask: NDArray[np.bool_] | None = None
+    lengths: NDArray[np.int64] | None = None
 
     def asks_for(self, index: int, data: Mapping[str, Any]) -> bool:
         """Whether a proof that a file holds is about this."""
-        x = np.asarray(data.get("x"), dtype=np.float64)
-        if x.ndim != 2 or index >= len(self.x) or (data.get("norm"), budget_of(data)) != (self.norm, self.budget):
+        if index >= len(self.x) or not _same(data.get("norm"), self.norm) or budget_of(data) != self.budget:
             return False
-        mask = None if self.mask is None else self.mask[: len(x)]
-        return np.array_equal(self.x[index, : len(x)].astype(np.float64), x) and _same(mask, data.get("mask"))
+        steps = self.x.shape[1] if self.lengths is None else int(self.lengths[index])
+        mask = None if self.mask is None else self.mask[:steps]
+        return _same(self.x[index, :steps].astype(np.float64), data.get("x")) and _same_mask(mask, data.get("mask"))
 
 
 class Kept:
@@ -63,7 +71,8 @@ class Kept:
 
     Attributes:
         made: inputs whose proof was written.
-        stayed: inputs whose older proof says more than the one that was made now.
+        stayed: inputs whose older proof holds, and says more than the one that was made now.
+        void: inputs whose file proved nothing, and was replaced by the proof that was made now.
     """
 
     def __init__(self, folder: Folder, by: str, network: Classifier, asked: Question, *, overwrite: bool) -> None:
@@ -82,28 +91,32 @@ class Kept:
         """
         self.made: set[int] = set()
         self.stayed: set[int] = set()
-        self._folder, self._overwrite, self._digest = folder, overwrite, digest_of(network)
+        self.void: set[int] = set()
+        self._folder, self._overwrite, self._network, self._digest = folder, overwrite, network, digest_of(network)
         names = [NETWORK_FILE, *map(sample_file, range(len(asked.x)))]
         own = [name for name in folder.own(by) if os.path.lexists(folder.path / name)]
         if own and not self._about_it(own):
             if not overwrite:
                 raise ConfigurationError(f"{folder.path} holds proofs about another network: {OVERWRITE}")
             folder.remove(own)
-        others = [name for k, name in enumerate(names[1:]) if self._lost(k, asked)]
-        if others and not overwrite:
+        lost = None if overwrite else next((k for k in range(len(asked.x)) if self._lost(k, asked)), None)
+        if lost is not None:
             raise ConfigurationError(
-                f"{folder.path} holds {others[0]}{f' and {len(others) - 1} more' if len(others) > 1 else ''}, proved "
-                f"about another input, norm, budget or mask: {OVERWRITE}"
+                f"{folder.path} holds proofs that would be lost, the first of them {sample_file(lost)}, proved about "
+                f"another input, norm, budget or mask: {OVERWRITE}"
             )
         folder.reserve(names, by, overwrite=overwrite)
         write_network(folder, network)
 
     def write(self, index: int, claim: Claim) -> None:
-        """Keep the proof about an input, where the one that is there says no more."""
-        old = self._there(index)
-        if old is not None and not self._overwrite and not says_as_much(claim, old):
-            self.stayed.add(index)
-            return
+        """Keep the proof about an input, unless one is there that says more and holds."""
+        if not self._overwrite and os.path.lexists(self._folder.path / sample_file(index)):
+            old = self._there(index)
+            if old is None or not says_as_much(claim, old):
+                if old is not None and self._holds(index):
+                    self.stayed.add(index)
+                    return
+                self.void.add(index)
         write_sample(self._folder, self._digest, index, claim)
         self.made.add(index)
 
@@ -116,23 +129,32 @@ class Kept:
         if NETWORK_FILE in own:
             try:
                 return read_network(self._folder.path)[1] == self._digest
-            except (FileFormatError, TypeError, ValueError, LookupError, RecursionError):
+            except _UNREADABLE:
                 return False
         return all(self._read(name) is not None for name in own if name.startswith("sample-"))
 
     def _lost(self, index: int, asked: Question) -> bool:
+        """Whether the file of an input proves something else than what is asked."""
         old = self._there(index)
-        return old is not None and old.proof is not None and not asked.asks_for(index, old.proof.data)
+        if old is None or old.proof is None or asked.asks_for(index, old.proof.data):
+            return False
+        return self._holds(index)
+
+    def _holds(self, index: int) -> bool:
+        """Whether the file of an input proves what it says; this may take seconds, and is asked last."""
+        return check_sample(self._folder.path / sample_file(index), self._network, self._digest).valid
 
     def _there(self, index: int) -> Claim | None:
+        """The claim of an input's file with its proof, not yet judged; ``None`` where there is none."""
         name = sample_file(index)
-        return self._read(name) if name in self._folder.files else None
+        found = self._read(name) if name in self._folder.files else None
+        return None if found is None or found.proof is None or found.value is None else found
 
     def _read(self, name: str) -> Claim | None:
-        """The claim of a file; ``None`` for one that proves nothing about this network."""
+        """The claim of a file; ``None`` for one that says nothing about this network."""
         try:
             return read_sample(self._folder.path / name, self._digest)[1]
-        except (FileFormatError, TypeError, ValueError, LookupError, ArithmeticError, RecursionError):
+        except _UNREADABLE:
             return None
 
 
@@ -151,14 +173,29 @@ def says_as_much(new: Claim, old: Claim) -> bool:
     keys = ("x", "label", "norm")
     same = all(_same(a.get(key), b.get(key)) for key in keys) and budget_of(a) == budget_of(b)
     free = a.get("bounds") is None or _same(a["bounds"], b.get("bounds"))  # what holds unclipped holds clipped
-    return same and free and _same(a.get("mask"), b.get("mask"))
+    return same and free and _same_mask(a.get("mask"), b.get("mask"))
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two entries of a proof are equal; a mask that is true everywhere is none."""
-    one, other = (None if v is None or _is_all(np.asarray(v)) else np.asarray(v) for v in (one, other))
-    return one is other if one is None or other is None else bool(np.array_equal(one, other))
+    """Whether two entries of a proof are equal; what is no array, number or word, as in a damaged file, never is."""
+    a, b = _values(one), _values(other)
+    return a is not None and b is not None and bool(np.array_equal(a, b))
 
 
-def _is_all(values: NDArray[Any]) -> bool:
-    return values.dtype.kind == "b" and bool(values.all())
+def _same_mask(one: Any, other: Any) -> bool:
+    """Whether two masks are equal; one that is true everywhere is none."""
+    one, other = (None if _is_all(mask) else mask for mask in (one, other))
+    return one is other if one is None or other is None else _same(one, other)
+
+
+def _is_all(mask: Any) -> bool:
+    values = _values(mask)  # of a file: ones and zeros
+    return values is not None and values.dtype.kind in "bf" and bool(values.size and (values == 1).all())
+
+
+def _values(value: Any) -> NDArray[Any] | None:
+    try:
+        values = np.asarray(value)
+    except (TypeError, ValueError, ArithmeticError, RecursionError):
+        return None
+    return values if values.dtype.kind in "biufU" else None

@@ -131,8 +131,8 @@ def request(
     radii = np.full(len(data), np.inf) if upper is None else np.asarray(upper, dtype=np.float64).reshape(-1)
     if radii.shape != labels.shape:
         raise DimensionError("upper", labels.shape, radii.shape)
-    if epsilon is not None and not 0.0 < float(epsilon) < LARGEST:
-        raise ConfigurationError(f"epsilon must be a positive number, got {epsilon!r}")
+    if epsilon is not None:
+        require_radius("epsilon", float(epsilon))
     kept = None if mask is None else np.asarray(mask)
     if kept is not None and (kept.shape != data.shape[1:] or kept.dtype != np.bool_):
         raise DimensionError("mask", f"{data.shape[1:]} of true and false", kept.shape)
@@ -142,6 +142,20 @@ def request(
     right = np.flatnonzero((margins > 0).all(axis=1))
     whole, ends = None if epsilon is None else float(epsilon), None if bounds is None else _ends(bounds, data)
     return Request(classifier, data, labels, margins, right, radii, whole, kept, ends, budget, time_limit)
+
+
+def require_radius(name: str, value: float) -> None:
+    """Refuse what cannot be the radius of a proof, before anything is computed.
+
+    Args:
+        name: of the argument or option.
+        value: the number.
+
+    Raises:
+        ConfigurationError: it is not positive, or beyond what proofs are made for.
+    """
+    if not 0.0 < value < LARGEST:
+        raise ConfigurationError(f"{name} must be a number > 0 and < {LARGEST:g}, got {value:g}")
 
 
 def _ends(bounds: Sequence[Any], x: Array) -> tuple[float, float] | None:

@@ -165,6 +165,8 @@ def test_no_attack_is_null_and_infinite(affine) -> None:
     [
         ({"norm": "l1"}, ConfigurationError, "norm"),
         ({"epsilon": -1.0}, ConfigurationError, "epsilon"),
+        ({"epsilon": 0}, ConfigurationError, "epsilon must be a finite number > 0, got 0"),
+        ({"epsilon": 1e12}, ConfigurationError, "epsilon must be a number > 0 and < 1e"),
         ({"time_limit": 0.0}, ConfigurationError, "time_limit"),
         ({"bounds": (0.0, 0.1)}, ConfigurationError, "leaves its bounds"),
         ({"mask": np.ones((2, 2), dtype=bool)}, ConfigurationError, "mask must be boolean of shape"),
@@ -177,6 +179,15 @@ def test_bad_input_is_refused_by_name(told: dict, error: type, words: str, affin
     given = {"x": x, "y": y, **told}
     with pytest.raises(error, match=words):
         local_radius(subject, given.pop("x"), given.pop("y"), **given)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1e13])
+def test_no_radius_is_asked_about_that_no_proof_has(epsilon: float, affine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the attacks, and where every label is wrong, so that nothing would be proved."""
+    subject, x, y = affine
+    monkeypatch.setattr("stability.analysis.radius.local.attack_radii", lambda *a, **k: pytest.fail("it came too late"))
+    with pytest.raises(ConfigurationError, match="epsilon must be a"):
+        local_radius(subject, x, (y + 1) % subject.classes, epsilon=epsilon)
 
 
 def test_a_refuted_proof_is_no_missing_result_of_a_report(affine, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:

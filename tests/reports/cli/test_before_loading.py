@@ -20,8 +20,10 @@ def line(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--epsilon", "-1"], "--epsilon must be a finite number >= 0, got -1"),
-        (["--epsilon", "nan"], "--epsilon must be a finite number >= 0, got nan"),
+        (["--epsilon", "-1"], "--epsilon must be a number > 0 and < 1e+12, got -1"),
+        (["--epsilon", "0"], "--epsilon must be a number > 0 and < 1e+12, got 0"),
+        (["--epsilon", "1e13"], "--epsilon must be a number > 0 and < 1e+12, got 1e+13"),
+        (["--epsilon", "nan"], "--epsilon must be a number > 0 and < 1e+12, got nan"),
         (["--time-limit", "0"], "--time-limit must be a number of seconds > 0, got 0"),
         (["--time-limit", "-1"], "--time-limit must be a number of seconds > 0, got -1"),
         (["--time-limit", "nan"], "--time-limit must be a number of seconds > 0, got nan"),

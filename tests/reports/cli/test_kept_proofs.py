@@ -9,17 +9,43 @@ import pytest
 import torch
 
 from stability.analysis.radius import local
+from stability.certificate import claim_document
+from stability.local import keeping
 from stability.local.balls import ENGINES
-from stability.local.files import verify_folder
+from stability.local.files import read_network, read_sample, sample_file, verify_folder
 from stability.models.files import save
 from stability.models.lru import LRU
 from stability.models.network import SequenceModel
 from stability.reports import cli
+from stability.rules.registry import propose
+from stability.wire import encode
 
-from ...stability.local.affine_toy import engine, toy_rule
+from ...stability.local.affine_toy import KIND, engine, toy_rule
+from ...stability.local.test_files import resealed
 from .test_radius import answer, here
 
 __all__ = ["here", "toy_rule"]
+
+
+PACKING = """
+import torch
+from torch.nn.utils.rnn import pack_padded_sequence
+
+class Packing(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.rnn, self.head = torch.nn.RNN(2, 3, batch_first=True), torch.nn.Linear(3, 2)
+        with torch.no_grad():
+            self.head.bias[0] = 5.0
+
+    def forward(self, x):
+        own = (x != 0).any(2).sum(1)
+        return self.head(self.rnn(pack_padded_sequence(x, own, batch_first=True, enforce_sorted=False))[1][-1])
+
+def load():
+    return Packing()
+"""
 
 
 def held(folder: str = "p") -> dict[str, bytes]:
@@ -41,6 +67,20 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     assert "--overwrite" in err
     assert held() == before
     return err
+
+
+def forge(index: int, share: float) -> None:
+    """A proof in a good seal, of a radius that many times the one of the proof that is there."""
+    place = Path("p") / sample_file(index)
+    subject, digest = read_network(Path("p"))
+    data = read_sample(place, digest)[1].proof.data
+    made = propose(subject, KIND, {**data, "radius": share * data["radius"]})
+    resealed(place, lambda d: d.update(claim=claim_document(made)))
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert cli.run(["radius", "net.safetensors", "--data", "data.npz", "--proofs", "p", *words]) == 0
+    return capsys.readouterr().out
 
 
 def test_fewer_samples_keep_the_proofs_of_more(here: Path, capsys) -> None:
@@ -127,6 +167,90 @@ def test_a_proof_that_is_damaged_is_made_again(here: Path, capsys) -> None:
     Path("p/sample-00001.json").write_text("{}")
     answer(capsys, "--proofs", "p")
     assert held() == before
+
+
+def test_an_older_proof_that_does_not_hold_is_replaced(here: Path, monkeypatch, capsys) -> None:
+    answer(capsys, "--proofs", "p")
+    before = radii()
+    forge(0, 2.0)
+    assert not verify_folder("p").valid
+    monkeypatch.setitem(ENGINES, "l2", engine("l2", 0.5))  # the others hold, and say more
+    out = told(capsys)
+    assert "1 replace older files that prove nothing" in out
+    assert "3 of these stay" in out
+    assert verify_folder("p").valid
+    after = radii()
+    assert after[0] == pytest.approx(before.pop(0) * 0.5 / 0.9)
+    assert {k: after[k] for k in before} == before
+
+
+def test_an_older_proof_is_checked_only_where_it_would_stay(here: Path, monkeypatch, capsys) -> None:
+    answer(capsys, "--proofs", "p")
+    with monkeypatch.context() as patch:
+        patch.setattr(keeping, "check_sample", lambda *a: pytest.fail("a check may take seconds"))
+        answer(capsys, "--proofs", "p")
+    monkeypatch.setitem(ENGINES, "l2", engine("l2", 0.5))
+    seen = []
+    real = keeping.check_sample
+    monkeypatch.setattr(keeping, "check_sample", lambda path, *more: seen.append(path.name) or real(path, *more))
+    answer(capsys, "--proofs", "p", "--samples", "2")
+    assert seen == [sample_file(0), sample_file(1)]
+
+
+def test_proofs_about_something_else_that_do_not_hold_are_no_loss(here: Path, monkeypatch, capsys) -> None:
+    answer(capsys, "--proofs", "p", "--samples", "2")
+    forge(0, 2.0)
+    assert "sample-00001.json" in refused(capsys, monkeypatch, "--norm", "linf")
+    forge(1, 2.0)
+    assert "2 replace older files that prove nothing" in told(capsys, "--norm", "linf")
+    assert verify_folder("p").valid
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"x": "abc"},
+        {"x": [[1], [2, 3]]},
+        {"x": [["a"]]},
+        {"mask": [[1], [1, 2]]},
+        {"label": [[1], [1, 2]]},
+        {"label": {}},
+        {"norm": encode(np.zeros(2))},
+        {"budget": encode(np.zeros(2))},
+    ],
+)
+def test_a_damaged_proof_in_a_good_seal_is_made_again(damage: dict, here: Path, capsys) -> None:
+    answer(capsys, "--proofs", "p")
+    before = held()
+    resealed(Path("p/sample-00001.json"), lambda d: d["claim"].update(value=1e3))
+    resealed(Path("p/sample-00001.json"), lambda d: d["claim"]["proof"]["data"].update(damage))
+    assert "1 replace older files that prove nothing" in told(capsys)
+    assert held() == before
+
+
+def test_proofs_of_the_first_steps_are_about_another_input(here: Path, monkeypatch, capsys) -> None:
+    short = dict(np.load("data.npz"))
+    answer(capsys, "--proofs", "p")
+    x = np.concatenate([short["x"], np.zeros((5, 2, 2))], axis=1)
+    np.savez("data.npz", x=x, y=short["y"])
+    assert "about another input, norm, budget or mask" in refused(capsys, monkeypatch)
+
+
+def test_proofs_of_packed_sequences_are_about_their_own_steps(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("packing.py").write_text(PACKING)
+    x = np.random.default_rng(0).normal(size=(2, 3, 2))
+    x[1, 1:] = 0
+    words = ["radius", "packing.py:load", "--data", "data.npz", "--proofs", "p", "--time-limit", "1"]
+    np.savez("data.npz", x=x, y=np.zeros(2, dtype=int))
+    assert cli.run(words) == 0
+    assert "2 proofs in p" in capsys.readouterr().out
+    assert cli.run(words) == 0
+    assert "replace" not in capsys.readouterr().out
+    x[1, 1] = 1.0  # one more step
+    np.savez("data.npz", x=x, y=np.zeros(2, dtype=int))
+    assert cli.run(words) == 2
+    assert "sample-00001.json, proved about another input" in capsys.readouterr().err
 
 
 def test_a_file_of_somebody_else_is_refused_as_ever(here: Path, monkeypatch, capsys) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 from pathlib import Path
 
@@ -76,6 +77,21 @@ def test_a_file_that_is_no_certificate_is_replaced_on_request_only(here: Path, m
     assert "--overwrite" in refused(here, capsys, "ok.npz", "-o", "other.npz")
     assert cli.run(["certify", "ok.npz", "-o", "notes.json", "--overwrite", "-q"]) == 0
     assert Certificate.load("notes.json").rate is not None
+
+
+@pytest.mark.parametrize(
+    "first", ['see "format": "stability-certificate"', '{"a": {"format": "stability-certificate"}}']
+)
+def test_what_only_speaks_of_certificates_is_none(first: str, here: Path, capsys) -> None:
+    Path("notes.txt").write_text(first + "\n")
+    assert "--overwrite" in refused(here, capsys, "ok.npz", "-o", "notes.txt")
+
+
+def test_a_certificate_in_other_spaces_is_one(here: Path, capsys) -> None:
+    assert cli.run(["certify", "ok.npz", "-o", "c.json", "-q"]) == 0
+    Path("c.json").write_text("\n" + json.dumps(json.loads(Path("c.json").read_text()), separators=(",", " : ")))
+    assert cli.run(["certify", "other.npz", "-o", "c.json", "-q"]) == 0
+    assert Certificate.load("c.json").rate is not None
 
 
 def test_a_certificate_and_an_empty_file_are_replaced(here: Path, capsys) -> None:

@@ -200,7 +200,7 @@ def test_a_broken_proof_is_exit_one(here: Path, capsys) -> None:
         (["--budget", "month"], "--budget"),
         (["--norm", "linf", "--budget", "step"], "both budgets are one in l_inf"),
         (["--bounds", "0", "0.5"], "leave --bounds 0 0.5"),
-        (["--epsilon", "-1"], "--epsilon must be a finite number >= 0, got -1"),
+        (["--epsilon", "-1"], "--epsilon must be a number > 0 and < 1e+12, got -1"),
         (["--time-limit", "0"], "--time-limit must be a number of seconds > 0, got 0"),
         (["--task", "digits"], "--task both"),
         (["--data-dir", "."], "--data-dir both"),

@@ -32,6 +32,16 @@ def claim(radius: float, **more: Any) -> Claim:
         (claim(1.0), claim(0.5, budget="step"), False),
         (claim(1.0), claim(0.5, mask=MASK), False),
         (claim(1.0), claim(0.5, mask=np.ones((2, 1), bool)), True),
+        (claim(1.0), claim(0.5, mask=np.ones((2, 1))), True),  # as files hold it
+        (claim(1.0, mask=np.ones((2, 1))), claim(0.5), True),
+        (claim(1.0), claim(0.5, mask=np.zeros((0, 1))), False),
+        (claim(1.0, x=np.ones((2, 1))), claim(0.5, x=np.ones((3, 1))), False),
+        (claim(1.0, label=1), claim(0.5, label=None), False),
+        (claim(1.0), claim(0.5, x="abc"), False),
+        (claim(1.0), claim(0.5, label=((1,), (1, 2))), False),
+        (claim(1.0), claim(0.5, label={}), False),
+        (claim(1.0), claim(0.5, norm=np.zeros(2)), False),
+        (claim(1.0), claim(0.5, mask=((1,), (1, 2))), False),
         (claim(1.0), claim(0.5, bounds=BOX), True),
         (claim(1.0, bounds=BOX), claim(0.5), False),
         (claim(1.0, bounds=BOX), claim(0.5, bounds=BOX), True),
@@ -48,9 +58,30 @@ def test_a_question_knows_its_proofs() -> None:
     asked = Question(X[None], "l2", "step", MASK)
     data = {"x": X, "norm": "l2", "budget": "step", "mask": MASK}
     assert asked.asks_for(0, data)
-    assert asked.asks_for(0, {**data, "x": X[:1], "mask": MASK[:1]})
-    for change in ({"x": X + 1}, {"norm": "linf"}, {"budget": "total"}, {"mask": ~MASK}, {"x": np.zeros(2)}):
+    strange = [{"x": value} for value in (X + 1, X[:1], np.zeros(2), "abc", ((1.0,), (2.0, 3.0)), (("a",),), None)]
+    strange += [{"mask": value} for value in (~MASK, MASK[:1], ((1,), (1, 2)), None)]
+    strange += [{"norm": "linf"}, {"norm": np.zeros(2)}, {"budget": "total"}, {"budget": np.zeros(2)}]
+    for change in strange:
         assert not asked.asks_for(0, {**data, **change})
+    assert not asked.asks_for(0, {**data, "x": X[:1], "mask": MASK[:1]})
     assert not asked.asks_for(1, data)
     assert budget_of({"tau": 1.0}) == budget_of({"budget": "step"}) == "step"
-    assert budget_of({}) == "total"
+    assert budget_of({}) == budget_of({"budget": np.zeros(2)}) == "total"
+
+
+def test_only_the_own_steps_of_a_packed_input_are_asked_about() -> None:
+    asked = Question(np.zeros((2, 3, 1)), "l2", mask=np.array([[True], [True], [False]]), lengths=np.array([2, 3]))
+    whole = {"x": np.zeros((3, 1)), "norm": "l2", "mask": np.array([[1.0], [1.0], [0.0]])}
+    own = {"x": X, "norm": "l2"}  # all of its steps may change
+    assert asked.asks_for(0, own)
+    assert asked.asks_for(1, whole)
+    assert not asked.asks_for(0, whole)
+    assert not asked.asks_for(1, own)
+
+
+@pytest.mark.parametrize("full", [np.ones((2, 1), bool), np.ones((2, 1))])
+def test_a_mask_that_is_true_everywhere_is_none(full: Any) -> None:
+    data = {"x": X, "norm": "l2"}
+    assert Question(X[None], "l2").asks_for(0, {**data, "mask": full})
+    assert Question(X[None], "l2", mask=full == 1).asks_for(0, data)
+    assert Question(X[None], "l2", mask=full == 1).asks_for(0, {**data, "mask": full})
