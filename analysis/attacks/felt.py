@@ -12,7 +12,7 @@ from ..guard import untouched
 from ..kernels.inputs import by_input
 from ..memory import kept_memory
 from .differences import feel
-from .masked import told_above, warn_of
+from .masked import Watch, told_above, warn_of
 from .threat import AttackResult, Threat, margins
 
 
@@ -20,7 +20,8 @@ def felt(threat: Threat, generator: torch.Generator) -> Tensor:
     """Points ``(batch, time, features)`` of the balls, the best that were asked about: misclassified, if any was.
 
     The margin is driven up along its own gradient where it has one (the loss may have none where it is saturated), else
-    along differences.
+    along differences. A gradient with an entry that is not finite counts as none: the others may be those that matter
+    least.
 
     Args:
         threat: the problem, with a finite radius.
@@ -34,8 +35,11 @@ def felt(threat: Threat, generator: torch.Generator) -> Tensor:
         return margins(part.logits(z), part.y)
 
     def gradient(z: Tensor, rows: Tensor) -> Tensor:
+        part = held.take(rows)
+        watch = Watch.over(part.box.lower < part.box.upper)
         with told_above():
-            return held.take(rows).ascend(z, margins)[1]
+            found = replace(part, watch=watch).ascend(z, margins)[1]
+        return torch.where(watch.blind[:, None, None], 0.0, found)
 
     def inside(z: Tensor, rows: Tensor) -> Tensor:
         return held.take(rows).inside(z)

@@ -131,7 +131,7 @@ def attack_sweep(
     is recomputed here from the sequences that the attack returns: the norm, the bounds and the model's
     answer, all three.
 
-    Where the gradient by the input is exactly zero or not finite (rounded, detached or saturated inputs), attacks
+    Where the gradient by the input is zero or not finite (rounded, detached or saturated inputs), attacks
     follow differences of the margin instead; a ``MaskedGradientWarning`` and ``blind`` of the result say so.
 
     Args:
