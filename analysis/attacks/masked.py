@@ -140,3 +140,14 @@ class Watch:
         self.asked[self.rows] = True
         self.sighted[self.rows] |= whole & (steepest > 0)
         return gradient if bool(whole.all()) else finite(gradient)
+
+    def note(self, blind: Tensor | None) -> None:
+        """Take over what another attack met on the part: who had a gradient there is not blind here, either.
+
+        Args:
+            blind: ``(batch,)`` of its result; ``None``: it does not tell.
+        """
+        if blind is not None:
+            blind = blind.to(self.rows.device)
+            self.asked[self.rows] |= blind
+            self.sighted[self.rows] |= ~blind

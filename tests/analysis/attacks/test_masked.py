@@ -128,6 +128,33 @@ def test_finite_entries_beside_others_do_not_pass_for_the_gradient():
     assert float(found.success.double().mean()) >= 0.5
 
 
+def test_a_sequence_that_had_a_gradient_at_one_radius_is_not_called_blind():
+    class Flat(nn.Module):
+        def forward(self, x):
+            far = torch.relu(x.abs().sum(dim=(1, 2)) - 1)
+            return torch.stack([1 - far, torch.zeros_like(far)], dim=1)
+
+    x, y = torch.zeros(3, T, 1), torch.zeros(3, dtype=torch.long)
+    with pytest.warns(MaskedGradientWarning):
+        assert attack_sweep(Flat(), x, y, epsilons=[0.1], bounds=None).blind == 3
+    for epsilons in ([2.0], [0.1, 2.0]):
+        found = attack_sweep(Flat(), x, y, epsilons=epsilons, bounds=None)
+        assert (found.accuracy[-1], found.blind) == (0.0, 0)
+
+
+def test_a_gradient_that_deepfool_met_counts_where_apgd_goes_on_from_it():
+    class Step(nn.Module):
+        def forward(self, x):
+            rise = x.sum(dim=(1, 2)).clamp(-0.05, 0.05)
+            return torch.stack([1 + rise, torch.zeros_like(rise)], dim=1)
+
+    x, y = torch.zeros(3, T, 1), torch.zeros(3, dtype=torch.long)
+    near = deepfool(Step(), x, y, bounds=None)
+    assert not bool(near.blind.any())
+    assert not bool(strong(Step(), x, y, epsilon=1.0, bounds=None, near=near).blind.any())
+    assert attack_sweep(Step(), x, y, epsilons=[1.0], attack="strong", bounds=None).blind == 0
+
+
 @pytest.mark.parametrize("norm", ["l2", "linf"])
 @pytest.mark.parametrize("attack", [pgd, apgd, strong, deepfool])
 def test_what_is_found_keeps_to_ball_bounds_and_mask_and_is_the_same_again(attack, norm):
