@@ -16,7 +16,7 @@ from .masked import Watch, told_above, warn_of
 from .threat import AttackResult, Threat, margins
 
 
-def felt(threat: Threat, generator: torch.Generator) -> Tensor:
+def felt(threat: Threat, generator: torch.Generator, *, guessed: bool = False) -> Tensor:
     """Points ``(batch, time, features)`` of the balls, the best that were asked about: misclassified, if any was.
 
     The margin is driven up along its own gradient where it has one (the loss may have none where it is saturated), else
@@ -26,13 +26,21 @@ def felt(threat: Threat, generator: torch.Generator) -> Tensor:
     Args:
         threat: the problem, with a finite radius.
         generator: of the ways that are tried first.
+        guessed: the radius is a guess and nobody's claim: points where the model overflows are passed over.
+
+    Raises:
+        NonFiniteError: NaN in logits, of a radius that is no guess.
     """
     held = replace(threat.limited(), watch=None)
     radius = torch.zeros(len(held.x), dtype=torch.float64, device=held.x.device) + held.reach
 
     def value(z: Tensor, rows: Tensor) -> Tensor:
         part = held.take(rows)
-        return margins(part.logits(z), part.y)
+        if not guessed:
+            return margins(part.logits(z), part.y)
+        with torch.no_grad():
+            logits = part.model(z)
+        return torch.where(torch.isfinite(logits).all(dim=1), margins(logits, part.y), float("nan"))
 
     def gradient(z: Tensor, rows: Tensor) -> Tensor:
         part = held.take(rows)

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from stability.analysis import attack_sweep, deepfool, pgd
+from stability.analysis import attack_sweep, deepfool, fgsm, pgd
 from stability.analysis.attacks import MaskedGradientWarning, apgd
 from stability.analysis.attacks.smallest import attack_radii
 from stability.analysis.attacks.strong import strong
-from stability.errors import UnsupportedError
+from stability.errors import NonFiniteError, UnsupportedError
 from stability.storage.artifacts import STEPS
 
 T, F, RADIUS = 8, 6, 0.3
@@ -61,6 +61,11 @@ class PartlyNotANumber(Plain):
     def forward(self, x):
         first = 3 * x[..., :1]
         return super().forward(torch.cat([first + (first * 0).sqrt(), 1e-4 * x[..., 1:]], dim=2))
+
+
+class Overflowing(Rounded):
+    def forward(self, x):
+        return super().forward(x.exp() - 1)
 
 
 def labelled(model):
@@ -153,6 +158,24 @@ def test_a_gradient_that_deepfool_met_counts_where_apgd_goes_on_from_it():
     assert not bool(near.blind.any())
     assert not bool(strong(Step(), x, y, epsilon=1.0, bounds=None, near=near).blind.any())
     assert attack_sweep(Step(), x, y, epsilons=[1.0], attack="strong", bounds=None).blind == 0
+
+
+@pytest.mark.filterwarnings("ignore::stability.analysis.attacks.MaskedGradientWarning")
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("far", [1e30, 1e37])
+def test_bounds_that_no_data_reach_are_as_good_as_none(far, norm):
+    x, y = labelled(Rounded())
+    free = deepfool(Rounded(), x, y, norm=norm, bounds=None)
+    found = deepfool(Rounded(), x, y, norm=norm, bounds=(-far, far))
+    assert torch.equal(found.adversarial, free.adversarial)
+
+
+@pytest.mark.filterwarnings("ignore::stability.analysis.attacks.MaskedGradientWarning")
+def test_what_overflows_far_away_is_passed_over_unless_the_radius_is_asked_about():
+    x, y = labelled(Overflowing())
+    assert bool(deepfool(Overflowing(), x, y, bounds=(-1000, 1000)).success.all())
+    with pytest.raises(NonFiniteError, match="logits"):
+        fgsm(Overflowing(), x, y, epsilon=1000.0, bounds=(-1000, 1000))
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
