@@ -18,6 +18,7 @@ from .threat import AttackResult, Bounds, Threat, open_threat
 
 _NEARER, _HALVED, _CLOSER = 6, 6, 0.8
 """Where no gradient leads: smaller and smaller balls at most, halvings of each segment, and what of it the next has."""
+_NO_BOUNDS = 1e6
 
 
 def _differences(threat: Threat, z: Tensor, rivals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -123,7 +124,7 @@ def felt_nearer(threat: Threat, z: Tensor) -> Tensor:
     radii = _widest(threat.take(rows))
     for _ in range(_NEARER):
         part = replace(threat.take(rows), radii=radii)
-        points = felt(part, generator)
+        points = felt(part, generator, guessed=True)
         fallen = part.wrong(points).nonzero()[:, 0]
         if not len(fallen):
             break
@@ -134,9 +135,13 @@ def felt_nearer(threat: Threat, z: Tensor) -> Tensor:
 
 
 def _widest(threat: Threat) -> Tensor:
-    """``(batch,)`` a radius that leaves little of the box out; of inputs without bounds, twice what they are long."""
-    box, x = threat.box, threat.x
-    span = torch.where(torch.isfinite(box.upper - box.lower), box.upper - box.lower, 2 * x.abs() + 1)
+    """``(batch,)`` a radius that leaves little of the box out; of inputs without bounds, twice what they are long.
+
+    Bounds that lie ``_NO_BOUNDS`` times farther apart stand for none: single precision overflows on their way.
+    """
+    span, free = threat.box.upper - threat.box.lower, 2 * threat.x.abs() + 1
+    far = _NO_BOUNDS * free.flatten(1).amax(dim=1)[:, None, None]
+    span = torch.where(torch.isfinite(span) & (span <= far), span, free)
     return threat.geometry.size(span).clamp(max=threat.epsilon)
 
 

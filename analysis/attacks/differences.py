@@ -76,12 +76,13 @@ def feel(
 
     Args:
         x: ``(batch, time, features)``.
-        value: points and the rows of ``x`` that they belong to, to ``(rows,)``.
+        value: points and the rows of ``x`` that they belong to, to ``(rows,)``; what is not finite is no better than
+            anything, and tells no slope.
         inside: the same to points in the ball and the bounds; no other is asked about.
         shape: of the ball.
         radius: ``(batch,)`` of it.
         generator: of the ways that blocks are moved first.
-        gradient: points and rows to gradients, zero where there is none; those that are not are followed.
+        gradient: points and rows to gradients, all finite, zero where there is none; those that are not are followed.
         enough: a value above which a sequence takes part no longer.
 
     >>> x, rise = torch.zeros(1, 3, 1), torch.tensor([[[2.0], [-4.0], [6.0]]])
@@ -98,6 +99,7 @@ def feel(
 
     def ask(points: Tensor) -> Tensor:
         found = value(points, rows)
+        found = torch.where(torch.isfinite(found), found, float("-inf"))
         better = found > top[rows]
         best[rows[better]], top[rows[better]] = points[better], found[better]
         return found
@@ -122,7 +124,9 @@ def feel(
             there = torch.where(stuck[:, None, None], inside(z - step, rows), there)
             moved = there - z
             square = moved.square().sum(dim=(1, 2))
-            slope = (ask(there) - at).to(z.dtype) / torch.where(square > 0, square, torch.ones_like(square))
+            rise = ask(there) - at
+            rise = torch.where(torch.isfinite(rise), rise, 0.0)
+            slope = rise.to(z.dtype) / torch.where(square > 0, square, torch.ones_like(square))
             total[own] = (slope[:, None, None] * moved)[own]
         climbed, jumped = z + shape.step(given, reach / 2), x[rows] + shape.step(total, reach)
         there = inside(torch.where(known[:, None, None], climbed, jumped), rows)

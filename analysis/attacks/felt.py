@@ -12,30 +12,42 @@ from ..guard import untouched
 from ..kernels.inputs import by_input
 from ..memory import kept_memory
 from .differences import feel
-from .masked import told_above, warn_of
+from .masked import Watch, told_above, warn_of
 from .threat import AttackResult, Threat, margins
 
 
-def felt(threat: Threat, generator: torch.Generator) -> Tensor:
+def felt(threat: Threat, generator: torch.Generator, *, guessed: bool = False) -> Tensor:
     """Points ``(batch, time, features)`` of the balls, the best that were asked about: misclassified, if any was.
 
     The margin is driven up along its own gradient where it has one (the loss may have none where it is saturated), else
-    along differences.
+    along differences. A gradient with an entry that is not finite counts as none: the others may be those that matter
+    least.
 
     Args:
         threat: the problem, with a finite radius.
         generator: of the ways that are tried first.
+        guessed: the radius is a guess and nobody's claim: points where the model overflows are passed over.
+
+    Raises:
+        NonFiniteError: NaN in logits, of a radius that is no guess.
     """
     held = replace(threat.limited(), watch=None)
     radius = torch.zeros(len(held.x), dtype=torch.float64, device=held.x.device) + held.reach
 
     def value(z: Tensor, rows: Tensor) -> Tensor:
         part = held.take(rows)
-        return margins(part.logits(z), part.y)
+        if not guessed:
+            return margins(part.logits(z), part.y)
+        with torch.no_grad():
+            logits = part.model(z)
+        return torch.where(torch.isfinite(logits).all(dim=1), margins(logits, part.y), float("nan"))
 
     def gradient(z: Tensor, rows: Tensor) -> Tensor:
+        part = held.take(rows)
+        watch = Watch.over(part.box.lower < part.box.upper)
         with told_above():
-            return held.take(rows).ascend(z, margins)[1]
+            found = replace(part, watch=watch).ascend(z, margins)[1]
+        return torch.where(watch.blind[:, None, None], 0.0, found)
 
     def inside(z: Tensor, rows: Tensor) -> Tensor:
         return held.take(rows).inside(z)

@@ -1,7 +1,8 @@
 """Gradients that say nothing: who met none, and what is said about it.
 
-A network that rounds its input, or detaches it, has no gradient by it, and no attack that follows gradients moves. That
-it still stands then says nothing about it (A. Athalye, N. Carlini, D. Wagner, "Obfuscated gradients give a false sense
+A network that rounds its input, or detaches it, has no gradient by it, and no attack that follows gradients moves. Nor
+does one where a derivative is infinite or NaN, as that of a square root at 0. That a network still stands then says
+nothing about it (A. Athalye, N. Carlini, D. Wagner, "Obfuscated gradients give a false sense
 of security", 2018).
 """
 
@@ -62,17 +63,26 @@ def by_the_input(values: Tensor, z: Tensor) -> Tensor:
     return torch.zeros_like(z)
 
 
+def finite(gradient: Tensor) -> Tensor:
+    """The gradient, with 0 where entries are infinite or NaN: no step goes along those.
+
+    >>> finite(torch.tensor([2.0, float("nan"), -float("inf")])).tolist()
+    [2.0, 0.0, 0.0]
+    """
+    return gradient.nan_to_num(0.0, 0.0, 0.0)
+
+
 def masked_words(blind: int, count: int) -> str:
     """What is said where inputs had no gradient; empty where all had one.
 
-    >>> masked_words(0, 5), masked_words(2, 5)[:63]
-    ('', 'the gradient by the input is exactly zero on 2 of 5 inputs: no ')
+    >>> masked_words(0, 5), masked_words(2, 5)[:64]
+    ('', 'the gradient by the input is zero or not finite on 2 of 5 inputs')
     """
     if not blind:
         return ""
     return (
-        f"the gradient by the input is exactly zero on {blind} of {count} inputs: no attack that follows gradients "
-        "moves there; differences of the outputs were followed instead, which find less, so that "
+        f"the gradient by the input is zero or not finite on {blind} of {count} inputs: no attack that follows "
+        "gradients moves there; differences of the outputs were followed instead, which find less, so that "
         "standing against them is no sign of robustness"
     )
 
@@ -96,7 +106,7 @@ class Watch:
 
     Attributes:
         asked: ``(all,)`` a gradient was computed.
-        sighted: ``(all,)`` at some point it was neither zero nor infinite or NaN.
+        sighted: ``(all,)`` at some point it was not zero, and no entry of it infinite or NaN.
         rows: ``(batch,)`` where the sequences of this part stand among all.
     """
 
@@ -126,7 +136,18 @@ class Watch:
     def see(self, gradient: Tensor) -> Tensor:
         """Gradients ``(batch, ...)`` of the part, with 0 where they are infinite or NaN."""
         steepest = torch.linalg.vector_norm(gradient.flatten(1), ord=float("inf"), dim=1)
-        finite = torch.isfinite(steepest)
+        whole = torch.isfinite(steepest)
         self.asked[self.rows] = True
-        self.sighted[self.rows] |= finite & (steepest > 0)
-        return gradient if bool(finite.all()) else gradient.nan_to_num(0.0, 0.0, 0.0)
+        self.sighted[self.rows] |= whole & (steepest > 0)
+        return gradient if bool(whole.all()) else finite(gradient)
+
+    def note(self, blind: Tensor | None) -> None:
+        """Take over what another attack met on the part: who had a gradient there is not blind here, either.
+
+        Args:
+            blind: ``(batch,)`` of its result; ``None``: it does not tell.
+        """
+        if blind is not None:
+            blind = blind.to(self.rows.device)
+            self.asked[self.rows] |= blind
+            self.sighted[self.rows] |= ~blind

@@ -99,7 +99,7 @@ def _proposals(threat: Threat, z: Tensor) -> Tensor:
     point = z.detach().requires_grad_(True)
     logits = logits_of(threat.model, point, threat.y)
     f = margins(logits, threat.y)
-    gradient = by_the_input(f, point)
+    gradient = threat.seen(by_the_input(f, point))
     d, low, high = z - threat.x, threat.box.lower - threat.x, threat.box.upper - threat.x
     rise = (gradient * d).flatten(1).sum(dim=1) - f.detach()
     if threat.geometry is EACH_STEP:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ from ..memory import kept_memory
 from .apgd import ascend_loss
 from .deepfool import deepfool, draw_back
 from .felt import felt_where_blind
-from .masked import Watch, unwarned, warn_of
+from .masked import unwarned, warn_of
 from .threat import LOSSES, AttackResult, Bounds, Threat, open_threat
 
 HALVINGS = 6
@@ -99,18 +99,12 @@ def strong(
         already = threat.wrong(threat.x)
         points = threat.box.clip(near.adversarial.to(threat.x))
         z, taken = _descend(threat, points, ~already, grid, steps, starts)
+        if threat.watch is not None:
+            threat.watch.note(near.blind)  # not before: where APGD meets no gradient, differences are followed
         held = threat if several else replace(threat, epsilon=radii[0])
         result = held.judge("strong", z, taken, already)
-    result = replace(result, blind=_blind(threat, near) & ~already)
     warn_of(result.blind, len(threat.x))
     return result
-
-
-def _blind(threat: Threat, near: AttackResult) -> Tensor:
-    """Where neither this attack nor the one before met a gradient; what it did not look at is as it was there."""
-    watch = cast(Watch, threat.watch)
-    before = torch.zeros_like(watch.asked) if near.blind is None else near.blind.to(watch.asked.device)
-    return torch.where(watch.asked, watch.blind, before)
 
 
 def _descend(

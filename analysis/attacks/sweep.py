@@ -21,7 +21,7 @@ from ..guard import check_number, untouched
 from ..intervals import check_confidence, over_seeds, wilson
 from ..results import Record
 from .gradient import ATTACKS, SMALLEST
-from .masked import told_above, warn_of
+from .masked import Watch, told_above, warn_of
 from .threat import AttackResult, Bounds, Threat, open_threat
 
 
@@ -46,8 +46,8 @@ class SweepResult(Record):
         options: everything else the perturbation was told.
         broken_at: ``(n,)`` smallest size at which each sequence fell, infinite where none (attacks);
             ``None`` for noise.
-        blind: sequences without a gradient at any point that an attack visited: what holds of them is no sign of
-            robustness.
+        blind: sequences without a gradient at any point that an attack visited, of any size: what holds of them is no
+            sign of robustness.
     """
 
     curve = Curve("size", ("accuracy",), ("ci_low", "ci_high"))
@@ -103,12 +103,6 @@ def check_levels(name: str, values: Any, maximum: float = math.inf) -> tuple[flo
     return tuple(numbers)
 
 
-def _mark(blind: Tensor, rows: Any, found: AttackResult | None) -> None:
-    """Note which of some sequences an attack met no gradient of."""
-    if found is not None and found.blind is not None:
-        blind[rows] |= found.blind.to(blind.device)
-
-
 def attack_sweep(
     model: nn.Module,
     x: Tensor,
@@ -131,7 +125,7 @@ def attack_sweep(
     is recomputed here from the sequences that the attack returns: the norm, the bounds and the model's
     answer, all three.
 
-    Where the gradient by the input is exactly zero or not finite (rounded, detached or saturated inputs), attacks
+    Where the gradient by the input is zero or not finite (rounded, detached or saturated inputs), attacks
     follow differences of the margin instead; a ``MaskedGradientWarning`` and ``blind`` of the result say so.
 
     Args:
@@ -186,8 +180,8 @@ def attack_sweep(
     if attack in SMALLEST:
         own: dict[str, Any] = {"epsilon": sizes, "near": near} if attack == "strong" else {}
         smallest = near if near is not None and not own else found(threat, **own)
-    blind = torch.zeros(len(x), dtype=torch.bool, device=x.device)
-    _mark(blind, ..., smallest)
+    watch = Watch.over(threat.box.lower < threat.box.upper)
+    watch.note(None if smallest is None else smallest.blind)
     broken = torch.full((len(x),), math.inf, dtype=torch.float64)
     with untouched(model):
         for epsilon in sizes:
@@ -200,13 +194,13 @@ def attack_sweep(
             elif epsilon:
                 result = found(part, epsilon=epsilon)
                 z = result.adversarial
-                _mark(blind, standing, result)
+                watch.take(standing).note(result.blind)
             else:  # in a ball of radius 0 there is nothing to look for
                 z = part.x
             fallen = part.wrong(part.inside(z, epsilon))
             broken[standing[fallen].cpu()] = epsilon
     shares = [float((broken > epsilon).double().mean()) for epsilon in sizes]
-    warn_of(blind, len(x))
+    warn_of(watch.blind, len(x))
     return SweepResult.of_shares(
         shares,
         len(x),
@@ -219,7 +213,7 @@ def attack_sweep(
         spread=(0.0,) * len(sizes),
         options=dict(options),
         broken_at=broken.numpy(),
-        blind=int(blind.sum()),
+        blind=int(watch.blind.sum()),
     )
 
 

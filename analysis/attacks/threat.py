@@ -16,7 +16,7 @@ from ..drawn import Curve
 from ..guard import check_int, check_labelled, check_number, logits_of
 from ..kernels.inputs import by_input
 from ..results import Record, plain_value
-from .masked import Watch, by_the_input
+from .masked import Watch, by_the_input, finite
 from .projections import Box, Geometry, Radius, geometry
 
 Bounds = tuple[Any, Any] | None
@@ -158,7 +158,7 @@ class Threat:
         return self.logits(z).argmax(dim=1) != self.y
 
     def ascend(self, z: Tensor, loss: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Loss ``(batch,)``, its gradient by the input (0 where frozen), and the logits."""
+        """Loss ``(batch,)``, its gradient by the input (0 where frozen or not finite), and the logits."""
         z = z.detach().requires_grad_(True)
         with by_input(self.model):
             logits = logits_of(self.model, z, self.y)
@@ -166,10 +166,10 @@ class Threat:
         return values.detach(), self.seen(by_the_input(values, z)), logits.detach()
 
     def seen(self, gradient: Tensor) -> Tensor:
-        """Gradients ``(batch, time, features)``, with 0 where entries must not change; who had none is noted."""
+        """Gradients ``(batch, time, features)``, 0 where not finite or frozen; who had none is noted."""
         if self.frozen:
             gradient = torch.where(self.box.lower < self.box.upper, gradient, 0.0)
-        return gradient if self.watch is None else self.watch.see(gradient)
+        return finite(gradient) if self.watch is None else self.watch.see(gradient)
 
     def inside(self, z: Tensor, epsilon: Radius | None = None) -> Tensor:
         """``z`` pulled into the ball (of another radius, where one is given) and the box; rounding leaves neither."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -79,13 +80,14 @@ def test_one_step_is_the_worst_case_of_a_linear_model(norm: str) -> None:
             attack_scores(Linear(), x, y, task=task, epsilons=[0.1], **told, **more)
 
 
+@pytest.mark.parametrize("hide", [lambda x: x.detach(), lambda x: x + (x * 0).sqrt()], ids=["detached", "nan"])
 @pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_a_model_without_gradients_falls_along_differences(norm: str) -> None:
-    """The same worst case of a linear model that detaches its input, or nearly."""
+def test_a_model_without_gradients_falls_along_differences(norm: str, hide: Callable) -> None:
+    """The same worst case of a linear model that detaches its input or spoils its gradient, or nearly."""
 
     class Hidden(Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return super().forward(x.detach())
+            return super().forward(hide(x))
 
     task = values(LENGTHS)
     x, y = task.test

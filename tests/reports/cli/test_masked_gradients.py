@@ -29,7 +29,7 @@ def make():
 """
 
 
-@pytest.mark.parametrize("hidden", ["torch.round(x * 255) / 255", "x.detach()"])
+@pytest.mark.parametrize("hidden", ["torch.round(x * 255) / 255", "x.detach()", "x + (x * 0).sqrt()"])
 def test_attack_says_that_there_was_no_gradient(tmp_path, monkeypatch, hidden):
     (tmp_path / "masked_net.py").write_text(NETWORK.format(hidden), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -39,4 +39,4 @@ def test_attack_says_that_there_was_no_gradient(tmp_path, monkeypatch, hidden):
     np.savez("d.npz", x=x, y=np.array([0, 1] * 3))
     found = CliRunner().invoke(app, ["attack", "masked_net:make", "--data", "d.npz", "--attack", "pgd"])
     assert found.exit_code == 0, found.output
-    assert "the gradient by the input is exactly zero on" in found.stderr
+    assert "the gradient by the input is zero or not finite on" in found.stderr
