@@ -52,11 +52,12 @@ BALLS = [("linf", "total"), ("l2", "total"), ("l2", "step")]
 
 @pytest.mark.parametrize(("norm", "budget"), BALLS)
 @pytest.mark.parametrize(
-    "case", ["turning, 120 steps", "turning, 260 steps", "expanding, 60 steps", "steep, 150 steps"]
+    "case",
+    ["turning, 120 steps", "turning, 260 steps", "expanding, 60 steps", "steep, 150 steps", "steeper, 150 steps"],
 )
 def test_affine_networks_have_the_true_radius(case, norm, budget):
     steps = int(case.split()[1])
-    size = 1.3 if "steep" in case else 0.98  # 1e17 over the sequence
+    size = 1.5 if "steeper" in case else 1.3 if "steep" in case else 0.98  # 1e26 and 1e17 over the sequence
     net, x = (
         expanding(steps) if "expanding" in case else (turning(size), np.random.default_rng(1).normal(size=(steps, 2)))
     )
