@@ -167,7 +167,8 @@ def test_time_may_run_out_at_any_moment(name, countdown):
             assert verify(certificate).valid or certificate.verdict is Verdict.INCONCLUSIVE
             cut += "cut" in certificate.meta
             if "cut" not in certificate.meta:  # the last reading was none that decides: then nothing is missing
-                assert (certificate.rate, certificate.overshoot) == (whole[0].rate, whole[0].overshoot)
+                assert certificate.rate == pytest.approx(whole[0].rate, rel=1e-6)  # a solver's sums may be rounded
+                assert certificate.overshoot == pytest.approx(whole[0].overshoot, rel=1e-6)  # in another order
     assert cut >= 2 * len(whole)
 
 

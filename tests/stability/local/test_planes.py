@@ -368,7 +368,7 @@ def test_what_is_no_question_is_refused():
     x, label = sample(network)
     with pytest.raises(ConfigurationError, match="outside the bounds"):
         largest_balls(network, x[None], [label], bounds=(50.0, 60.0))
-    with pytest.raises(ConfigurationError, match="positive"):
+    with pytest.raises(ConfigurationError, match="epsilon must be a number > 0"):
         largest_balls(network, x[None], [label], epsilon=0.0)
     with pytest.raises(DimensionError):
         largest_balls(network, x[None], [label, label])
