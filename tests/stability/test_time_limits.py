@@ -167,8 +167,9 @@ def test_time_may_run_out_at_any_moment(name, countdown):
             assert verify(certificate).valid or certificate.verdict is Verdict.INCONCLUSIVE
             cut += "cut" in certificate.meta
             if "cut" not in certificate.meta:  # the last reading was none that decides: then nothing is missing
-                assert certificate.rate == pytest.approx(whole[0].rate, rel=1e-6)  # a solver's sums may be rounded
-                assert certificate.overshoot == pytest.approx(whole[0].overshoot, rel=1e-6)  # in another order
+                near = {name: getattr(whole[0], name) for name in ("rate", "overshoot")}  # a solver's sums may differ
+                near = {name: value and pytest.approx(value, rel=1e-6) for name, value in near.items()}
+                assert {name: getattr(certificate, name) for name in near} == near
     assert cut >= 2 * len(whole)
 
 
