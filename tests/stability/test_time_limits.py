@@ -267,6 +267,8 @@ def test_a_thousand_units_end_in_time(name):
 
 
 INTERRUPTED = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also of runs in the background of a shell
 import numpy as np
 from stability import certify
 from stability.gated.cell import GatedCell
