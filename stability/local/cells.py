@@ -257,7 +257,8 @@ class Cells:
             if len(own) < len(cells) or (own.any() and out.level[cells[0]] >= DEEPEST):
                 return None
             at, before = at + len(cells), len(out)
-            out.cut(cells[own])
+            if own.any():
+                out.cut(cells[own])
             cells = np.arange(before, len(out))
         return out, at
 

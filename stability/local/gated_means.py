@@ -122,7 +122,7 @@ class Means:
             room: boxes of moves.
         """
         self.started((1.0, 1.0))
-        least, mean = np.inf, self.runs.read(np.zeros(self.runs.parts[-1].stop))[0]
+        least, mean = np.inf, self.runs.mean(np.zeros(self.runs.parts[-1].stop))
         for leaf in self.leaves:
             side = self.side(leaf)
             left = np.inf if side is None else side[0] * (side[1] - mean)
@@ -208,12 +208,12 @@ class Means:
             size = float(slope @ slope)
             if abs(mean - at) < 1e-6 and size > 0.0:
                 return abs(2.0 * float(near @ slope)) / size
-        left = abs(at - self.runs.read(np.zeros(self.runs.parts[-1].stop))[0])
+        left = abs(at - self.runs.mean(np.zeros(self.runs.parts[-1].stop)))
         return _FIRST * goal / max(left, 1e-9) if np.isfinite(left) else 0.0
 
     def _met(self, leaf: Leaf, y: Array) -> Met:
         sign, at = self.side(leaf) or (1.0, 0.0)
-        return Met(float(y @ y), sign * (at - self.runs.read(y)[0]), y)
+        return Met(float(y @ y), sign * (at - self.runs.mean(y)), y)
 
     def _within(self, leaf: Leaf, y: Array) -> bool:
         h = self.runs.states(y)[:, 0]

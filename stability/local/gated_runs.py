@@ -122,8 +122,12 @@ class GatedRuns:
             out.append(self.cells[t].advance(out[-1], y[part]))
         return np.array(out)
 
+    def mean(self, y: Array, share: Array | None = None) -> float:
+        """What the head reads of the run of these moves; ``share``: of each output, else the head's."""
+        return float((self.share if share is None else share) @ self.states(y)[1:, 0])
+
     def read(self, y: Array, share: Array | None = None) -> tuple[float, Array]:
-        """What the head reads of the run of these moves, and its slope; ``share``: of each output, else the head's."""
+        """The same, and its slope."""
         share, states, worth = self.share if share is None else share, self.states(y), np.zeros(len(self.start))
         slope = np.zeros(len(y))
         for t in range(len(self.steps) - 1, -1, -1):
@@ -165,7 +169,7 @@ class GatedRuns:
         for sign, at in end.sides:
 
             def beyond(y: Array, sign: float = sign, at: float = at) -> float:
-                return sign * (self.read(scale * y[:count])[0] - at)
+                return sign * (self.mean(scale * y[:count]) - at)
 
             def rise(y: Array, sign: float = sign) -> Array:
                 return np.append(sign * scale * self.read(scale * y[:count])[1], np.zeros(len(y) - count))
@@ -200,14 +204,14 @@ class GatedRuns:
                 if np.isfinite(end):
                     share = way * np.eye(1, len(self.steps), t)[0]
                     limits.append({
-                        "type": "ineq", "fun": lambda y, share=share, end=way * end: self.read(y, share)[0] - end,
+                        "type": "ineq", "fun": lambda y, share=share, end=way * end: self.mean(y, share) - end,
                         "jac": lambda y, share=share: self.read(y, share)[1],
                     })  # fmt: skip
         told = {"jac": True, "bounds": list(zip(low, high)), "options": {"maxiter": 200, "ftol": 1e-15}}
         told |= {"method": "SLSQP", "constraints": limits} if limits else {"method": "L-BFGS-B"}
         found = minimize(paid, np.clip(start, low, high), **told)
         y = np.clip(np.nan_to_num(found.x), low, high)
-        return Met(float(y @ y), sign * (at - self.read(y)[0]), y)
+        return Met(float(y @ y), sign * (at - self.mean(y)), y)
 
     def within(self, t: int, v: Array) -> Array:
         """Moves ``(N, q)``, those that are too long made shorter."""

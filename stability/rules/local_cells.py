@@ -157,12 +157,12 @@ class LocalCells(EitherBall):
         require(bool(((prices >= 0.0) & (prices < LARGEST)).all()), "prices must be numbers from zero, below 1e12")
         sizes = (count, len(steps) - 1, len(subject.start))
         require(self.low.shape == sizes, f"low and high must be {sizes}")
-        end, cells, boxes, each = sides(subject, self.label), self._cells(subject, True), 0, len(steps) - 1
+        boxes, each = count * TURN * len(steps), len(steps) - 1  # a turn for each step of each part, whatever it has
+        require(boxes <= ROOM, f"it takes more than {ROOM} boxes")
+        end, cells = sides(subject, self.label), self._cells(subject, True)
         require(end is not None, f"within the radius, the class is not proved to stay {self.label}")
         for k, part in enumerate(told or ()):
             sign, at = ((-1.0, end.low), (1.0, end.high))[part.side] if end else (1.0, np.inf)
-            boxes += TURN * len(steps)
-            require(boxes <= ROOM, f"it takes more than {ROOM} boxes")
             reached = self._reached(subject, steps, self.low[k], self.high[k], part) if np.isfinite(at) else None
             if reached is None:  # no other class on this side, or no run in this part
                 continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from stability.local.refining import Refining
 from stability.local.request import request
 from stability.rules import local_cells
 from stability.rules.registry import RULES, accepted
+from tests.stability.local.work import Work
 
 Array = np.ndarray
 CASES = [
@@ -164,13 +165,31 @@ def test_what_is_misclassified_has_no_claim():
     assert largest_balls(net, x[None], [label]) == [None]
 
 
-def test_time_is_kept():
-    net, x = drawn("lstm", 12, 3)
-    begun = time.process_time()
+def test_time_is_kept(monkeypatch):
+    """By a clock that counts boxes, of which a step that has begun may look at some more."""
+    net, x = drawn("lstm", 3, 3)
+    work = Work.at_most(45_000, monkeypatch)
+    monkeypatch.setattr("stability.solve.deadline.monotonic", lambda: work.done / 40_000)
     claim, settled = searched(net, x, 0.5)
-    assert time.process_time() - begun < 10.0
+    assert work.done > 20_000
     assert not settled
+    work.most = np.inf
     assert claim is None or RULES["local_cells"](net, claim)[0]
+
+
+def test_a_pass_ends_where_time_is_over(monkeypatch):
+    (net, x), old, seen = drawn("gru", 4, 3), Refining.back, list[tuple[float | None, float]]()
+    work = Work.at_most(1e9, monkeypatch)
+
+    def back(self: Refining, gap: float, stalled: bool, over: Callable[[], bool]) -> float | None:
+        assert not over()
+        begun, value = work.done, old(self, gap, stalled, lambda: True)
+        seen.append((value, work.done - begun))
+        return value
+
+    monkeypatch.setattr(Refining, "back", back)
+    assert searched(net, x) == (None, False)
+    assert set(seen) == {(None, 0.0)}
 
 
 def test_other_questions_are_not_taken():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
@@ -16,12 +14,14 @@ from stability.local.request import request
 from stability.local.scalar import scalar_steps
 from stability.local.single import single
 from stability.local.sums import least_sum, limits
+from stability.rules import local_frontier
 from stability.rules.registry import RULES, accepted, propose
 from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.activations import ACTIVATIONS, activation
 from tests.stability.local.local_specimens import KINKED
 from tests.stability.local.test_exact import truth
+from tests.stability.local.work import Work
 
 Array = np.ndarray
 NAMES = sorted(ACTIVATIONS)
@@ -186,9 +186,10 @@ def test_a_price_of_another_end_proves_nothing_false():
         assert accepted(net, "local_frontier", wrong) is None
 
 
-def test_numbers_that_overflow_and_hostile_work_are_refused():
+def test_numbers_that_overflow_and_hostile_work_are_refused(monkeypatch):
     rng, rule = np.random.default_rng(0), RULES["local_frontier"]
-    begun = time.process_time()
+    monkeypatch.setattr(local_frontier, "ROOM", 300_000)
+    Work.at_most(600_000, monkeypatch)
     for size in (1e3, 1e80, 1e99):
         system = LureSystem([[0.5]], [[size]], [[-size]], slope=(0.0, 1.0), dt=1.0)
         cell = DrivenSystem(system, "tanh", size * rng.normal(size=(1, 1)), F=rng.normal(size=(1, 1)))
@@ -199,8 +200,9 @@ def test_numbers_that_overflow_and_hostile_work_are_refused():
     net, x = network("tanh", 0, 1, leak=2.0), rng.normal(size=(600, 1))
     data = {"x": x, "label": int(net.logits(x).argmax()), "norm": "l2", "radius": 300.0, "fine": 32}
     data |= {"paths": rng.normal(size=(8, 601)), "prices": np.ones(2)}
-    assert accepted(net, "local_frontier", data) is None
-    assert time.process_time() - begun < 60.0
+    holds, words = rule(net, propose(net, "local_frontier", data))
+    assert not holds
+    assert words == "it takes more than 300000 boxes"
 
 
 def test_a_clipped_ball_of_steps_is_the_same_in_l2_and_in_l_inf():

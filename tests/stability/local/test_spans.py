@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import tracemalloc
 
 import numpy as np
@@ -20,12 +19,14 @@ from stability.local.scalar import scalar_steps
 from stability.local.single import single
 from stability.local.spans import Span, minima
 from stability.local.sums import least_sum
+from stability.rules import local_frontier
 from stability.rules.registry import RULES, accepted, propose
 from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.activations import ACTIVATIONS, activation
 from tests.stability.local.test_exact import truth
 from tests.stability.local.test_mean import network, sums
+from tests.stability.local.work import Work
 
 Array = np.ndarray
 NAMES = sorted(ACTIVATIONS)
@@ -129,6 +130,13 @@ def after(span: Span, h: Array, moves: Array) -> Array:
     m = span.numbers
     z = (m["C"] * h + m["e"])[:, None] + moves[:, 0]
     return (m["A"] * h + m["f"])[:, None] + m["B"] * span.phi.function(z) + moves[:, 1]
+
+
+def test_ranges_of_pairs_are_halved_as_long_as_there_is_room():
+    (span, _), knots = spanned("deadzone", "disc", 0), np.linspace(-2.0, 2.0, 5)
+    for sign in (1.0, -1.0):
+        counts = [span.ends(sign, knots, 0.0, room).boxes for room in (np.inf, 0.0)]
+        assert counts[1] < counts[0]
 
 
 @pytest.mark.parametrize("kind", ["disc", "clipped"])
@@ -308,21 +316,24 @@ def test_numbers_out_of_range_are_no_fault(into, past, reduction):
 
 
 @pytest.mark.parametrize(
-    ("steps", "features", "norm"),
+    ("steps", "features", "norm", "why"),
     [
-        pytest.param(1500, 2, "l2", marks=pytest.mark.slow),
-        (8, 128, "l2"),
-        (2, 3000, "linf"),
-        (8, 128, "linf"),
-        (2, 30_000, "l2"),
+        pytest.param(1500, 2, "l2", "more than 300000 boxes", marks=pytest.mark.slow),
+        (8, 128, "l2", "more than 300000 boxes"),
+        (2, 3000, "linf", "steps of more than 128 features"),
+        (8, 128, "linf", "more than 300000 boxes"),
+        (2, 30_000, "l2", "at most 10,000 features"),
     ],
 )
-def test_hostile_work_is_refused_in_seconds(steps, features, norm):
+def test_hostile_work_is_refused_where_it_goes_too_far(steps, features, norm, why, monkeypatch):
     rng, net = np.random.default_rng(0), network("tanh", 0, features, 0.3, leak=2.0)
     x = rng.normal(size=(steps, features))
     data = {"x": x, "label": int(net.logits(x).argmax()), "norm": norm, "radius": 30.0, "fine": 32}
     data |= {"paths": rng.normal(size=(8, steps + 1)), "bounds": (-9.0, 9.0)}
     data |= {"budget": "step"} if norm == "l2" else {}
-    begun = time.process_time()
-    assert accepted(net, "local_frontier", data) is None
-    assert time.process_time() - begun < 60.0
+    monkeypatch.setattr(local_frontier, "ROOM", 300_000)
+    Work.at_most(600_000, monkeypatch)
+    rule = RULES["local_frontier"]
+    holds, words = rule(net, propose(net, "local_frontier", data))
+    assert not holds
+    assert why in words
