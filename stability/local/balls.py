@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from stability.certificate import Claim
-from stability.local import ellipsoids, gates, planes
+from stability.local import ellipsoids, gates, linear_balls, planes
 from stability.local.classifier import Classifier
 from stability.local.exact import pays, settled
 from stability.local.request import Request, further, request
@@ -79,7 +79,8 @@ def _proved(asked: Request, norm: str) -> list[Claim | None]:
     claims: list[Claim | None] = [None] * len(asked.y)
     cells, boxes = (gates.covers(asked, norm), gates.all_gates), (pays(asked, norm), settled)
     known = [(covers(asked), found_alone), *((cells, boxes) if gates.first(asked, norm) else (boxes, cells))]
-    searches = [search for fits, search in known if fits]
+    affine = [linear_balls.all_linear] if linear_balls.covers(asked) else []
+    searches = affine + [search for fits, search in known if fits]
     for search in searches:
         if len(asked.right):
             found, done, left = search(asked, norm)

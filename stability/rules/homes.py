@@ -24,6 +24,7 @@ _KINDS = {
     "local_ellipsoids": "local_ellipsoids",
     "local_frontier": "local_frontier",
     "local_hessians": "local_hessians",
+    "local_linear": "local_linear",
     "local_pieces": "local_pieces",
     "local_planes": "local_planes",
     "local_zonotopes": "local_zonotopes",

@@ -1,0 +1,99 @@
+"""Fixed-point arithmetic: integers over a power of two, with what roundings come to carried along as one number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isqrt
+
+import numpy as np
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """A matrix, exactly.
+
+    Attributes:
+        ints: ``(m, n)`` objects, over ``2**places``.
+        places: see ``ints``.
+        size: the largest sum of a column's absolute values, over the same.
+    """
+
+    ints: Array
+    places: int
+    size: int
+
+    @classmethod
+    def of(cls, matrix: Array) -> Whole:
+        """The matrix of these floats."""
+        mantissas, exponents = np.frexp(matrix)
+        whole = (mantissas * 2.0**53).astype(np.int64)
+        there = exponents[whole != 0]
+        places = max(0, 53 - int(there.min(initial=53)))
+        ints = np.array(
+            [int(a) << max(0, int(k) - 53 + places) for a, k in zip(whole.ravel(), exponents.ravel())], object
+        )
+        ints = ints.reshape(matrix.shape)
+        return cls(ints, places, max([0, *np.abs(ints).sum(axis=0)]) if ints.size else 0)
+
+    @property
+    def cost(self) -> float:
+        """Of a row times it, in products of short integers."""
+        return self.ints.size * (1.0 + self.places / 256.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Fixed:
+    """Rows of integers over ``2**bits``.
+
+    Attributes:
+        ints: ``(k, n)`` objects.
+        off: what each of them is wrong by at most, an integer, too.
+    """
+
+    ints: Array
+    off: int
+
+    def __matmul__(self, matrix: Whole) -> Fixed:
+        product = (
+            self.ints @ matrix.ints if matrix.ints.size else np.zeros((len(self.ints), matrix.ints.shape[1]), object)
+        )
+        return Fixed(product >> matrix.places, (self.off * matrix.size >> matrix.places) + 2)
+
+    def __add__(self, other: Fixed) -> Fixed:
+        return Fixed(self.ints + other.ints, self.off + other.off)
+
+    def times(self, count: int) -> Fixed:
+        """So many times the rows."""
+        return Fixed(self.ints * count, self.off * count)
+
+    @classmethod
+    def of(cls, matrix: Array, bits: int) -> Fixed:
+        """The matrix of these floats."""
+        exact = Whole.of(matrix)
+        return cls((exact.ints << bits) >> exact.places, 1)
+
+
+def root(square: int) -> int:
+    """The least integer whose square is no less.
+
+    Example:
+        >>> root(9), root(10)
+        (3, 4)
+    """
+    found = isqrt(square)
+    return found + (found * found < square)
+
+
+def ratio(a: int, b: int) -> float:
+    """``a / b`` rounded, ``b > 0``; infinite beyond the range.
+
+    Example:
+        >>> ratio(3, 4), ratio(-(10**400), 3)
+        (0.75, -inf)
+    """
+    try:
+        return a / b
+    except OverflowError:
+        return float("inf") if a > 0 else float("-inf")
