@@ -25,8 +25,8 @@ from stability.systems.driven import DrivenSystem
 Array = np.ndarray
 SPARE, LONGEST = 160, 20_000
 """Binary places beside those that roundings take, and at most."""
-WORK, MEMORY = 1.2e8, 4e8
-"""What a check may cost, in products of short integers: half a minute; bytes of the rows that it keeps."""
+WORK, MEMORY = 3e8, 4e8
+"""What a check may cost, in products of short integers: a minute at most; bytes of the rows that it keeps."""
 
 
 def unfit(subject: Classifier) -> str | None:

@@ -272,6 +272,9 @@ def specimens() -> dict[str, Specimen]:
         "mask": np.ones((2, 2)),
     }
     out["ball of inputs in l_inf by zonotopes"] = decider(), accepted(decider(), "local_zonotopes", long)
+    sums = DrivenSystem(LureSystem.linear([[1.0]], dt=1.0), "identity", np.zeros((0, 1)), F=[[1.0]])
+    added = Classifier(sums, [[1.0], [-1.0]], [-1.0, 0.0])  # twice the steps are of the other class
+    out["ball of inputs of an affine network"] = added, largest_balls(added, np.full((1, 2, 1), 0.2), [1])[0]
     one = Classifier(latch_of_tanh_map(0.5), [[1.0], [-1.0]], [0.1, 0.0])
     out["ball of inputs of one unit"] = one, largest_balls(one, np.full((1, 2, 1), 0.3), [0])[0]
     same = Classifier(one.recurrent, one.weight, one.bias, "mean")

@@ -28,6 +28,7 @@ UNEVEN = LureSystem(-np.eye(2), np.eye(2), np.eye(2), slope=([0.0, 0.25], [0.1, 
 MANY = LureSystem(-np.eye(5), np.eye(5), np.eye(5), slope=(np.zeros(5), np.array([0.5, 0.1, 0.2, 0.3, 0.4])))
 FOUR = LureSystem(-np.eye(4), np.eye(4), np.eye(4), slope=(np.zeros(4), np.array([0.1, 0.2, 0.3, 0.4])))
 IDENTITY = DrivenSystem(LINEAR, "identity", np.zeros((0, 2)), F=np.eye(2))
+IDENTITY_MAP = DrivenSystem(LureSystem.linear(0.5 * np.eye(2), dt=1.0), "identity", np.zeros((0, 2)), F=np.eye(2))
 MAP = network_map()
 GRU, LSTM, FREE = small_cell("gru"), small_cell("lstm", box=0.5), small_cell("gru", box=None)
 ODD = GatedCell("gru", np.zeros((3, 2)), np.zeros((3, 1)), input_low=[-1.0, 0.0], input_high=[1.0, 0.5])
@@ -53,6 +54,7 @@ REGION = {**LMI, "level": 1.0, "radius": 0.123456, "input_bound": 0.0}
 PAIRS = np.zeros((2, 3))
 CLASSES, MEAN = Classifier(MAP, HALF), Classifier(LayerStack([plain_map(), FREE]), np.ones((3, 2)), reduction="mean")
 GATE = Classifier(GatedCell("gru", np.ones((3, 2)), np.ones((3, 1))), np.ones((3, 1)))
+AFFINE = Classifier(IDENTITY_MAP, np.ones((2, 2)), [1.0, 0.0])
 DECISION = {"radius": 0.123456, "label": 1}
 DRIVEN = {**LMI, "low": -np.ones(2), "high": 0.25 * np.ones(2), "share": 0.0, "room": 0.0, "steps": 60}
 NEAR = {**DRIVEN, "turns": 12, "settling": 23, "waits": 500}
@@ -324,6 +326,13 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
         "local_cells",
         {**DECISION, "norm": "l2", "mask": ONE, "bounds": (0.0, 1.0)},
         "local_robustness",
+        0.123456,
+    ),
+    "one decision of an affine network": (
+        AFFINE, "local_linear", {**DECISION, "norm": "l2"}, "local_robustness", 0.123456,
+    ),
+    "one decision of an affine network, clipped": (
+        AFFINE, "local_linear", {**DECISION, "norm": "linf", "mask": ONE, "bounds": (0.0, 1.0)}, "local_robustness",
         0.123456,
     ),
     "one decision over many steps": (CLASSES, "local_zonotopes", DECISION, "local_robustness", 0.123456),

@@ -11,4 +11,5 @@ NAMES = (
     "least sums", "least sums of kinks, masked", "least sums, clipped", "sums of a box", "ranges", "ranges of steps",
     "cells of a gru, masked", "cells of an lstm, masked", "cells, clipped",
     "zonotopes", "zonotopes of an lstm, masked", "zonotopes, clipped",
+    "linear", "linear, masked", "linear, clipped", "linear, clipped steps", "linear in a box",
 )  # fmt: skip

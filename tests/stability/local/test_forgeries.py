@@ -150,6 +150,8 @@ def one_unit() -> dict[str, Classifier]:
 def specimens() -> dict[str, Specimen]:
     rng, kinds = np.random.default_rng(8), {**classifiers(1), **one_unit()}
     kinds |= {f"one {kind}": drawn(kind, 3, seed, 2)[0] for kind, seed in (("gru", 5), ("lstm", 1))}
+    own = np.random.default_rng(9)
+    kinds["affine"] = Classifier(plain(own, "identity"), own.normal(size=(3, 3)), own.normal(size=3), "mean")
     mask = np.array([[True, False], [True, True], [False, True]])
     few = np.array([[True, False], [False, False], [True, True]])
     entries = np.array([[True, False], [True, False], [False, True]])
@@ -189,6 +191,11 @@ def specimens() -> dict[str, Specimen]:
         "cells of a gru, masked": ("one gru", "cut", {"mask": entries}),
         "cells of an lstm, masked": ("one lstm", "cut", {"mask": entries}),
         "cells, clipped": ("one gru", "cut", {"mask": entries, "bounds": (-2.0, 2.1)}),
+        "linear": ("affine", "norm", {}),
+        "linear, masked": ("affine", "norm", {"mask": mask}),
+        "linear, clipped": ("affine", "norm", {"bounds": (-2.0, 2.5)}),
+        "linear, clipped steps": ("affine", "norm", {"budget": "step", "bounds": (-2.0, 2.5)}),
+        "linear in a box": ("affine", "norm", {"norm": "linf", "bounds": (-2.0, 2.5)}),
         "zonotopes": ("tanh", "kept", {"norm": "linf"}),
         "zonotopes of an lstm, masked": ("lstm", "kept", {"norm": "linf", "mask": mask}),
         "zonotopes, clipped": ("sigmoid", "kept", {"norm": "linf", "bounds": (-2.0, 2.5)}),
@@ -208,7 +215,7 @@ def test_every_kind_of_proof_is_forged_and_truth_is_near(specimens):
     kinds = [one.claim.proof.kind for one in specimens.values() if one.claim.proof is not None]
     assert set(kinds) == {
         "local_ellipsoids", "local_planes", "local_pieces", "local_hessians", "local_frontier", "local_zonotopes",
-        "local_cells",
+        "local_cells", "local_linear",
     }  # fmt: skip
     keys = {key for one in specimens.values() for key in one.data}
     assert keys >= {"T", "tau", "others", "prices", "weights", "mask", "tree", "bounds", "budget", "bends", "kept"}
@@ -346,43 +353,6 @@ def test_forged_files_are_refused(name, specimens, tmp_path):
 def test_ten_thousand_forged_files_are_refused(name, specimens, tmp_path):
     """About 10,000 in all."""
     assert none_of_these_is_believed(specimens[name], tmp_path / "proofs", 640, seed=1) > 300
-
-
-def cancelling(reduction: str) -> Classifier:
-    """The margin of class 0 is -1/2; computed from left to right in floats it is +1/2."""
-    line = DrivenSystem(LureSystem.linear(np.zeros((4, 4)), dt=1.0), "identity", np.zeros((0, 4)), F=np.eye(4))
-    return Classifier(line, [[1e16, -1.0, -1e16, 0.5], [0.0, 0.0, 0.0, 0.0]], reduction=reduction)
-
-
-@pytest.mark.parametrize("reduction", ["last", "mean"])
-def test_a_margin_that_is_rounding_alone_is_no_margin(reduction):
-    subject, x = cancelling(reduction), np.ones((1, 4))
-    assert 1e16 - 1.0 - 1e16 + 0.5 > 0  # in floats; exactly it is -1/2
-    ball = {"x": x, "label": 0, "radius": 1e-9}
-    proofs: list[tuple[str, dict[str, Any]]] = [
-        ("local_ellipsoids", {**ball, "norm": "l2", "T": np.ones((1, 0))}),
-        ("local_ellipsoids", {**ball, "norm": "l2", "T": np.ones((1, 0)), "tau": np.full(1, 0.5)}),
-        ("local_planes", {**ball, "norm": "linf", "tree": {"classes": []}}),
-        ("local_pieces", {**ball, "norm": "l2", "tree": {"classes": []}}),
-        ("local_zonotopes", {**ball, "norm": "linf", "window": 4, "kept": 4}),
-    ]  # of Hessians: see the next test, this network has four states
-    for kind, data in proofs:
-        for radius in (1e-9, 1e-200, 5e-324):
-            claim = propose(subject, kind, {**data, "radius": radius})
-            assert not RULES[kind](subject, claim)[0], kind
-    assert largest_balls(subject, x[None], [0]) == [None]
-    assert largest_balls(subject, x[None], [0], norm="linf") == [None]
-
-
-@pytest.mark.parametrize("reduction", ["last", "mean"])
-def test_a_margin_that_is_rounding_alone_is_none_by_hessians(reduction):
-    line = DrivenSystem(LureSystem.linear(np.zeros((3, 3)), dt=1.0), "identity", np.zeros((0, 3)), F=np.eye(3))
-    subject = Classifier(line, [[1e16, -1e16, -1.0], [0.0, 0.0, 0.0]], [0.5, 0.0], reduction)
-    part = {"x": np.array([[1.0, 1.0, 1.0]]), "label": 0, "points": np.zeros((1, 3)), "bends": np.zeros(1)}
-    for norm, balls in (("l2", 1), ("linf", 0)):
-        for radius in (1e-9, 1e-200, 5e-324):
-            data = {**part, "norm": norm, "radius": radius, "prices": np.ones((1, balls))}
-            assert accepted(subject, "local_hessians", data) is None
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])

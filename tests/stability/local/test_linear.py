@@ -13,6 +13,9 @@ from stability.local import linear, linear_balls
 from stability.local.balls import largest_balls
 from stability.local.classifier import Classifier
 from stability.local.linear import kernel, unfit
+from stability.local.linear_margin import Margin
+from stability.rigor.fixed import Fixed
+from stability.rules.local_linear import LocalLinear
 from stability.rules.registry import RULES, accepted, propose
 from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
@@ -260,3 +263,44 @@ def test_classes_that_no_input_changes_have_a_large_radius(norm, budget):
     assert "logit 0 is not proved" in refused(same, data)
     tied = Classifier(net.recurrent, np.ones((2, 3)))
     assert "logit 1 is not proved" in refused(tied, {**data, "label": 0})
+
+
+def coarse(rng: np.random.Generator, steps: int = 2) -> Margin:
+    """A margin of few binary places, whose rows may be wrong by a good part of what they are."""
+    rows = [Fixed(rng.integers(-40, 40, (1, 2)).astype(object), 6) for _ in range(steps)]
+    return Margin(4, 900, 5, rows)
+
+
+@pytest.mark.parametrize("each", [False, True])
+@pytest.mark.parametrize("kind", ["box", "ball", "both"])
+def test_bounds_hold_for_all_rows_that_are_as_near_as_they_say(kind, each):
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        margin, radius = coarse(rng), float(rng.uniform(0.3, 2.0))
+        low, high = -rng.uniform(0.1, 1.5, (2, 2)), rng.uniform(0.1, 1.5, (2, 2))
+        free = np.array([[True, True], [False, True]])
+        low, high = np.where(free, low, 0.0), np.where(free, high, 0.0)
+        d = rng.normal(size=(4000, 2, 2)) * free
+        lengths = np.sqrt((d**2).sum(axis=2 if each else (1, 2), keepdims=True))
+        if kind != "box":
+            d = d * radius / np.maximum(lengths, 1e-300)
+        if kind == "box":
+            d = np.where(d < 0, low, high)
+        elif kind == "both":
+            d = np.clip(d, low, high)
+        rows = np.array([row.ints[0].astype(float) for row in margin.rows])
+        worst = (margin.value + (rows * d - 6.0 * np.abs(d)).sum(axis=(1, 2))).min()
+        box = None if kind == "ball" else (low, high)
+        left = margin.left(None if kind == "box" else radius, box, free, each)
+        assert left <= worst
+        assert left > worst - 8.0 - 0.1 * (900.0 - worst) - 6.0 * np.maximum(-low, high).sum()
+
+
+@pytest.mark.parametrize("x", [0.1, 1.0 / 3.0, 1e-17, 0.7])
+def test_ends_of_clipped_perturbations_are_rounded_outwards(x):
+    for low, high in ((-0.3, 0.9), (-1e16, 1e16), (0.0, 1.0)):
+        data: dict[str, Any] = {"x": np.full((1, 1), x), "label": 0, "norm": "l2", "radius": 1.0, "bounds": (low, high)}
+        box = LocalLinear.of(data)._box(np.ones((1, 1), dtype=bool))
+        assert box is not None
+        assert Fraction(float(box[0][0, 0])) <= Fraction(low) - Fraction(x)
+        assert Fraction(float(box[1][0, 0])) >= Fraction(high) - Fraction(x)

@@ -175,3 +175,42 @@ def test_radii_and_steps_beyond_what_proofs_are_made_for_are_refused():
     assert "at most 10,000 features" in why
     with pytest.raises(ConfigurationError, match="at most 10,000 features"):
         largest_balls(wide, ball["x"][None], [0], norm="linf")
+
+
+def cancelling(reduction: str) -> Classifier:
+    """The margin of class 0 is -1/2; computed from left to right in floats it is +1/2."""
+    line = DrivenSystem(LureSystem.linear(np.zeros((4, 4)), dt=1.0), "identity", np.zeros((0, 4)), F=np.eye(4))
+    return Classifier(line, [[1e16, -1.0, -1e16, 0.5], [0.0, 0.0, 0.0, 0.0]], reduction=reduction)
+
+
+@pytest.mark.parametrize("reduction", ["last", "mean"])
+def test_a_margin_that_is_rounding_alone_is_no_margin(reduction):
+    subject, x = cancelling(reduction), np.ones((1, 4))
+    assert 1e16 - 1.0 - 1e16 + 0.5 > 0  # in floats; exactly it is -1/2
+    ball = {"x": x, "label": 0, "radius": 1e-9}
+    proofs: list[tuple[str, dict[str, Any]]] = [
+        ("local_ellipsoids", {**ball, "norm": "l2", "T": np.ones((1, 0))}),
+        ("local_ellipsoids", {**ball, "norm": "l2", "T": np.ones((1, 0)), "tau": np.full(1, 0.5)}),
+        ("local_planes", {**ball, "norm": "linf", "tree": {"classes": []}}),
+        ("local_pieces", {**ball, "norm": "l2", "tree": {"classes": []}}),
+        ("local_zonotopes", {**ball, "norm": "linf", "window": 4, "kept": 4}),
+        *(("local_linear", {**ball, "norm": norm}) for norm in ("l2", "linf")),
+        ("local_linear", {**ball, "norm": "l2", "budget": "step", "bounds": (-2.0, 2.0)}),
+    ]  # of Hessians: see the next test, this network has four states
+    for kind, data in proofs:
+        for radius in (1e-9, 1e-200, 5e-324):
+            claim = propose(subject, kind, {**data, "radius": radius})
+            assert not RULES[kind](subject, claim)[0], kind
+    assert largest_balls(subject, x[None], [0]) == [None]
+    assert largest_balls(subject, x[None], [0], norm="linf") == [None]
+
+
+@pytest.mark.parametrize("reduction", ["last", "mean"])
+def test_a_margin_that_is_rounding_alone_is_none_by_hessians(reduction):
+    line = DrivenSystem(LureSystem.linear(np.zeros((3, 3)), dt=1.0), "identity", np.zeros((0, 3)), F=np.eye(3))
+    subject = Classifier(line, [[1e16, -1e16, -1.0], [0.0, 0.0, 0.0]], [0.5, 0.0], reduction)
+    part = {"x": np.array([[1.0, 1.0, 1.0]]), "label": 0, "points": np.zeros((1, 3)), "bends": np.zeros(1)}
+    for norm, balls in (("l2", 1), ("linf", 0)):
+        for radius in (1e-9, 1e-200, 5e-324):
+            data = {**part, "norm": norm, "radius": radius, "prices": np.ones((1, balls))}
+            assert accepted(subject, "local_hessians", data) is None
