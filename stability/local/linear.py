@@ -19,12 +19,14 @@ import numpy as np
 from stability.local.classifier import Classifier
 from stability.local.linear_margin import Margin
 from stability.rigor.balls import system_balls
-from stability.rigor.fixed import Fixed, Whole
+from stability.rigor.fixed import Fixed, Whole, integers
 from stability.systems.driven import DrivenSystem
 
 Array = np.ndarray
 SPARE, LONGEST = 160, 20_000
 """Binary places beside those that roundings take, and at most."""
+_ROW, _STEP = 100.0, 300.0
+"""What goes with a row of a step, and with a step of a layer, whatever their sizes, in products of short integers."""
 WORK, MEMORY = 3e8, 4e8
 """What a check may cost, in products of short integers: a minute at most; bytes of the rows that it keeps."""
 
@@ -50,21 +52,23 @@ class Kernel:
 
     Attributes:
         bits: binary places of all that follows.
-        rows: for each step ``(k, p)`` by which it counts.
+        rows: ``(k, T, p)`` by which inputs count.
+        wrong: ``(T, 1)`` what a step's rows may be off by.
         offset: ``(k, 1)`` of a sequence of zeros.
     """
 
     bits: int
-    rows: list[Fixed]
+    rows: Array
+    wrong: Array
     offset: Fixed
 
     def margin(self, x: Array, label: int, other: int) -> Margin:
         """The margin of a class over another one, around an input ``(T, p)``."""
-        value = Fixed(self.offset.ints[[label]] - self.offset.ints[[other]], 2 * self.offset.off)
-        rows = [Fixed(row.ints[[label]] - row.ints[[other]], 2 * row.off) for row in self.rows]
-        for row, u in zip(rows, x):
-            value = value + row @ Whole.of(u[:, None])
-        return Margin(self.bits, int(value.ints[0, 0]) - value.off, value.off, rows)
+        rows, wrong = self.rows[label] - self.rows[other], 2 * self.wrong
+        ints, places = integers(x)
+        value = self.offset.ints[label, 0] - self.offset.ints[other, 0] + (int((rows * ints).sum()) >> places)
+        off = 2 * self.offset.off + (int((wrong * np.abs(ints)).sum()) >> places) + 2
+        return Margin(self.bits, value - off, off, rows, wrong)
 
 
 def _layers(subject: Classifier) -> list[Layer]:
@@ -78,7 +82,8 @@ def _layers(subject: Classifier) -> list[Layer]:
 
 def work(made: list[Layer], classes: int, steps: int, bits: int) -> float:
     """What a kernel costs, in products of short integers."""
-    return sum(part.cost for own in made for part in own) * classes * steps * (1.0 + bits / 1024.0)
+    each = sum(part.cost for own in made for part in own) + _ROW
+    return steps * (each * classes * (1.0 + bits / 1024.0) + _STEP * len(made))
 
 
 def growth(made: list[Layer], steps: int) -> float:
@@ -90,23 +95,22 @@ def growth(made: list[Layer], steps: int) -> float:
 
 
 @lru_cache(maxsize=4)
-def kernel(subject: Classifier, steps: int, more: int = 0) -> Kernel | None:
+def kernel(subject: Classifier, steps: int) -> Kernel | None:
     """The logits of all sequences of some length; ``None`` where that is too much work.
 
     Args:
         subject: a network without activations, see ``unfit``.
         steps: ``T``.
-        more: binary places beyond those that roundings are thought to take.
 
     Example:
         >>> from stability.systems import LureSystem
         >>> line = DrivenSystem(LureSystem.linear([[0.5]], dt=1.0), "identity", np.zeros((0, 1)), F=[[1.0]])
         >>> found = kernel(Classifier(line, [[1.0], [-1.0]]), 2)
-        >>> [(row.ints[:, 0] / (1 << found.bits)).tolist() for row in found.rows]
-        [[0.5, -0.5], [1.0, -1.0]]
+        >>> (found.rows[:, :, 0] / (1 << found.bits)).tolist()
+        [[0.5, 1.0], [-0.5, -1.0]]
     """
     made, mean = _layers(subject), subject.reduction == "mean"
-    bits = SPARE + more + int(min(growth(made, steps), LONGEST))
+    bits = SPARE + int(min(growth(made, steps), LONGEST))
     if bits > LONGEST or not work(made, subject.classes, steps, bits) <= WORK:
         return None
     if subject.classes * subject.inputs * steps * (64.0 + bits / 8.0) > MEMORY:
@@ -127,7 +131,8 @@ def kernel(subject: Classifier, steps: int, more: int = 0) -> Kernel | None:
             if k:
                 worth[k - 1] = worth[k - 1] + reads @ picks[k - 1]
             else:
-                rows.insert(0, reads)
+                rows.append(reads)
     for own, start in zip(worth, subject.starts):
         offset = offset + own @ Whole.of(start[:, None])
-    return Kernel(bits, rows, offset)
+    wrong = np.array([[row.off] for row in reversed(rows)], object)
+    return Kernel(bits, np.stack([row.ints for row in reversed(rows)], axis=1), wrong, offset)

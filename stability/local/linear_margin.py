@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stability.rigor.fixed import Fixed, Whole, root
+from stability.rigor.fixed import integers, root
 
 Array = np.ndarray
 _HALVINGS, _PLACES = 100, 200
@@ -26,55 +26,49 @@ class Margin:
         bits: binary places.
         value: a lower bound of it where there is none.
         off: how far that may be from it.
-        rows: for each step ``(1, p)`` by which it counts.
+        rows: ``(T, p)`` by which perturbations count.
+        wrong: ``(T, 1)`` what a step's entries may be off by.
     """
 
     bits: int
     value: int
     off: int
-    rows: list[Fixed]
+    rows: Array
+    wrong: Array
 
     @property
     def scale(self) -> int:
         """The largest entry of the rows, at least one."""
-        return max([1, *(abs(int(g)) for row in self.rows for g in row.ints[0])])
+        return max([1, *np.abs(self.rows).ravel()])
 
     def floats(self) -> Array:
         """The rows over their largest entry, ``(T, p)``, nearly."""
-        scale = self.scale
-        return np.array([[int(g) / scale for g in row.ints[0]] for row in self.rows]).reshape(len(self.rows), -1)
+        return (self.rows / self.scale).astype(np.float64)
 
-    def boxed(self, low: Array, high: Array, steps: range | None = None) -> int:
-        """A lower bound of what perturbations in a box ``(T, p)`` add, of some steps."""
-        out = 0
-        for t in range(len(low)) if steps is None else steps:
-            row, ends = (
-                self.rows[t],
-                Whole.of(np.where(self.rows[t].ints[0] > 0, low[t], high[t]).astype(float)[:, None]),
-            )
-            out += int((row @ ends).ints[0, 0]) - self._missed(t, low[t], high[t])
-        return out
+    def boxed(self, low: Array, high: Array) -> Array:
+        """Lower bounds ``(T,)`` of what each step's perturbations in a box ``(T, p)`` add."""
+        (first, last), places = integers(np.stack([low, high]))
+        most = (self.rows * np.where((self.rows > 0).astype(bool), first, last)).sum(axis=1)
+        return (most >> places) - self._missed(first, last, places)
 
     def dual(self, free: Array, each: bool) -> int:
         """The dual norm from above: of the entries that are free ``(T, p)``, of all steps together or of each."""
-        squares = [sum((abs(int(g)) + row.off) ** 2 for g in row.ints[0][own]) for row, own in zip(self.rows, free)]
-        return sum(map(root, squares)) if each else root(sum(squares))
+        squares = np.where(free, (np.abs(self.rows) + self.wrong) ** 2, 0).sum(axis=1)
+        return sum(map(root, squares)) if each else root(int(squares.sum()))
 
-    def priced(self, low: Array, high: Array, steps: range, price: int) -> int:
-        """A lower bound of ``g^T d + price |d|^2`` in a box ``(T, p)``, of some steps; ``price > 0`` as an integer."""
-        out = 0
-        for t in steps:
-            G, ends = self.rows[t].ints[0], Whole.of(np.stack([low[t], high[t]]))
-            first, last = ((G * end >> ends.places) + (price * end * end >> 2 * ends.places) for end in ends.ints)
-            slopes = [(G << ends.places) + 2 * price * end for end in ends.ints]  # of the parabola at both ends
-            inner = -(G * G) // (4 * price)
-            worst = np.where((slopes[0] >= 0).astype(bool), first, np.where((slopes[1] <= 0).astype(bool), last, inner))
-            out += int(worst.sum()) - self._missed(t, low[t], high[t])
-        return out
+    def priced(self, low: Array, high: Array, price: Array) -> Array:
+        """Lower bounds ``(T,)`` of ``g^T d + price |d|^2`` in a box ``(T, p)``, ``price (T,)`` positive integers."""
+        (first, last), places = integers(np.stack([low, high]))
+        G, price = self.rows, price[:, None]
+        values = [(G * end >> places) + (price * end * end >> 2 * places) for end in (first, last)]
+        rises, falls = ((G << places) + 2 * price * end for end in (first, last))  # slopes at both ends
+        inner = -(G * G) // (4 * price)
+        worst = np.where((rises >= 0).astype(bool), values[0], np.where((falls <= 0).astype(bool), values[1], inner))
+        return worst.sum(axis=1) - self._missed(first, last, places)
 
-    def _missed(self, t: int, low: Array, high: Array) -> int:
-        far = Whole.of(np.maximum(np.abs(low), np.abs(high))[:, None])
-        return (self.rows[t].off * far.size >> far.places) + 1
+    def _missed(self, first: Array, last: Array, places: int) -> Array:
+        far = np.maximum(np.abs(first), np.abs(last)).sum(axis=1)
+        return (self.wrong[:, 0] * far >> places) + 1
 
     def left(self, radius: float | None, box: tuple[Array, Array] | None, free: Array, each: bool) -> int:
         """A lower bound of the margin.
@@ -87,30 +81,22 @@ class Margin:
         """
         if radius is None:
             assert box is not None
-            return self.value + self.boxed(*box)
-        length = Whole.of(np.array([[radius]]))
+            return self.value + int(self.boxed(*box).sum())
+        (length,), places = integers(np.array([radius]))
         if box is None:
-            return self.value - (self.dual(free, each) * length.size >> length.places) - 1
-        parts = groups(len(free), each)
-        g, low, high = (by_group(part, each) for part in (self.floats(), *box))
-        out = self.value
-        for steps, price in zip(parts, priced(g, low, high, radius)[0]):
-            whole = int(price * 2.0**_PLACES) * self.scale >> _PLACES
-            if whole > 0:
-                cost = (whole * length.size * length.size >> 2 * length.places) + 1
-                out += self.priced(*box, steps, whole) - cost
-            else:
-                out += self.boxed(*box, steps)
-        return out
-
-
-def groups(steps: int, each: bool) -> list[range]:
-    """The steps that share a ball."""
-    return [range(t, t + 1) for t in range(steps)] if each else [range(steps)]
+            return self.value - (self.dual(free, each) * length >> places) - 1
+        found, _ = priced(*(by_group(part, each) for part in (self.floats(), *box)), radius)
+        scale = self.scale
+        told = np.array([int(price * 2.0**_PLACES) * scale >> _PLACES for price in found], object)
+        lost = sum((price * length * length >> 2 * places) + 1 for price in told if price)
+        price = told if each else np.repeat(told, len(free))
+        there = (price > 0).astype(bool)
+        out = np.where(there, self.priced(*box, np.where(there, price, 1)), self.boxed(*box))
+        return self.value + int(out.sum()) - lost
 
 
 def by_group(x: Array, each: bool) -> Array:
-    """A row for each group of ``groups``, of ``(T, p)``."""
+    """A row for each ball, of ``(T, p)``."""
     return x if each else x.reshape(1, -1)
 
 

@@ -10,6 +10,21 @@ import numpy as np
 Array = np.ndarray
 
 
+def integers(x: Array) -> tuple[Array, int]:
+    """Numbers exactly: as integers over ``2**places``, and ``places``.
+
+    Example:
+        >>> ints, places = integers(np.array([0.75, -2.0]))
+        >>> (ints / 2**places).tolist()
+        [0.75, -2.0]
+    """
+    mantissas, exponents = np.frexp(x)
+    whole = (mantissas * 2.0**53).astype(np.int64)
+    places = max(0, 53 - int(exponents[whole != 0].min(initial=53)))
+    ints = whole.astype(object) << np.maximum(exponents.astype(np.int64) - 53 + places, 0).astype(object)
+    return ints, places
+
+
 @dataclass(frozen=True, eq=False)
 class Whole:
     """A matrix, exactly.
@@ -27,14 +42,7 @@ class Whole:
     @classmethod
     def of(cls, matrix: Array) -> Whole:
         """The matrix of these floats."""
-        mantissas, exponents = np.frexp(matrix)
-        whole = (mantissas * 2.0**53).astype(np.int64)
-        there = exponents[whole != 0]
-        places = max(0, 53 - int(there.min(initial=53)))
-        ints = np.array(
-            [int(a) << max(0, int(k) - 53 + places) for a, k in zip(whole.ravel(), exponents.ravel())], object
-        )
-        ints = ints.reshape(matrix.shape)
+        ints, places = integers(matrix)
         return cls(ints, places, max([0, *np.abs(ints).sum(axis=0)]) if ints.size else 0)
 
     @property

@@ -51,7 +51,12 @@ STACKS: dict[str, Callable[[], LayerStack]] = {
 }
 
 
-@pytest.fixture(scope="module", params=STACKS)
+LONG = "leaky on lstm on relu"
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=pytest.mark.slow) if name == LONG else name for name in STACKS]
+)
 def proved(request: Any) -> tuple[LayerStack, Claim]:
     stack = STACKS[request.param]()
     claim = stack_bounds(stack, LOW, HIGH)

@@ -75,5 +75,6 @@ def engine(norm: str, share: float = 0.9) -> Any:
 @pytest.fixture
 def toy_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rule, for the time of a test."""
+    monkeypatch.setattr("stability.local.linear_balls.covers", lambda asked: False)
     registry.certifies(KIND, subject=Classifier, claim="local_robustness", value="radius")(Toy)
     monkeypatch.setitem(registry.RULES, KIND, registry.RULES.pop(KIND))  # taken out again afterwards

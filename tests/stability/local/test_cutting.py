@@ -78,11 +78,11 @@ def brute(network: Classifier, x: Array, label: int, ends: tuple[float, float] |
     return float(high)
 
 
-@pytest.fixture(scope="module")
-def found() -> dict[str, tuple[Classifier, Array, int, float, Any]]:
-    """Networks with an input of two or three numbers, the true radius and the claim."""
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])
+def found(request: pytest.FixtureRequest) -> dict[str, tuple[Classifier, Array, int, float, Any]]:
+    """Networks with an input of two numbers, or up to three, the true radius and the claim."""
     out = {}
-    for steps, inputs in ((1, 2), (2, 1), (1, 3)):
+    for steps, inputs in ((1, 2), (2, 1), (1, 3))[: request.param]:
         for name, network in networks(inputs).items():
             x, label = sample(network, steps)
             true = brute(network, x, label)
@@ -90,7 +90,7 @@ def found() -> dict[str, tuple[Classifier, Array, int, float, Any]]:
                 continue
             claim = largest_balls(network, x[None], [label], upper=[true])[0]
             out[f"{name}, {steps} x {inputs}"] = network, x, label, true, claim
-    assert len(out) > 14
+    assert len(out) > 4 * request.param + 1
     return out
 
 
@@ -100,7 +100,7 @@ def test_radii_are_those_of_brute_force_within_five_percent(found):
     assert np.mean(list(shares.values())) > 0.985, shares
     assert min(shares.values()) > 0.94, shares
     kinds = [claim.proof.kind for *_, claim in found.values()]
-    assert kinds.count("local_pieces") > 8
+    assert kinds.count("local_pieces") > 4
 
 
 def test_nothing_larger_than_the_truth_is_accepted(found):
@@ -113,7 +113,7 @@ def test_nothing_larger_than_the_truth_is_accepted(found):
         for tree in (claim.proof.data["tree"], spoilt(claim.proof.data["tree"], rng)):
             assert not RULE(network, altered(claim, radius=1.0005 * true, tree=tree))[0]
         tried += 1
-    assert tried > 8
+    assert tried > 4
 
 
 def altered(claim: Any, **data: Any) -> Any:

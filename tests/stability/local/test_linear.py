@@ -14,7 +14,6 @@ from stability.local.balls import largest_balls
 from stability.local.classifier import Classifier
 from stability.local.linear import kernel, unfit
 from stability.local.linear_margin import Margin
-from stability.rigor.fixed import Fixed
 from stability.rules.local_linear import LocalLinear
 from stability.rules.registry import RULES, accepted, propose
 from stability.stacks.stack import LayerStack
@@ -94,9 +93,9 @@ def test_the_margins_are_enclosed(name):
         true = at[label] - at[other] + sum(a * Fraction(float(b)) for a, b in zip(g.ravel(), x.ravel()))
         assert margin.value * scale <= true <= (margin.value + 2 * margin.off) * scale
         assert margin.off * scale < 1e-30
-        for t, row in enumerate(margin.rows):
-            assert all(abs(a * scale - b) <= row.off * scale for a, b in zip(row.ints[0], g[t]))
-            assert row.off * scale < 1e-30
+        for row, (wrong,), exact in zip(margin.rows, margin.wrong, g):
+            assert all(abs(a * scale - b) <= wrong * scale for a, b in zip(row, exact))
+            assert wrong * scale < 1e-30
 
 
 def true_radius(net: Classifier, x: Array, label: int, norm: str, budget: str) -> float:
@@ -267,8 +266,7 @@ def test_classes_that_no_input_changes_have_a_large_radius(norm, budget):
 
 def coarse(rng: np.random.Generator, steps: int = 2) -> Margin:
     """A margin of few binary places, whose rows may be wrong by a good part of what they are."""
-    rows = [Fixed(rng.integers(-40, 40, (1, 2)).astype(object), 6) for _ in range(steps)]
-    return Margin(4, 900, 5, rows)
+    return Margin(4, 900, 5, rng.integers(-40, 40, (steps, 2)).astype(object), np.full((steps, 1), 6, object))
 
 
 @pytest.mark.parametrize("each", [False, True])
@@ -288,8 +286,7 @@ def test_bounds_hold_for_all_rows_that_are_as_near_as_they_say(kind, each):
             d = np.where(d < 0, low, high)
         elif kind == "both":
             d = np.clip(d, low, high)
-        rows = np.array([row.ints[0].astype(float) for row in margin.rows])
-        worst = (margin.value + (rows * d - 6.0 * np.abs(d)).sum(axis=(1, 2))).min()
+        worst = (margin.value + (margin.rows.astype(float) * d - 6.0 * np.abs(d)).sum(axis=(1, 2))).min()
         box = None if kind == "ball" else (low, high)
         left = margin.left(None if kind == "box" else radius, box, free, each)
         assert left <= worst

@@ -78,7 +78,7 @@ def beyond_is_refused(net: Classifier, data: dict[str, Any], true: float) -> Non
 
 
 CASES = [
-    ("tanh", 1, "last", "l2", "total", {}),
+    pytest.param("tanh", 1, "last", "l2", "total", {}, marks=pytest.mark.slow),
     ("tanh", 4, "mean", "l2", "step", {}),
     ("sigmoid", 3, "mean", "l2", "total", {"masked": True}),
     ("sigmoid", 1, "last", "linf", "total", {"clipped": True}),
@@ -129,9 +129,10 @@ def test_boxes_give_the_true_radius_of_all_pieces(monkeypatch, name, norm):
     assert met
 
 
-def test_nobody_leaves_a_proved_ball():
+@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 6), marks=pytest.mark.slow)])
+def test_nobody_leaves_a_proved_ball(seeds):
     rng = np.random.default_rng(0)
-    for seed in range(6):
+    for seed in seeds:
         net, x = network(NAMES[seed % len(NAMES)], seed, ("last", "mean")[seed % 2])
         label, norm = label_of(net, x), ("l2", "linf")[seed // 2 % 2]
         (claim,) = largest_balls(net, x[None], [label], norm=norm)

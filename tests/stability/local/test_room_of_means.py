@@ -40,7 +40,7 @@ def test_the_proofs_of_both_sides_together_stand_on_no_more_than_a_check_looks_a
     assert 0.2 * whole.value < claim.value < 0.9 * whole.value
 
 
-@pytest.mark.parametrize("others", [0, 10**9])
+@pytest.mark.parametrize("others", [pytest.param(0, marks=pytest.mark.slow), 10**9])
 def test_the_first_pass_always_counts(others, monkeypatch):
     """Else nothing would be known where another part has taken all."""
     net, x = drawn("lstm", 2, 0)

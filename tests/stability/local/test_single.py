@@ -79,10 +79,10 @@ def test_ranges_enclose_what_is_reached_and_are_met(name):
 
 CASES = [
     ("tanh", 6, 1, "l2", "total", {}),
-    ("sigmoid", 5, 2, "l2", "total", {"masked": True}),
+    pytest.param("sigmoid", 5, 2, "l2", "total", {"masked": True}, marks=pytest.mark.slow),
     pytest.param("leaky_relu", 5, 2, "l2", "total", {"past": 1.0}, marks=pytest.mark.slow),
     pytest.param("tanh", 4, 3, "l2", "total", {"past": 1.0}, marks=pytest.mark.slow),
-    ("relu", 6, 1, "l2", "total", {}),
+    pytest.param("relu", 6, 1, "l2", "total", {}, marks=pytest.mark.slow),
     ("saturation", 4, 2, "l2", "total", {}),
     ("deadzone", 5, 1, "l2", "total", {"past": 0.5}),
     ("tanh", 3, 2, "l2", "total", {"clipped": True}),
@@ -90,7 +90,7 @@ CASES = [
     ("tanh", 5, 2, "linf", "total", {"past": 1.0, "masked": True}),
     ("leaky_relu", 5, 2, "linf", "total", {"clipped": True}),
     ("saturation", 4, 2, "l2", "step", {"past": 1.0}),
-    ("tanh", 5, 3, "l2", "step", {"clipped": True}),
+    pytest.param("tanh", 5, 3, "l2", "step", {"clipped": True}, marks=pytest.mark.slow),
 ]
 
 
@@ -165,7 +165,10 @@ def test_sequences_of_more_than_thirty_steps_have_the_true_radius(norm):
         assert claim.value == pytest.approx(least(net, x, label), rel=5e-3)
 
 
-@pytest.mark.parametrize(("steps", "seed"), [(30, 4), (30, 10), pytest.param(60, 7, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("steps", "seed"),
+    [(30, 4), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((30, 10), (60, 7)))],
+)
 def test_long_sequences_have_the_radius_of_the_nearest_run_and_are_known_to(steps, seed):
     """Some of these networks expand: what changes the class is a move of the last few steps."""
     net, x = drawn(steps, seed, "last")
