@@ -12,8 +12,9 @@ from stability.certificate import Claim
 from stability.local import linear, linear_balls
 from stability.local.balls import largest_balls
 from stability.local.classifier import Classifier
-from stability.local.linear import kernel, unfit
+from stability.local.linear import Kernel, kernel, unfit
 from stability.local.linear_margin import Margin
+from stability.rigor.fixed import Fixed
 from stability.rules.local_linear import LocalLinear
 from stability.rules.registry import RULES, accepted, propose
 from stability.stacks.stack import LayerStack
@@ -301,3 +302,21 @@ def test_ends_of_clipped_perturbations_are_rounded_outwards(x):
         assert box is not None
         assert Fraction(float(box[0][0, 0])) <= Fraction(low) - Fraction(x)
         assert Fraction(float(box[1][0, 0])) >= Fraction(high) - Fraction(x)
+
+
+def test_what_rows_are_wrong_by_counts_for_both_classes():
+    rng = np.random.default_rng(0)
+    rows, wrong = rng.integers(-40, 40, (2, 3, 2)).astype(object), np.full((3, 1), 6, object)
+    made = Kernel(4, rows, wrong, Fixed(np.array([[900], [100]], object), 3))
+    x = np.array([[1.0, -2.0], [0.5, 0.0], [3.0, 1.0]])
+    margin, way = made.margin(x, 0, 1), np.sign(x).astype(int)
+    least = 900 - 3 - 100 - 3 + int((((rows[0] - 6 * way) - (rows[1] + 6 * way)) * x).sum())
+    assert margin.value <= least < margin.value + 4
+    assert (margin.wrong == 12).all()
+    assert margin.value + 2 * margin.off >= least + 2 * 12 * np.abs(x).sum()
+
+
+def test_a_ball_that_holds_all_of_a_box_costs_nothing():
+    margin, box = coarse(np.random.default_rng(3)), (np.full((2, 2), -30.0), np.full((2, 2), 30.0))
+    for each in (False, True):
+        assert margin.left(1000.0, box, np.ones((2, 2), dtype=bool), each) == margin.left(None, box, box[0] < 0, each)
