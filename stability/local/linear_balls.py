@@ -80,14 +80,16 @@ def _distance(asked: Request, x: Array, norm: str, margin: Margin, most: float) 
         dual = margin.dual(free, each)
         return min(most, ratio(margin.value, dual)) if dual else most
     g, value = np.where(free, margin.floats(), 0.0), ratio(margin.value, margin.scale)
-    low, high = (-np.inf, np.inf) if asked.bounds is None else (end - x for end in asked.bounds)
+    bottom, top = (-np.inf, np.inf) if asked.bounds is None else asked.bounds
+    low, high = bottom - x, top - x
 
     def left(radius: float) -> float:
         if norm == "linf":
             down, up = np.maximum(low, -radius), np.minimum(high, radius)
             return value + float(np.minimum(g * down, g * up).sum())
-        parts = [by_group(part, each) for part in (g, low, high)]
-        return value + float((parts[0] * priced(*parts, radius)[1]).sum())
+        own = by_group(g, each)
+        _, d = priced(own, by_group(low, each), by_group(high, each), radius)
+        return value + float((own * d).sum())
 
     return _crossing(left, most)
 

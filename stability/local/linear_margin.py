@@ -85,7 +85,8 @@ class Margin:
         (length,), places = integers(np.array([radius]))
         if box is None:
             return self.value - (self.dual(free, each) * length >> places) - 1
-        found, _ = priced(*(by_group(part, each) for part in (self.floats(), *box)), radius)
+        g, low, high = (by_group(part, each) for part in (self.floats(), *box))
+        found, _ = priced(g, low, high, radius)
         scale = self.scale
         told = np.array([int(price * 2.0**_PLACES) * scale >> _PLACES for price in found], object)
         lost = sum((price * length * length >> 2 * places) + 1 for price in told if price)
