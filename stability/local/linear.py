@@ -19,7 +19,7 @@ import numpy as np
 from stability.local.classifier import Classifier
 from stability.local.linear_margin import Margin
 from stability.rigor.balls import system_balls
-from stability.rigor.fixed import Fixed, Whole, integers
+from stability.rigor.fixed import Fixed, Whole, integers, ratio
 from stability.systems.driven import DrivenSystem
 
 Array = np.ndarray
@@ -27,6 +27,8 @@ SPARE, LONGEST = 160, 20_000
 """Binary places beside those that roundings take, and at most."""
 _ROW, _STEP = 100.0, 300.0
 """What goes with a row of a step, and with a step of a layer, whatever their sizes, in products of short integers."""
+_PACE = 4e6
+"""Such products a second."""
 WORK, MEMORY = 3e8, 4e8
 """What a check may cost, in products of short integers: a minute at most; bytes of the rows that it keeps."""
 
@@ -88,10 +90,16 @@ def work(made: list[Layer], classes: int, steps: int, bits: int) -> float:
 
 def growth(made: list[Layer], steps: int) -> float:
     """Of a rounding the binary logarithm of what becomes of it, about, over all steps."""
-    sizes = [[part.size / 2.0**part.places for part in own] for own in made]
+    sizes = [[ratio(part.size, 1 << part.places) for part in own] for own in made]
     most = max(A + B * C for A, B, C, *_ in sizes)
     between = sum(log2(max(B * E + F, 1.0)) for _, B, _, E, F, _ in sizes)
     return steps * log2(max(most, 1.0)) + between + 4.0 * log2(steps + 1.0)
+
+
+def seconds(subject: Classifier, steps: int) -> float:
+    """About how long ``kernel`` takes on a slow core."""
+    made = _layers(subject)
+    return work(made, subject.classes, steps, SPARE + int(min(growth(made, steps), LONGEST))) / _PACE
 
 
 @lru_cache(maxsize=4)

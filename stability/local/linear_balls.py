@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from stability.certificate import Claim
-from stability.local.linear import kernel, unfit
+from stability.local.linear import kernel, seconds, unfit
 from stability.local.linear_margin import Margin, by_group, priced
 from stability.local.request import Request, one_by_one
 from stability.rigor.fixed import ratio
@@ -29,9 +29,12 @@ _SHARE = 0.9
 
 
 def covers(asked: Request) -> bool:
-    """Whether the rule is about this network, and its numbers are few enough."""
-    net = asked.classifier
-    return len(asked.right) > 0 and unfit(net) is None and kernel(net, asked.x.shape[1]) is not None
+    """Whether the rule is about this network, and its numbers are few enough for the time that all inputs have."""
+    net, steps, limit = asked.classifier, asked.x.shape[1], asked.time_limit
+    if not len(asked.right) or unfit(net) is not None:
+        return False
+    in_time = limit is None or seconds(net, steps) <= limit * len(asked.right)
+    return in_time and kernel(net, steps) is not None
 
 
 def linear(asked: Request, k: int, norm: str, deadline: Deadline) -> tuple[Claim | None, bool]:

@@ -14,9 +14,11 @@ from stability.local.balls import largest_balls
 from stability.local.classifier import Classifier
 from stability.local.linear import Kernel, kernel, unfit
 from stability.local.linear_margin import Margin
+from stability.local.request import request
 from stability.rigor.fixed import Fixed
 from stability.rules.local_linear import LocalLinear
 from stability.rules.registry import RULES, accepted, propose
+from stability.solve.deadline import Deadline
 from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 
@@ -246,10 +248,32 @@ def test_no_balls_beyond_an_attack_and_none_where_time_is_over():
     (less,) = largest_balls(net, x[None], [label], upper=[0.5 * (whole.value or 0.0)])
     assert less is not None
     assert less.value == pytest.approx(0.5 * (whole.value or 0.0), rel=1e-9)
-    from stability.local.request import request
-    from stability.solve.deadline import Deadline
-
     assert linear_balls.linear(request(net, x[None], [label]), 0, "l2", Deadline.after(0)) == (None, False)
+
+
+@pytest.mark.parametrize("tiny", [1e-160, 1e-310, 5e-324])
+@pytest.mark.parametrize(("norm", "budget"), BALLS)
+def test_weights_that_nearly_vanish_are_numbers_too(tiny, norm, budget):
+    cell = DrivenSystem(
+        LureSystem.linear([[0.5, tiny], [0.0, tiny]], dt=1.0), "identity", np.zeros((0, 1)), F=[[1.0], [tiny]]
+    )
+    net, x = Classifier(cell, [[1.0, 0.0], [-1.0, tiny]], [tiny, 0.0]), np.array([[0.25], [0.5]])
+    true = {"linf": 0.625 / 1.5, "total": 0.625 / 1.25**0.5, "step": 0.625 / 1.5}["linf" if norm == "linf" else budget]
+    for bounds in (None, (-9.0, 9.0)):
+        (claim,) = largest_balls(net, x[None], [0], norm=norm, budget=budget, bounds=bounds)
+        assert claim is not None
+        assert claim.value == pytest.approx(true, rel=1e-10)
+
+
+def test_what_all_inputs_share_counts_for_all_of_their_time():
+    net, x = network("stack")
+    label = int(net.logits(x).argmax())
+    need = linear.seconds(net, len(x))
+    assert need > 1e-4
+    for count in (1, 3):
+        for part, holds in ((0.9, False), (1.1, True)):
+            asked = request(net, np.tile(x, (count, 1, 1)), [label] * count, time_limit=part * need / count)
+            assert linear_balls.covers(asked) is holds
 
 
 @pytest.mark.parametrize(("norm", "budget"), BALLS)
