@@ -51,18 +51,28 @@ def layer(name: str, n: int, p: int, seed: int) -> Classifier:
 
 
 def true_radius(net: Classifier, x: Array, label: int, norm: str, budget: str) -> float:
-    """The distance to the nearest boundary."""
-    cell: Any = net.recurrent
-    A, F, mean = cell.system.A, cell.F, net.reduction == "mean"
-    worth, slopes = np.zeros((net.classes, net.states)), np.zeros((net.classes, *x.shape))
+    """The distance to the nearest boundary, by slopes in floating point."""
+    slopes = np.zeros((net.classes, *x.shape))
+    worth = [np.zeros((net.classes, own.states)) for own in net.layers]
     for t in range(len(x) - 1, -1, -1):
-        worth = worth + net.weight / (len(x) if mean else 1.0) if mean or t == len(x) - 1 else worth
-        slopes[:, t], worth = worth @ F, worth @ A
+        if net.reduction == "mean" or t == len(x) - 1:
+            worth[-1] = worth[-1] + net.weight / (len(x) if net.reduction == "mean" else 1)
+        for k in range(len(net.layers) - 1, -1, -1):
+            own: Any = net.layers[k]
+            s, gained = own.system, worth[k] @ own.system.B
+            reads, worth[k] = gained @ own.E + worth[k] @ own.F, gained @ s.C + worth[k] @ s.A
+            if k:
+                worth[k - 1] = worth[k - 1] + reads
+            else:
+                slopes[:, t] = reads
     steep, logits = slopes - slopes[label], net.logits(x)
     size = np.abs(steep).max()
-    lengths = np.linalg.norm(steep / size, axis=2) * size
-    whole = size * np.linalg.norm((steep / size).reshape(net.classes, -1), axis=1)
-    sizes = np.abs(steep).sum(axis=(1, 2)) if norm == "linf" else lengths.sum(axis=1) if budget == "step" else whole
+    lengths = np.sqrt(((steep / size) ** 2).sum(axis=2)) * size
+    sizes = {
+        "linf": np.abs(steep).sum(axis=(1, 2)),
+        "total": size * np.sqrt(((steep / size) ** 2).sum(axis=(1, 2))),
+        "step": lengths.sum(axis=1),
+    }["linf" if norm == "linf" else budget]
     return min((logits[label] - logits[k]) / sizes[k] for k in range(net.classes) if k != label)
 
 

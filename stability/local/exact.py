@@ -28,8 +28,6 @@ _ROOM, _NEXT = 150_000, 4_000
 """Boxes for one class and the first radius, and for each other radius."""
 _BELOW = (2e-7, 8e-7, 1e-5, 1e-3, 0.03)
 """Of the distance of the nearest boundary: what is taken off, in turn."""
-_FAR = 1e6
-"""Of the input's size: radii are not looked for beyond."""
 _CLOSE = 1e-6
 """What has been taken off where there is no use in another search."""
 _SHARE = 0.7
@@ -166,7 +164,7 @@ def settled(asked: Request, norm: str) -> tuple[list[Claim | None], Array, float
 
 def _largest(question: Exact, rng: np.random.Generator, points: dict[int, list[Array]]) -> tuple[Claim | None, bool]:
     asked, k = question.asked, question.k
-    most = min(float(asked.upper[k]), _FAR * (1.0 + float(np.abs(asked.x[k]).max())))
+    most = asked.furthest(k)
     start = 1e-3 * most if most < 1e3 else 1.0
     top, parts, turns = question.boundary(start, most, rng, points), list(_BELOW), 0
     bad = top  # the least radius that is known not to be proved

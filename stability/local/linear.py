@@ -93,13 +93,17 @@ def growth(made: list[Layer], steps: int) -> float:
     sizes = [[ratio(part.size, 1 << part.places) for part in own] for own in made]
     most = max(A + B * C for A, B, C, *_ in sizes)
     between = sum(log2(max(B * E + F, 1.0)) for _, B, _, E, F, _ in sizes)
-    return steps * log2(max(most, 1.0)) + between + 4.0 * log2(steps + 1.0)
+    return steps * log2(max(most, 1.0)) + between + (len(made) + 3.0) * log2(steps + 1.0)
 
 
 def seconds(subject: Classifier, steps: int) -> float:
     """About how long ``kernel`` takes on a slow core."""
     made = _layers(subject)
-    return work(made, subject.classes, steps, SPARE + int(min(growth(made, steps), LONGEST))) / _PACE
+    return work(made, subject.classes, steps, _places(made, steps)) / _PACE
+
+
+def _places(made: list[Layer], steps: int) -> int:
+    return SPARE + int(min(growth(made, steps), LONGEST))
 
 
 @lru_cache(maxsize=4)
@@ -118,18 +122,17 @@ def kernel(subject: Classifier, steps: int) -> Kernel | None:
         [[0.5, 1.0], [-0.5, -1.0]]
     """
     made, mean = _layers(subject), subject.reduction == "mean"
-    bits = SPARE + int(min(growth(made, steps), LONGEST))
+    bits = _places(made, steps)
     if bits > LONGEST or not work(made, subject.classes, steps, bits) <= WORK:
         return None
     if subject.classes * subject.inputs * steps * (64.0 + bits / 8.0) > MEMORY:
         return None
-    picks = [Whole.of(layer.output(np.eye(layer.states)).T) for layer in subject.layers]
     head = Fixed.of(subject.weight, bits)
     worth = [Fixed(np.zeros((subject.classes, layer.states), object), 0) for layer in subject.layers]
     offset, rows = Fixed.of(subject.bias[:, None], bits).times(steps if mean else 1), list[Fixed]()
     for t in range(steps - 1, -1, -1):
         if mean or t == steps - 1:
-            worth[-1] = worth[-1] + head @ picks[-1]
+            worth[-1] = worth[-1] + head
         for k in range(len(made) - 1, -1, -1):
             A, B, C, E, F, b = made[k]
             gained = worth[k] @ B
@@ -137,7 +140,7 @@ def kernel(subject: Classifier, steps: int) -> Kernel | None:
             reads = gained @ E + worth[k] @ F
             worth[k] = gained @ C + worth[k] @ A
             if k:
-                worth[k - 1] = worth[k - 1] + reads @ picks[k - 1]
+                worth[k - 1] = worth[k - 1] + reads  # a layer above reads the whole state
             else:
                 rows.append(reads)
     for own, start in zip(worth, subject.starts):

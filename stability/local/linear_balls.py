@@ -21,8 +21,6 @@ Array = np.ndarray
 KIND = "local_linear"
 _BELOW = (1e-12, 1e-9, 1e-7)
 """Of a radius that was found: what is taken off, in turn."""
-_FAR = 1e6
-"""Of the input's size: radii are not looked for beyond."""
 _HALVINGS = 80
 _SHARE = 0.9
 """Of the time; other searches have the rest of it."""
@@ -47,7 +45,7 @@ def linear(asked: Request, k: int, norm: str, deadline: Deadline) -> tuple[Claim
         deadline: of the search.
     """
     net, x, label = asked.classifier, asked.x[k], int(asked.y[k])
-    found, most = kernel(net, len(x)), min(float(asked.upper[k]), _FAR * (1.0 + float(np.abs(x).max())))
+    found, most = kernel(net, len(x)), asked.furthest(k)
     assert found is not None
     if asked.epsilon is not None:
         claim = accepted(net, KIND, asked.data(k, norm, asked.epsilon))

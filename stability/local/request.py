@@ -17,6 +17,8 @@ from stability.systems.checks import as_choice
 
 Array = np.ndarray
 BUDGETS = ("total", "step")
+_FAR = 1e6
+"""Of an input's size: radii are not looked for beyond."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +55,10 @@ class Request:
     def free(self) -> Array:
         """``(T, p)``, one where the input may change, else zero."""
         return np.ones(self.x.shape[1:]) if self.mask is None else self.mask.astype(np.float64)
+
+    def furthest(self, k: int) -> float:
+        """The radius of sample ``k`` beyond which none is looked for: that of an attack, or of the input's size 1e6."""
+        return min(float(self.upper[k]), _FAR * (1.0 + float(np.abs(self.x[k]).max())))
 
     def data(self, k: int, norm: str, radius: float) -> dict[str, Any]:
         """What a proof in either norm says about the ball of sample ``k``."""

@@ -25,8 +25,6 @@ from stability.systems.activations import activation
 
 Array = np.ndarray
 KIND = "local_frontier"
-_FAR = 1e6
-"""Of the input's size: radii are not looked for beyond."""
 _BELOW = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 """Of a radius that was found: what is taken off, in turn."""
 _CLOSE, _PASSES, _KEPT, _STARTS = 1e-6, 14, 4, 12
@@ -141,7 +139,7 @@ def single(asked: Request, k: int, norm: str, deadline: Deadline) -> tuple[Claim
 def _largest(question: Single) -> tuple[Claim | None, bool]:
     asked, norm = question.asked, question.norm
     if asked.classifier.reduction == "mean":
-        most = _most(question) if asked.epsilon is None else asked.epsilon
+        most = question.asked.furthest(question.k) if asked.epsilon is None else asked.epsilon
         try:
             return averaged(question, most)
         except ConfigurationError:  # what overflows
@@ -151,7 +149,7 @@ def _largest(question: Single) -> tuple[Claim | None, bool]:
     if asked.epsilon is not None:
         claim = question.claim(asked.epsilon, None, None)
         return claim, claim is not None
-    low, _ = _root(question.room, _most(question))
+    low, _ = _root(question.room, question.asked.furthest(question.k))
     return _below(low, lambda radius: question.claim(radius, None, None))
 
 
@@ -163,11 +161,6 @@ def found_alone(asked: Request, norm: str) -> tuple[list[Claim | None], Array, f
         norm: ``l2`` or ``linf``.
     """
     return one_by_one(asked, norm, single, _SHARE)
-
-
-def _most(question: Single) -> float:
-    asked, k = question.asked, question.k
-    return min(float(asked.upper[k]), _FAR * (1.0 + float(np.abs(asked.x[k]).max())))
 
 
 def _below(radius: float, claim: Callable[[float], Claim | None]) -> tuple[Claim | None, bool]:
@@ -206,7 +199,7 @@ def _root(value: Callable[[float], float], most: float) -> tuple[float, float]:
 
 def _cheapest(question: Single) -> tuple[Claim | None, bool]:
     """In l2: passes of dynamic programming, each with small cells where the one before it went."""
-    steps, most = question.steps(1.0, False), _most(question)
+    steps, most = question.steps(1.0, False), question.asked.furthest(question.k)
     moving = sum(bool((step.high > step.low).any()) for step in steps)
     if not moving:
         return None, False
