@@ -33,7 +33,7 @@ def kept_memory() -> Iterator[None]:
     """Inside, nothing goes back to the system; at the end, all that is free does. May be nested; glibc alone.
 
     Afterwards blocks from 32 MB on are handed back when they are freed, as glibc does by itself once it has seen one
-    of that size.
+    of that size; but those that fit a hole left in the heap are taken from there, and stay.
 
     Example:
         >>> import torch
