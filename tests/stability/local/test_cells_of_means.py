@@ -30,7 +30,8 @@ Array = np.ndarray
 CASES = [("gru", 3, 3, 1), ("lstm", 2, 4, 1), ("gru", 1, 3, 2), ("gru", 2, 3, 2)]
 PARTED = [("gru", 2, 19, 1), ("gru", 2, 8, 1), ("gru", 3, 33, 1)]
 """Where no price does for all runs."""
-ALL = [*CASES, *(pytest.param(*c, marks=[pytest.mark.slow] * (c != ("gru", 2, 8, 1))) for c in PARTED)]
+QUICK = [*CASES[:3], ("gru", 2, 8, 1)]
+ALL = [pytest.param(*case, marks=[pytest.mark.slow] * (case not in QUICK)) for case in (*CASES, *PARTED)]
 
 
 def averaged(kind: str, steps: int, seed: int, features: int = 1) -> tuple[Classifier, Array]:

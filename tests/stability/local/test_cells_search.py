@@ -21,8 +21,9 @@ from tests.stability.local.work import Work
 
 Array = np.ndarray
 CASES = [
-    ("gru", 1, 3, 1), ("lstm", 1, 4, 1), ("gru", 3, 3, 1), ("lstm", 2, 4, 1), ("gru", 1, 0, 3), ("gru", 2, 3, 2),
-]  # fmt: skip
+    *(("gru", 1, 3, 1), ("lstm", 1, 4, 1), ("gru", 2, 3, 2)),
+    *(pytest.param(*case, marks=pytest.mark.slow) for case in (("gru", 3, 3, 1), ("lstm", 2, 4, 1), ("gru", 1, 0, 3))),
+]
 
 
 @pytest.mark.parametrize(("kind", "steps", "seed", "features"), CASES)

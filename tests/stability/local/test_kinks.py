@@ -42,8 +42,14 @@ def arguments(of: Coordinates, y: Array) -> Array:
     return np.concatenate(out, axis=1)
 
 
-@pytest.mark.parametrize("reduction", ["last", "mean"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "reduction"),
+    [
+        pytest.param(name, reduction, marks=[pytest.mark.slow] * (k % 2 == (reduction == "last")))
+        for k, name in enumerate(NAMES)
+        for reduction in ("last", "mean")
+    ],
+)
 def test_lines_are_nowhere_above_the_margin(name, reduction):
     """Whatever their slopes, on all pieces or on some: where they take the activation's place."""
     phi, met, beyond = activation(name), 0, 0
@@ -109,7 +115,7 @@ def test_lines_at_a_kink_are_on_their_side_of_the_activation(name):
 SEEDS = range(3)
 
 
-@pytest.mark.parametrize("norm", ["l2", "linf"])
+@pytest.mark.parametrize("norm", [pytest.param("l2", marks=pytest.mark.slow), "linf"])
 @pytest.mark.parametrize("name", KINKED)
 def test_the_radius_is_the_true_one(monkeypatch, name, norm):
     """That of all pieces by linear and quadratic programs; more is refused, whatever the slopes."""

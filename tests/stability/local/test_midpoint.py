@@ -79,7 +79,7 @@ def beyond_is_refused(net: Classifier, data: dict[str, Any], true: float) -> Non
 
 CASES = [
     pytest.param("tanh", 1, "last", "l2", "total", {}, marks=pytest.mark.slow),
-    ("tanh", 4, "mean", "l2", "step", {}),
+    pytest.param("tanh", 4, "mean", "l2", "step", {}, marks=pytest.mark.slow),
     ("sigmoid", 3, "mean", "l2", "total", {"masked": True}),
     ("sigmoid", 1, "last", "linf", "total", {"clipped": True}),
     ("tanh", 3, "last", "l2", "total", {"clipped": True}),

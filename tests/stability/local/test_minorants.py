@@ -144,7 +144,13 @@ def after(step: ScalarStep, phi, h: Array, v: Array, ends: tuple[str, ...]) -> A
     return A * h + B * phi.function(C * h + e + S * v) + f + g * v
 
 
-@pytest.mark.parametrize("name", sorted(ACTIVATIONS))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name not in ("tanh", "leaky_relu", "deadzone")))
+        for name in sorted(ACTIVATIONS)
+    ],
+)
 def test_dynamic_programming_covers_steps_that_are_known_to_an_interval_alone(name):
     rng, phi = np.random.default_rng(7), activation(name)
     for seed in range(3):

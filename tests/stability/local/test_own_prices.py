@@ -46,15 +46,15 @@ def unnamed(of: Coordinates) -> Touch:
     return Touch(np.zeros(len(of.low)), np.zeros(len(of.balls)), 0.0)
 
 
-@pytest.mark.parametrize("reduction", ["last", "mean"])
 @pytest.mark.parametrize(
-    ("kind", "each", "bounds"),
+    ("kind", "each", "bounds", "reduction"),
     [
-        ("lstm", False, None),
-        ("gru", False, None),
-        pytest.param("lstm", True, None, marks=pytest.mark.slow),
-        ("tanh", False, None),
-        ("tanh", False, (-2, 2)),
+        pytest.param(*case, reduction, marks=[pytest.mark.slow] * (case[1] or (case[0], reduction) == ("lstm", "last")))
+        for case in [
+            *(("lstm", False, None), ("gru", False, None), ("lstm", True, None)),
+            *(("tanh", False, None), ("tanh", False, (-2, 2))),
+        ]
+        for reduction in ("last", "mean")
     ],
 )
 def test_boxes_with_an_input_of_another_class_are_not_done(kind, each, bounds, reduction):

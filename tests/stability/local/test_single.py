@@ -83,13 +83,13 @@ CASES = [
     pytest.param("leaky_relu", 5, 2, "l2", "total", {"past": 1.0}, marks=pytest.mark.slow),
     pytest.param("tanh", 4, 3, "l2", "total", {"past": 1.0}, marks=pytest.mark.slow),
     pytest.param("relu", 6, 1, "l2", "total", {}, marks=pytest.mark.slow),
-    ("saturation", 4, 2, "l2", "total", {}),
+    pytest.param("saturation", 4, 2, "l2", "total", {}, marks=pytest.mark.slow),
     ("deadzone", 5, 1, "l2", "total", {"past": 0.5}),
     ("tanh", 3, 2, "l2", "total", {"clipped": True}),
     pytest.param("identity", 5, 2, "l2", "total", {"past": 1.0}, marks=pytest.mark.slow),
     ("tanh", 5, 2, "linf", "total", {"past": 1.0, "masked": True}),
     ("leaky_relu", 5, 2, "linf", "total", {"clipped": True}),
-    ("saturation", 4, 2, "l2", "step", {"past": 1.0}),
+    pytest.param("saturation", 4, 2, "l2", "step", {"past": 1.0}, marks=pytest.mark.slow),
     pytest.param("tanh", 5, 3, "l2", "step", {"clipped": True}, marks=pytest.mark.slow),
 ]
 
@@ -191,8 +191,14 @@ def test_the_sum_of_a_run_is_that_of_its_last_state_where_it_is_asked_for():
         assert np.allclose(last.slope(v)[1][:, k], (last.path(moved)[:, -1] - states[:, -1]) / 1e-6, atol=1e-5)
 
 
-@pytest.mark.parametrize("norm", ["l2", "linf"])
-@pytest.mark.parametrize("name", ["relu", "leaky_relu", "saturation", "deadzone"])
+@pytest.mark.parametrize(
+    ("name", "norm"),
+    [
+        pytest.param(name, norm, marks=[pytest.mark.slow] * (norm == "l2" and name in ("relu", "deadzone")))
+        for name in ("relu", "leaky_relu", "saturation", "deadzone")
+        for norm in ("l2", "linf")
+    ],
+)
 def test_the_radius_of_piecewise_linear_networks_is_that_of_all_their_pieces(name, norm):
     met, seed = 0, 0
     while met < 2:
