@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,7 @@ def classifier(module: Any) -> Classifier:
         raise UnsupportedError(f"a {type(module).__name__} is no network that answers with logits")
     if isinstance(module, ClassifierNetwork):
         refuse_altered(module, ClassifierNetwork)
-        found: Sequence[Classifier] = [module.subject]
+        found = module.subject
     elif isinstance(module, DeepNetwork):
         raise UnsupportedError(
             "norms and mixing stand between the layers of a deep network: a ball of inputs is followed through one "
@@ -84,15 +85,30 @@ def classifier(module: Any) -> Classifier:
         )
     elif isinstance(module, SequenceModel):
         refuse_altered(module, SequenceModel)
-        found = [_of_sequence_model(module)]
+        found = _of_sequence_model(module)
     else:
-        read = _agreeing(module, by_parts(module))
-        for steps in (*_LENGTHS, _LONG):
-            x = np.swapaxes(samples(read.recurrent, steps, _FAR)[0], 0, 1)
-            agree_on(module, read, x)
-            agree_on(module, read, x[3:4])
-        return read
-    return _agreeing(module, found)
+        return _agreeing_far(module, _agreeing(module, by_parts(module)))
+    return _agreeing(module, [found])[0]
+
+
+def _agreeing_far(module: nn.Module, found: Sequence[Classifier]) -> Classifier:
+    """The first that gives the module's own logits on large inputs and long sequences, too.
+
+    Several may near zero: where no ReLU is on, means and last outputs are the same.
+    """
+    *others, last = found
+    for read in others:
+        with suppress(DisagreementError):
+            return _agrees_far(module, read)
+    return _agrees_far(module, last)
+
+
+def _agrees_far(module: nn.Module, read: Classifier) -> Classifier:
+    for steps in (*_LENGTHS, _LONG):
+        x = np.swapaxes(samples(read.recurrent, steps, _FAR)[0], 0, 1)
+        agree_on(module, read, x)
+        agree_on(module, read, x[3:4])
+    return read
 
 
 def agree_on(module: nn.Module, read: Classifier, x: np.ndarray) -> None:
@@ -221,8 +237,8 @@ def _unknown(module: nn.Module, parts: str, linear: int, why: str = "") -> str:
     )
 
 
-def _agreeing(module: nn.Module, found: Sequence[Classifier]) -> Classifier:
-    """The first that gives the module's own logits on random sequences of several lengths."""
+def _agreeing(module: nn.Module, found: Sequence[Classifier]) -> list[Classifier]:
+    """Those that give the module's own logits on random sequences of several lengths, one at least."""
     runs = twin(module).to(device="cpu", dtype=torch.float64).eval()
     apart = [0.0] * len(found)
     allowed = _REALISED if isinstance(module, SequenceModel) else ROUNDING
@@ -245,7 +261,7 @@ def _agreeing(module: nn.Module, found: Sequence[Classifier]) -> Classifier:
             f"and its linear head (apart by {apart[best]:.1e} of their size): a norm or an activation between them, "
             "an initial state of its own, another step that the head reads?"
         )
-    return found[best]
+    return [each for each, off in zip(found, apart, strict=True) if off <= allowed]
 
 
 def _logits(module: nn.Module, x: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,8 +23,10 @@ from .network import SequenceModel
 
 _SCALES = (0.1, 0.3, 1.0, 1.0, 3.0)
 """Of random changes, by the mean size of a sequence's own entries."""
+_FAR = (10.0, 100.0, 1e3, 1e4)
+"""Of further ones: there ReLU is on, and inputs that a network clips are clipped."""
 _MOST = 64
-"""Sequences of the data that a network which packs nothing is run on beside what was read from it."""
+"""Sequences that far changes are made of; of a network that packs nothing, those it is run on beside what was read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +67,8 @@ def reading(model: Any, x: Any) -> Reading:
     A network that packs its sequences (``torch.nn.utils.rnn.pack_padded_sequence``) is watched while it runs on each of
     them by itself, in float64: the number of steps is the one that its recurrent part gets. Cut to these steps the
     classifier must give the network's own logits, to 1e-8 of the largest, and again where the values of these steps are
-    changed at random, a little and a lot; where it does not, nothing is said of that sequence. What the network makes
-    its numbers of steps of (tokens, zeros) is left aside: they count as given.
+    changed at random, a little and up to 1e4; where it does not, nothing is said of that sequence. What the network
+    makes its numbers of steps of (tokens, zeros) is left aside: they count as given.
 
     Args:
         model: see ``stability.models.classifier.classifier``; a ``Reading`` is itself.
@@ -210,11 +212,13 @@ def _watched(model: nn.Module, x: Any) -> tuple[str, list[list[_Run]]] | None:
             ) from error
         if first is None:
             return None
-        out.append([first, *_changed(watch, first, rng)])
+        size = float(np.abs(row[: first.steps]).mean()) or 1.0
+        sizes = (*(scale * size for scale in _SCALES), *(_FAR if k < _MOST else ()))
+        out.append([first, *_changed(watch, first, sizes, rng)])
     return watch.paths.pop(), out
 
 
-def _changed(watch: _Watch, first: _Run, rng: np.random.Generator) -> Iterator[_Run]:
+def _changed(watch: _Watch, first: _Run, sizes: Sequence[float], rng: np.random.Generator) -> Iterator[_Run]:
     """Runs on the same sequence with other values in its own steps: what agrees at one point may do so by chance.
 
     The values are changed where they come in, and once more where the recurrent part reads them, with the number of
@@ -224,9 +228,8 @@ def _changed(watch: _Watch, first: _Run, rng: np.random.Generator) -> Iterator[_
         The runs that came to an end.
     """
     own = np.arange(len(first.x))[:, None] < first.steps
-    size = float(np.abs(first.x[: first.steps]).mean()) or 1.0
-    for scale in _SCALES:
-        change = np.where(own, scale * size * rng.normal(size=first.x.shape), 0.0)
+    for size in sizes:
+        change = np.where(own, size * rng.normal(size=first.x.shape), 0.0)
         found = [watch.run(first.x, change)]
         with suppress(Exception, SystemExit):  # as where no step is left to a network that looks for its end
             found.append(watch.run(first.x + change))

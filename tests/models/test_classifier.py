@@ -66,6 +66,24 @@ def test_a_module_of_ones_own_is_read_with_what_its_head_reads():
     assert classifier(Own(lambda outputs: outputs.mean(1))).reduction == "mean"
 
 
+@pytest.mark.parametrize("reduction", ["last", "mean"])
+def test_where_no_unit_is_on_near_zero_what_the_head_reads_is_found_far_from_it(reduction):
+    """Means and last outputs are the same there."""
+
+    class Asleep(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.rnn, self.out = nn.RNN(2, 3, nonlinearity="relu", batch_first=True), nn.Linear(3, 3)
+            nn.init.constant_(self.rnn.bias_ih_l0, -8.0)
+
+        def forward(self, x):
+            outputs = self.rnn(x)[0]
+            return self.out(outputs[:, -1] if reduction == "last" else outputs.mean(1))
+
+    assert classifier(Asleep()).reduction == reduction
+
+
 @pytest.mark.parametrize(
     "net",
     [

@@ -97,6 +97,31 @@ def test_agreement_at_one_point_is_not_enough():
         reading(made, x)
 
 
+class OfNumbers(nn.Module):
+    """Packed sequences of numbers, cut to a range, and a head on the mean of a ReLU network that is off near zero."""
+
+    def __init__(self, most=torch.inf):
+        super().__init__()
+        torch.manual_seed(0)
+        self.rnn, self.head = nn.RNN(2, 3, nonlinearity="relu", batch_first=True), nn.Linear(3, 3)
+        nn.init.constant_(self.rnn.bias_ih_l0, -4.0)
+        self.most = most
+
+    def forward(self, x):
+        own = (x != 0).any(2).sum(1)
+        packed = pack_padded_sequence(x.clamp(-self.most, self.most), own, batch_first=True, enforce_sorted=False)
+        return self.head(pad_packed_sequence(self.rnn(packed)[0], batch_first=True)[0].sum(1) / own[:, None])
+
+
+def test_far_from_the_data_means_are_no_last_outputs_and_ranges_have_ends():
+    x = 0.3 * torch.randn(3, 5, 2, generator=torch.Generator().manual_seed(1))
+    found = reading(OfNumbers(), x)
+    assert found.subject.reduction == "mean"
+    assert found.agrees.all()
+    with pytest.raises(DisagreementError, match="over the packed steps"):
+        reading(OfNumbers(most=20.0), x)
+
+
 def test_a_network_that_finds_its_ends_by_zeros_is_read_over_its_own_steps():
     """On random sequences, which hold no zero, it looks like one that reads all of every sequence."""
 
