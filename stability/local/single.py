@@ -138,7 +138,7 @@ def single(asked: Request, k: int, norm: str, deadline: Deadline) -> tuple[Claim
 
 def _largest(question: Single) -> tuple[Claim | None, bool]:
     asked, norm = question.asked, question.norm
-    if asked.classifier.reduction == "mean":
+    if asked.classifier.reduction == "mean" and asked.x.shape[1] > 1:  # the mean of one step is its output
         most = question.asked.furthest(question.k) if asked.epsilon is None else asked.epsilon
         try:
             return averaged(question, most)

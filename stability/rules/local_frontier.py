@@ -54,7 +54,8 @@ class LocalFrontier(EitherBall):
     def check(self, subject: Classifier, claim: Claim) -> str:
         self.require_asked(subject)
         require(len(self.x) <= LONGEST, f"there are more than {LONGEST} steps")
-        boxed, mean = self.norm == "linf" or self.budget == "step", subject.reduction == "mean"
+        boxed = self.norm == "linf" or self.budget == "step"
+        mean = subject.reduction == "mean" and len(self.x) > 1  # the mean of one step is its output
         searched = mean or not boxed
         said = "paths and fine are for a total budget in l2 and for heads on the mean"
         require(searched == (self.paths is not None) == (self.fine is not None), said)
