@@ -139,7 +139,7 @@ def single(asked: Request, k: int, norm: str, deadline: Deadline) -> tuple[Claim
 def _largest(question: Single) -> tuple[Claim | None, bool]:
     asked, norm = question.asked, question.norm
     if asked.classifier.reduction == "mean" and asked.x.shape[1] > 1:  # the mean of one step is its output
-        most = question.asked.furthest(question.k) if asked.epsilon is None else asked.epsilon
+        most = asked.furthest(question.k) if asked.epsilon is None else asked.epsilon
         try:
             return averaged(question, most)
         except ConfigurationError:  # what overflows
@@ -149,7 +149,7 @@ def _largest(question: Single) -> tuple[Claim | None, bool]:
     if asked.epsilon is not None:
         claim = question.claim(asked.epsilon, None, None)
         return claim, claim is not None
-    low, _ = _root(question.room, question.asked.furthest(question.k))
+    low, _ = _root(question.room, asked.furthest(question.k))
     return _below(low, lambda radius: question.claim(radius, None, None))
 
 
