@@ -7,11 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from stability.certificate import Claim
-from stability.local import ellipsoids, gates, linear_balls, planes
+from stability.local import ellipsoids, linear_balls, planes
 from stability.local.classifier import Classifier
-from stability.local.exact import pays, settled
 from stability.local.request import Request, further, request
-from stability.local.single import covers, found_alone
 from stability.systems.checks import as_choice
 from stability.threads import threads_for
 
@@ -43,8 +41,8 @@ def largest_balls(
         upper: ``(B,)`` radii at which an attack succeeds, infinite where none is known: no ball is looked for beyond.
         epsilon: only decide whether a ball of this radius is safe; ``None``: find the largest.
         mask: ``(T, p)`` true where an input may change; ``None``: everywhere.
-        bounds: ``(low, high)`` between which perturbed inputs stay. In l2 only pieces of balls make use of
-            them; what holds without clipping holds with it.
+        bounds: ``(low, high)`` between which perturbed inputs stay. In l2 only proofs for affine networks make
+            use of them; what holds without clipping holds with it.
         budget: in l2, ``total``: the perturbation of the whole sequence has norm ``epsilon`` at most; ``step``: that
             of every step has. In l_inf both are the same.
         time_limit: seconds a sample for the search, proofs not counted; ``None``: no limit.
@@ -75,21 +73,11 @@ def largest_balls(
 
 
 def _proved(asked: Request, norm: str) -> list[Claim | None]:
-    """The better ones of the claims about networks of one state, of a few units, and of those that there are of all."""
-    claims: list[Claim | None] = [None] * len(asked.y)
-    cells, boxes = (gates.covers(asked, norm), gates.all_gates), (pays(asked, norm), settled)
-    known = [(covers(asked), found_alone), *((cells, boxes) if gates.first(asked, norm) else (boxes, cells))]
-    affine = [linear_balls.all_linear] if linear_balls.covers(asked) else []
-    searches = affine + [search for fits, search in known if fits]
-    for search in searches:
-        if len(asked.right):
-            found, done, left = search(asked, norm)
-            claims = _better(claims, found)
-            asked = replace(asked, right=asked.right[~done[asked.right]], time_limit=left)
-    if searches and not len(asked.right):
-        return claims
-    return _better(claims, ENGINES[norm](asked))  # it refuses networks that it has no proofs for, asked or not
-
-
-def _better(claims: list[Claim | None], others: list[Claim | None]) -> list[Claim | None]:
-    return [further(a, b) for a, b in zip(claims, others)]
+    """Claims of the rule for affine networks where it applies, else of the search of the norm."""
+    if not linear_balls.covers(asked):
+        return ENGINES[norm](asked)
+    exact, settled, time_left = linear_balls.all_linear(asked, norm)
+    asked = replace(asked, right=asked.right[~settled[asked.right]], time_limit=time_left)
+    if not len(asked.right):
+        return exact
+    return [further(a, b) for a, b in zip(exact, ENGINES[norm](asked))]

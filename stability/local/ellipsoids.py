@@ -20,7 +20,6 @@ from stability.local.ahead import ahead, boundary
 from stability.local.build import stages_of
 from stability.local.classifier import Classifier
 from stability.local.costs import nominal_slopes, weights
-from stability.local.cutting import larger, pays
 from stability.local.ending import differences
 from stability.local.few import better_weights, few
 from stability.local.growing import Growing, is_gated
@@ -171,7 +170,7 @@ def linear_distances(task: Task, run: list[Nominal]) -> Array:
 
 
 def proved(asked: Request) -> list[Claim | None]:
-    """The claims about balls in l2: by tubes, then by pieces of balls where these pay.
+    """Return the claims about balls in l2.
 
     Args:
         asked: the inputs.
@@ -179,23 +178,11 @@ def proved(asked: Request) -> list[Claim | None]:
     Raises:
         UnsupportedError: a network for which no local certificate is known.
     """
-    whole = Deadline.after(None if asked.time_limit is None else asked.time_limit * len(asked.right))
-    claims, guesses, tops = _by_tubes(asked)
-    if pays(asked):
-        for done, k in enumerate(asked.right):
-            deadline = whole.share(1.0 / (len(asked.right) - done))
-            claims[k] = larger(asked, int(k), claims[k], (float(guesses[k]), float(tops[k])), deadline)
-    return claims
-
-
-def _by_tubes(asked: Request) -> tuple[list[Claim | None], Array, Array]:
-    """The claims by ellipsoids, radii of the right size, and radii that are not to be reached, of all inputs."""
     classifier, x, y, free, epsilon = asked.classifier, asked.x, asked.y, asked.free, asked.epsilon
     net = stages_of(classifier)
     steps = x.shape[1] if classifier.reduction == "mean" else 1  # of a mean the tube carries the sum
     right = asked.right if free.any() or epsilon is not None else asked.right[:0]
     claims: list[Claim | None] = [None] * len(y)
-    guesses, tops = np.zeros(len(y)), asked.upper.copy()
     k = max(stage.A.shape[1] for stage in net.stages)
     size, work = (
         8 * x.shape[1] * len(net.stages) * k * k,
@@ -226,8 +213,6 @@ def _by_tubes(asked: Request) -> tuple[list[Claim | None], Array, Array]:
         far = np.minimum(limit, 1.5 * away.min(axis=1))
         for i, sample in enumerate(part):
             top = _nearest(task.only(np.array([i]))) if fine and epsilon is None else np.inf
-            if asked.bounds is None:  # the nearest boundary may lie beyond them, and only tubes do not know
-                tops[sample] = min(tops[sample], top)
             first = ball = Ball(float(radius[i]), T[i], [], tau=tau[i] if asked.budget == "step" else None)
             more = {} if asked.mask is None else {"mask": free}
             if (here := begun[i]) is not None:
@@ -240,8 +225,7 @@ def _by_tubes(asked: Request) -> tuple[list[Claim | None], Array, Array]:
                 backs = _LONG_BACK if x.shape[1] > _LONG and not net.is_affine else (0.0, *_STEPS_BACK)
                 told = (classifier, task.x[i], int(y[sample]), given, more, backs if epsilon is None else (0.0,))
                 claims[sample] = claims[sample] or _accepted(*told)
-        guesses[part] = far
-    return claims, guesses, tops
+    return claims
 
 
 def _begun(

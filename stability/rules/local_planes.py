@@ -29,7 +29,7 @@ from stability.errors import UnsupportedError
 from stability.local.classifier import Classifier
 from stability.local.forms import Form, Tube
 from stability.local.leaves import entries, input_box, touched
-from stability.local.parabolas import Quadratic, quadratic
+from stability.local.parabolas import quadratic
 from stability.local.runs import margins, steps_of
 from stability.rules.fields import Inner, Pair, is_float64, require
 from stability.rules.local_ball import LocalBall
@@ -57,10 +57,6 @@ class LocalPlanes(LocalBall):
     bounds: Pair | None = None
 
     measure: ClassVar[str] = "l_inf"
-    closing: ClassVar[tuple[str, ...]] = ("class", "point", "multipliers")
-    """What a leaf says of a class that planes leave open."""
-    inside: ClassVar[bool] = True
-    """Whether values inside the network may be cut."""
 
     def sentence(self, subject: Classifier, claim: Claim) -> str:
         return self.claimed(subject, self.clipped(self.bounds))
@@ -93,16 +89,15 @@ class LocalPlanes(LocalBall):
 
     def _leaf(self, subject: Classifier, low: Array, high: Array, classes: Any) -> None:
         require(isinstance(classes, (list, tuple)), "classes must be a list")
-        tube = self.tube()
+        tube = Tube()
         margin = margins(subject, tube, low, high, self.label)
         others = [k for k in range(subject.classes) if k != self.label]
         named: dict[int, Mapping[str, Any]] = {}
         for entry in cast(Sequence[Any], classes):
-            keys = f"{', '.join(self.closing[:-1])} and {self.closing[-1]}"
-            require(isinstance(entry, Mapping), f"a class has {keys}")
+            require(isinstance(entry, Mapping), "a class has class, point and multipliers")
             part = cast(Mapping[str, Any], entry)
-            known = set(part) == set(self.closing) or (self.inside and set(part) == {"class", "cuts"})
-            require(known, f"a class has {keys}" + ", or class and cuts" * self.inside)
+            known = set(part) in ({"class", "point", "multipliers"}, {"class", "cuts"})
+            require(known, "a class has class, point and multipliers, or class and cuts")
             require(type(part["class"]) is int and part["class"] not in named, "a class is a number, and named once")
             named[part["class"]] = part
         require(set(named) <= set(others), "a named class is none of the other classes")
@@ -152,12 +147,4 @@ class LocalPlanes(LocalBall):
         fits = multipliers.shape == (count,) and bool((multipliers >= 0.0).all())
         require(fits, f"multipliers must be {count} numbers from zero")
         met, _ = touched(subject, tube, point, self.label)
-        return self.bounded(quadratic(tube, margin, row, met), tube, part).least(multipliers)
-
-    def tube(self) -> Tube:
-        """An empty tube."""
-        return Tube()
-
-    def bounded(self, F: Quadratic, tube: Tube, part: Mapping[str, Any]) -> Quadratic:
-        """A function below the margin, nowhere above one that the ball's inputs do not exceed."""
-        return F
+        return quadratic(tube, margin, row, met).least(multipliers)

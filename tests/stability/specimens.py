@@ -24,8 +24,6 @@ from stability.gains.stack import stack_gain
 from stability.gated.cell import GatedCell
 from stability.local.balls import largest_balls
 from stability.local.classifier import Classifier
-from stability.local.gates import gates
-from stability.local.request import request
 from stability.refute.answer import witness_claim
 from stability.rules.registry import RULES, accepted, propose, worded
 from stability.solve.deadline import Deadline
@@ -275,18 +273,6 @@ def specimens() -> dict[str, Specimen]:
     sums = DrivenSystem(LureSystem.linear([[1.0]], dt=1.0), "identity", np.zeros((0, 1)), F=[[1.0]])
     added = Classifier(sums, [[1.0], [-1.0]], [-1.0, 0.0])  # twice the steps are of the other class
     out["ball of inputs of an affine network"] = added, largest_balls(added, np.full((1, 2, 1), 0.2), [1])[0]
-    one = Classifier(latch_of_tanh_map(0.5), [[1.0], [-1.0]], [0.1, 0.0])
-    out["ball of inputs of one unit"] = one, largest_balls(one, np.full((1, 2, 1), 0.3), [0])[0]
-    same = Classifier(one.recurrent, one.weight, one.bias, "mean")
-    boxed = {"points": np.array([[-7.489, -3.239]]), "prices": np.array([[0.125]]), "bends": np.array([0.479])}
-    boxed |= {"x": np.full((2, 1), 0.3), "label": 0, "norm": "l2", "radius": 8.15}  # the largest is 8.1598
-    out["ball of inputs of one unit, mean"] = same, accepted(same, "local_hessians", boxed)
-    out["ball of inputs of one unit, step by step"] = (
-        one, largest_balls(one, np.full((1, 2, 1), 0.3), [0], budget="step")[0],
-    )  # fmt: skip
-    unit = Classifier(GatedCell("gru", np.ones((3, 1)), np.ones((3, 1))), [[1.0], [-1.0]], [0.1, 0.0])
-    few = request(unit, np.full((1, 2, 1), 0.3), [0], epsilon=0.2)
-    out["ball of inputs of a gated unit"] = unit, gates(few, 0, "l2", Deadline.after(None))[0]
     out["ball of inputs in l2"] = decider(), largest_balls(decider(), np.full((1, 2, 2), 0.3), [1], epsilon=0.1)[0]
     out.update(_witnesses())
     missing = [name for name, (_, claim) in out.items() if claim is None or claim.proof is None]

@@ -298,36 +298,6 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
     "replayed, a cell": (
         FREE, "gated_trajectories", {**RUNS, "input": np.array([0.123456, -0.654321])}, "contraction", None,
     ),
-    "one decision, in pieces": (
-        DECIDER, "local_pieces", {**DECISION, "bounds": (0.0, 1.0)}, "local_robustness", 0.123456,
-    ),
-    "one decision of one unit": (
-        CLASSES,
-        "local_hessians",
-        {**DECISION, "norm": "linf", "mask": ONE, "bounds": (0.0, 1.0)},
-        "local_robustness",
-        0.123456,
-    ),
-    "one decision of one unit, step by step": (
-        CLASSES, "local_hessians", {**DECISION, "norm": "l2", "budget": "step"}, "local_robustness", 0.123456,
-    ),
-    "one decision of one state": (
-        CLASSES, "local_frontier", {**DECISION, "norm": "l2", "fine": 3}, "local_robustness", 0.123456,
-    ),
-    "one decision of one state, clipped": (
-        CLASSES, "local_frontier", {**DECISION, "norm": "linf", "mask": ONE, "bounds": (0.0, 1.0)}, "local_robustness",
-        0.123456,
-    ),
-    "one decision of one state, step by step": (
-        CLASSES, "local_frontier", {**DECISION, "norm": "l2", "budget": "step"}, "local_robustness", 0.123456,
-    ),
-    "one decision of one gated unit": (
-        GATE,
-        "local_cells",
-        {**DECISION, "norm": "l2", "mask": ONE, "bounds": (0.0, 1.0)},
-        "local_robustness",
-        0.123456,
-    ),
     "one decision of an affine network": (
         AFFINE, "local_linear", {**DECISION, "norm": "l2"}, "local_robustness", 0.123456,
     ),
@@ -338,9 +308,6 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
     "one decision over many steps": (CLASSES, "local_zonotopes", DECISION, "local_robustness", 0.123456),
     "one decision over many steps, clipped": (
         CLASSES, "local_zonotopes", {**DECISION, "mask": ONE, "bounds": (0.0, 1.0)}, "local_robustness", 0.123456,
-    ),
-    "one decision, in pieces, step by step": (
-        DECIDER, "local_pieces", {**DECISION, "budget": "step", "bounds": (0.0, 1.0)}, "local_robustness", 0.123456,
     ),
     "one decision": (CLASSES, "local_ellipsoids", DECISION, "local_robustness", 0.123456),
     "one decision, some entries": (MEAN, "local_ellipsoids", {**DECISION, "mask": ONE}, "local_robustness", 0.123456),

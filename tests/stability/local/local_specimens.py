@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
 from stability.gated.cell import GatedCell
 from stability.local.classifier import Classifier
@@ -13,8 +12,6 @@ from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 
 Array = np.ndarray
-KINKED = ["saturation", *(pytest.param(name, marks=pytest.mark.slow) for name in ("relu", "leaky_relu", "deadzone"))]
-"""Piecewise linear activations, all but one in the slow tests."""
 
 
 def gated(rng: np.random.Generator, kind: str, inputs: int = 2, hidden: int = 3, **options: Any) -> GatedCell:
