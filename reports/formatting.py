@@ -191,13 +191,12 @@ def at_least(value: Any) -> str:
     return bound(value, 3, up=False)
 
 
-def rate(value: Any, discrete: bool, *, limit: bool = False) -> str:
+def rate(value: Any, discrete: bool) -> str:
     """A certified rate with its symbol and unit, rounded towards slower.
 
     Args:
         value: ``lambda`` (continuous) or ``rho`` (discrete).
         discrete: whether it is per step.
-        limit: whether it is the rate that no proof can pass: it is rounded towards faster.
 
     A rate below one is shown with as many digits as leave it below one.
 
@@ -209,11 +208,10 @@ def rate(value: Any, discrete: bool, *, limit: bool = False) -> str:
     """
     if _real(value) is None:
         return MISSING
-    up = discrete is not limit
     if not discrete:
-        return f"λ = {bound(value, 4, up=up)} per unit of time"
-    digits = next((d for d in range(5, 16) if bound(value, d, up=up) != "1"), 5) if value < 1 else 5
-    return f"ρ = {bound(value, digits, up=up)} per step"
+        return f"λ = {bound(value, 4, up=False)} per unit of time"
+    digits = next((d for d in range(5, 16) if bound(value, d, up=True) != "1"), 5) if value < 1 else 5
+    return f"ρ = {bound(value, digits, up=True)} per step"
 
 
 def half_life(value: Any, discrete: bool) -> float | None:

@@ -27,7 +27,6 @@ CRITERIA = {
     "construction": "the model contracts by construction; the proof that it carries was re-checked",
     "pairwise": "a norm of the weights that the activation on pairs does not stretch",
     "cascade": "a stack of contracting layers with bounded coupling",
-    "vertices": "one quadratic norm for all vertices of a few slopes, multipliers of their own at each",
     "driven": "multiplier LMI with the slopes on sets that every trajectory enters under inputs in the box",
     "form": "whether a step is made of affine maps and known activations, so that a criterion is about it",
 }
@@ -45,7 +44,6 @@ NAMES = {
     "kyp": "KYP",
     "multiplier": "multiplier LMI",
     "destabilising_slopes": "destabilising slopes",
-    "slope_sequence": "slopes in turn",
     "unstable_equilibrium": "unstable equilibrium",
     "two_equilibria": "two equilibria",
     "separated_trajectories": "separated trajectories",
@@ -56,7 +54,6 @@ NAMES = {
     "interval_lmi": "interval LMI",
     "gated_orbits": "periodic orbits",
     "pairwise": "weighted norm",
-    "vertices": "vertices of slopes",
     "driven": "sets and multiplier LMI",
     "pair_isometry": "isometry",
     "pair_linear": "powers of W",
@@ -80,7 +77,6 @@ UNITS = {  # what a criterion's margin is; each has its own, and none compares w
     "interval_jacobian": "1 − ρ per step",
     "interval_lmi": "1 − ρ per step",
     "pairwise": "1 − ρ per step",
-    "vertices": "1 − ρ or λ; where it fails, minus what had to be added to the inequality",
     "driven": "1 − ρ; where it fails, the excess of the scaled gain over 1",
 }
 NO_UNIT = "no number, it holds or fails"
@@ -121,7 +117,7 @@ def sentence(summary: Mapping[str, Any] | None, discrete: bool) -> str:
         if summary["rate"] == 0 and discrete:
             return f"{missed}{text}, and meet after one step: proved."
         return f"{missed}{text}: after {number(half, 4)} {time_unit(discrete)} their distance is at most half: proved."
-    if found == "refuted" and summary.get("proof") in ("destabilising_slopes", "slope_sequence"):
+    if found == "refuted" and summary.get("proof") == "destabilising_slopes":
         return "Not stable for every activation with these slopes: proved, by an unstable one."
     if found == "refuted":
         return "Not globally stable: proved, by a counter-example with all rounding errors inside."
@@ -255,10 +251,6 @@ def meaning(summary: Mapping[str, Any] | None, discrete: bool, length: int | Non
         return () if size is None else (("modulus of the eigenvalue", f"{number(size, 4)} (1 is the limit)"),)
     pairs, unit, driven = summary.get("pairs", ()), time_unit(discrete), summary.get("driven")
     facts = [("rate", rate(summary["rate"], discrete)), ("overshoot", bound(summary["overshoot"], 4, up=True))]
-    limit = summary.get("rate_limit")
-    if limit is not None:
-        slowest = rate(limit, discrete, limit=True)
-        facts.append(("no proof can reach below", f"{slowest}: differences that shrink no faster are proved"))
     if driven:
         start = _starting(driven, discrete).removeprefix("from ").removesuffix(" on")
         facts.append(("holds from", f"{start}, counted as 0"))

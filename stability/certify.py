@@ -42,8 +42,6 @@ from stability.systems.subjects import as_subject
 from stability.threads import threads_for
 
 _OF_SYSTEMS = ("theorem1a", "theorem1b", "schur", "circle", "kyp", "multiplier", "linear")
-NEARLY = 0.3
-"""How far the multiplier inequality may fail for a metric common to vertices of slopes to be worth a search."""
 ALIASES = {"small_gain": "circle", "positive_real": "kyp"}
 """Criteria as books name them. ``circle`` is the circle criterion of the sector [-M, M], the small gain theorem; that
 of the sector [alpha, beta] itself, which most books mean by the name, is ``kyp``.
@@ -199,16 +197,6 @@ def _in_box(bare: Certificate, input_box: Any, question: Question) -> Certificat
         more = tuple(c for c in more if c.name != "equilibrium_in_box")
         return replace(bare, claims=(*bare.claims, *((claim,) if faster else ()), *more), meta=meta)
     claims = tuple(c for c in (bare.claim, *bare.claims, *more) if c.verdict is not Verdict.INCONCLUSIVE)
-    if (
-        proved
-        and isinstance(bare.subject, (DrivenSystem, LayerStack))
-        and question.rate != "any"
-        and not question.deadline.stops("rate limit")
-    ):
-        from stability.claims.limit import rate_limit
-
-        limit = rate_limit(bare.subject, inputs=input_box, seed=question.seed, time_limit=question.deadline)
-        claims += () if limit is None else (limit,)
     return replace(
         bare,
         claim=claim,
@@ -350,35 +338,10 @@ def _certify(subject: Any, question: Question, own: Any) -> Certificate:
         findings += result.findings
         if result.proof is not None and (claim is None or result.found):
             claim, criterion, meta = result.claim, result.proof.kind, _witness_meta(result, question)
-    if (
-        claim is None
-        and question.criterion == "auto"
-        and question.further
-        and isinstance(subject, (LureSystem, DrivenSystem))
-    ):
-        claim, finding = _at_vertices(subject, findings, question)
-        findings += finding
-        criterion = criterion if claim is None else "vertices"
     claim = claim or open_claim(subject)
     overshoot = overshoot_of(claim) if claim.verdict is Verdict.CERTIFIED else None
     further = further_claims(subject, claim, rate=found.rate, deadline=question.deadline) if question.further else ()
     return Certificate(subject, claim, criterion, claim.value, overshoot, findings, further, meta)
-
-
-def _at_vertices(
-    subject: LureSystem | DrivenSystem, findings: tuple[Finding, ...], question: Question
-) -> tuple[Claim | None, tuple[Finding, ...]]:
-    """A metric common to the vertices of a few slopes, where the multiplier inequality just failed."""
-    margin = next((f.margin for f in findings if f.criterion == "multiplier"), None)
-    lost = any(f.criterion == "destabilising_slopes" and f.holds for f in findings)
-    if lost or margin is None or not -NEARLY < margin <= 0.0 or question.deadline.stops("vertices"):
-        return None, ()
-    from stability.criteria.vertices import vertices_criterion
-
-    finding = vertices_criterion(subject.system, time_limit=question.deadline)
-    witness = Witness(finding.rate, dict(finding.witness)) if finding.holds else None
-    claim = None if witness is None else contraction_claim(subject, witness, "vertex_lmi")
-    return claim, (finding,)
 
 
 def _search(subject: Any, question: Question) -> Refutation:

@@ -125,8 +125,7 @@ def _invented(kind: str, subject: Any, rng: Rng) -> dict[str, Any]:
     u = rng.uniform(-1.0, 1.0, inputs)
     rest = _at_rest(subject, u, rng)
     near = rest + 10.0 ** rng.uniform(-16, 0) * rng.standard_normal(states)
-    many = "orbit" in kind or kind == "disjoint_boxes" or (kind == "separated_trajectories" and rng.random() < 0.3)
-    width = 10.0 ** rng.uniform(-12, -1)
+    many = "orbit" in kind or (kind == "separated_trajectories" and rng.random() < 0.3)
     values: dict[str, Any] = {
         "state": rest, "state1": rest, "state2": near, "difference": rng.standard_normal(states),
         "first": rest, "second": near, "orbit": np.tile(rest, (period, 1)),
@@ -139,10 +138,6 @@ def _invented(kind: str, subject: Any, rng: Rng) -> dict[str, Any]:
         values["time"] = float(values["steps"])
     if "orbit" in kind:
         values |= {"first": np.tile(rest, (period, 1)), "second": np.tile(near, (period, 1))}
-    for name, middle in (("low1", rest), ("high1", rest), ("low2", near), ("high2", near)):
-        values[name] = np.tile(middle + (width if "high" in name else -width), (period, 1))
-    for name, middle in (("first", rest), ("second", near)):
-        values |= {f"{name}_low": middle - width, f"{name}_high": middle + width}
     if isinstance(subject, LureSystem):
         values["K"] = rng.uniform(subject.alpha, subject.beta)
     if isinstance(subject, LayerStack):

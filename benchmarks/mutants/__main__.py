@@ -53,7 +53,6 @@ SUBJECTS = (
     "stability/wire.py",
     "stability/storage/documents.py",
     "stability/systems/parts.py",
-    "stability/rigor/boxes.py",
     "stability/stacks/orbits.py",
     "models/adapters/modules.py",
     "models/adapters/torch_modules.py",

@@ -51,10 +51,10 @@ def view(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> dict
         main claim's kind of contraction, ``eigenvalue`` and ``modulus``: of what a refutation names, or ``None``,
         ``needs_box``: whether it is about gated cells under every input, which no criterion certifies, and ``driven``:
         for a claim about inputs in a box its ends and the step from which on it holds wherever trajectories start
-        (``None`` where that depends on the start), else ``None``; ``rate_limit``: the rate below which no proof can
-        come, where one is known; ``recovery`` and ``memory``: when a disturbance of this size is below this
-        tolerance, and how many inputs determine the state so well, see ``stability.recovery``; ``like_data``: what is
-        known of inputs like those of the data, where that was asked beside the main claim.
+        (``None`` where that depends on the start), else ``None``; ``recovery`` and ``memory``: when a disturbance
+        of this size is below this tolerance, and how many inputs determine the state so well, see
+        ``stability.recovery``; ``like_data``: what is known of inputs like those of the data, where that was asked
+        beside the main claim.
 
     Example:
         >>> from stability import LureSystem, certify
@@ -76,8 +76,6 @@ def view(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> dict
     modulus = None if named is None else math.hypot(*named)
     more: dict[str, Any] = {"modulus": modulus, "eigenvalue": named, "needs_box": _needs_box(certificate.subject)}
     more["driven"] = _driven(certificate)
-    limits = [c.value for c in certificate.claims if c.name == "rate_limit" and c.verdict is Verdict.CERTIFIED]
-    more["rate_limit"] = max((v for v in limits if v is not None), default=None)
     more["like_data"] = _like_data(certificate, summary["meta"].get("like_data"), size, tol)
     return {**summary, "pairs": [list(p) for p in proved], **more, **_forgets(certificate, size, tol)}
 

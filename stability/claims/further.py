@@ -37,19 +37,9 @@ _FURTHER: tuple[tuple[Callable[[Any, Claim, Deadline], Claim | None], tuple[type
     (lambda subject, main, limit: residual_norm_gain(subject, main), (ResidualStack,), False),
     (lambda subject, main, limit: stack_equilibrium(subject, main), (LayerStack,), False),
     (lambda subject, main, limit: _ends(subject, limit), (LayerStack,), False),
-    (lambda subject, main, limit: _limit(subject, main, limit), (*_ANY, GatedCell, LayerStack), False),
     (lambda subject, main, limit: regional(subject, time_limit=limit), _NETWORKS, True),
 )
 """Makers of further claims, what each is about, and whether it is asked only where contraction is not certified."""
-
-
-def _limit(subject: Any, main: Claim, deadline: Deadline) -> Claim | None:
-    """What no rate can be below, beside a certified one."""
-    if main.verdict is not Verdict.CERTIFIED or not main.value:
-        return None
-    from stability.claims.limit import rate_limit
-
-    return rate_limit(subject, time_limit=deadline)
 
 
 def _ends(subject: LayerStack, deadline: Deadline) -> Claim | None:

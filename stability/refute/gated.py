@@ -2,7 +2,7 @@
 
 The search goes through boxes of inputs, the data's range first. In each: many states run under many constant inputs;
 from where they settle and from their averages Newton's method finds equilibria, and the inputs are moved to where the
-equilibria are least stable; where runs stay apart, their limits are made exact as orbits or enclosed in disjoint boxes;
+equilibria are least stable; where runs stay apart, their limits are made exact as orbits;
 then inputs of short periods follow. What can be proved is returned at once; what was only seen to stay apart waits
 until nothing else is found.
 """
@@ -14,7 +14,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from stability.gated.bounds import gate_bounds
 from stability.gated.cell import GatedCell
 from stability.gated.orbits import orbit_jacobian
 from stability.refute.answer import Refutation
@@ -23,11 +22,9 @@ from stability.refute.inputs import InputRange, input_boxes
 from stability.refute.runs import orbit_near, replayed_pair
 from stability.refute.search import Candidate, Search, decide
 from stability.rigor.balls import Ball
-from stability.rigor.intervals import Interval
-from stability.rules.gated_boxes import is_kept
 from stability.rules.gated_orbits import MAX_UNKNOWNS
 from stability.solve.deadline import Deadline
-from stability.systems.simulate import settle, trace
+from stability.systems.simulate import settle
 
 Array = np.ndarray
 INPUTS, STARTS, SETTLE, TAIL, LONGER, LONGEST = 8, 12, 300, 100, 600, 24
@@ -144,7 +141,7 @@ def _unstable(cell: GatedCell, point: Steady) -> Iterator[Candidate]:
 
 
 def _apart(cell: GatedCell, states: Array, inputs: Array, deadline: Deadline) -> Iterator[Candidate]:
-    """Where runs under one input ``(q, count, p)`` stay apart: orbits, boxes, a replay."""
+    """Where runs under one input ``(q, count, p)`` stay apart: orbits, a replay."""
     spread = np.abs(states - states[:, :1]).max(axis=(1, 2))
     order = np.argsort(-spread)[:PAIRS]
     order = order[spread[order] > APART]
@@ -168,7 +165,6 @@ def _apart(cell: GatedCell, states: Array, inputs: Array, deadline: Deadline) ->
             orbits.append(orbit)
         gaps = [float(np.linalg.norm(x[0] - x[far])) for x in (before, after)]
         if gaps[1] > LASTS * gaps[0]:
-            yield from _box_pair(cell, after[0], after[far], u, deadline)
             pair = after[0], after[far]
             yield from replayed_pair("gated_trajectories", "input", cell, pair, u, deadline)
 
@@ -194,37 +190,3 @@ def _longest(cell: GatedCell) -> int:
 
 def _differ(first: Array, second: Array) -> bool:
     return bool(np.abs(first - second).max() > APART)
-
-
-def _box_pair(cell: GatedCell, first: Array, second: Array, inputs: Array, deadline: Deadline) -> Iterator[Candidate]:
-    """Two disjoint boxes around two runs that no step leaves, under every input where that is so."""
-    cells = [cell.with_inputs(u, u) for u in inputs]
-    one, two = (_kept_box(cells, state, inputs, deadline) for state in (first, second))
-    if one is None or two is None:
-        return
-    if not (np.maximum(two.low - one.high, one.low - two.high) > 0.0).any():
-        return
-    data = {"first_low": one.low, "first_high": one.high, "second_low": two.low, "second_high": two.high}
-    everywhere = is_kept(cell, one) and is_kept(cell, two)
-    yield "gated_boxes", data if everywhere else {**data, "input": inputs}
-
-
-def _kept_box(
-    cells: list[GatedCell], state: Array, inputs: Array, deadline: Deadline, sweeps: int = 60
-) -> Interval | None:
-    """A box around a run that no step leaves: the hull of the run, widened by its own image until it holds it."""
-    run = trace(cells[0], state, inputs, 201)
-    low, high = run.min(axis=0), run.max(axis=0)
-    for _ in range(sweeps):
-        if deadline.over:
-            return None
-        room = 1e-9 + 0.02 * (high - low)
-        box = Interval(low - room, high + room)
-        if all(is_kept(cell, box) for cell in cells):
-            return box
-        images = [gate_bounds(cell, box)["next"] for cell in cells]
-        low = np.minimum.reduce([low, *(x.low for x in images)])
-        high = np.maximum.reduce([high, *(x.high for x in images)])
-        if not (np.isfinite(low).all() and np.isfinite(high).all()):
-            return None
-    return None

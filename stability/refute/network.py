@@ -17,7 +17,6 @@ from stability.refute.inputs import ANYWHERE
 from stability.refute.linear import unstable_everywhere_data, unstable_linear_data
 from stability.refute.periodic_inputs import slow_inputs
 from stability.refute.search import Candidate, Search, decide
-from stability.refute.sequences import search_sequences, sequence_data
 from stability.refute.slopes import EIGENVALUES, SlopeSearch, search_slopes
 from stability.refute.trajectories import search_pairs, unstable_candidate
 from stability.solve.deadline import Deadline
@@ -27,8 +26,6 @@ from stability.systems.activations import activation
 Array = np.ndarray
 AT_ONCE = (("unstable_linear", unstable_linear_data), ("unstable_everywhere", unstable_everywhere_data))
 """What one eigenvalue problem decides."""
-NEARLY = 0.75
-"""Growth at constant slopes below which sequences of slopes are not looked for."""
 PERIODS, ASCENTS, ASCENDED = (1, 2, 3, 4, 6), 3, 256
 """Of inputs whose orbits are made less stable: periods, starts of each, states at most."""
 ROUNDING = 1e-12
@@ -59,24 +56,9 @@ def search_bare(search: Search) -> Refutation:
         )
         corners = [slope_data(found)] if np.isfinite(found.excess) else []
         corners += [{"K": K} for K in _boundary_cases(system)]
-    constant = (("destabilising_slopes", data) for data in corners)
-    candidates = itertools.chain(constant, _in_turn(search, found))
+    candidates = (("destabilising_slopes", data) for data in corners)
     answer = decide(search, candidates, f"constant slopes reach {found.excess:.3g}")
     return replace(answer, findings=(slope_finding(found, system.is_discrete, answer.proof is not None),))
-
-
-def _in_turn(search: Search, found: SlopeSearch) -> Iterator[Candidate]:
-    """Slopes that change from step to step, where constant ones do not destabilise but nearly do."""
-    system = search.subject
-    if not system.is_discrete or not system.channels or not NEARLY < 1.0 + found.excess < np.inf:
-        return
-    rng, few = np.random.default_rng(search.seed), system.states > 64
-    sequence = search_sequences(
-        system, rng=rng, deadline=search.deadline, first=found.K, enough=1.0 + 1e-7, starts=3 if few else 6
-    )
-    if sequence.radius > 1.0:
-        data = sequence_data(system, sequence)
-        yield "slope_sequence", {key: data[key] for key in ("K", "eigenvalue")}
 
 
 def _boundary_cases(system: LureSystem) -> list[Array]:

@@ -1,4 +1,4 @@
-r"""Search for periodic inputs along which differences grow, or are forgotten as slowly as can be found.
+r"""Search for periodic inputs along which differences of trajectories grow.
 
 Ascent of :math:`\log r(J_{q-1} \cdots J_0) / q` over the inputs :math:`u_0, \dots, u_{q-1}`: the orbit that the network
 settles on under them gives the Jacobians, and the adjoint of the orbit the gradient.
@@ -20,8 +20,8 @@ from stability.systems import DrivenSystem
 from stability.systems.activations import activation
 
 Array = np.ndarray
-SETTLE, AROUND, FAR = 30, 8, 10.0
-"""Periods until an orbit is settled, periods of its adjoint, the largest input where there is no range."""
+SETTLE, AROUND = 30, 8
+"""Periods until an orbit is settled, periods of its adjoint."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,15 +45,15 @@ def slow_inputs(
     *,
     rng: np.random.Generator,
     deadline: Deadline,
-    periods: tuple[int, ...] = (1, 2),
-    starts: int = 2,
+    periods: tuple[int, ...],
+    starts: int,
     steps: int = 12,
 ) -> Iterator[PeriodicInput]:
     """Ends of the ascents, one for every start.
 
     Args:
         driven: a map without feedthrough, its activation smooth.
-        region: what inputs stay in.
+        region: bounds of the inputs, finite.
         rng: of the starts.
         deadline: asked before every step.
         periods: of the inputs.
@@ -67,7 +67,7 @@ def slow_inputs(
         for u in region.draw(rng, (starts, q), driven.inputs):
             if deadline.over:
                 return
-            found = _ascend(driven, region, u, steps if driven.inputs else 0, deadline)
+            found = _ascend(driven, region, u, steps, deadline)
             if found is not None:
                 yield found
 
@@ -82,7 +82,7 @@ def _ascend(driven: DrivenSystem, region: InputRange, u: Array, steps: int, dead
         if gradient is None or not 0.0 < size < np.inf:
             break
         reach = 1.0 + float(np.abs(here.inputs).max())
-        trial = region.clip(np.clip(here.inputs + length * reach / size * gradient, -FAR, FAR))
+        trial = region.clip(here.inputs + length * reach / size * gradient)
         found = _settled(driven, trial, here.orbit[0], deadline)
         if found is not None and found.radius > here.radius * (1 + 1e-9):
             here, length = found, min(1.5 * length, 1.0)

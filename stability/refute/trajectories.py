@@ -9,12 +9,7 @@ import numpy as np
 
 from stability.refute.inputs import InputRange
 from stability.refute.manifold import newton
-from stability.refute.orbits import (
-    close_returns,
-    disjoint_box_data,
-    leading_of_orbit,
-    named_value,
-)
+from stability.refute.orbits import close_returns, leading_of_orbit, named_value
 from stability.refute.runs import orbit_near, polish_orbit
 from stability.refute.search import Candidate, Search
 from stability.rules.fields import LONGEST
@@ -131,9 +126,6 @@ def _proofs(
     for state in (first, second):
         if not deadline.over:
             yield from _inner_equilibrium(driven, state, inputs, deadline)
-    boxes = disjoint_box_data(driven, first, second, inputs, deadline=deadline)
-    if boxes is not None:
-        yield "disjoint_boxes", boxes
 
 
 def _orbit_witnesses(

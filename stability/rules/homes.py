@@ -7,16 +7,13 @@ from pathlib import Path
 
 _KINDS = {
     "bounded": "ball box",
-    "disjoint_boxes": "disjoint_boxes",
     "driven_bounds": "driven_bounds",
     "driven_lmi": "driven_lmi driven_equilibrium",
     "equilibria": "two_equilibria unstable_equilibrium unstable_everywhere",
     "flow_lmi": "flow_lmi flow_equilibrium flow_bounds",
     "gain_lmi": "gain_lmi",
     "gain_steps": "gain_steps",
-    "gated_boxes": "gated_boxes",
     "gated_ends": "gated_equilibrium gated_bounds",
-    "gated_rates": "gated_orbit_rate stack_orbit_rate",
     "gated_orbits": "gated_orbits gated_unstable",
     "interval": "interval_jacobian interval_lmi",
     "linear": "destabilising_slopes unstable_linear",
@@ -31,14 +28,12 @@ _KINDS = {
     "periodic_orbits": "periodic_orbits unstable_orbit",
     "regional_lmi": "regional_lmi",
     "residual": "residual_gain residual_contraction",
-    "slope_sequence": "slope_sequence slope_sequence_rate orbit_rate",
     "stack_contraction": "cascade cascade_equilibrium",
     "stack_driven": "stack_driven stack_driven_equilibrium stack_driven_bounds",
     "stack_ends": "cascade_bounds",
     "stack_gain": "stack_gain",
     "stack_orbits": "stack_orbits stack_unstable",
     "stack_witness": "cascade_layer merged_stack",
-    "vertex_lmi": "vertex_lmi",
     "trajectories": "separated_trajectories gated_trajectories stack_trajectories",
 }
 KINDS = {kind: f"{__package__}.{file}" for file, kinds in _KINDS.items() for kind in kinds.split()}

@@ -25,7 +25,6 @@ MERGED_KINDS = (
     "two_equilibria",
     "periodic_orbits",
     "unstable_orbit",
-    "disjoint_boxes",
     "separated_trajectories",
 )
 

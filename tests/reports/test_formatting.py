@@ -97,12 +97,10 @@ def test_a_proved_bound_is_never_rounded_to_more_than_was_proved(value: float, u
     assert abs(shown - value) <= 1e-3 * value + slack
     rho = parse(f.rate(value, True).split()[2])
     assert rho >= value - slack
-    assert parse(f.rate(value, True, limit=True).split()[2]) <= value + slack
     assert parse(f.rate(value, False).split()[2]) <= value + slack
 
 
 def test_a_rate_below_one_is_shown_below_one() -> None:
     assert f.rate(0.99999001, True) == "ρ = 0.999991 per step"
-    assert f.rate(1.0 - 1e-9, True, limit=True) == "ρ = 0.99999 per step"
     assert f.rate(1.0, True) == "ρ = 1 per step"
     assert parse(f.rate(1.0 - 1e-12, True).split()[2]) < 1.0

@@ -25,7 +25,7 @@ from stability.gated.cell import GatedCell
 from stability.local.balls import largest_balls
 from stability.local.classifier import Classifier
 from stability.refute.answer import witness_claim
-from stability.rules.registry import RULES, accepted, propose, worded
+from stability.rules.registry import RULES, accepted, worded
 from stability.solve.deadline import Deadline
 from stability.stacks.residual import ResidualStack
 from stability.stacks.stack import LayerStack
@@ -205,12 +205,9 @@ def specimens() -> dict[str, Specimen]:
         more = {claim.name: claim for claim in whole.claims}
         out[f"equilibrium of a {of}"] = cell, more["equilibrium_in_box"]
         out[f"bounds of a {of}"] = cell, more["bounded_in_box"]
-        out[f"limit of rates of a {of}"] = cell, more["rate_limit"]
     layered = LayerStack([plain_map(), small_cell("gru", box=None)])
     more = {claim.name: claim for claim in certify(layered, refute=False).claims}
-    out["equilibrium of a stack"], out["limit of rates of a stack"] = (
-        (layered, more[name]) for name in ("equilibrium", "rate_limit")
-    )
+    out["equilibrium of a stack"] = layered, more["equilibrium"]
     mixed = LayerStack(
         [latch_of_tanh_map(0.5), GatedCell("lstm", np.full((4, 1), 0.2), np.full((4, 1), 0.1)), network_of_one()]
     )
@@ -300,21 +297,9 @@ def _witnesses() -> dict[str, tuple[Any, Claim]]:
     resting = {"first": apart["first"][None], "second": apart["second"][None], "input": np.zeros((1, 2))}
     leaving = {"state": np.zeros(3), "input": np.zeros(2), "layer": 1, "eigenvalue": [2.5, 0.0]}
     once, flip = np.zeros((1, 2)), DrivenSystem(LureSystem([[0.0]], [[1.0]], [[-2.0]], dt=1.0), "tanh", [[1.0]])
-    boxes = {"low1": np.array([[0.9]]), "high1": np.ones((1, 1)), "low2": -np.ones((1, 1)), "high2": np.array([[-0.9]])}
     ode = DrivenSystem(LureSystem.recurrent(np.zeros((2, 2)), np.diag([1.0, -1.0])), "tanh", np.eye(2))
     turn = np.array([[0.9575040240772687], [-0.9575040240772687]])
-    kept = {"first_low": [0.9], "first_high": [1.0], "second_low": [-1.0], "second_high": [-0.9]}
-    kept = {key: np.array(value) for key, value in kept.items()}
-    swap, turns = LureSystem(np.zeros((2, 2)), np.eye(2), [[0.0, 1.2], [1.2, 0.0]], dt=1.0), np.eye(2)
-    half = LureSystem(np.zeros((2, 2)), np.eye(2), [[0.3, 0.4], [-0.4, 0.3]], dt=1.0)
-    corners = {"P": np.eye(2), "L": np.array([[100.0, 1.0], [100.0, 1.0]]), "split": np.zeros(1), "rate": 0.8}
-    corners |= {"overshoot": 1.02, "p_min": 0.99, "p_max": 1.01}
-    slow = {"K": turns, "eigenvalue": [1.2, 0.0], "rate": 1.19}
-    forgets = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[1.0]])
-    resting_rate = {"orbit": np.zeros((1, 1)), "eigenvalue": [0.5, 0.0], "rate": 0.499}
     return {
-        "kept boxes": (cell, witness_claim(cell, "gated_boxes", kept)),
-        "disjoint boxes": (upper, witness_claim(upper, "disjoint_boxes", {**boxes, "input": once, "gap": 1.7})),
         "periodic orbit": (flip, witness_claim(flip, "periodic_orbits", {"first": turn, "input": np.zeros((1, 1))})),
         "unstable orbit": (
             upper,
@@ -335,10 +320,6 @@ def _witnesses() -> dict[str, tuple[Any, Claim]]:
             s := LureSystem.recurrent([[-1.0]], [[2.0]]),
             witness_claim(s, "destabilising_slopes", {"K": np.ones(1), "eigenvalue": [1.0, 0.0]}),
         ),
-        "vertices": (half, propose(half, "vertex_lmi", corners)),
-        "slopes in turn": (swap, witness_claim(swap, "slope_sequence", {"K": turns, "eigenvalue": [1.2, 0.0]})),
-        "slopes in turn, a rate": (swap, witness_claim(swap, "slope_sequence_rate", slow)),
-        "an orbit's rate": (forgets, witness_claim(forgets, "orbit_rate", {**resting_rate, "input": np.zeros((1, 1))})),
         "growing": (
             grown,
             witness_claim(grown, "unstable_linear", {"eigenvalue": [0.5, 0.0], "difference": np.array([90.0, 0.0])}),

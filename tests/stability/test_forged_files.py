@@ -33,12 +33,10 @@ QUICK = (  # kinds whose re-check takes milliseconds
     ),
     *("slopes", "growing", "two equilibria", "orbits", "unstable cell", "lowest layer"),
     *(
-        "disjoint boxes",
         "periodic orbit",
         "unstable orbit",
         "unstable everywhere",
         "unstable equilibrium",
-        "kept boxes",
     ),
 )
 

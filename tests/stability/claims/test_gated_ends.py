@@ -1,4 +1,4 @@
-"""Where cells and stacks end, their equilibria, and how slowly they may forget: true of runs, refused where bent."""
+"""Bounds and equilibria of gated cells and stacks: they hold of simulated runs, and forged data are refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from stability import certify, verify
 from stability.certificate import Certificate, Claim, Proof, Verdict
-from stability.claims.limit import rate_limit
 from stability.gated.cell import GatedCell
 from stability.rules.registry import RULES, propose
 from stability.stacks.stack import LayerStack
@@ -34,7 +33,7 @@ def starts(cell: GatedCell, rng: np.random.Generator, count: int) -> np.ndarray:
 
 def test_every_claim_is_verified(proved) -> None:
     _, certificate = proved
-    assert {c.name for c in certificate.claims} >= {"equilibrium_in_box", "bounded_in_box", "rate_limit"}
+    assert {c.name for c in certificate.claims} >= {"equilibrium_in_box", "bounded_in_box"}
     assert verify(certificate).valid
 
 
@@ -56,25 +55,6 @@ def test_under_a_constant_input_all_runs_come_to_one_point(proved, rng) -> None:
     assert np.ptp(x, axis=0).max() < 1e-12
 
 
-def test_the_limit_is_below_what_is_proved_and_seen_on_the_orbit(proved, rng) -> None:
-    cell, certificate = proved
-    limit = claim_of(certificate, "rate_limit")
-    assert 0.5 * certificate.rate < limit.value <= certificate.rate
-    data, size = limit.proof.data, 1e-4
-    orbit, inputs = np.atleast_2d(data["orbit"]), np.atleast_2d(data["input"])
-    x = orbit[0].copy()
-    d = rng.normal(size=cell.states)
-    for t in range(10 * len(orbit)):  # first the direction that is forgotten most slowly, then its length
-        d *= size / np.linalg.norm(d)
-        d = cell.advance(x + d, inputs[t % len(inputs)]) - cell.advance(x, inputs[t % len(inputs)])
-        x = cell.advance(x, inputs[t % len(inputs)])
-    d *= size / np.linalg.norm(d)
-    for t in range(2 * len(orbit)):
-        d = cell.advance(x + d, inputs[t % len(inputs)]) - cell.advance(x, inputs[t % len(inputs)])
-        x = cell.advance(x, inputs[t % len(inputs)])
-    assert np.linalg.norm(d) == pytest.approx(size * limit.value ** (2 * len(orbit)), rel=0.05)
-
-
 def refused(subject, claim: Claim, **changes) -> str:
     data = {**claim.proof.data, **{k: v for k, v in changes.items() if v is not None}}
     data = {k: v for k, v in data.items() if changes.get(k, 0) is not None}
@@ -85,14 +65,11 @@ def refused(subject, claim: Claim, **changes) -> str:
 
 def test_bent_data_are_refused(proved) -> None:
     cell, certificate = proved
-    ends, resting, limit = (claim_of(certificate, n) for n in ("bounded_in_box", "equilibrium_in_box", "rate_limit"))
+    ends, resting = (claim_of(certificate, n) for n in ("bounded_in_box", "equilibrium_in_box"))
     data = ends.proof.data
     assert "longer" in refused(cell, ends, diagonal=0.99 * data["diagonal"])
     assert "proved" in refused(cell, ends, high=0.5 * data["high"])
     assert "not proved" in refused(cell, resting, rate=0.5 * resting.proof.data["rate"])
-    assert "below the rate" in refused(cell, limit, rate=1.01 * limit.value)
-    assert "outside" in refused(cell, limit, input=np.full_like(limit.proof.data["input"], 1.5))
-    assert "is proved to exist" in refused(cell, limit, orbit=np.asarray(limit.proof.data["orbit"]) + 0.1)
 
 
 def test_an_equilibrium_in_a_box_is_not_one_under_every_input(proved) -> None:
@@ -144,20 +121,16 @@ def test_a_stack_ends_in_its_box_and_has_one_equilibrium(stack, rng) -> None:
     assert ((data["least"] <= x) & (x <= data["most"])).all()
     assert np.ptp(y, axis=0).max() < 1e-13
     assert claim_of(certificate, "equilibrium_in_box").verdict is Verdict.CERTIFIED
-    limit = claim_of(certificate, "rate_limit")
-    assert 0.0 < limit.value <= certificate.rate
 
 
 def test_bent_data_of_a_stack_are_refused(stack) -> None:
     doubled, certificate = stack
-    ends, resting, limit = (claim_of(certificate, n) for n in ("bounded_in_box", "equilibrium_in_box", "rate_limit"))
+    ends, resting = (claim_of(certificate, n) for n in ("bounded_in_box", "equilibrium_in_box"))
     least, most = ends.proof.data["least"], ends.proof.data["most"]
     assert "may leave" in refused(doubled, ends, least=least + 0.5 * (most - least))
     assert "number of layers" in refused(doubled, ends, levels=1)
     assert "number of layers" in refused(doubled, resting, levels=3)
     assert "proved" in refused(doubled, resting, rate=0.2 * resting.proof.data["rate"])
-    assert "below the rate" in refused(doubled, limit, rate=1.01 * limit.value)
-    assert "layer" in refused(doubled, limit, layer=7)
 
 
 def test_layers_composed_have_one_equilibrium(rng) -> None:
@@ -175,8 +148,3 @@ def test_layers_composed_have_one_equilibrium(rng) -> None:
     assert not RULES["cascade_equilibrium"](layered, bent)[0]
     draft = propose(layered, "cascade_equilibrium", claim.proof.data, "equilibrium_in_box")
     assert "the claim is equilibrium" in RULES["cascade_equilibrium"](layered, draft)[1]
-
-
-def test_no_limit_where_there_are_no_orbits_step_by_step() -> None:
-    both = LayerStack([plain_map(), plain_map()], directions=2)
-    assert rate_limit(both) is None

@@ -11,7 +11,6 @@ from specimens import plain_map, remade, small_cell, specimens, two_levels
 from stability.gated.bounds import JacobianBound
 from stability.refute.answer import witness_claim
 from stability.rigor.intervals import Interval
-from stability.rules.disjoint_boxes import MAX_STATES, box_distance
 from stability.rules.multiplier_lmi import LARGEST_FACTOR
 from stability.rules.periodic_orbits import MAX_UNKNOWNS
 from stability.rules.registry import RULES
@@ -127,51 +126,6 @@ def test_the_weights_of_a_cell_bound_its_overshoot():
     assert why(name, data={"low": higher + 1e-3}) == (
         "the state box is not proved to be invariant, or does not hold the zero state"
     )
-
-
-def test_boxes_are_apart_by_what_is_claimed():
-    data = specimens()["disjoint boxes"].claim.proof.data
-    low1, high1, low2, high2 = (data[key][0] for key in ("low1", "high1", "low2", "high2"))
-    apart = box_distance(low1, high1, low2, high2)
-    assert answer("disjoint boxes", data={"gap": apart})[0]
-    for gap in (above(apart), 0.0, -1.0):
-        assert "apart, not" in why("disjoint boxes", data={"gap": gap})
-    assert why("disjoint boxes", data={"low1": data["high1"], "high1": data["low1"]}) == "a box is empty"
-    assert why("disjoint boxes", data={"low2": data["high2"], "high2": data["low2"]}) == "a box is empty"
-    assert "the first box is not" in why("disjoint boxes", data={"high1": 0.5 * (data["low1"] + data["high1"])})
-    assert "the second box is not" in why("disjoint boxes", data={"low2": 0.5 * (data["low2"] + data["high2"])})
-    rng = np.random.default_rng(0)
-    for _ in range(100):
-        one, two = np.sort(rng.normal(size=(2, 3)), axis=0), np.sort(rng.normal(size=(2, 3)), axis=0)
-        exact = [[Fraction(float(x)) for x in row] for row in (*one, *two)]
-        true = max(max(a - d, c - b) for a, b, c, d in zip(*exact))
-        found = Fraction(box_distance(*one, *two))
-        if true > 0:
-            assert true * (1 - Fraction(1, 10**14)) <= found <= true
-        else:
-            assert found <= 0
-
-
-def test_boxes_are_for_networks_of_a_size_that_can_be_checked():
-    n = MAX_STATES + 1
-    wide = DrivenSystem(LureSystem(np.zeros((n, n)), np.eye(n), np.zeros((n, n)), dt=1.0), "tanh", np.zeros((n, 1)))
-    corners = {key: np.zeros((1, n)) for key in ("low1", "high1", "low2", "high2")}
-    claim = specimens()["disjoint boxes"].claim
-    bent = remade(wide, claim, data={**corners, "input": np.zeros((1, 1))})
-    assert RULES["disjoint_boxes"](wide, bent)[1] == "boxes are for networks of up to 256 states"
-
-
-def test_kept_boxes_are_disjoint_and_hold_something():
-    data = specimens()["kept boxes"].claim.proof.data
-    touching = {"second_high": data["first_low"]}
-    assert why("kept boxes", data=touching) == "the boxes are not disjoint"
-    assert "not disjoint" not in answer("kept boxes", data={"second_high": np.nextafter(data["first_low"], 0.0)})[1]
-    for name in ("first", "second"):
-        ends = {f"{name}_low": data[f"{name}_high"], f"{name}_high": data[f"{name}_low"]}
-        assert why("kept boxes", data=ends) == "a box is empty"
-        assert "vectors of 1 entries" in why("kept boxes", data={f"{name}_low": np.zeros(2)})
-    assert "1 to 24 vectors" in why("kept boxes", data={"input": np.zeros(2)})
-    assert answer("kept boxes", data={"input": np.zeros(1)})[0]
 
 
 def test_orbits_are_as_long_as_their_equations_can_be_solved():

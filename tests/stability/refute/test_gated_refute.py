@@ -156,7 +156,7 @@ def test_bent_witnesses_are_refused(rng):
     stable = {"state": np.array([0.9993]), "input": np.zeros(1), "eigenvalue": [0.5, 0.0]}
     assert not verify_claim(cell, claimed(cell, "gated_unstable", stable)).valid
     assert not verify_claim(cell, claimed(cell, "gated_unstable", {**state, "eigenvalue": [5.0, 0.0]})).valid
-    assert {"gated_orbits", "gated_unstable", "gated_boxes", "gated_trajectories"} <= set(RULES)
+    assert {"gated_orbits", "gated_unstable", "gated_trajectories"} <= set(RULES)
 
 
 def slow(kind, size) -> GatedCell:
@@ -220,49 +220,6 @@ def test_states_one_ulp_apart_are_no_evidence():
         x = np.full(cell.states, 0.3)
         data = {"first": x, "second": np.nextafter(x, 1), "input": np.zeros(2), "steps": 2000, "gap": 1e-18}
         assert not verify_claim(cell, claimed(cell, "gated_trajectories", data)).valid
-
-
-# ---- boxes that no step leaves --------------------------------------------------------------------------------
-
-
-def held_box(low, high) -> dict:
-    return {
-        "first_low": np.array([low]),
-        "first_high": np.array([high]),
-        "second_low": -np.array([high]),
-        "second_high": -np.array([low]),
-    }
-
-
-def test_disjoint_boxes_at_their_edge():
-    """n = tanh(4 h) lies in [low, 1] for h in [low, 1] exactly where tanh(4 low) >= low: up to the equilibrium."""
-    cell = latch()
-    good = claimed(cell, "gated_boxes", held_box(HELD - 1e-9, 1.0))
-    assert good.verdict is Verdict.REFUTED
-    assert verify_claim(cell, good).valid
-    assert "entries in [-1, 1]" in good.statement  # under every input of the cell's box
-    for low, high in ((HELD + 1e-9, 1.0), (0.5, HELD - 1e-9), (-1e-12, 1.0), (1.0, 0.5)):
-        assert not verify_claim(cell, claimed(cell, "gated_boxes", held_box(low, high))).valid, (low, high)
-    driven = GatedCell("gru", np.array([[0.0], [0.0], [1.0]]), cell.w_hh, cell.b_ih, input_low=-9.0, input_high=9.0)
-    assert not verify_claim(driven, claimed(driven, "gated_boxes", held_box(0.9, 1.0))).valid
-    for u, valid in ((0.0, True), (0.5, True), (-3.0, False), (10.0, False)):
-        claim = claimed(driven, "gated_boxes", {**held_box(0.9, 1.0), "input": np.full((1, 1), u)})
-        assert verify_claim(driven, claim).valid is valid, u
-
-
-def test_boxes_that_only_touch_or_overlap_are_refused():
-    cell = GatedCell("gru", np.zeros((3, 1)), np.array([[0.0], [0.0], [4.0]]), np.array([50.0, 0.0, 0.0]))
-    whole = {
-        "first_low": np.array([0.0]),
-        "first_high": np.ones(1),
-        "second_low": -np.ones(1),
-        "second_high": np.zeros(1),
-    }
-    assert "not disjoint" in verify_claim(cell, claimed(cell, "gated_boxes", whole)).reason
-    apart = {**whole, "first_low": np.array([1e-3]), "second_high": np.array([-1e-3])}
-    assert verify_claim(cell, claimed(cell, "gated_boxes", apart)).valid
-    sized = {**whole, "first_low": np.zeros(2)}
-    assert not verify_claim(cell, claimed(cell, "gated_boxes", sized)).valid
 
 
 # ---- periodic inputs ---------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Orbits, boxes, equilibria under every input: the proofs against a network, at the edge of what is true."""
+"""Refutations of networks by orbits and by equilibria under every input, near the edge of validity."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import pytest
 
 from stability.certificate import Proof
 from stability.refute.answer import witness_claim
-from stability.rigor.boxes import box_image, is_left_nowhere
-from stability.rules.disjoint_boxes import box_distance
 from stability.rules.registry import RULES
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify_claim
@@ -142,118 +140,6 @@ class TestUnstableOrbit:
     def test_a_kink_has_no_jacobian(self):
         driven = plain(-3.0, "relu")
         assert not check(driven, "unstable_orbit", {"orbit": np.zeros((2, 1)), "input": ONE})[0]
-
-
-class TestDisjointBoxes:
-    def test_scalar_at_its_edge(self):
-        """``tanh(w x)``: ``[a, 1]`` is kept as long as ``a <= tanh(w a)``: between zero and the equilibrium."""
-        bistable = plain(2.0)
-        x = float(settled(bistable, np.ones(1), ONE)[0])
-
-        def accepted(a, gap=None):
-            low, high = np.array([[a]]), np.ones((1, 1))
-            data = {"low1": low, "high1": high, "low2": -high, "high2": -low, "input": ONE}
-            return check(bistable, "disjoint_boxes", {**data, "gap": 2 * a if gap is None else gap})[0]
-
-        for a in (1e-6, 0.1, 0.5, x - 1e-9):
-            assert accepted(a, 2 * a * (1 - 1e-12))
-            assert not accepted(a, 2 * a * (1 + 1e-12))
-        for a in (x + 1e-9, 0.99, 0.0, -0.1):
-            assert not accepted(a, abs(a) or 1e-3)
-        assert not accepted(0.5, 0.0)
-        assert not accepted(0.5, -1.0)
-
-    def test_no_boxes_where_the_map_contracts(self):
-        for w in (0.5, 0.99):
-            calm = plain(w)
-            for a in (1e-9, 1e-3, 0.5):
-                low, high = np.array([[a]]), np.ones((1, 1))
-                data = {"low1": low, "high1": high, "low2": -high, "high2": -low, "input": ONE, "gap": 1e-10}
-                assert "invariant" in check(calm, "disjoint_boxes", data)[1]
-
-    def test_chaos_beside_a_switch(self, rng):
-        """One unit remembers its sign, three others do what they like: no orbit is needed."""
-        W = np.zeros((4, 4))
-        W[0, 0], W[1:, 1:], W[1:, 0] = 3.0, 4.0 * rng.normal(size=(3, 3)), rng.normal(size=3)
-        driven, ones = plain(W), np.ones((1, 4))
-        low1 = np.array([[0.9, -1.0, -1.0, -1.0]])
-        data = {"low1": low1, "high1": ones, "low2": -ones, "high2": -low1, "input": np.zeros((1, 4)), "gap": 1.79}
-        assert check(driven, "disjoint_boxes", data)[0]
-        leak = plain(W + np.outer([1, 0, 0, 0], [0, 1.0, 0.5, 0.5]))  # now they can push the switch over
-        assert not check(leak, "disjoint_boxes", data)[0]
-        assert not check(driven, "disjoint_boxes", {**data, "low1": data["high1"] + 1})[0]
-
-    def test_phases(self):
-        """``x+ = tanh(-3 x + u)`` with the input by turns: the boxes swap sides with it."""
-        flip, u = plain(-3.0), np.array([[0.1], [-0.1]])
-        low, high = np.array([[0.9], [-1.0]]), np.array([[1.0], [-0.9]])
-        data = {"low1": low, "high1": high, "low2": -high, "high2": -low, "input": u, "gap": 1.8 - 1e-12}
-        assert check(flip, "disjoint_boxes", data)[0]
-        same = {**data, "low1": low[::-1].copy(), "high1": high[::-1].copy()}
-        assert not check(flip, "disjoint_boxes", same)[0]
-        still = np.tile(low[:1], (2, 1)), np.tile(high[:1], (2, 1))
-        assert not check(flip, "disjoint_boxes", {**data, "low1": still[0], "high1": still[1]})[0]
-
-    def test_a_flow_at_its_edge(self):
-        """``-x + tanh(2 x)``: the side ``a`` lets nothing out as long as ``tanh(2 a) >= a``."""
-        flow = DrivenSystem(LureSystem.recurrent([[-1.0]], [[2.0]]), "tanh", [[0.0]])
-        x = float(settled(plain(2.0), np.ones(1), ONE)[0])
-        for a, fine in ((1e-3, True), (0.5, True), (x - 1e-9, True), (x + 1e-9, False), (0.99, False)):
-            low, high = np.array([[a]]), np.ones((1, 1))
-            data = {"low1": low, "high1": high, "low2": -high, "high2": -low, "input": ONE, "gap": a}
-            assert check(flow, "disjoint_boxes", data)[0] is fine
-        two = np.zeros((2, 1))
-        long = {"low1": two + 0.5, "high1": two + 1, "low2": two - 1, "high2": two - 0.5, "input": two, "gap": 0.5}
-        assert not check(flow, "disjoint_boxes", long)[0]
-
-    def test_every_side_of_a_flow_counts(self, rng):
-        """A linear flow that leaves a box through exactly one side."""
-        for i in range(3):
-            for side in (-1.0, 1.0):
-                F = np.zeros((3, 1))
-                F[i, 0] = side * 1.01
-                flow = DrivenSystem(LureSystem.linear(-np.eye(3)), "tanh", np.zeros((0, 1)), F=F)
-                assert is_left_nowhere(flow, -np.ones(3), np.ones(3), np.array([0.9]))
-                assert not is_left_nowhere(flow, -np.ones(3), np.ones(3), np.array([1.0]))
-
-    @pytest.mark.parametrize("name", ["tanh", "sigmoid", "relu", "leaky_relu", "identity", "saturation", "deadzone"])
-    @pytest.mark.parametrize("with_d", [False, True])
-    def test_images_hold_what_is_sampled(self, rng, name, with_d):
-        slope = {"sigmoid": (0.0, 0.25), "identity": (1.0, 1.0)}.get(name, (0.0, 1.0))
-        for _ in range(5):
-            n, m = 3, 4
-            shapes = ((n, n), (n, m), (m, n))
-            A, B, C = (rng.normal(size=s) for s in shapes)
-            D = np.tril(rng.normal(size=(m, m)), -1) if with_d else None
-            driven = DrivenSystem(
-                LureSystem(A, B, C, D, slope, dt=1.0), name, rng.normal(size=(m, 2)), rng.normal(size=m),
-                rng.normal(size=(n, 2)),
-            )  # fmt: skip
-            low = rng.normal(size=n)
-            high, u = low + 10.0 ** rng.uniform(-3, 0, size=n), rng.normal(size=2)
-            image = box_image(driven, low, high, u)
-            if with_d and name in ("relu", "leaky_relu", "identity", "deadzone"):
-                assert image is None
-                continue
-            corners = np.array(np.meshgrid(*zip(low, high))).reshape(n, -1).T
-            x = np.concatenate([corners, rng.uniform(low, high, size=(200, n))])
-            after = driven.advance(x, np.broadcast_to(u, (len(x), 2)))
-            assert (after >= image[0]).all()
-            assert (after <= image[1]).all()
-            if not with_d:
-                width = (np.abs(A) + np.abs(B) @ np.abs(C)) @ (high - low)
-                assert (image[1] - image[0] <= width * (1 + 1e-9) + 1e-12).all()
-
-    def test_a_single_unit_is_exact(self):
-        low, high = box_image(plain(2.0), np.array([0.25]), np.array([0.5]), np.zeros(1))
-        assert low[0] <= np.tanh(0.5) < low[0] + 1e-13
-        assert high[0] >= np.tanh(1.0) > high[0] - 1e-13
-
-    def test_distance(self):
-        zero = np.zeros(2)
-        assert box_distance(zero, zero + 1, np.array([0.5, 3.0]), np.array([0.6, 4.0])) == pytest.approx(2.0, rel=1e-12)
-        assert box_distance(np.array([0.5, 3.0]), np.array([0.6, 4.0]), zero, zero + 1) <= 2.0
-        assert not box_distance(zero, zero + 1, zero + 1, zero + 2) > 0
 
 
 class TestUnstableEverywhere:

@@ -262,16 +262,6 @@ def test_the_work_of_a_stack_is_that_of_its_layers():
     assert stack.step_cost == 1.0 + n * n + 2 * n * m + m * p + 2 * gates
 
 
-def test_a_box_that_is_left_is_named():
-    kept = specimens()["kept boxes"]
-    for number, name in ((1, "first"), (2, "second")):
-        low = kept.claim.proof.data[f"{name}_low"]
-        mid = low + 0.4 * (kept.claim.proof.data[f"{name}_high"] - low)
-        key = f"{name}_high" if number == 1 else f"{name}_low"
-        bent = remade(kept.subject, kept.claim, data={key: mid})
-        assert verify_claim(kept.subject, bent).reason.startswith(f"box {number} is not proved")
-
-
 def test_every_verdict_of_a_witness_is_that_of_what_it_hands_on():
     for kind, rule in RULES.items():
         if len(rule.verdict) == 1:
@@ -306,7 +296,7 @@ def test_a_proof_against_a_map_is_one_against_the_stack_of_that_layer():
         assert ", as one network: " in claim.statement
         assert not verify_claim(stack, remade(stack, claim, data={"kind": "two_equilibria"})).valid
         seen.add(specimen.kind)
-    assert {"unstable_equilibrium", "periodic_orbits", "unstable_orbit", "disjoint_boxes"} <= seen
+    assert {"unstable_equilibrium", "periodic_orbits", "unstable_orbit"} <= seen
 
 
 def test_a_rule_is_registered_once_and_with_known_types_of_data(monkeypatch):
