@@ -125,11 +125,6 @@ def sentence(summary: Mapping[str, Any] | None, discrete: bool) -> str:
         return "Not stable for every activation with these slopes: proved, by an unstable one."
     if found == "refuted":
         return "Not globally stable: proved, by a counter-example with all rounding errors inside."
-    if found == "replayed":
-        return (
-            "Two runs under one input were seen to stay apart, in floating-point arithmetic: that is no proof, and "
-            "whether the network is stable is open."
-        )
     return "Neither a proof of stability nor a counter-example was found."
 
 
@@ -166,22 +161,16 @@ def _missed(summary: Mapping[str, Any], discrete: bool) -> str:
 
 
 def state(summary: Mapping[str, Any] | None) -> str | None:
-    """The verdict, with what was only seen told apart from what nobody knows.
+    """Return the verdict: ``certified``, ``refuted`` or ``inconclusive``; ``None`` without a certificate.
 
     Args:
-        summary: ``certificates.view``; ``None`` for none.
-
-    Returns:
-        ``certified``, ``refuted``, ``replayed`` or ``inconclusive``; ``None`` for none.
+        summary: ``certificates.view``, or ``None``.
 
     Example:
-        >>> state({"verdict": "inconclusive", "evidence": "replayed"}), state({"verdict": "refuted"}), state(None)
-        ('replayed', 'refuted', None)
+        >>> state({"verdict": "refuted"}), state(None)
+        ('refuted', None)
     """
-    if summary is None:
-        return None
-    verdict = str(summary["verdict"])
-    return "replayed" if verdict == "inconclusive" and summary.get("evidence") == "replayed" else verdict
+    return None if summary is None else str(summary["verdict"])
 
 
 def mark(finding: Mapping[str, Any]) -> tuple[str, str]:
@@ -212,7 +201,7 @@ def reason(summary: Mapping[str, Any] | None) -> str:
     if found == "certified":
         name = str(summary.get("criterion"))
         return f"By this criterion: {CRITERIA.get(name, 'see the certificate')}."
-    if found in ("refuted", "replayed"):
+    if found == "refuted":
         return str(summary["statement"])
     tried = [f for f in summary.get("findings", ()) if f["criterion"] not in {*WITNESSES, *UNSOUND}]
     if summary.get("needs_box"):
@@ -348,7 +337,7 @@ def notes(summary: Mapping[str, Any] | None, inputs: str = "") -> list[str]:
     meta = summary.get("meta") or {}
     out = [inputs] if inputs else []
     witness = meta.get("witness")
-    if isinstance(witness, Mapping) and state(summary) in ("refuted", "replayed"):
+    if isinstance(witness, Mapping) and state(summary) == "refuted":
         out += _witness(witness)
     rounding = meta.get("rounding")
     if isinstance(rounding, Mapping) and state(summary) == "certified":
@@ -390,7 +379,7 @@ def weaker(summary: Mapping[str, Any] | None) -> Sequence[tuple[str, str, str]]:
     """Name, verdict in words and statement of the further claims."""
     if summary is None:
         return ()
-    words = {"certified": "proved", "refuted": "refuted", "inconclusive": "open", "replayed": "seen, not proved"}
+    words = {"certified": "proved", "refuted": "refuted", "inconclusive": "open"}
     names = {str(c["name"]) for c in summary.get("claims", ())}
     names |= {"driven_contraction"} if summary.get("driven") else set()
     return tuple(

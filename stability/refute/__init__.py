@@ -42,10 +42,9 @@ def refute(
     input"): an unstable linear part that the bounded activation cannot hold back, an unstable equilibrium or orbit
     under a constant or periodic input, two equilibria or orbits under one input, or two disjoint boxes of states that
     no trajectory leaves. Constant slopes are only a finding there. For a stack: a witness against a layer of its lowest
-    level, one against the stack as one network, or two runs of the whole stack. For a network with an activation on
-    pairs: what its norms, eigenvalues and biases decide. Every witness returned has passed its
-    rule. Two trajectories that were only seen to stay apart refute nothing: they come back with evidence ``replayed``
-    where nothing is proved.
+    level, one against the stack as one network, or two orbits of the whole stack. For a network with an activation on
+    pairs: what its norms, eigenvalues and biases decide. Every witness returned has passed its rule: it is a proof, and
+    two trajectories that only stay apart in simulation are none.
 
     Args:
         subject: a system, or anything that ``stability.systems.subjects.as_subject`` turns into one.

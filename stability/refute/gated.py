@@ -3,8 +3,7 @@
 The search goes through boxes of inputs, the data's range first. In each: many states run under many constant inputs;
 from where they settle and from their averages Newton's method finds equilibria, and the inputs are moved to where the
 equilibria are least stable; where runs stay apart, their limits are made exact as orbits or enclosed in disjoint boxes;
-then inputs of short periods follow. What can be proved is returned at once; what was only seen to stay apart waits
-until nothing else is found.
+then inputs of short periods follow.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from stability.gated.orbits import orbit_jacobian
 from stability.refute.answer import Refutation
 from stability.refute.gated_equilibria import FOLLOWED, Steady, ascend, largest_eigenvalues, steady
 from stability.refute.inputs import InputRange, input_boxes
-from stability.refute.runs import orbit_near, replayed_pair
+from stability.refute.runs import orbit_near
 from stability.refute.search import Candidate, Search, decide
 from stability.rigor.balls import Ball
 from stability.rigor.intervals import Interval
@@ -144,7 +143,7 @@ def _unstable(cell: GatedCell, point: Steady) -> Iterator[Candidate]:
 
 
 def _apart(cell: GatedCell, states: Array, inputs: Array, deadline: Deadline) -> Iterator[Candidate]:
-    """Where runs under one input ``(q, count, p)`` stay apart: orbits, boxes, a replay."""
+    """Where runs under one input ``(q, count, p)`` stay apart: orbits, boxes."""
     spread = np.abs(states - states[:, :1]).max(axis=(1, 2))
     order = np.argsort(-spread)[:PAIRS]
     order = order[spread[order] > APART]
@@ -169,8 +168,6 @@ def _apart(cell: GatedCell, states: Array, inputs: Array, deadline: Deadline) ->
         gaps = [float(np.linalg.norm(x[0] - x[far])) for x in (before, after)]
         if gaps[1] > LASTS * gaps[0]:
             yield from _box_pair(cell, after[0], after[far], u, deadline)
-            pair = after[0], after[far]
-            yield from replayed_pair("gated_trajectories", "input", cell, pair, u, deadline)
 
 
 def _periodic(cell: GatedCell, states: Array, inputs: Array, deadline: Deadline) -> Iterator[Candidate]:
