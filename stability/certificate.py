@@ -177,7 +177,7 @@ class Certificate(Shown):
         rate: certified rate: ``lambda`` in 1/time (continuous) or ``rho`` per step (discrete), or ``None``.
         overshoot: ``C`` of ``|d(t)| <= C exp(-lambda t) |d(0)|`` or ``C rho^t |d(0)|``, or ``None``.
         findings: the outcome of every criterion tried.
-        claims: further claims: boundedness, equilibrium, regional, gain.
+        claims: further claims: boundedness, equilibrium, gain.
         meta: free text about the origin (tool version, seed, times); it proves nothing.
     """
 
