@@ -14,12 +14,11 @@ _REMAINDER = 1e-14  # of margins, differences of numbers near one: some sums of 
 WORDS = {
     "certified": "certified stable",
     "refuted": "refuted",
-    "replayed": "counter-example seen, not proved",
     "inconclusive": "inconclusive",
     "invalid": "does not verify",
     "stale": "results of other weights",
 }
-SIGNS = {"certified": "✓", "refuted": "✗", "replayed": "≈", "inconclusive": "?", "invalid": "!", "stale": "!"}
+SIGNS = {"certified": "✓", "refuted": "✗", "inconclusive": "?", "invalid": "!", "stale": "!"}
 METRICS = {
     "accuracy": "accuracy",
     "mse": "mean squared error",
@@ -325,13 +324,11 @@ def verdict_word(state: Any) -> str:
     """The verdict in the words of the report.
 
     Args:
-        state: a verdict, or a finer state: ``replayed`` (inconclusive, with a counter-example that was only seen),
-            ``invalid`` (a file that does not verify), ``stale`` (results about other weights); see
-            ``certificates.state``.
+        state: a verdict, or ``invalid`` (a file that does not verify) or ``stale`` (results about other weights).
 
     Example:
-        >>> verdict_word("certified"), verdict_word("replayed"), verdict_word(None)
-        ('certified stable', 'counter-example seen, not proved', 'not examined')
+        >>> verdict_word("certified"), verdict_word(None)
+        ('certified stable', 'not examined')
     """
     return WORDS.get(str(state), "not examined")
 

@@ -46,10 +46,8 @@ NAMES = {
     "destabilising_slopes": "destabilising slopes",
     "unstable_equilibrium": "unstable equilibrium",
     "two_equilibria": "two equilibria",
-    "separated_trajectories": "separated trajectories",
     "unstable_linear": "unstable linear part",
     "merged_stack": "the stack as one network",
-    "stack_trajectories": "separated runs of the stack",
     "interval_jacobian": "interval Jacobian",
     "interval_lmi": "interval LMI",
     "gated_orbits": "periodic orbits",
@@ -58,7 +56,6 @@ NAMES = {
     "pair_isometry": "isometry",
     "pair_linear": "powers of W",
     "pair_jump": "jump of modReLU",
-    "gated_trajectories": "separated trajectories",
     "form": "form of the step",
 }
 
@@ -85,9 +82,7 @@ WITNESSES = {  # findings against stability, and what each is
     "destabilising_slopes": "search for constant slopes of the activation under which the system is unstable",
     "unstable_equilibrium": "search for an input with an unstable equilibrium",
     "two_equilibria": "search for an input with two equilibria",
-    "separated_trajectories": "search for two trajectories under one input that stay apart",
     "merged_stack": "search for a counter-example of the stack as one network",
-    "stack_trajectories": "search for two runs of the whole stack under one input that stay apart",
     "unstable_linear": "an eigenvalue of a linear system outside the stable region",
 }
 
@@ -121,11 +116,6 @@ def sentence(summary: Mapping[str, Any] | None, discrete: bool) -> str:
         return "Not stable for every activation with these slopes: proved, by an unstable one."
     if found == "refuted":
         return "Not globally stable: proved, by a counter-example with all rounding errors inside."
-    if found == "replayed":
-        return (
-            "Two runs under one input were seen to stay apart, in floating-point arithmetic: that is no proof, and "
-            "whether the network is stable is open."
-        )
     return "Neither a proof of stability nor a counter-example was found."
 
 
@@ -162,22 +152,16 @@ def _missed(summary: Mapping[str, Any], discrete: bool) -> str:
 
 
 def state(summary: Mapping[str, Any] | None) -> str | None:
-    """The verdict, with what was only seen told apart from what nobody knows.
+    """Return the verdict: ``certified``, ``refuted`` or ``inconclusive``; ``None`` without a certificate.
 
     Args:
-        summary: ``certificates.view``; ``None`` for none.
-
-    Returns:
-        ``certified``, ``refuted``, ``replayed`` or ``inconclusive``; ``None`` for none.
+        summary: ``certificates.view``, or ``None``.
 
     Example:
-        >>> state({"verdict": "inconclusive", "evidence": "replayed"}), state({"verdict": "refuted"}), state(None)
-        ('replayed', 'refuted', None)
+        >>> state({"verdict": "refuted"}), state(None)
+        ('refuted', None)
     """
-    if summary is None:
-        return None
-    verdict = str(summary["verdict"])
-    return "replayed" if verdict == "inconclusive" and summary.get("evidence") == "replayed" else verdict
+    return None if summary is None else str(summary["verdict"])
 
 
 def mark(finding: Mapping[str, Any]) -> tuple[str, str]:
@@ -208,7 +192,7 @@ def reason(summary: Mapping[str, Any] | None) -> str:
     if found == "certified":
         name = str(summary.get("criterion"))
         return f"By this criterion: {CRITERIA.get(name, 'see the certificate')}."
-    if found in ("refuted", "replayed"):
+    if found == "refuted":
         return str(summary["statement"])
     tried = [f for f in summary.get("findings", ()) if f["criterion"] not in {*WITNESSES, *UNSOUND}]
     if summary.get("needs_box"):
@@ -340,7 +324,7 @@ def notes(summary: Mapping[str, Any] | None, inputs: str = "") -> list[str]:
     meta = summary.get("meta") or {}
     out = [inputs] if inputs else []
     witness = meta.get("witness")
-    if isinstance(witness, Mapping) and state(summary) in ("refuted", "replayed"):
+    if isinstance(witness, Mapping) and state(summary) == "refuted":
         out += _witness(witness)
     rounding = meta.get("rounding")
     if isinstance(rounding, Mapping) and state(summary) == "certified":
@@ -382,7 +366,7 @@ def weaker(summary: Mapping[str, Any] | None) -> Sequence[tuple[str, str, str]]:
     """Name, verdict in words and statement of the further claims."""
     if summary is None:
         return ()
-    words = {"certified": "proved", "refuted": "refuted", "inconclusive": "open", "replayed": "seen, not proved"}
+    words = {"certified": "proved", "refuted": "refuted", "inconclusive": "open"}
     names = {str(c["name"]) for c in summary.get("claims", ())}
     names |= {"driven_contraction"} if summary.get("driven") else set()
     return tuple(

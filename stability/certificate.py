@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 FORMAT = "stability-certificate"
 VERSION = 2
+SIMULATED = "replayed"
+"""Evidence of an inconclusive claim in earlier files of this version: a simulation, which counts as none."""
 
 
 class Verdict(enum.StrEnum):
@@ -38,10 +40,9 @@ class Verdict(enum.StrEnum):
 
 
 class Evidence(enum.StrEnum):
-    """What stands behind a claim: a proof that can be checked, a replay in floating point, or nothing."""
+    """What stands behind a claim: a proof that can be checked, or nothing."""
 
     PROVED = "proved"
-    REPLAYED = "replayed"
     NONE = "none"
 
 
@@ -121,14 +122,13 @@ class Proof(Shown):
 class Claim(Shown):
     """One statement about the subject with its verdict and what stands behind it.
 
-    A certified or refuted claim has a proof. What was only seen in floating point, two trajectories that were
-    simulated and stayed apart, is attached to an inconclusive claim in the same place; it proves nothing.
+    A certified or refuted claim has a proof, an inconclusive one has none.
 
     Attributes:
         name: ``contraction``, ``equilibrium``, ``bounded``, ``regional``, ``gain``.
         statement: the claim in one sentence, quantifiers included.
         verdict: the answer.
-        proof: its witness; of an inconclusive claim ``None``, or what can be replayed.
+        proof: its witness; ``None`` for an inconclusive claim.
         value: the number of the claim (rate, radius, gain), or ``None``.
     """
 
@@ -162,10 +162,8 @@ class Claim(Shown):
 
     @property
     def evidence(self) -> Evidence:
-        """``proved`` for a claim that is certified or refuted, ``replayed`` for an open one with a replay."""
-        if self.proof is None:
-            return Evidence.NONE
-        return Evidence.REPLAYED if self.verdict is Verdict.INCONCLUSIVE else Evidence.PROVED
+        """``proved`` for a claim that is certified or refuted and has a proof, else ``none``."""
+        return Evidence.NONE if self.proof is None or self.verdict is Verdict.INCONCLUSIVE else Evidence.PROVED
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -179,7 +177,7 @@ class Certificate(Shown):
         rate: certified rate: ``lambda`` in 1/time (continuous) or ``rho`` per step (discrete), or ``None``.
         overshoot: ``C`` of ``|d(t)| <= C exp(-lambda t) |d(0)|`` or ``C rho^t |d(0)|``, or ``None``.
         findings: the outcome of every criterion tried.
-        claims: further claims: boundedness, equilibrium, regional, gain.
+        claims: further claims: boundedness, equilibrium, gain.
         meta: free text about the origin (tool version, seed, times); it proves nothing.
     """
 
@@ -199,7 +197,7 @@ class Certificate(Shown):
 
     @property
     def evidence(self) -> Evidence:
-        """What stands behind the main claim: ``proved``, ``replayed`` or ``none``."""
+        """What stands behind the main claim: ``proved`` or ``none``."""
         return self.claim.evidence
 
     @property
@@ -345,7 +343,7 @@ def claim_from(value: Any) -> Claim:
     parts = _parsed("claim", value)
     said = parts.pop("evidence")
     claim = Claim(**parts)
-    if said != str(claim.evidence):
+    if said != str(claim.evidence) and not (said == SIMULATED and claim.evidence is Evidence.NONE):
         raise FileFormatError(f"the claim {claim.name!r} calls itself {str(said)[:40]!r}; it is {claim.evidence}")
     return claim
 

@@ -38,8 +38,8 @@ class Check(Shown):
         claim: its name.
         verdict: its verdict.
         valid: whether it holds what it says.
-        reason: why not, or what was proved or replayed.
-        evidence: ``proved``, ``replayed`` or ``none``.
+        reason: why not, or what was proved.
+        evidence: ``proved`` or ``none``.
         statement: its sentence.
     """
 
@@ -65,12 +65,11 @@ class Verification(Shown):
     """The outcome for a certificate.
 
     Attributes:
-        valid: every claim of the file holds what it says, and there is one: a certified or refuted claim is proved,
-            a replay replays.
+        valid: every claim of the file holds what it says, and there is one: a certified or refuted claim is proved.
         reason: why not, or what was proved.
         checks: one entry a claim.
         verdict: the certificate's main verdict, or ``None`` where it could not be read.
-        evidence: what stands behind the main claim, checked: ``proved``, ``replayed`` or ``none``.
+        evidence: what stands behind the main claim, checked: ``proved`` or ``none``.
         statement: the main claim's sentence, the only one that its proof supports; empty unless valid.
         rate: the certified rate, or ``None``.
         overshoot: the certified overshoot, or ``None``.
@@ -98,9 +97,8 @@ class Verification(Shown):
         """Whether it is valid, and what it then says, for a prompt or a notebook."""
         if not self.valid:
             return [("", "INVALID"), ("reason", self.reason)]
-        word = "replayed, not proved" if self.evidence == "replayed" else str(self.verdict)
         rate = [("rate", number(self.rate)), ("overshoot", number(self.overshoot))] if self.rate is not None else []
-        return [("", f"valid ({word})"), ("claim", self.statement), *rate, ("about", self.subject)]
+        return [("", f"valid ({self.verdict})"), ("claim", self.statement), *rate, ("about", self.subject)]
 
     def rows(self) -> list[Mapping[str, Any]]:
         """A row a claim: ``claim``, ``verdict``, ``valid``, ``reason``, ``evidence``, ``statement``."""
@@ -171,6 +169,8 @@ def _decide(subject: Any, claim: Claim) -> tuple[bool, str]:
         if claim.value is not None or claim.statement != _open_sentences(subject).get(claim.name):
             return False, "an open claim says that contraction is open, in the one sentence for that, and nothing else"
         return True, "nothing is claimed"
+    if claim.verdict is Verdict.INCONCLUSIVE:
+        return False, "nothing proved: the claim is inconclusive, and what stands as its proof proves nothing"
     rule = RULES.get(claim.proof.kind)
     if rule is None:
         return False, f"unknown kind of proof {claim.proof.kind!r}; known: {', '.join(sorted(RULES))}"
@@ -194,8 +194,8 @@ def verify(certificate: Certificate | str | Path, *, method: str = "float") -> V
             (rational arithmetic; for matrix-inequality proofs up to 64 states).
 
     Returns:
-        ``valid`` with ``reason`` and one check a claim. A damaged, truncated or altered file is invalid. A file whose
-        only content is a replay is valid with evidence ``replayed``: it proves nothing, and says so.
+        ``valid`` with ``reason`` and one check a claim. A damaged, truncated or altered file is invalid, and
+        so is one that proves nothing.
 
     Raises:
         ConfigurationError: for an unknown method, and for what is neither a certificate nor a path.
@@ -263,7 +263,7 @@ def _unproved(main: Claim, checks: tuple[Check, ...]) -> str | None:
 
 
 def _shown(main: Claim, checks: tuple[Check, ...]) -> str:
-    """What was proved or replayed, in words."""
+    """What was proved, in words."""
     reason, proved = checks[0].reason, _proved(checks)
     if main.verdict is not Verdict.INCONCLUSIVE:
         return reason

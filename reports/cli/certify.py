@@ -358,11 +358,7 @@ def screen(
 def _evidence(summary: Mapping[str, Any]) -> str:
     """What the answer rests on."""
     kind = str(summary.get("proof"))
-    return {
-        "certified": f"proved ({kind})",
-        "refuted": f"proved ({kind})",
-        "replayed": f"replayed, not proved ({kind})",
-    }.get(str(state(summary)), "none")
+    return f"proved ({kind})" if state(summary) in ("certified", "refuted") else "none"
 
 
 def _findings(findings: Sequence[Mapping[str, Any]], width: int) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TextIO
 from ..formatting import WORDS
 
 GREEN, RED, YELLOW = "32", "31", "33"
-_COLOURS = {"certified": GREEN, "refuted": RED, "replayed": YELLOW, "inconclusive": YELLOW, "invalid": RED}
+_COLOURS = {"certified": GREEN, "refuted": RED, "inconclusive": YELLOW, "invalid": RED}
 _TINTS = {
     **{word: _COLOURS[state] for state, word in WORDS.items() if state in _COLOURS},
     **{WORDS[state].upper(): colour for state, colour in _COLOURS.items() if state in WORDS},

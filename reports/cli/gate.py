@@ -67,7 +67,7 @@ class Line:
         name: as it was given.
         verdict: ``certified``, ``refuted`` or ``inconclusive``; ``error`` where there is no answer, ``invalid`` for a
             certificate that is none.
-        evidence: ``proved``, ``replayed`` or ``none``.
+        evidence: ``proved`` or ``none``.
         rate: proved, or ``None``.
         overshoot: its constant.
         code: exit code of this one.

@@ -43,9 +43,8 @@ def verify(
 ) -> None:
     """Prove a certificate's claims again, or those of a folder of proofs, rounding included; exit 0 valid, 1 invalid.
 
-    A file that holds nothing but a replay is valid too, and the answer says "replayed, not proved". With several files,
-    a folder of certificates, --require or --min-rate: a line each (with --json a JSON object a line), and the worst
-    exit code; what is required then decides, by the exit codes of `certify`.
+    With several files, a folder of certificates, --require or --min-rate: a line each (with --json a JSON object a
+    line), and the worst exit code; what is required then decides, by the exit codes of `certify`.
     """
     from stability.errors import ConfigurationError, FileFormatError
     from stability.local.files import is_proof_folder
@@ -99,8 +98,7 @@ def _verify_folder(path: Path, output: Output) -> int:
 
 def _text(path: Path, result: Verification) -> str:
     """What the checker found: first what is true and about what, then how it knows."""
-    word = "replayed, not proved" if result.evidence == "replayed" else result.verdict
-    head = f"valid ({word})" if result.valid else "INVALID"
+    head = f"valid ({result.verdict})" if result.valid else "INVALID"
     lines = [f"{printable(path)}: {head}"]
     width = min(100, max(40, shutil.get_terminal_size((100, 24)).columns))
     facts = [("reason", result.reason)]

@@ -32,9 +32,9 @@ from .marks import HEURISTIC, MEASURED, PROVED
 from .performance import score
 from .protocol import protocol
 
-ORDER = ("certified", "inconclusive", "replayed", "refuted", "invalid", "stale")
+ORDER = ("certified", "inconclusive", "refuted", "invalid", "stale")
 _ROUNDING = 1e-9  # relative; of exponents
-TONES = {"certified": "good", "refuted": "bad", "replayed": "seen", "invalid": "bad", "stale": "bad"}
+TONES = {"certified": "good", "refuted": "bad", "invalid": "bad", "stale": "bad"}
 
 
 def halved(model: ModelRecord) -> float | None:

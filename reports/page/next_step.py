@@ -43,7 +43,7 @@ def next_step(model: ModelRecord) -> tuple[str, str]:
     if layer in EXTENSIBLE:
         why = "Train the same layer with a penalty on the shortfall of its contraction gap"
         return why, f"stability train --model {layer}{task} --margin-penalty 1 --out next-{model.place}"
-    if model.state in ("refuted", "replayed") and layer:
+    if model.state == "refuted" and layer:
         why = "Where contraction is needed: a layer that has it for every value of its parameters"
         return why, f"stability train --model contracting{task} --out next-{model.place}"
     option = box_option(model.analysis)

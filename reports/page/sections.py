@@ -100,8 +100,8 @@ def _margins(report: Report) -> Section | None:
 
 
 def _claims(report: Report) -> Section | None:
-    tones = {"proved": "good", "refuted": "bad", "seen, not proved": "seen"}
-    settled = {"proved": PROVED, "refuted": PROVED, "seen, not proved": MEASURED}
+    tones = {"proved": "good", "refuted": "bad"}
+    settled = {"proved": PROVED, "refuted": PROVED}
     tables = tabulate(
         "Further claims",
         (

@@ -27,7 +27,7 @@ class Checked:
 
     Attributes:
         view: what it says, see ``view``; ``None`` for a file that does not verify: nothing of that is shown.
-        valid: whether all that it claims was proved (or replayed) again; also where it claims nothing.
+        valid: whether all that it claims was proved again; also where it claims nothing.
         reason: the checker's words.
         subject: name, size and digest of what it is about, as the checker read them.
     """

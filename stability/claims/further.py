@@ -12,7 +12,6 @@ from stability.claims.contraction import calmer_claims
 from stability.claims.gain import norm_gain, stack_norm_gain
 from stability.claims.gated_ends import gated_bounds, gated_equilibrium
 from stability.claims.nonexpansive import nonexpansive
-from stability.claims.regional import regional
 from stability.claims.residual import residual_norm_gain
 from stability.claims.stack import stack_equilibrium
 from stability.gated.cell import GatedCell
@@ -37,7 +36,6 @@ _FURTHER: tuple[tuple[Callable[[Any, Claim, Deadline], Claim | None], tuple[type
     (lambda subject, main, limit: residual_norm_gain(subject, main), (ResidualStack,), False),
     (lambda subject, main, limit: stack_equilibrium(subject, main), (LayerStack,), False),
     (lambda subject, main, limit: _ends(subject, limit), (LayerStack,), False),
-    (lambda subject, main, limit: regional(subject, time_limit=limit), _NETWORKS, True),
 )
 """Makers of further claims, what each is about, and whether it is asked only where contraction is not certified."""
 

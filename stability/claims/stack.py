@@ -21,18 +21,17 @@ def stack_claim(stack: LayerStack, parts: Sequence[Certificate], *, tolerance: f
         tolerance: how much of ``1 - rho`` (of ``lambda``) is given up where rates are equal.
 
     Returns:
-        The certified claim; a refuted one where a layer of the lowest level is refuted; an open one with a replay where
-        one was seen not to contract; ``None`` where no more is known.
+        The certified claim; a refuted one where a layer of the lowest level is refuted; ``None`` where no more is
+        known.
 
     Source:
         Cascades of contracting systems: W. Lohmiller, J.-J. Slotine, "On contraction analysis for non-linear systems",
         Automatica 34 (1998), section 3.8.
     """
-    for verdict in (Verdict.REFUTED, Verdict.INCONCLUSIVE):  # a proof counts for more than a replay
-        for k, part in enumerate(parts[: stack.directions]):
-            if part.verdict is verdict and part.proof is not None:
-                data = {"layer": k, "kind": part.proof.kind, "data": dict(part.proof.data)}
-                return accepted(stack, "cascade_layer", data, verdict=verdict)
+    for k, part in enumerate(parts[: stack.directions]):
+        if part.verdict is Verdict.REFUTED and part.proof is not None:
+            data = {"layer": k, "kind": part.proof.kind, "data": dict(part.proof.data)}
+            return accepted(stack, "cascade_layer", data)
     if any(part.verdict is not Verdict.CERTIFIED or part.proof is None for part in parts):
         return None
     packed = [pack(part.claim) for part in parts]

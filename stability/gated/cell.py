@@ -154,11 +154,6 @@ class GatedCell(Subject):
         """One: hidden units stay in ``[-1, 1]``, those of a GRU where they start there."""
         return 1.0
 
-    @property
-    def step_cost(self) -> float:
-        """Operations of one step, roughly."""
-        return 2.0 * self.w_hh.size + 2.0 * self.w_ih.size
-
     def draw_states(self, rng: np.random.Generator, count: int) -> Array:
         """``(count, n)`` states worth starting from."""
         return rng.uniform(-1.0, 1.0, size=(count, self.states))

@@ -45,6 +45,9 @@ def refute(
     of the whole stack. For a network with an activation on pairs: what its norms, eigenvalues and biases decide. Every
     witness returned has passed its rule. Two trajectories that were only seen to stay apart refute nothing: they come
     back with evidence ``replayed`` where nothing is proved.
+    level, one against the stack as one network, or two orbits of the whole stack. For a network with an activation on
+    pairs: what its norms, eigenvalues and biases decide. Every witness returned has passed its rule: it is a proof, and
+    two trajectories that only stay apart in simulation are none.
 
     Args:
         subject: a system, or anything that ``stability.systems.subjects.as_subject`` turns into one.

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from stability.certificate import Claim, Evidence, Finding, Proof
-from stability.rules.registry import RULES, propose, verdict_of
+from stability.certificate import Claim, Evidence, Finding, Proof, Verdict
+from stability.rules.registry import RULES, propose
 from stability.shown import Shown, draw_margins
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class Refutation(Shown):
     """The outcome of the search.
 
     Attributes:
-        proof: a witness that its rule has accepted, or ``None``; ``evidence`` tells whether it proves or replays.
+        proof: a witness that its rule has accepted, or ``None``.
         statement: what the witness shows, in the words of the rule; empty without one.
         findings: what was learnt on the way, whether or not it refutes.
         detail: one sentence for a reader.
@@ -41,8 +41,7 @@ class Refutation(Shown):
         """What was found, for a prompt or a notebook."""
         if self.proof is None:
             return [("", "no witness"), ("", self.detail)]
-        word = "refuted" if self.found else "seen, not proved"
-        return [("", word), ("by", self.proof.kind), ("", self.statement), ("checked", self.detail)]
+        return [("", "refuted"), ("by", self.proof.kind), ("", self.statement), ("checked", self.detail)]
 
     def rows(self) -> list[Mapping[str, Any]]:
         """A row a finding: ``criterion``, ``holds``, ``margin``, ``rate``, ``detail``."""
@@ -59,21 +58,18 @@ class Refutation(Shown):
 
     @property
     def evidence(self) -> Evidence:
-        """``proved`` where the witness refutes, ``replayed`` where it was only seen, else ``none``."""
-        return Evidence.NONE if self.claim is None else self.claim.evidence
+        """``proved`` with a witness, else ``none``."""
+        return Evidence.PROVED if self.found else Evidence.NONE
 
     @property
     def claim(self) -> Claim | None:
-        """The claim that the witness decides: refuted by a proof, open beside a replay; ``None`` without a witness."""
-        if self.proof is None:
-            return None
-        verdict = verdict_of(self.proof.kind, self.proof.data)
-        return Claim("contraction", self.statement, verdict, self.proof)
+        """The refuted claim; ``None`` without a witness."""
+        return None if self.proof is None else Claim("contraction", self.statement, Verdict.REFUTED, self.proof)
 
     @property
     def found(self) -> bool:
-        """Whether the claim is refuted: by a proof, not by a replay."""
-        return self.evidence is Evidence.PROVED
+        """Return True if the claim is refuted, by a proof."""
+        return self.proof is not None
 
 
 def accepted(subject: Any, kind: str, data: Mapping[str, Any] | None) -> Refutation | None:

@@ -3,8 +3,7 @@
 The search goes through boxes of inputs, the data's range first. In each: many states run under many constant inputs;
 from where they settle and from their averages Newton's method finds equilibria, and the inputs are moved to where the
 equilibria are least stable; where runs stay apart, their limits are made exact as orbits;
-then inputs of short periods follow. What can be proved is returned at once; what was only seen to stay apart waits
-until nothing else is found.
+then inputs of short periods follow.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from stability.gated.orbits import orbit_jacobian
 from stability.refute.answer import Refutation
 from stability.refute.gated_equilibria import FOLLOWED, Steady, ascend, largest_eigenvalues, steady
 from stability.refute.inputs import InputRange, input_boxes
-from stability.refute.runs import orbit_near, replayed_pair
+from stability.refute.runs import orbit_near
 from stability.refute.search import Candidate, Search, decide
 from stability.rigor.balls import Ball
 from stability.rules.gated_orbits import MAX_UNKNOWNS
@@ -32,7 +31,6 @@ APART = 1e-7
 UNSTABLE = 1.0 + 1e-9
 CLIMBS, GRADIENTS = 3, 12
 PAIRS = 2  # inputs in a box under which runs that stay apart are looked at closely
-LASTS = 0.99  # of a gap, over twice as many steps: below, it is on its way to nothing
 
 
 def search_gated(search: Search) -> Refutation:
@@ -141,7 +139,7 @@ def _unstable(cell: GatedCell, point: Steady) -> Iterator[Candidate]:
 
 
 def _apart(cell: GatedCell, states: Array, inputs: Array, deadline: Deadline) -> Iterator[Candidate]:
-    """Where runs under one input ``(q, count, p)`` stay apart: orbits, a replay."""
+    """Search for orbits where runs under one input ``(q, count, p)`` stay apart."""
     spread = np.abs(states - states[:, :1]).max(axis=(1, 2))
     order = np.argsort(-spread)[:PAIRS]
     order = order[spread[order] > APART]
@@ -149,7 +147,7 @@ def _apart(cell: GatedCell, states: Array, inputs: Array, deadline: Deadline) ->
         return
     period, longest = len(inputs), _longest(cell)
     longer, _ = settle(cell, states[order], inputs[:, order, None], LONGER // period * period, deadline)
-    for k, before, after in zip(order, states[order], longer):
+    for k, after in zip(order, longer):
         if deadline.over:
             return
         u, orbits = np.ascontiguousarray(inputs[:, k]), []
@@ -163,10 +161,6 @@ def _apart(cell: GatedCell, states: Array, inputs: Array, deadline: Deadline) ->
             if orbits and _differ(orbits[0][0], orbit[0]):
                 yield "gated_orbits", {"first": orbits[0], "second": orbit, "input": u}
             orbits.append(orbit)
-        gaps = [float(np.linalg.norm(x[0] - x[far])) for x in (before, after)]
-        if gaps[1] > LASTS * gaps[0]:
-            pair = after[0], after[far]
-            yield from replayed_pair("gated_trajectories", "input", cell, pair, u, deadline)
 
 
 def _periodic(cell: GatedCell, states: Array, inputs: Array, deadline: Deadline) -> Iterator[Candidate]:

@@ -14,11 +14,11 @@ from stability.claims.nonexpansive import nonexpansive
 from stability.refute.answer import Refutation, accepted
 from stability.refute.equilibria import search_equilibria
 from stability.refute.inputs import ANYWHERE
+from stability.refute.limit_sets import search_pairs, unstable_candidate
 from stability.refute.linear import unstable_everywhere_data, unstable_linear_data
 from stability.refute.periodic_inputs import slow_inputs
 from stability.refute.search import Candidate, Search, decide
 from stability.refute.slopes import EIGENVALUES, SlopeSearch, search_slopes
-from stability.refute.trajectories import search_pairs, unstable_candidate
 from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.activations import activation

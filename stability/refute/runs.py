@@ -1,21 +1,16 @@
-"""From runs that have settled to candidates, for any map: the orbit that a run closes, and pairs to be replayed."""
+"""Periodic orbits of any map, from the runs that settle on them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from scipy.linalg import block_diag
 
-from stability.refute.search import Candidate
 from stability.rigor.eigenpairs import solved
-from stability.rules.replay import least_gap, replay, why_not_apart
-from stability.rules.trajectories import MAX_WORK, MIN_STEPS
 from stability.solve.deadline import Deadline
 
 Array = np.ndarray
-BRIEF = 240  # steps that show most of what is no evidence
 
 
 def closed_path(subject: Any, state: Array, inputs: Array, longest: int) -> Array | None:
@@ -66,30 +61,3 @@ def polish_orbit(
         if np.abs(move).max() <= 1e-13 * (1.0 + np.abs(x).max()):
             return x
     return None
-
-
-def replayed_pair(
-    kind: str, key: str, subject: Any, pair: tuple[Array, Array], inputs: Array, deadline: Deadline
-) -> Iterator[Candidate]:
-    """Two runs to be replayed by a rule, with the gap that they keep.
-
-    Args:
-        kind: of the candidate.
-        key: under which it keeps its inputs.
-        subject: the map.
-        pair: two states.
-        inputs: ``(q, p)``, used in turn.
-        deadline: whether there is time for the runs.
-
-    Yields:
-        Kind and data of the candidate.
-    """
-    work = MIN_STEPS * subject.step_cost
-    if 2.0 * work > MAX_WORK or not deadline.affords(16.0 * work):
-        return
-    brief = replay(subject.advance, *pair, inputs, BRIEF * len(inputs))
-    if why_not_apart(brief, least_gap(brief)) is not None:
-        return
-    gap = least_gap(replay(subject.advance, *pair, inputs, 2 * (MIN_STEPS - MIN_STEPS % len(inputs))))
-    if gap > 0.0:
-        yield kind, {"first": pair[0], "second": pair[1], key: inputs, "steps": MIN_STEPS, "gap": gap}

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from stability.certificate import Finding, Verdict
+from stability.certificate import Finding
 from stability.refute.answer import NOTHING, Refutation, accepted
 from stability.refute.inputs import ANYWHERE, InputRange
 from stability.refute.occurrence import in_range, states_reachable
-from stability.rules.registry import verdict_of
 from stability.solve.deadline import Deadline
 
 Array = np.ndarray
@@ -48,7 +47,7 @@ class Search:
 def decide(
     search: Search, candidates: Iterable[Candidate | Refutation], tried: str = "", findings: tuple[Finding, ...] = ()
 ) -> Refutation:
-    """The first candidate that its rule accepts as a proof, else the first that it accepts as a replay.
+    """The first candidate that its rule accepts.
 
     Args:
         search: the question.
@@ -59,25 +58,17 @@ def decide(
     Returns:
         The outcome, with what is known of the use.
     """
-    seen: Refutation | None = None
+    found: Refutation | None = None
     with np.errstate(all="ignore"):
         for candidate in candidates:
-            if isinstance(candidate, Refutation):
-                answer: Refutation | None = candidate
-            else:
-                kind, data = candidate
-                if data is None or (seen is not None and verdict_of(kind, data) is not Verdict.REFUTED):
-                    continue
-                answer = accepted(search.subject, kind, data)
-            if answer is not None and (seen is None or answer.found):
-                seen = answer
-            if seen is not None and seen.found:
+            found = candidate if isinstance(candidate, Refutation) else accepted(search.subject, *candidate)
+            if found is not None:
                 break
-    if seen is None or seen.proof is None:
+    if found is None or found.proof is None:
         return Refutation(None, "", findings, f"{NOTHING} ({tried})" if tried else NOTHING)
-    data = seen.proof.data
+    data = found.proof.data
     return replace(
-        seen,
+        found,
         findings=findings,
         input_in_data_range=in_range(data.get("data", data), search.region),  # a stack hands on the data of its parts
         states_reachable=states_reachable(search.subject, data, search.region, search.start, search.horizon),

@@ -15,7 +15,7 @@ from stability.refute.answer import Refutation
 from stability.refute.gated_equilibria import largest_eigenvalues
 from stability.refute.inputs import ANYWHERE, InputRange, input_boxes
 from stability.refute.manifold import newton
-from stability.refute.runs import closed_path, replayed_pair
+from stability.refute.runs import closed_path
 from stability.refute.search import Candidate, Search, decide
 from stability.rules.stack_witness import MERGED_KINDS
 from stability.solve.deadline import Deadline, TimeLimit
@@ -103,8 +103,6 @@ def _candidates(
             if not gaps[k] > APART or deadline.over:
                 break
             yield from _orbits(stack, x[0, k], x[1, k], sequences[k])
-            kind, pair = "stack_trajectories", (x[0, k], x[1, k])
-            yield from replayed_pair(kind, "inputs", stack, pair, sequences[k], deadline)
 
 
 def _unstable(stack: LayerStack, guesses: tuple[Array, ...], inputs: Array, deadline: Deadline) -> Iterator[Candidate]:

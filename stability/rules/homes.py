@@ -34,7 +34,6 @@ _KINDS = {
     "stack_gain": "stack_gain",
     "stack_orbits": "stack_orbits stack_unstable",
     "stack_witness": "cascade_layer merged_stack",
-    "trajectories": "separated_trajectories gated_trajectories stack_trajectories",
 }
 KINDS = {kind: f"{__package__}.{file}" for file, kinds in _KINDS.items() for kind in kinds.split()}
 """The module of every kind of proof."""

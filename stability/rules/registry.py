@@ -32,7 +32,7 @@ class Rule:
         kind: the proof's kind in a certificate file.
         subject: the types it is about.
         claim: the names of the claims it can decide.
-        verdict: the answers it can give; ``inconclusive`` for a replay, which shows something and proves nothing.
+        verdict: the answer that it proves, ``certified`` or ``refuted``.
         value: the datum that must equal the claim's value; ``None`` for a claim without a value; ``""`` where the
             check compares it.
         unfit: ``subject -> str``, why the theorem is not about this subject, or ``None`` where it is.
@@ -45,7 +45,7 @@ class Rule:
     kind: str
     subject: tuple[type, ...]
     claim: tuple[str, ...]
-    verdict: tuple[Verdict, ...]
+    verdict: Verdict
     value: str | None
     unfit: Callable[[Any], str | None]
     size: str
@@ -96,8 +96,8 @@ class Rule:
             return f"{proof} is about a {names}, not about a {type(subject).__name__}"
         if claim.name not in self.claim:
             return f"{proof} is about {' or '.join(self.claim)}, not about {claim.name!r}"
-        if claim.verdict not in self.verdict:
-            return f"{proof} supports the verdict {' or '.join(self.verdict)}, not {claim.verdict}"
+        if claim.verdict is not self.verdict:
+            return f"{proof} supports the verdict {self.verdict}, not {claim.verdict}"
         return None
 
     def _mistyped(self, data: Mapping[str, Any]) -> str | None:
@@ -141,7 +141,7 @@ def rule(
     *,
     subject: type | tuple[type, ...],
     claim: str | tuple[str, ...],
-    verdict: Verdict | tuple[Verdict, ...],
+    verdict: Verdict,
     value: str | None = None,
     unfit: Callable[[Any], str | None] = lambda _: None,
     size: str = "",
@@ -155,7 +155,7 @@ def rule(
         kind: the proof's kind in a certificate file.
         subject: the type or types it is about.
         claim: the name or names of the claims.
-        verdict: the answer or answers.
+        verdict: the answer.
         value: the datum that the claim's value repeats; ``None``: the claim has none; ``""``: the check decides.
         unfit: why the theorem is not about a subject of these types, or ``None``; asked before the check.
         size: the words for an array of another size than its field names; needed where a field names one.
@@ -175,8 +175,8 @@ def rule(
         if any(datum.size and not (datum.words or size) for datum in types.values()):
             raise ValueError(f"the rule {kind!r} has no words for an array of another size")
         names = [{name: datum.type for name, datum in part.items()} for part in (needed, optional)]
-        about = _tuple(subject), _tuple(claim), _tuple(verdict)
-        RULES[kind] = Rule(kind, about[0], about[1], about[2], value, unfit, size, data, names[0], names[1], types)
+        about = _tuple(subject), _tuple(claim)
+        RULES[kind] = Rule(kind, *about, verdict, value, unfit, size, data, names[0], names[1], types)
         return data
 
     return register
@@ -243,35 +243,11 @@ def propose(
     """
     about = RULES[kind]
     value = data.get(about.value) if value is None and about.value else value
-    draft = Claim(name or about.claim[0], "", verdict or verdict_of(kind, data), Proof(kind, data), value)
+    draft = Claim(name or about.claim[0], "", verdict or about.verdict, Proof(kind, data), value)
     return worded(subject, draft)
 
 
-def accepted(
-    subject: Any, kind: str, data: Mapping[str, Any], name: str | None = None, *, verdict: Verdict | None = None
-) -> Claim | None:
+def accepted(subject: Any, kind: str, data: Mapping[str, Any], name: str | None = None) -> Claim | None:
     """The claim of ``propose`` where its rule accepts it, else ``None``."""
-    claim = propose(subject, kind, data, name=name, verdict=verdict)
+    claim = propose(subject, kind, data, name)
     return claim if RULES[kind](subject, claim)[0] else None
-
-
-def verdict_of(kind: str, data: Mapping[str, Any]) -> Verdict:
-    """The verdict that a witness against a claim supports: refuted where it proves, inconclusive where it is replayed.
-
-    Args:
-        kind: the kind of the witness.
-        data: its data; a witness about a stack that hands on another kind holds it as ``kind`` and ``data``.
-
-    Returns:
-        The verdict.
-
-    Raises:
-        KeyError: for a kind without a rule.
-    """
-    answers = RULES[kind].verdict
-    if len(answers) == 1:
-        return answers[0]
-    inner = data.get("kind")
-    if isinstance(inner, str) and inner in RULES and isinstance(data.get("data"), Mapping):
-        return verdict_of(inner, data["data"])
-    return answers[0]

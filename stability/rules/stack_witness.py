@@ -4,7 +4,7 @@
 
 ``merged_stack``: a proof against the stack as one network, formed without rounding (``stability.stacks.merged``).
 
-Each is checked by its own rule, and its verdict is the stack's.
+Each is checked by its own rule, which must be one that refutes contraction.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from stability.certificate import Claim, Verdict
 from stability.rules.fields import Index, Inner, ProofData, Text, given, require
-from stability.rules.registry import RULES, propose, reason_of, rule
+from stability.rules.registry import RULES, propose, reason_of, refutes
 from stability.stacks.merged import merged
 from stability.stacks.stack import LayerStack
 from stability.statements import describe
@@ -25,7 +25,6 @@ MERGED_KINDS = (
     "two_equilibria",
     "periodic_orbits",
     "unstable_orbit",
-    "separated_trajectories",
 )
 
 
@@ -35,26 +34,21 @@ class HandedOn(ProofData):
     kind: Text
     data: Inner
 
-    def about(self, subject: Any, claim: Claim) -> Claim:
-        """The claim about that subject, in its rule's words; the rule has yet to check it."""
-        return propose(subject, self.kind, self.data, "contraction", verdict=claim.verdict)
+    def about(self, subject: Any) -> Claim:
+        """The claim that this subject does not contract, in its rule's words; the rule has yet to check it."""
+        return propose(subject, self.kind, self.data, "contraction", verdict=Verdict.REFUTED)
 
 
-def _answer(subject: LayerStack, claim: Claim) -> str:
-    refuted = claim.verdict is Verdict.REFUTED
-    return f"{describe(subject)} {'does not contract' if refuted else 'was not seen to contract'}"
-
-
-@rule("cascade_layer", subject=LayerStack, claim="contraction", verdict=(Verdict.REFUTED, Verdict.INCONCLUSIVE))
+@refutes("cascade_layer", subject=LayerStack)
 class WitnessOfLayer(HandedOn):
     """``layer``: the number of one of the lowest level."""
 
     layer: Index
 
     def sentence(self, subject: LayerStack, claim: Claim) -> str:
-        reason = "does not" if claim.verdict is Verdict.REFUTED else "was not"
-        inner = self.about(subject.layers[self.layer], claim).statement
-        return f"{_answer(subject, claim)}, since layer {self.layer}, of its lowest level, {reason}: {inner}"
+        inner = self.about(subject.layers[self.layer]).statement
+        what = f"{describe(subject)} does not contract"
+        return f"{what}, since layer {self.layer}, of its lowest level, does not: {inner}"
 
     def check(self, subject: LayerStack, claim: Claim) -> str:
         words = "only a layer of the lowest level, which reads the input itself, speaks about the stack"
@@ -62,10 +56,10 @@ class WitnessOfLayer(HandedOn):
         known = self.kind in RULES and RULES[self.kind].subject != (LayerStack,)
         require(known, f"unknown kind of proof {self.kind[:60]!r}")
         layer = subject.layers[self.layer]
-        return reason_of(RULES[self.kind](layer, self.about(layer, claim)))
+        return reason_of(RULES[self.kind](layer, self.about(layer)))
 
 
-@rule("merged_stack", subject=LayerStack, claim="contraction", verdict=(Verdict.REFUTED, Verdict.INCONCLUSIVE))
+@refutes("merged_stack", subject=LayerStack)
 class MergedStack(HandedOn):
     """A proof against the merged network."""
 
@@ -77,9 +71,9 @@ class MergedStack(HandedOn):
         whole = self.network(subject)
         if whole is None:
             return "A statement about stacks of layers."
-        return f"{_answer(subject, claim)}, as one network: {self.about(whole, claim).statement}"
+        return f"{describe(subject)} does not contract, as one network: {self.about(whole).statement}"
 
     def check(self, subject: LayerStack, claim: Claim) -> str:
         words = f"the stack is no single network free of rounding, or the proof is none of {MERGED_KINDS}"
         whole = given(self.network(subject), words)
-        return reason_of(RULES[self.kind](whole, self.about(whole, claim)))
+        return reason_of(RULES[self.kind](whole, self.about(whole)))

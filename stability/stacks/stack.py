@@ -105,11 +105,6 @@ class LayerStack(Subject):
         named = part_phrase(self, f"stack of {len(self.layers)} layers")
         return f"{named} (their stored weights and biases, exact arithmetic)"
 
-    @property
-    def step_cost(self) -> float:
-        """Operations of one step, roughly."""
-        return 1.0 + sum(layer.step_cost for layer in self.layers)
-
     def draw_states(self, rng: np.random.Generator, count: int) -> Array:
         """``(count, n)`` states worth starting from, layer by layer."""
         return np.concatenate([layer.draw_states(rng, count) for layer in self.layers], axis=1)

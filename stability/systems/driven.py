@@ -101,12 +101,6 @@ class DrivenSystem(Subject):
         return lookup(self.activation).bound if is_activation else float("inf")
 
     @property
-    def step_cost(self) -> float:
-        """Operations of one step, roughly, the channels' equation not counted."""
-        n, m = self.system.states, self.system.channels
-        return n * n + 2.0 * n * m + m * self.inputs
-
-    @property
     def natural_size(self) -> float:
         """How far apart states worth starting from lie: ``1 + |B|``, the largest row sum."""
         return 1.0 + (float(np.abs(self.system.B).sum(axis=1).max()) if self.system.channels else 0.0)

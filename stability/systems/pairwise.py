@@ -129,11 +129,6 @@ class PairwiseSystem(Subject):
         """What a sentence calls a layer of this kind: its activation."""
         return self.activation
 
-    @property
-    def step_cost(self) -> float:
-        """Operations of one step, roughly."""
-        return float(self.states * (self.states + self.inputs))
-
     def draw_states(self, rng: np.random.Generator, count: int) -> Array:
         """``(count, n)`` states worth starting from."""
         return 2.0 * rng.normal(size=(count, self.states))

@@ -22,8 +22,7 @@ class Subject:
 
     Every subject has ``states``, ``outputs``, ``is_discrete``, ``part`` and ``phrase`` (whom a claim is about, in
     words); one with inputs has ``inputs``, ``advance(state, u)`` (the next state, or the right-hand side of a flow) and
-    ``output(state)``, what a layer above reads. A layer of a stack has ``kind_name``, ``step_cost`` and
-    ``draw_states``, too.
+    ``output(state)``, what a layer above reads. A layer of a stack has ``kind_name`` and ``draw_states``, too.
     """
 
     part: str

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from stability.reports import vocabulary as words
-from stability.reports.formatting import bound_at, time_to, verdict_word
+from stability.reports.formatting import bound_at, time_to
 from stability.reports.page.html import environment
 from stability.reports.stored import reasons
 
@@ -37,23 +37,10 @@ def summary(verdict: str, rate: float | None = None, **more: object) -> dict:
     }
 
 
-REPLAYED = summary("inconclusive", evidence="replayed", proof="separated_trajectories")
-
-
 def test_only_a_certificate_speaks_of_trajectories_that_meet() -> None:
     assert "approach each other" in words.sentence(summary("certified", 0.5), True)
-    for other in (summary("refuted"), summary("inconclusive"), REPLAYED):
+    for other in (summary("refuted"), summary("inconclusive")):
         assert "approach" not in words.sentence(other, True)
-
-
-def test_what_was_only_seen_has_words_of_its_own() -> None:
-    """Neither the words of a refutation nor those of an answer that nobody has."""
-    said = {words.sentence(s, True) for s in (REPLAYED, summary("refuted"), summary("inconclusive"))}
-    assert len(said) == 3
-    assert "no proof" in words.sentence(REPLAYED, True)
-    assert "proved, by" not in words.sentence(REPLAYED, True)
-    assert verdict_word("replayed") == "counter-example seen, not proved"
-    assert words.reason(REPLAYED) == "the statement"
 
 
 def test_times_are_in_steps_or_units_of_time_with_the_overshoot_inside() -> None:
@@ -79,7 +66,6 @@ def test_what_never_shrinks_has_no_time() -> None:
 def test_facts_belong_to_proofs_only() -> None:
     assert words.meaning(summary("refuted"), True) == ()
     assert words.meaning(summary("refuted", modulus=1.0364), True)[0][1].startswith("1.036 ")
-    assert words.meaning(REPLAYED | {"modulus": 1.1}, True) == ()
     assert [k for k, _ in words.meaning(summary("certified", 0.5), True, 28)] == [
         "rate",
         "overshoot",
@@ -111,7 +97,7 @@ def test_a_rate_that_was_not_reached_is_still_a_proof() -> None:
 @pytest.mark.parametrize(("inside", "reach"), [(True, True), (False, False), (False, None)])
 def test_where_a_counter_example_lies_is_said(inside: bool, reach: bool | None) -> None:
     witness = {"input_in_data_range": inside, "states_reachable": reach}
-    said = " ".join(words.notes(REPLAYED | {"meta": {"witness": witness}}))
+    said = " ".join(words.notes(summary("refuted", meta={"witness": witness})))
     assert ("lies in the range" in said) == inside
     assert ("lies outside" in said) == (not inside)
     assert ("cannot be reached" in said) == (reach is False)
@@ -138,7 +124,7 @@ def test_gated_cells_under_every_input_are_pointed_to_the_box(found: str) -> Non
     assert reasons.advice(summary(found, 0.5, needs_box=False), "lstm.pt") == []
 
 
-@pytest.mark.parametrize("verdict", ["certified", "refuted", "inconclusive", "seen, not proved", "does not verify"])
+@pytest.mark.parametrize("verdict", ["certified", "refuted", "inconclusive", "does not verify"])
 def test_every_verdict_stands_in_the_glossary(verdict: str) -> None:
     source = environment().get_template("glossary.html.j2").render()
     assert re.search(f"<dt>[^<]*{verdict}[^<]*</dt><dd>[^<]{{100}}", source, flags=re.IGNORECASE)

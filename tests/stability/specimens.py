@@ -283,8 +283,6 @@ def _witnesses() -> dict[str, tuple[Any, Claim]]:
     u = np.zeros(2)
     grown = DrivenSystem(LureSystem.recurrent([[0.5, 1.0], [0.0, -1.0]], np.eye(2)), "tanh", np.eye(2))
     cell = latch()
-    runs = {"first": high, "second": low, "input": u, "time": 200.0, "steps": 2000, "gap": 1.0}
-    held = {"first": np.array([HELD]), "second": np.array([-HELD]), "input": np.zeros(1), "steps": 2000, "gap": 1.0}
     orbits = {"first": np.array([[HELD]]), "second": np.array([[-HELD]]), "input": np.zeros(1)}
     stack = LayerStack([cell, GatedCell("gru", np.zeros((3, 1)), np.zeros((3, 1)))])
     merged = LayerStack([plain_map(), two_levels()])
@@ -293,8 +291,11 @@ def _witnesses() -> dict[str, tuple[Any, Claim]]:
     upper = two_levels()
     held_up = GatedCell("gru", np.zeros((3, 2)), latch().w_hh, latch().b_ih)
     unmerged = LayerStack([plain_map(), held_up])
-    apart = {"first": np.array([0.0, 0.0, HELD]), "second": np.array([0.0, 0.0, -HELD]), "inputs": np.zeros((1, 2))}
-    resting = {"first": apart["first"][None], "second": apart["second"][None], "input": np.zeros((1, 2))}
+    resting = {
+        "first": np.array([[0.0, 0.0, HELD]]),
+        "second": np.array([[0.0, 0.0, -HELD]]),
+        "input": np.zeros((1, 2)),
+    }
     leaving = {"state": np.zeros(3), "input": np.zeros(2), "layer": 1, "eigenvalue": [2.5, 0.0]}
     once, flip = np.zeros((1, 2)), DrivenSystem(LureSystem([[0.0]], [[1.0]], [[-2.0]], dt=1.0), "tanh", [[1.0]])
     ode = DrivenSystem(LureSystem.recurrent(np.zeros((2, 2)), np.diag([1.0, -1.0])), "tanh", np.eye(2))
@@ -315,7 +316,6 @@ def _witnesses() -> dict[str, tuple[Any, Claim]]:
         ),
         "orbits of a stack": (unmerged, witness_claim(unmerged, "stack_orbits", resting)),
         "unstable stack": (unmerged, witness_claim(unmerged, "stack_unstable", leaving)),
-        "held stack": (unmerged, witness_claim(unmerged, "stack_trajectories", {**apart, "steps": 2000, "gap": 1.0})),
         "slopes": (
             s := LureSystem.recurrent([[-1.0]], [[2.0]]),
             witness_claim(s, "destabilising_slopes", {"K": np.ones(1), "eigenvalue": [1.0, 0.0]}),
@@ -325,7 +325,6 @@ def _witnesses() -> dict[str, tuple[Any, Claim]]:
             witness_claim(grown, "unstable_linear", {"eigenvalue": [0.5, 0.0], "difference": np.array([90.0, 0.0])}),
         ),
         "two equilibria": (two, witness_claim(two, "two_equilibria", {"state1": high, "state2": low, "input": u})),
-        "separated": (two, witness_claim(two, "separated_trajectories", runs)),
         "orbits": (cell, witness_claim(cell, "gated_orbits", orbits)),
         "unstable cell": (
             cell,
@@ -333,7 +332,6 @@ def _witnesses() -> dict[str, tuple[Any, Claim]]:
                 cell, "gated_unstable", {"state": np.zeros(1), "input": np.zeros(1), "eigenvalue": [2.5, 0.0]}
             ),
         ),
-        "held cell": (cell, witness_claim(cell, "gated_trajectories", held)),
         "isometry": (turning("oplu"), witness_claim(turning("oplu"), "pair_isometry", {})),
         "expansion": (turning("oplu", size=1.1), witness_claim(turning("oplu", size=1.1), "pair_isometry", {})),
         "powers of W": (

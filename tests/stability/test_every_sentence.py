@@ -12,7 +12,7 @@ from specimens import decider, latch, network_map, plain_map, residual_blocks, s
 from stability.certificate import Claim, Proof, Verdict
 from stability.gated.cell import GatedCell
 from stability.local.classifier import Classifier
-from stability.rules.registry import RULES, verdict_of, worded
+from stability.rules.registry import RULES, worded
 from stability.stacks.residual import ResidualStack
 from stability.stacks.stack import LayerStack
 from stability.statements import undecided
@@ -47,7 +47,6 @@ PLUS, ROOT = {"eigenvalue": [1.25, 0.0]}, {"eigenvalue": [0.5, -2.0]}
 BOX = {"low": np.array([-0.3, -0.2]), "high": np.array([0.1, 0.25])}
 DEEP = {"low": np.array([-0.3, -0.2, -2.0, -1.0]), "high": np.array([0.1, 0.2, 1.5, 0.5])}
 HELD = {"first": np.zeros((1, 1)), "second": np.ones((1, 1)), "input": SCALAR}
-RUNS = {"first": np.zeros(2), "second": np.ones(2), "time": 12.345678, "steps": 1500, "gap": 0.123456}
 GAIN = {"mode": "running", "measure": "l2", "horizon": None}
 NORM = {"H": np.eye(2, 4), "measure": "l2", "horizon": None}
 REGION = {**LMI, "level": 1.0, "radius": 0.123456, "input_bound": 0.0}
@@ -238,21 +237,7 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
     "a layer of a stack": (
         PLAIN, "cascade_layer", {"layer": 0, "kind": "two_equilibria", "data": {}}, "contraction", None,
     ),
-    "a layer of a stack, seen": (
-        PLAIN,
-        "cascade_layer",
-        {"layer": 0, "kind": "separated_trajectories", "data": {**RUNS, "input": np.zeros(2)}},
-        "contraction",
-        None,
-    ),
     "a merged stack": (PLAIN, "merged_stack", {"kind": "unstable_equilibrium", "data": PLUS}, "contraction", None),
-    "a merged stack, seen": (
-        PLAIN,
-        "merged_stack",
-        {"kind": "separated_trajectories", "data": {**RUNS, "input": np.zeros(2)}},
-        "contraction",
-        None,
-    ),
     "a stack that is no network": (
         STACK, "merged_stack", {"kind": "unstable_equilibrium", "data": PLUS}, "contraction", None,
     ),
@@ -268,12 +253,6 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
     "powers of W": (turning(size=1.1), "pair_linear", {"eigenvalue": [0.66, 0.88]}, "contraction", None),
     "powers of W, unnamed": (turning(size=1.1), "pair_linear", {}, "contraction", None),
     "a jump": (turning(bias=0.061728), "pair_jump", {"pair": 1}, "contraction", None),
-    "replayed": (NETWORK, "separated_trajectories", {**RUNS, "input": np.zeros(2)}, "contraction", None),
-    "replayed, a row": (MAP, "separated_trajectories", {**RUNS, "input": ONE}, "contraction", None),
-    "replayed, period 2": (MAP, "separated_trajectories", {**RUNS, "input": TWO}, "contraction", None),
-    "replayed, a cell": (
-        FREE, "gated_trajectories", {**RUNS, "input": np.array([0.123456, -0.654321])}, "contraction", None,
-    ),
     "one decision of an affine network": (
         AFFINE, "local_linear", {**DECISION, "norm": "l2"}, "local_robustness", 0.123456,
     ),
@@ -288,7 +267,6 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
     "one decision": (CLASSES, "local_ellipsoids", DECISION, "local_robustness", 0.123456),
     "one decision, some entries": (MEAN, "local_ellipsoids", {**DECISION, "mask": ONE}, "local_robustness", 0.123456),
     "one decision, step by step": (CLASSES, "local_ellipsoids", {**DECISION, "tau": ONE}, "local_robustness", 0.123456),
-    "replayed, a stack": (STACK, "stack_trajectories", {**RUNS, "inputs": TWO}, "contraction", None),
 }  # fmt: skip
 
 SENTENCES = dict(
@@ -299,7 +277,7 @@ SENTENCES = dict(
 @pytest.mark.parametrize("name", CASES)
 def test_the_sentence_of_a_proof(name):
     subject, kind, data, about, value = CASES[name]
-    draft = Claim(about, "", verdict_of(kind, data), Proof(kind, data), value)
+    draft = Claim(about, "", RULES[kind].verdict, Proof(kind, data), value)
     claim = worded(subject, draft)
     assert claim.statement == SENTENCES[name]
     assert claim.proof is draft.proof
@@ -309,7 +287,7 @@ def test_the_sentence_of_a_proof(name):
 def test_every_kind_of_proof_is_read():
     assert {kind for _, kind, *_ in CASES.values()} == set(RULES)
     assert set(SENTENCES) == set(CASES)
-    assert all(verdict in {verdict_of(kind, data) for _, kind, data, *_ in CASES.values()} for verdict in Verdict)
+    assert {RULES[kind].verdict for _, kind, *_ in CASES.values()} == {Verdict.CERTIFIED, Verdict.REFUTED}
 
 
 WHOM = {

@@ -41,7 +41,7 @@ def test_the_specimen_is_valid(name):
     specimen = specimens()[name]
     check = verify_claim(specimen.subject, specimen.claim)
     assert check.valid, check.reason
-    assert check.evidence == ("replayed" if specimen.claim.verdict is Verdict.INCONCLUSIVE else "proved")
+    assert check.evidence == "proved"
 
 
 @pytest.mark.parametrize("name", SPECIMENS)
@@ -49,7 +49,7 @@ def test_a_proof_supports_no_other_claim_and_no_other_verdict(name):
     specimen = specimens()[name]
     rule, refused = RULES[specimen.kind], 0
     for claim, verdict in itertools.product(NAMES, Verdict):
-        if claim in rule.claim and verdict in rule.verdict:
+        if claim in rule.claim and verdict is rule.verdict:
             continue
         for value in (specimen.claim.value, None, 0.5):
             bent = remade(specimen.subject, specimen.claim, name=claim, verdict=verdict, value=value)
@@ -289,32 +289,6 @@ def test_named_eigenvalues_exist_and_are_unstable():
     for value in (1.00009, 0.5, -1.0):
         claim = witness_claim(identity, "destabilising_slopes", {"K": np.zeros(0), "eigenvalue": [value, 0.0]})
         assert not verify_claim(identity, claim).valid, value
-
-
-def test_a_replay_shows_something_only_where_the_system_can_move():
-    contracting = DrivenSystem(LureSystem.recurrent(-2.0 * np.eye(1), [[0.5]]), "tanh", np.eye(1))
-    for time in (1e-300, 1e-20, 1e-7, 1e-3, 1.0, 100.0):
-        data = {"first": np.ones(1), "second": -np.ones(1), "input": np.zeros(1), "time": time, "steps": 2000}
-        claim = witness_claim(contracting, "separated_trajectories", {**data, "gap": 1e-9})
-        assert not verify_claim(contracting, claim).valid, time
-    for factor in (0.5, 1.0 - 1e-10, 1.0 - 1e-14):
-        leaky = DrivenSystem(LureSystem.linear([[factor]], dt=1.0), "identity", np.zeros((0, 1)), F=[[1.0]])
-        for u, x, gap in ((0.0, 1.0, 0.9), (1.2e99, 2.4e99, 1e80), (1.0, 2.0, 4e-16)):
-            y = x * (1.0 + 2e-16) if u else -x
-            data = {"first": np.array([x]), "second": np.array([y]), "input": np.array([u]), "time": 2000.0}
-            claim = witness_claim(leaky, "separated_trajectories", {**data, "steps": 2000, "gap": gap})
-            assert not verify_claim(leaky, claim).valid, (factor, u)
-
-
-def test_cells_are_not_held_apart_by_one_unit_in_the_last_place():
-    for kind in ("gru", "lstm"):
-        cell = small_cell(kind)
-        x, u = np.zeros(cell.states), np.full(cell.inputs, 0.3)
-        for _ in range(3000):
-            x = cell.advance(x, u)
-        y = np.nextafter(x, np.inf)
-        data = {"first": x, "second": y, "input": u, "steps": 2000, "gap": 1e-18}
-        assert not verify_claim(cell, witness_claim(cell, "gated_trajectories", data)).valid
 
 
 def test_orbits_in_the_box_alone_and_points_that_differ():

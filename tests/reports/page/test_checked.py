@@ -8,16 +8,14 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from stability.certificate import Certificate, Claim, Evidence, Verdict
+from stability.certificate import Verdict
 from stability.certify import certify
 from stability.reports import render
-from stability.reports.stored.certificates import check_file, view
+from stability.reports.stored.certificates import check_file
 from stability.reports.stored.collect import collect
-from stability.reports.vocabulary import state
-from stability.systems import DrivenSystem, LureSystem
+from stability.systems import LureSystem
 from stability.verify import verify
 
 from ..conftest import certificate
@@ -123,50 +121,13 @@ def test_a_table_that_was_changed_is_left_out_and_named(small_dir: Path) -> None
     assert "Strong attack" not in text
 
 
-def replay() -> Certificate:
-    """A counter-example that was only seen: two runs of a rotation of norm 1 stay apart, and nothing is proved."""
-    turn = np.array([[np.cos(0.3), -np.sin(0.3)], [np.sin(0.3), np.cos(0.3)]])
-    system = DrivenSystem(LureSystem(1.2 * turn, np.eye(2), -0.5 * np.eye(2), dt=1.0), "tanh", np.eye(2))
-    found = certify(system)
-    replayed = Claim("contraction", found.statement, Verdict.INCONCLUSIVE, found.proof)
-    return dataclasses.replace(found, claim=replayed, claims=())
-
-
-def test_what_was_only_seen_has_a_badge_of_its_own(report_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The state follows the evidence that the checker gives, whatever the kind of replay."""
-    seen = replay()
-    assert seen.evidence is Evidence.REPLAYED
-    assert state(view(seen)) == "replayed"
-    from stability.reports.stored import certificates
-
-    file = model(report_dir, "lstm") / "certificate.json"
-    seen.save(file)
-    told = dataclasses.replace(
-        verify(certificate(Verdict.CERTIFIED)),
-        verdict="inconclusive",
-        evidence="replayed",
-        reason="replayed, not proved",
-    )
-    monkeypatch.setattr(certificates, "verify", lambda path: told if Path(path) == file else verify(path))
-    record = collect(report_dir).models[2]
-    assert (record.verdict, record.state) == ("inconclusive", "replayed")
-    text = page(report_dir)
-    assert '<details class="card replayed"' in text
-    assert "counter-example seen, not proved" in cards(text)
-    assert "1 counter-example seen, not proved" in text[text.index('class="lead"') :]
-    stored = json.loads((report_dir / "report.json").read_text())["models"][2]
-    assert (stored["verdict"], stored["evidence"]) == ("inconclusive", "replayed")
-
-
 def test_colours_of_the_states_differ() -> None:
     from importlib import resources
 
     css = resources.files("stability.reports.page.templates").joinpath("report.css").read_text(encoding="utf-8")
-    tones = {s: css[css.index(f".card.{s}") :].split("--tone: ")[1].split(";")[0] for s in ("certified", "refuted")}
-    tones |= {
-        s: css[css.index(f".card.{s}") :].split("--tone: ")[1].split(";")[0] for s in ("replayed", "inconclusive")
-    }
-    assert len(set(tones.values())) == 4
+    states = ("certified", "refuted", "inconclusive")
+    tones = {css[css.index(f".card.{s}") :].split("--tone: ")[1].split(";")[0] for s in states}
+    assert len(tones) == 3
 
 
 def test_an_inconclusive_file_is_in_order(report_dir: Path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from stability.certificate import Verdict
+from stability.certify import certify
 from stability.claims.regional import _equilibrium, regional
 from stability.errors import ConfigurationError, DimensionError
 from stability.refute import refute
@@ -16,7 +19,7 @@ from stability.solve.deadline import Deadline
 from stability.statements import at_least
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.simulate import advance_many
-from stability.verify import verify_claim
+from stability.verify import verify, verify_claim
 
 
 def network(rng, form, n=4):
@@ -77,6 +80,14 @@ def test_scalar_region_is_nearly_the_largest_there_is():
     claim = regional(driven, rate=0.25)
     exact = np.arctanh(np.sqrt(0.75))
     assert 0.97 * exact < claim.proof.data["radius"] <= exact * (1 + 1e-9)
+
+
+def test_a_region_is_a_claim_on_request_that_a_certificate_can_hold(rng, tmp_path):
+    driven = network(rng, "continuous")
+    found = certify(driven)
+    assert "regional" not in {claim.name for claim in found.claims}
+    with_region = dataclasses.replace(found, claims=(*found.claims, regional(driven)))
+    assert verify(with_region.save(tmp_path / "c.json")).valid
 
 
 def test_slower_rates_have_larger_regions():

@@ -168,8 +168,8 @@ def test_a_head_has_a_column_for_each_output():
     assert "the layers give the gain" in why("gain of a stack", data={"gain": 1e-3})
 
 
-@pytest.mark.parametrize("name", ["held stack", "orbits of a stack", "unstable stack"])
-def test_runs_and_orbits_of_stacks_are_those_of_discrete_ones_in_one_direction(name):
+@pytest.mark.parametrize("name", ["orbits of a stack", "unstable stack"])
+def test_orbits_of_stacks_are_those_of_discrete_ones_in_one_direction(name):
     specimen = specimens()[name]
     rule, claim = RULES[specimen.kind], specimen.claim
     free = small_cell("gru", box=None)
@@ -217,12 +217,6 @@ def test_each_of_two_orbits_has_the_right_size(name):
         assert "must be orbits of the" in why(name, data={key: np.zeros((1, 7))})
     assert "must be longer" in why(name, without=["second"])
     assert "may be the same" in why(name, data={"second": data["first"]})
-
-
-@pytest.mark.parametrize("name", ["held cell", "held stack"])
-def test_each_of_two_runs_has_the_right_size(name):
-    for key in ("first", "second"):
-        assert "first and second must be vectors of" in why(name, data={key: np.zeros(7)})
 
 
 def test_a_jacobian_that_is_just_the_rate_is_enough():

@@ -85,7 +85,7 @@ def test_one_bad_proof_makes_the_folder_invalid_and_the_others_are_told(proofs: 
         (lambda d: d["claim"].update(value=99.0), "the proof"),
         (lambda d: (d["claim"].update(value=99.0), d["claim"]["proof"]["data"].update(radius=99.0)), "sentence"),
         (lambda d: d["claim"].update(name="contraction"), "no local certificate"),
-        (lambda d: d["claim"].update(verdict="inconclusive", evidence="replayed"), "no local certificate"),
+        (lambda d: d["claim"].update(verdict="inconclusive", evidence="none"), "no local certificate"),
         (lambda d: d["claim"].update(proof=None, evidence="none"), "no local certificate"),
         (lambda d: d["claim"]["proof"].update(kind="multiplier_lmi"), "is about"),
         (lambda d: d["claim"]["proof"].update(kind="nothing"), "unknown kind"),

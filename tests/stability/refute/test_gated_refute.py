@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -13,7 +11,7 @@ from stability.gated.cell import GatedCell
 from stability.gated.orbits import enclose_orbit, orbit_jacobian, step_and_jacobian
 from stability.refute import refute
 from stability.rigor.balls import Ball
-from stability.rules.registry import RULES, verdict_of, worded
+from stability.rules.registry import RULES, worded
 from stability.verify import verify, verify_claim
 
 KINDS = [("lstm", True), ("gru", True), ("gru", False)]
@@ -43,7 +41,7 @@ def flipper() -> GatedCell:
 
 
 def claimed(cell, kind, data) -> Claim:
-    draft = Claim("contraction", "", verdict_of(kind, data), Proof(kind, data))
+    draft = Claim("contraction", "", RULES[kind].verdict, Proof(kind, data))
     refused = RULES[kind].refusal(cell, draft)
     return draft if refused else worded(cell, draft)
 
@@ -156,7 +154,7 @@ def test_bent_witnesses_are_refused(rng):
     stable = {"state": np.array([0.9993]), "input": np.zeros(1), "eigenvalue": [0.5, 0.0]}
     assert not verify_claim(cell, claimed(cell, "gated_unstable", stable)).valid
     assert not verify_claim(cell, claimed(cell, "gated_unstable", {**state, "eigenvalue": [5.0, 0.0]})).valid
-    assert {"gated_orbits", "gated_unstable", "gated_trajectories"} <= set(RULES)
+    assert {"gated_orbits", "gated_unstable"} <= set(RULES)
 
 
 def slow(kind, size) -> GatedCell:
@@ -169,57 +167,10 @@ def slow(kind, size) -> GatedCell:
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 @pytest.mark.parametrize("size", [20.0, 25.0, 30.0])
-def test_slow_contraction_is_neither_refuted_nor_shown_as_not_contracting(kind, size):
+def test_slow_contraction_is_not_refuted(kind, size):
     cell = slow(kind, size)
     certificate = certify(cell)
     assert certificate.verdict is not Verdict.REFUTED
-    assert certificate.evidence != "replayed"
-    first, second = np.ones(cell.states), -np.ones(cell.states)
-    for steps in (2000, 4000):
-        data = {"first": first, "second": second, "input": np.full(1, size), "steps": steps, "gap": 0.5}
-        assert not verify_claim(cell, claimed(cell, "gated_trajectories", data)).valid
-
-
-def test_a_fast_part_that_has_decayed_does_not_hide_a_slow_one():
-    """Two units of an LSTM that only forget: one by half a step, one by 1e-11; the slow part is 5 % of the gap."""
-    w_ih = np.zeros((8, 1))
-    w_ih[3] = 1.0
-    cell = GatedCell("lstm", w_ih, np.zeros((8, 2)), input_low=-25.0, input_high=25.0)
-    first = np.array([0.0, 0.0, 1.0, 0.05])
-    data = {"first": first, "second": -first, "input": np.full(1, 25.0), "steps": 2000, "gap": 0.05}
-    checked = verify_claim(cell, claimed(cell, "gated_trajectories", data))
-    assert not checked.valid
-    assert "neighbours" in checked.reason
-
-
-def test_a_replay_is_evidence_and_no_refutation():
-    cell = latch()
-    held = {"first": np.ones(1), "second": -np.ones(1), "input": np.zeros(1), "steps": 2000, "gap": 1.9}
-    claim = claimed(cell, "gated_trajectories", held)
-    assert claim.verdict is Verdict.INCONCLUSIVE
-    assert "not proved" in claim.statement
-    assert verify_claim(cell, claim).valid
-    for bent in (
-        {"gap": 2.5},
-        {"gap": -1.0},
-        {"steps": 10},
-        {"steps": 1999},
-        {"steps": 200_001},
-        {"second": np.ones(1)},
-    ):
-        assert not verify_claim(cell, claimed(cell, "gated_trajectories", {**held, **bent})).valid, bent
-    assert not verify_claim(cell, replace(claim, verdict=Verdict.REFUTED)).valid
-    calm = random_cell("gru", True, np.random.default_rng(0), 0.1)
-    runs = {"first": np.ones(4), "second": -np.ones(4), "input": np.zeros(2), "steps": 2000, "gap": 0.1}
-    assert not verify_claim(calm, claimed(calm, "gated_trajectories", runs)).valid
-
-
-def test_states_one_ulp_apart_are_no_evidence():
-    for kind in ("lstm", "gru"):
-        cell = random_cell(kind, True, np.random.default_rng(3), 0.1)
-        x = np.full(cell.states, 0.3)
-        data = {"first": x, "second": np.nextafter(x, 1), "input": np.zeros(2), "steps": 2000, "gap": 1e-18}
-        assert not verify_claim(cell, claimed(cell, "gated_trajectories", data)).valid
 
 
 # ---- periodic inputs ---------------------------------------------------------------------------------------------

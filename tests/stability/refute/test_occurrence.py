@@ -131,7 +131,7 @@ class TestReach:
 
 
 class TestContractingByConstruction:
-    """Systems of the kind that rounding, or slowness, once made look apart: neither refuted nor replayed."""
+    """Systems of the kind that rounding, or slowness, once made look apart: not refuted."""
 
     @pytest.mark.parametrize("seed", range(2))
     def test_triangular(self, seed):

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from stability import DrivenSystem, LureSystem, Verdict, certify, refute, verify
-from stability.refute.answer import witness_claim
+from stability.refute.limit_sets import search_pairs
 from stability.refute.search import Search
-from stability.refute.trajectories import search_pairs
-from stability.rules.registry import RULES
 from stability.solve.deadline import Deadline
 
 # With either unit saturated the other contracts (0.9); by turns one step leads to the other: |1.5 * (-1)| > 1.
@@ -42,21 +40,6 @@ def test_a_contracting_map_keeps_nothing_apart(factor):
     driven = network(factor * W)
     assert certify(driven).verdict is Verdict.CERTIFIED
     assert list(search_pairs(Search(driven, 0, Deadline()), np.random.default_rng(0))) == []
-
-
-def test_bad_periodic_inputs_are_refused():
-    pairs = search_pairs(Search(network(), 1, Deadline()), np.random.default_rng(1))
-    data = next(data for kind, data in pairs if kind == "separated_trajectories")
-    rule, whole = RULES["separated_trajectories"], data["input"]
-    assert rule(network(), witness_claim(network(), "separated_trajectories", data))[0]
-    for inputs in (np.zeros((5, 2)), np.zeros((2, 3)), np.zeros((0, 2)), np.full((2, 2), np.nan)):
-        claim = witness_claim(network(), "separated_trajectories", {**data, "input": inputs})
-        assert not rule(network(), claim)[0]
-    flow = DrivenSystem(LureSystem.recurrent(-np.eye(2), W), "tanh", np.eye(2))
-    claim = witness_claim(flow, "separated_trajectories", data)
-    assert "for maps" in rule(flow, claim)[1]
-    still = witness_claim(network(), "separated_trajectories", {**data, "input": whole[:1]})
-    assert not rule(network(), still)[0]
 
 
 def test_gradients_lead_to_periodic_inputs_in_a_range_that_drawn_ones_miss():

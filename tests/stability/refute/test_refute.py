@@ -24,7 +24,7 @@ COUNTER_A = np.array([[-1, 13, 29], [-8, -26, -5], [-30, 18, -2]]) / 40
 COUNTER_W = np.array([[-15, 8, 21], [24, -19, 25], [-9, -31, -16]]) / 8
 
 
-def replayed(subject, refutation):
+def proved_again(subject, refutation):
     """The verifier's answer about a refutation, from its claim alone."""
     claim = Claim("contraction", refutation.statement, Verdict.REFUTED, refutation.proof)
     return verify_claim(subject, claim)
@@ -85,7 +85,7 @@ class TestPublishedCounterexample:
         answer = refute(driven)
         assert answer.proof is not None
         assert answer.proof.kind == "unstable_equilibrium"
-        assert replayed(driven, answer).valid
+        assert proved_again(driven, answer).valid
         assert is_unstable_equilibrium(driven, answer.proof.data)
 
     @pytest.mark.parametrize("form", ["continuous", "euler", "midpoint"])
@@ -93,7 +93,7 @@ class TestPublishedCounterexample:
         system = counter_network(form, 0).system
         answer = refute(system)
         assert answer.proof.kind == "destabilising_slopes"
-        assert replayed(system, answer).valid
+        assert proved_again(system, answer).valid
         K = answer.proof.data["K"]
         assert ((K >= 0) & (K <= 1)).all()
         assert leading_value(system, K)[0] > 0
@@ -110,11 +110,11 @@ class TestPublishedCounterexample:
     def test_fresh_counterexamples_are_refuted(self, rng):
         for A, W in published_counterexamples(rng, 6):
             system = LureSystem.recurrent(A, W)
-            assert replayed(system, refute(system)).valid
+            assert proved_again(system, refute(system)).valid
             driven = DrivenSystem(system, "tanh", np.eye(3))
             answer = refute(driven)
             assert answer.found
-            assert replayed(driven, answer).valid
+            assert proved_again(driven, answer).valid
             assert answer.proof.kind == "unstable_equilibrium"
             assert is_unstable_equilibrium(driven, answer.proof.data)
 
@@ -187,7 +187,7 @@ class TestLinear:
         system = LureSystem.linear(A, dt)
         answer = refute(system)
         assert answer.found
-        assert replayed(system, answer).valid
+        assert proved_again(system, answer).valid
 
     @pytest.mark.parametrize("dt", [None, 1.0])
     def test_linear_recurrences_with_input(self, dt):
@@ -196,7 +196,7 @@ class TestLinear:
             driven = DrivenSystem(LureSystem.linear(A, dt), "tanh", np.zeros((0, 1)), F=[[1.0]])
             answer = refute(driven)
             assert answer.found is expected
-            assert not expected or replayed(driven, answer).valid
+            assert not expected or proved_again(driven, answer).valid
 
 
 class TestNetworks:
@@ -207,7 +207,7 @@ class TestNetworks:
             driven = DrivenSystem(system, "tanh", rng.normal(size=(3, 2)))
             answer = refute(driven)
             assert answer.proof.kind == "unstable_linear"
-            assert replayed(driven, answer).valid
+            assert proved_again(driven, answer).valid
             first = rng.normal(size=3)
             x = np.stack([first, first + answer.proof.data["difference"]])
             gaps, step = [], natural_step(driven)
@@ -226,7 +226,7 @@ class TestNetworks:
             answer = refute(driven)
             assert answer.proof.kind == "unstable_linear"
             assert "uniform" in answer.statement
-            assert replayed(driven, answer).valid
+            assert proved_again(driven, answer).valid
             assert refute(system).proof.kind == "destabilising_slopes"
             step = natural_step(driven)
             for far in (1e2, 1e3):
@@ -238,14 +238,14 @@ class TestNetworks:
         driven = DrivenSystem(LureSystem.recurrent(-np.eye(2), 3 * np.eye(2)), "tanh", np.zeros((2, 1)))
         answer = refute(driven)
         assert answer.proof.kind == "unstable_equilibrium"
-        assert replayed(driven, answer).valid
+        assert proved_again(driven, answer).valid
 
     def test_flip_of_a_map(self):
         system = LureSystem(np.zeros((2, 2)), np.eye(2), np.diag([-2.0, 0.5]), dt=1.0)
         driven = DrivenSystem(system, "tanh", np.zeros((2, 1)))
         answer = refute(driven)
         assert answer.found
-        assert replayed(driven, answer).valid
+        assert proved_again(driven, answer).valid
 
     @pytest.mark.parametrize("name", ["relu", "sigmoid", "leaky_relu", "identity", "saturation", "deadzone"])
     def test_every_activation(self, name):
@@ -255,7 +255,7 @@ class TestNetworks:
         driven = DrivenSystem(system, name, np.eye(2))
         answer = refute(driven)
         assert answer.found
-        assert replayed(driven, answer).valid
+        assert proved_again(driven, answer).valid
         assert is_unstable_equilibrium(driven, answer.proof.data)
 
     def test_elman_networks_of_random_weights(self, rng):
@@ -267,7 +267,7 @@ class TestNetworks:
             answer = refute(driven)
             if answer.found:
                 found += 1
-                assert replayed(driven, answer).valid
+                assert proved_again(driven, answer).valid
         assert found >= 3
 
     def test_unreachable_instability_is_found_by_climbing_along_the_inputs(self, rng):
@@ -279,7 +279,7 @@ class TestNetworks:
         assert leading(system, 1 - np.tanh(driven.channel(start, u0)) ** 2).excess < -0.9
         answer = refute(driven)
         assert answer.proof.kind in ("unstable_equilibrium", "two_equilibria")
-        assert replayed(driven, answer).valid
+        assert proved_again(driven, answer).valid
 
     def test_pair_of_equilibria_is_reported(self, rng):
         driven = DrivenSystem(LureSystem.recurrent(-np.eye(1), 2 * np.eye(1)), "tanh", np.zeros((1, 1)))
@@ -356,10 +356,10 @@ class TestParts:
             LureSystem(scale * np.eye(2), np.eye(2), np.eye(2), dt=1.0),
         ):
             answer = refute(system)
-            assert not answer.found or replayed(system, answer).valid
+            assert not answer.found or proved_again(system, answer).valid
             driven = DrivenSystem(system, "tanh", np.ones((2, 1)))
             answer = refute(driven)
-            assert not answer.found or replayed(driven, answer).valid
+            assert not answer.found or proved_again(driven, answer).valid
 
 
 @pytest.mark.parametrize("dt", [None, 1.0])

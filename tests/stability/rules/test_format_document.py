@@ -55,7 +55,7 @@ DESCRIBED = {"multiplier_lmi": multiplier(), **cells(CERTIFYING), **cells(WITNES
 
 def test_every_kind_is_described_once_and_where_it_belongs():
     assert set(DESCRIBED) == set(RULES)
-    certifying = {kind for kind, rule in RULES.items() if rule.verdict == (Verdict.CERTIFIED,)}
+    certifying = {kind for kind, rule in RULES.items() if rule.verdict is Verdict.CERTIFIED}
     assert {"multiplier_lmi", *cells(CERTIFYING)} == certifying
     assert set(cells(WITNESSES)) == set(RULES) - certifying
 

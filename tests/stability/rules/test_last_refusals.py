@@ -47,10 +47,6 @@ def test_a_region_without_bounds_is_no_proof(monkeypatch):
     assert "cannot be computed" in refusal("region")
 
 
-def test_a_replay_of_few_steps_shows_nothing():
-    assert "steps must be" in refusal("separated", data={"steps": 2, "time": 0.2})
-
-
 def test_weights_that_just_admit_every_value_leave_no_room_for_rounding():
     assert "do not admit" in refusal("ball of a spiral", data={"tau": np.array([0.5, 0.5])})
 

@@ -209,15 +209,8 @@ def test_rate_one_a_step_proves_no_equilibrium_of_a_map():
     assert not verify_claim(euler, remade(euler, draft, data={"rate": 1.0})).valid
 
 
-def test_a_replay_against_the_lowest_layer_is_a_replay_of_the_stack():
-    held, stack = specimens()["held cell"], specimens()["lowest layer"].subject
-    data = {"layer": 0, "kind": "gated_trajectories", "data": dict(held.claim.proof.data)}
-    claim = witness_claim(stack, "cascade_layer", data)
-    assert (claim.verdict, claim.evidence) == (Verdict.INCONCLUSIVE, "replayed")
-    assert "was not seen to contract, since layer 0, of its lowest level, was not: " in claim.statement
-    assert verify_claim(stack, claim).valid
-    assert not verify_claim(stack, remade(stack, claim, verdict=Verdict.REFUTED)).valid
-    proved = specimens()["lowest layer"].claim
+def test_a_proof_against_the_lowest_layer_refutes_the_stack_and_nothing_less():
+    stack, proved = specimens()["lowest layer"].subject, specimens()["lowest layer"].claim
     assert "does not contract, since layer 0, of its lowest level, does not: " in proved.statement
     assert not verify_claim(stack, remade(stack, proved, verdict=Verdict.INCONCLUSIVE)).valid
 
@@ -234,9 +227,3 @@ def test_the_gain_of_a_stack_takes_no_gain_over_a_finite_horizon():
     head = remade(specimen.subject, specimen.claim, data={"head": np.eye(2)})
     assert "under the linear head" in head.statement
     assert first["rate"] > 0
-
-
-def test_an_input_may_be_written_as_one_row():
-    specimen = specimens()["separated"]
-    row = specimen.claim.proof.data["input"][None, :]
-    assert verify_claim(specimen.subject, remade(specimen.subject, specimen.claim, data={"input": row})).valid

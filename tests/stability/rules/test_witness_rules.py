@@ -11,10 +11,7 @@ from stability.certificate import Certificate, Claim, Proof, Verdict
 from stability.claims.bounded import bounded, equilibrium_claim
 from stability.claims.regional import regional
 from stability.refute import refute, witness_claim
-from stability.refute.search import Search
-from stability.refute.trajectories import search_pairs
 from stability.rules.registry import RULES
-from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify_claim
 
@@ -37,11 +34,6 @@ def _equilibria():
     return out
 
 
-def _separated():
-    pairs = search_pairs(Search(NETWORK, 0, Deadline()), np.random.default_rng(0))
-    return next(data for kind, data in pairs if kind == "separated_trajectories")
-
-
 def _contraction():
     P, L = np.eye(2), np.full(2, 1.0)
     data = {"P": P, "L": L, "rate": 0.5, "overshoot": 1.1, "p_min": 0.99, "p_max": 1.01}
@@ -55,7 +47,6 @@ def _claims():
     yield NETWORK, Claim("contraction", found.statement, Verdict.REFUTED, found.proof)
     both = {"state1": low, "state2": high, "input": np.zeros(2)}
     yield NETWORK, witness_claim(NETWORK, "two_equilibria", both)
-    yield NETWORK, witness_claim(NETWORK, "separated_trajectories", _separated())
     growing = refute(GROWING)
     yield GROWING, Claim("contraction", growing.statement, Verdict.REFUTED, growing.proof)
     yield SPIN, bounded(SPIN)
@@ -74,7 +65,6 @@ def test_every_kind_is_here():
         "destabilising_slopes",
         "unstable_equilibrium",
         "two_equilibria",
-        "separated_trajectories",
         "unstable_linear",
         "ball",
         "box",
@@ -198,21 +188,6 @@ class TestBentWitnesses:
         assert both_refuse(subject, changed(claim, difference=1e-3 * d))
         assert both_refuse(subject, changed(claim, difference=np.array([1.0, -1.5]) * 1e6))  # left vector (1.5, 1)
         assert verify_claim(subject, changed(claim, difference=-5.0 * d)).valid  # the other way round it grows as well
-
-    def test_trajectories_that_meet_or_come_too_close(self):
-        subject, claim = claim_of("separated_trajectories")
-        data = claim.proof.data
-        for bent in (
-            {"gap": 1e3 * data["gap"]},
-            {"second": data["first"] * (1 - 1e-3)},
-            {"time": -1.0},
-            {"steps": 10},
-            {"steps": 10**9},
-            {"gap": 0.0},
-            {"gap": -1.0},
-        ):
-            again = witness_claim(subject, "separated_trajectories", {**data, **bent})
-            assert both_refuse(subject, again), bent
 
     def test_smaller_radii_and_wrong_weights(self):
         for kind in ("ball", "box"):

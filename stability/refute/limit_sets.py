@@ -1,9 +1,12 @@
-"""Search by simulation for two trajectories under one input that stay apart, and for what proves it of them."""
+"""Search by simulation for equilibria and periodic orbits that prove that a network does not contract.
+
+Pairs of random states run under one input until they settle. Where two of them stay apart, Newton's method makes the
+equilibria or orbits next to them exact, and their rules prove that they exist.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -14,21 +17,19 @@ from stability.refute.runs import orbit_near, polish_orbit
 from stability.refute.search import Candidate, Search
 from stability.rules.fields import LONGEST
 from stability.rules.periodic_orbits import MAX_UNKNOWNS, unknowns
-from stability.rules.replay import least_gap, why_not_apart
-from stability.rules.trajectories import MAX_WORK, MIN_STEPS, runs, step_work
 from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem
-from stability.systems.simulate import natural_step, settle, trace
+from stability.systems.simulate import settle, trace
 
 Array = np.ndarray
 SETTLE = 500
-SHARE = 3  # pairs of one phase that are looked at closely
+CLOSEST = 3  # pairs of one phase, the farthest apart, that are examined
 
 
 def search_pairs(
     search: Search, rng: np.random.Generator, *, inputs: Array | None = None, brief: bool = False
 ) -> Iterator[Candidate]:
-    """Let pairs of random states settle; where their distance stays, propose witnesses, proofs before replays.
+    """Let pairs of random states settle; where their distance stays, propose proofs that they never meet.
 
     Constant inputs come first; for maps then inputs of period two to four, some of which saturate channels by turns.
 
@@ -94,14 +95,10 @@ def _phase(driven: DrivenSystem, u: Array, rng: np.random.Generator, deadline: D
         order = _apart(x)
         if not len(order):
             return
-    for i in order[:SHARE]:
+    for i in order[:CLOSEST]:
         if deadline.over:
             return
         yield from _proofs(driven, x[0, i], x[1, i], np.ascontiguousarray(u[i]), deadline)
-    i = order[0]
-    data = _replay(driven, x[0, i], x[1, i], np.ascontiguousarray(u[i]), deadline)
-    if data is not None:
-        yield "separated_trajectories", data
 
 
 def _apart(x: Array) -> Array:
@@ -179,36 +176,3 @@ def _inner_equilibrium(driven: DrivenSystem, state: Array, inputs: Array, deadli
             orbit = polish_orbit(driven, guess, inputs, 30, deadline=deadline)
         if orbit is not None and np.isfinite(orbit).all():
             yield from unstable_candidate(driven, orbit, inputs)
-
-
-def _replay(
-    driven: DrivenSystem, first: Array, second: Array, inputs: Array, deadline: Deadline
-) -> dict[str, Any] | None:
-    """Longer and longer runs, until one counts as evidence."""
-    system, step = driven.system, natural_step(driven)
-    for steps in (MIN_STEPS, 3 * MIN_STEPS):
-        work = steps * step_work(system)
-        runs_of_both = 16.0 * work if system.is_discrete else 192.0 * work  # pairs of neighbours; finer ones of a flow
-        if work > MAX_WORK or deadline.over or not deadline.affords(runs_of_both):
-            return None
-        seen = []
-        for run in runs(driven, first, second, inputs, step, steps):  # the finer one only where the coarser one counts
-            seen.append(run)
-            if why_not_apart(run, least_gap(run)) is not None:
-                break
-        gap = min(least_gap(run) for run in seen)
-        if all(why_not_apart(run, gap) is None for run in seen):
-            total = float(steps) if system.is_discrete else step * steps
-            data = {"first": first, "second": second, "time": total, "steps": steps, "gap": gap}
-            return {**data, "input": inputs if len(inputs) > 1 else inputs[0]}
-        still = np.abs(np.log(seen[0].beside[:, -1])) < 0.5
-        half = steps // 2
-        if (
-            still.any()
-            or not np.isfinite(seen[0].last).all()
-            or seen[0].gaps[half:].min() < 0.5 * seen[0].gaps[:half].min()
-        ):
-            return None  # neighbours that hardly move, or runs that meet: more of the same steps will not tell more
-        first, second = np.ascontiguousarray(seen[0].last[0]), np.ascontiguousarray(seen[0].last[1])
-        inputs = np.roll(inputs, -(steps % len(inputs)), axis=0)
-    return None
