@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
-from stability.systems.checks import unmasked
+from stability.kernel.checks import unmasked
 
 from .threads import threads_fitting
 

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from stability.local import linear_balls
-from stability.local.balls import largest_balls
-from stability.local.classifier import Classifier
+from stability.kernel.systems.classifier import Classifier
+from stability.search.local import affine_search as linear_balls
+from stability.search.local.largest_radius import largest_balls
 from stability.systems import DrivenSystem, LureSystem
 
 RESULTS = Path(__file__).parent / "results" / "affine.json"

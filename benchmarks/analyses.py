@@ -39,8 +39,8 @@ from stability.analysis.campaign.pipeline import STEPS
 from stability.analysis.campaign.work import Work
 from stability.analysis.tasks import Task
 from stability.analysis.training.presets import train_preset
-from stability.certificate import Verdict
 from stability.errors import StabilityError
+from stability.kernel.format.claims import Verdict
 
 MODELS = ("contracting", "lipschitz", "antisymmetric", "neural_ode", "lstm")
 RESULTS = Path(__file__).parent / "results"

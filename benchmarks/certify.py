@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from stability import LureSystem, Verdict, certify
-from stability.rules.multiplier_lmi import check_lmi
-from stability.solve.deadline import Deadline
+from stability.kernel.theorems.multiplier_lmi import check_lmi
+from stability.search.solvers.deadline import Deadline
 
 SOLVERS = ("CLARABEL", "SCS")
 PARTS = ("sdp", "chol", "growth", "memory", "best", "default", "beside", "bisection")
@@ -128,7 +128,7 @@ def memory(n: int = 2048) -> list[dict]:
 
 
 def best_rate(n: int = 256) -> list[dict]:
-    from stability.criteria.multiplier import multiplier_criterion
+    from stability.search.criteria.multiplier import multiplier_criterion
 
     system = instance(n)
     start = time.perf_counter()
@@ -203,8 +203,8 @@ def beside(n: int = 64) -> list[dict]:
 
 def by_solver(system: LureSystem, solver: str, top: float, limit: float) -> tuple[float, float, bool]:
     """Processor seconds of a bisection below ``top``, the last rate with a proof, and whether it was done in time."""
-    from stability.solve.multiplier import multiplier_lmi
-    from stability.solve.rates import bisect
+    from stability.search.solvers.multiplier_program import multiplier_lmi
+    from stability.search.solvers.rates import bisect
 
     until = Deadline.after(limit)
 
@@ -223,7 +223,7 @@ def bisection(
     A bisection that is not done within ``limit`` seconds of a clock is stopped: ``done`` says so, ``solver_rate`` is
     what it has proved until then, and ``times_faster`` is a lower bound.
     """
-    from stability.criteria.multiplier import multiplier_criterion
+    from stability.search.criteria.multiplier import multiplier_criterion
 
     rows = []
     for n in sizes:

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from stability.certificate import Verdict
-from stability.claims.driven import driven_contraction
+from stability.kernel.format.claims import Verdict
+from stability.search.input_sets.driven import driven_contraction
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify_claim
 

@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.driven import network
-from stability.criteria.multiplier import multiplier_criterion
-from stability.rules.driven_lmi import slopes_on
-from stability.rules.regional_lmi import regional_system
+from stability.kernel.theorems.driven_lmi import slopes_on
+from stability.kernel.theorems.regional_lmi import regional_system
+from stability.search.criteria.multiplier import multiplier_criterion
 from stability.systems import DrivenSystem
 
 Array = np.ndarray

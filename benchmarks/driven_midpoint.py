@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from stability import Verdict
-from stability.claims.driven import driven_contraction
-from stability.claims.driven_ends import claims_in_box
-from stability.solve.deadline import Deadline
+from stability.search.input_sets.driven import driven_contraction
+from stability.search.input_sets.limit_sets import claims_in_box
+from stability.search.solvers.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify_claim
 

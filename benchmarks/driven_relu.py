@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from stability import Verdict, certify
-from stability.claims.driven import driven_contraction
+from stability.search.input_sets.driven import driven_contraction
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify_claim
 

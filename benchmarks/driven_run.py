@@ -17,7 +17,7 @@ from unittest import mock
 import numpy as np
 
 from benchmarks.driven import network
-from stability.claims import driven as searches
+from stability.search.input_sets import driven as searches
 from stability.verify import verify_claim
 
 CASES = ((200, 0.2), (300, 0.1), (500, 0.1), (500, 0.05))

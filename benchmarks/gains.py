@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 
 from stability import LureSystem, certify
-from stability.gains.lure import incremental_gain
-from stability.gains.quadratic import Attached, Attempt, stable_multipliers
-from stability.rules.gain_lmi import bound
-from stability.solve.deadline import Deadline
+from stability.kernel.theorems.gain_lmi import bound
+from stability.search.gains.lure import incremental_gain
+from stability.search.gains.single_storage import Attached, Attempt, stable_multipliers
+from stability.search.solvers.deadline import Deadline
 from stability.systems import DrivenSystem
 from stability.threads import threads_for
 

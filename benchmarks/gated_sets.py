@@ -4,7 +4,7 @@
 
 Cells of normal weights and biases of deviation s, recurrent ones of s / sqrt(units), two inputs. ``apart``: where the
 cell state settles is bounded by the ranges of the gates, each for itself; ``together``: by what the gates read in
-common as well (``stability.gated.settling``), which is what the library does. ``width``: of the cell state's box, the
+common as well (``lstm_cell_range``), which is what the library does. ``width``: of the cell state's box, the
 mean over entries and cells; ``certified``: how many of the cells contract on their box, each proof checked by the
 verifier; ``box_seconds``, ``seconds``: processor time of a box, and of a verdict, the medians. ``reached``: how wide
 the box is that runs fill under inputs at random ends, held for eight steps.
@@ -22,10 +22,10 @@ from unittest import mock
 
 import numpy as np
 
-from stability.criteria.interval import gated_findings, gated_proof
-from stability.gated import bounds
-from stability.gated.cell import GatedCell
-from stability.rigor.intervals import Interval
+from stability.kernel.arithmetic.intervals import Interval
+from stability.kernel.systems import gated_bounds as bounds
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.search.criteria.interval import gated_findings, gated_proof
 from stability.verify import verify_claim
 
 CASES = ((8, 0.2), (8, 0.25), (8, 0.3), (16, 0.2), (16, 0.25), (16, 0.3), (32, 0.2), (32, 0.3))

@@ -38,13 +38,13 @@ from stability.analysis.radius import local
 from stability.analysis.radius.local import LocalRadius
 from stability.analysis.tasks.idx import read_labelled_images
 from stability.analysis.training.presets import preset_training
-from stability.local import planes
-from stability.local.balls import largest_balls
 from stability.models import GRU, LSTM, ContractingRNN, ElmanRNN, LipschitzRNN, SequenceModel
 from stability.models.classifier import classifier
 from stability.models.classifier_network import ClassifierNetwork
 from stability.models.sources import load_module
-from stability.solve import deadline
+from stability.search.local import linf_search as planes
+from stability.search.local.largest_radius import largest_balls
+from stability.search.solvers import deadline
 
 RESULTS = Path(__file__).parent / "results" / "local.json"
 DEFAULT = ("contracting", "lipschitz", "antisymmetric", "neural_ode", "lstm", "gru")

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from stability.solve.response import Response, state_space
-from stability.systems.statespace import StateSpace
+from stability.kernel.systems.state_space import StateSpace
+from stability.search.solvers.transfer_function import Response, state_space
 
 Array = np.ndarray
 POINTS = 200

@@ -24,7 +24,7 @@ from torch import nn
 
 from stability import Certificate, Verdict, certify, verify
 from stability.analysis.tasks import Task, make_task
-from stability.systems.subjects import as_subject
+from stability.conversion.subjects import as_subject
 
 KINDS = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 MEDIANS = ("accuracy", "rate", "exponent", "seconds")

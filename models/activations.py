@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from stability.errors import ConfigurationError
-from stability.systems.activations import ACTIVATIONS
-from stability.systems.checks import as_choice
+from stability.kernel.arithmetic.activations import ACTIVATIONS
+from stability.kernel.checks import as_choice
 
 from .options import GAIN, TORCH_ACTIVATIONS
 
@@ -98,7 +98,7 @@ def oplu(z: Tensor) -> Tensor:
 
 
 def householder(z: Tensor, angles: Tensor) -> Tensor:
-    """Reflect each pair ``2 i``, ``2 i + 1`` behind the line at half its angle, see ``stability.systems.pairs``.
+    """Reflect each pair ``2 i``, ``2 i + 1`` behind the line at half its angle, see ``pair_activations``.
 
     Args:
         z: ``(..., 2n)``.

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from stability.kernel.arithmetic.activations import activation as lookup
 from stability.systems import DrivenSystem, LureSystem
-from stability.systems.activations import activation as lookup
 
 Array = np.ndarray
 Sized = tuple[str, int]

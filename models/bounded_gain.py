@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, DimensionError
-from stability.gains.carried import carried_gain
-from stability.gains.gain import Gain
+from stability.kernel.arithmetic.activations import activation as lookup
+from stability.kernel.checks import as_choice
+from stability.search.gains.gain import Gain
+from stability.search.gains.stored_gain import carried_gain
 from stability.systems import DrivenSystem, LureSystem, PairwiseSystem
-from stability.systems.activations import activation as lookup
-from stability.systems.checks import as_choice
 
 from .activations import NORM_PRESERVING, householder
 from .options import TORCH_ACTIVATIONS, real

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import UnsupportedError
-from stability.local.classifier import REDUCTIONS, Classifier
-from stability.stacks.stack import LayerStack
+from stability.kernel.arithmetic.activations import activation
+from stability.kernel.systems.classifier import REDUCTIONS, Classifier
+from stability.kernel.systems.layer_stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
-from stability.systems.activations import activation
 
 from .adapters.inspection import twin
 from .adapters.torch_modules import as_array

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from stability.errors import DisagreementError, UnsupportedError
-from stability.local.classifier import REDUCTIONS, Classifier
+from stability.kernel.systems.classifier import REDUCTIONS, Classifier
 from stability.systems import DrivenSystem, LureSystem
 
 from .adapters.cross_check import samples

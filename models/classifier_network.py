@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import UnsupportedError
-from stability.gated.cell import GatedCell
-from stability.local.classifier import Classifier
+from stability.kernel.systems.classifier import Classifier
+from stability.kernel.systems.gated_cell import GatedCell
 from stability.systems import DrivenSystem
 
 from .network import over_time

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import UnsupportedError
-from stability.systems.activations import activation as lookup
-from stability.systems.checks import as_choice
+from stability.kernel.arithmetic.activations import activation as lookup
+from stability.kernel.checks import as_choice
 
 from .lure import INTEGRATORS, LureLayer, input_parameters
 from .options import real

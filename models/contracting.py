@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import DimensionError
+from stability.kernel.checks import as_choice
 from stability.systems import LureSystem
-from stability.systems.checks import as_choice
 
 from .lure import INTEGRATORS, LureLayer, input_parameters
 from .options import real

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from stability.conversion.block_diagonal import side_by_side
 from stability.errors import ConfigurationError, UnsupportedError
-from stability.stacks.residual import ResidualStack
-from stability.stacks.stack import LayerStack
+from stability.kernel.checks import as_choice
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.systems.parts import of_part
+from stability.kernel.systems.residual_stack import ResidualStack
 from stability.systems import DrivenSystem
-from stability.systems.checks import as_choice
-from stability.systems.parts import of_part
-from stability.systems.side_by_side import side_by_side
 
 from .deep_gain import residual_stack, why_without_gain
 from .deep_recurrence import DeepRecurrence

@@ -6,7 +6,7 @@ far GELU stretches (1.129; one without it) and ``w`` the rows of the decoder,
 .. math:: |\Delta(z_i - z_j)| \le |E| \prod_{k < K} (1 + |M_k|\, c\, |g_k|_\infty\, G_k)\;
           \bigl(|w_i - w_j| + |(w_i - w_j) M_K|\, c\, |g_K|_\infty\, G_K\bigr)\, |u| .
 
-The last layer's gain is one to its last state, the others' are to whole sequences. See ``stability.rules.residual``.
+The last layer's gain is one to its last state, the others' are to whole sequences. See ``residual``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import UnsupportedError
-from stability.stacks.residual import STRETCH, ResidualStack
+from stability.kernel.systems.residual_stack import STRETCH, ResidualStack
 from stability.systems import DrivenSystem, PairwiseSystem
 
 from .tensors import to_numpy

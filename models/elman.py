@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from stability.systems.activations import activation as lookup
+from stability.kernel.arithmetic.activations import activation as lookup
 
 from .lure import LureLayer
 from .recurrent import register_layer

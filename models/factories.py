@@ -31,9 +31,9 @@ import torch
 from torch import nn
 
 from stability.errors import ConfigurationError, StabilityError
-from stability.foreign import WATCHERS, in_words, of_file, split
-from stability.rigor.definite import flushes_small_numbers
-from stability.wire import is_subject
+from stability.kernel.arithmetic.definiteness import flushes_small_numbers
+from stability.kernel.format.serialization import is_subject
+from stability.user_code import WATCHERS, in_words, of_file, split
 
 from .adapters.state_dicts import shown
 from .recurrent import LAYERS, RecurrentLayer

@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from torch.nn.modules import module as registration
 
 from stability.errors import ConfigurationError, FileFormatError, NonFiniteError, StabilityError
+from stability.kernel.checks import as_choice
 from stability.storage.documents import parse_json
 from stability.storage.writing import write_bytes
-from stability.systems.checks import as_choice
 
 from .deep import DeepNetwork
 from .network import SequenceModel

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, UnsupportedError
-from stability.stacks.stack import LayerStack
+from stability.kernel.systems.layer_stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 
 from .options import real

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from stability.kernel.arithmetic.activations import activation as lookup
+from stability.kernel.checks import as_choice
 from stability.systems import DrivenSystem, LureSystem
-from stability.systems.activations import activation as lookup
-from stability.systems.checks import as_choice
 
 from .options import GAIN, TORCH_ACTIVATIONS
 from .recurrent import RecurrentLayer
@@ -50,7 +50,7 @@ def rnn_subject(W: Any, U: Any, b: Any = None, activation: str = "tanh", name: s
         W: ``(n, n)`` recurrent weights.
         U: ``(n, p)`` input weights.
         b: ``(n,)`` bias.
-        activation: a name of ``stability.systems.activations``.
+        activation: a name of ``stability.kernel.arithmetic.activations``.
         name: what reports call it.
 
     Returns:

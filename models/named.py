@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stability.systems.subjects import register_converter
+from stability.conversion.subjects import register_converter
 
 from .adapters.state_dicts import state_dict_subject
 

@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError
+from stability.kernel.checks import as_choice
 from stability.systems import LureSystem
-from stability.systems.checks import as_choice
 
 from .options import positive_int
 from .recurrent import RecurrentLayer

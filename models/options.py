@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from stability.errors import ConfigurationError
-from stability.systems.activations import ACTIVATIONS
+from stability.kernel.arithmetic.activations import ACTIVATIONS
 
 Made = TypeVar("Made")
 

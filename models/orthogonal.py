@@ -7,8 +7,8 @@ from abc import abstractmethod
 import torch
 from torch import Tensor, nn
 
+from stability.kernel.systems.pairwise import PAIRWISE, PairwiseSystem
 from stability.systems import DrivenSystem
-from stability.systems.pairwise import PAIRWISE, PairwiseSystem
 
 from .activations import CHANNELWISE, Expansion, expansion_of, layer_activation, modrelu, oplu
 from .lure import rnn_subject

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
 from stability.errors import DisagreementError, UnsupportedError
-from stability.local.classifier import Classifier
+from stability.kernel.systems.classifier import Classifier
 
 from .adapters.inspection import twin
 from .classifier import ROUNDING, agree_on, by_parts, classifier

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from stability.systems.activations import activation as lookup
-from stability.systems.checks import as_choice
+from stability.kernel.arithmetic.activations import activation as lookup
+from stability.kernel.checks import as_choice
 
 from .factorizations import qr
 from .lure import LureLayer, Prepared

@@ -20,16 +20,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from stability.conversion.subjects import as_subject, register_converter
 from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
-from stability.foreign import names_code
-from stability.gated.cell import GatedCell
-from stability.stacks.stack import LayerStack
+from stability.kernel.format.serialization import is_utf8
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
 from stability.storage.archives import members_of
 from stability.storage.arrays import is_state_dict, npz_subject, read_npz
 from stability.storage.documents import read_json
-from stability.storage.failures import in_short, reading
-from stability.systems.subjects import as_subject, register_converter
-from stability.wire import is_utf8
+from stability.storage.read_errors import in_short, reading
+from stability.user_code import names_code
 
 from .adapters.modules import recurrent_parts, refuse_altered_layer
 from .adapters.state_dicts import CELLS, shown, state_dict_subject

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, DimensionError, UnsupportedError
-from stability.stacks.stack import LayerStack
+from stability.kernel.systems.layer_stack import LayerStack
 
 from .linear import LinearLayer, series
 from .options import positive_int

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError
-from stability.systems.checks import as_choice
+from stability.kernel.checks import as_choice
 
 from .options import positive_int
 from .orthogonal import OrthogonalLayer

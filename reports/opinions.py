@@ -28,7 +28,7 @@ def opinion_cells(opinion: Mapping[str, Any]) -> tuple[str, ...]:
     """What each of ``COLUMNS`` says of one opinion.
 
     Args:
-        opinion: one of ``cross_check.json``: the fields of ``stability.criteria.cross_check.Opinion``.
+        opinion: one of ``cross_check.json``: the fields of ``stability.search.criteria.cross_check.Opinion``.
 
     Example:
         >>> opinion_cells({"criterion": "kyp", "solver": "SCS", "status": "optimal", "says": True, "margin": 0.1,

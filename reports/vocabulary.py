@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stability.statements import at_most
+from stability.kernel.format.sentences import at_most
 
 from .boxes import in_box, interval
 from .formatting import bound, bound_at, number, rate, signed, time_to, time_unit, verdict_word

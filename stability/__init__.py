@@ -15,14 +15,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stability.certificate import Certificate, Claim, Finding, Proof, Verdict
+    from stability.certificate import Certificate, Finding
     from stability.certify import certify
-    from stability.claims.bounded import bounded
-    from stability.claims.regional import regional
-    from stability.criteria.circle import circle_criterion
-    from stability.criteria.kyp import kyp_lmi
-    from stability.criteria.multiplier import multiplier_criterion
-    from stability.criteria.theorem1 import Theorem1, theorem1
+    from stability.conversion.subjects import register_converter
     from stability.errors import (
         ConfigurationError,
         DimensionError,
@@ -33,48 +28,59 @@ if TYPE_CHECKING:
         StabilityError,
         UnsupportedError,
     )
-    from stability.extremes import StepBound, largest_step, smallest_overshoot
-    from stability.gains.gain import Gain
-    from stability.gains.lure import incremental_gain
-    from stability.gated.cell import GatedCell
+    from stability.feedback_loops import LoopComparison, Nyquist, compare_loops, nyquist
+    from stability.kernel.format.claims import Claim, Proof, Verdict
+    from stability.kernel.systems.driven import DrivenSystem
+    from stability.kernel.systems.gated_cell import GatedCell
+    from stability.kernel.systems.layer_stack import Cascade, LayerStack
+    from stability.kernel.systems.lure import LureSystem
+    from stability.kernel.systems.pairwise import PairwiseSystem
     from stability.loop_margin import GainMargin, gain_margin, step_margin
-    from stability.loops import LoopComparison, Nyquist, compare_loops, nyquist
     from stability.recovery import Recovery, memory_horizon, recovery_time
-    from stability.refute import Refutation, refute
-    from stability.solve.hinf import hinf_norm
-    from stability.stacks.stack import Cascade, LayerStack
-    from stability.systems import DrivenSystem, LureSystem
-    from stability.systems.pairwise import PairwiseSystem
-    from stability.systems.subjects import register_converter
+    from stability.search.counterexamples.counterexample_search import refute
+    from stability.search.counterexamples.refutation import Refutation
+    from stability.search.criteria.circle import circle_criterion
+    from stability.search.criteria.kyp import kyp_lmi
+    from stability.search.criteria.multiplier import multiplier_criterion
+    from stability.search.criteria.theorem1 import Theorem1, theorem1
+    from stability.search.gains.gain import Gain
+    from stability.search.gains.lure import incremental_gain
+    from stability.search.input_sets.bounded import bounded
+    from stability.search.input_sets.regional import regional
+    from stability.search.solvers.hinf import hinf_norm
+    from stability.step_and_overshoot import StepBound, largest_step, smallest_overshoot
     from stability.verify import Verification, verify
 
 __version__ = "0.1.0"
 _NAMES = {
-    "stability.certificate": "Certificate Claim Finding Proof Verdict",
+    "stability.certificate": "Certificate Finding",
+    "stability.kernel.format.claims": "Claim Proof Verdict",
     "stability.certify": "certify",
-    "stability.claims.bounded": "bounded",
-    "stability.claims.regional": "regional",
-    "stability.criteria.circle": "circle_criterion",
-    "stability.criteria.kyp": "kyp_lmi",
-    "stability.criteria.multiplier": "multiplier_criterion",
-    "stability.criteria.theorem1": "Theorem1 theorem1",
+    "stability.search.input_sets.bounded": "bounded",
+    "stability.search.input_sets.regional": "regional",
+    "stability.search.criteria.circle": "circle_criterion",
+    "stability.search.criteria.kyp": "kyp_lmi",
+    "stability.search.criteria.multiplier": "multiplier_criterion",
+    "stability.search.criteria.theorem1": "Theorem1 theorem1",
     "stability.errors": (
         "ConfigurationError DimensionError FileFormatError IllPosedError NonFiniteError RankError StabilityError "
         "UnsupportedError"
     ),
-    "stability.extremes": "StepBound largest_step smallest_overshoot",
-    "stability.gains.gain": "Gain",
-    "stability.gains.lure": "incremental_gain",
-    "stability.gated.cell": "GatedCell",
+    "stability.step_and_overshoot": "StepBound largest_step smallest_overshoot",
+    "stability.search.gains.gain": "Gain",
+    "stability.search.gains.lure": "incremental_gain",
+    "stability.kernel.systems.gated_cell": "GatedCell",
     "stability.loop_margin": "GainMargin gain_margin step_margin",
-    "stability.loops": "LoopComparison Nyquist compare_loops nyquist",
+    "stability.feedback_loops": "LoopComparison Nyquist compare_loops nyquist",
     "stability.recovery": "Recovery memory_horizon recovery_time",
-    "stability.refute": "Refutation refute",
-    "stability.solve.hinf": "hinf_norm",
-    "stability.stacks.stack": "Cascade LayerStack",
-    "stability.systems": "DrivenSystem LureSystem",
-    "stability.systems.pairwise": "PairwiseSystem",
-    "stability.systems.subjects": "register_converter",
+    "stability.search.counterexamples.counterexample_search": "refute",
+    "stability.search.counterexamples.refutation": "Refutation",
+    "stability.search.solvers.hinf": "hinf_norm",
+    "stability.kernel.systems.layer_stack": "Cascade LayerStack",
+    "stability.kernel.systems.driven": "DrivenSystem",
+    "stability.kernel.systems.lure": "LureSystem",
+    "stability.kernel.systems.pairwise": "PairwiseSystem",
+    "stability.conversion.subjects": "register_converter",
     "stability.verify": "Verification verify",
 }
 """What is defined where."""

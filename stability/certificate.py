@@ -6,21 +6,20 @@ the claim in words, the proof's witness. Nothing here proves anything; ``stabili
 
 from __future__ import annotations
 
-import enum
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stability.display import Shown, draw_envelope, draw_margins, nothing_to_draw, number
 from stability.errors import FileFormatError
+from stability.kernel.format.claims import Claim, Evidence, Proof, Verdict, finite_or_none
+from stability.kernel.format.serialization import decode, encode, is_sealed, seal
 from stability.recovery import Recovery, memory_horizon, proved_pairs, recovery_time
-from stability.shown import Shown, briefly, draw_envelope, draw_margins, nothing_to_draw, number
 from stability.storage.documents import read_document
 from stability.storage.limits import CLAIMS
-from stability.storage.values import as_it_is, each, mapping, number_or_none, text, text_or_none, truth
+from stability.storage.parsed_values import as_it_is, each, mapping, number_or_none, text, text_or_none, truth
 from stability.storage.writing import as_path, write_text
-from stability.wire import decode, encode, is_sealed, seal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,21 +28,6 @@ FORMAT = "stability-certificate"
 VERSION = 2
 SIMULATED = "replayed"
 """Evidence of an inconclusive claim in earlier files of this version: a simulation, which counts as none."""
-
-
-class Verdict(enum.StrEnum):
-    """The three answers; a claim is never certified because something was not found."""
-
-    CERTIFIED = "certified"
-    REFUTED = "refuted"
-    INCONCLUSIVE = "inconclusive"
-
-
-class Evidence(enum.StrEnum):
-    """What stands behind a claim: a proof that can be checked, or nothing."""
-
-    PROVED = "proved"
-    NONE = "none"
 
 
 @dataclass(frozen=True)
@@ -80,7 +64,7 @@ class Finding(Shown):
         return [self.summary()]
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """The signed margin as a bar, see ``stability.shown.draw_margins``."""
+        """The signed margin as a bar, see ``stability.display.draw_margins``."""
         return draw_margins(self.rows(), ax, self.criterion)
 
     def summary(self) -> dict[str, Any]:
@@ -92,78 +76,6 @@ class Finding(Shown):
             "rate": finite_or_none(self.rate),
             "detail": self.detail,
         }
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Proof(Shown):
-    """The witness of a claim.
-
-    Attributes:
-        kind: the theorem that turns the data into the claim; ``docs/certificate-format.md`` lists them.
-        data: numbers, strings, float64 arrays, or lists of nested mappings.
-    """
-
-    kind: str
-    data: Mapping[str, Any] = field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        return f"<Proof: {self.kind}, {', '.join(sorted(self.data))}>"
-
-    def facts(self) -> list[tuple[str, str]]:
-        """Its theorem, and what its data are: shapes of arrays, numbers, words."""
-        return [("", self.kind), *((name, briefly(self.data[name])) for name in sorted(self.data))]
-
-    def rows(self) -> list[Mapping[str, Any]]:
-        """A row for each of its data: ``name``, ``value``."""
-        return [{"name": name, "value": text} for name, text in self.facts()[1:]]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Claim(Shown):
-    """One statement about the subject with its verdict and what stands behind it.
-
-    A certified or refuted claim has a proof, an inconclusive one has none.
-
-    Attributes:
-        name: ``contraction``, ``equilibrium``, ``bounded``, ``regional``, ``gain``.
-        statement: the claim in one sentence, quantifiers included.
-        verdict: the answer.
-        proof: its witness; ``None`` for an inconclusive claim.
-        value: the number of the claim (rate, radius, gain), or ``None``.
-    """
-
-    name: str
-    statement: str
-    verdict: Verdict
-    proof: Proof | None = None
-    value: float | None = None
-
-    def summary(self) -> dict[str, Any]:
-        """What it says as plain numbers and strings, its proof by its kind."""
-        return {
-            "name": self.name,
-            "statement": self.statement,
-            "verdict": str(self.verdict),
-            "evidence": str(self.evidence),
-            "value": finite_or_none(self.value),
-            "proof": self.proof.kind if self.proof else None,
-        }
-
-    def facts(self) -> list[tuple[str, str]]:
-        """The sentence, its verdict and what stands behind it."""
-        value = [] if self.value is None else [("value", number(self.value))]
-        proof = [] if self.proof is None else [("by", self.proof.kind)]
-        answer = [("", self.name), ("", str(self.verdict)), ("evidence", str(self.evidence))]
-        return [*answer, *value, *proof, ("claim", self.statement)]
-
-    def rows(self) -> list[Mapping[str, Any]]:
-        """One row: ``name``, ``statement``, ``verdict``, ``evidence``, ``value``, ``proof``."""
-        return [self.summary()]
-
-    @property
-    def evidence(self) -> Evidence:
-        """``proved`` for a claim that is certified or refuted and has a proof, else ``none``."""
-        return Evidence.NONE if self.proof is None or self.verdict is Verdict.INCONCLUSIVE else Evidence.PROVED
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -225,7 +137,7 @@ class Certificate(Shown):
         return [finding.summary() for finding in self.findings]
 
     def plot(self, ax: Axes | None = None, until: float | None = None) -> Axes:
-        """The proved bound on the distance of two trajectories over time, see ``stability.shown.draw_envelope``.
+        """The proved bound on the distance of two trajectories over time, see ``stability.display.draw_envelope``.
 
         Args:
             ax: where to draw; a new figure without it.
@@ -320,11 +232,6 @@ class Certificate(Shown):
             "claims": [c.summary() for c in self.claims],
             "meta": dict(self.meta),
         }
-
-
-def finite_or_none(value: float | None) -> float | None:
-    """A finite float, or ``None``."""
-    return None if value is None or not math.isfinite(value) else float(value)
 
 
 def claim_document(claim: Claim) -> dict[str, Any]:

@@ -12,33 +12,35 @@ from typing import Any
 
 import numpy as np
 
-from stability.certificate import Certificate, Claim, Finding, Verdict
-from stability.claims.contraction import contraction_claim, open_claim, overshoot_of
-from stability.claims.further import further_claims, stack_ends
-from stability.claims.residual import residual_claim
-from stability.claims.stack import layer_findings, stack_claim
-from stability.criteria.interval import gated_findings, gated_proof
-from stability.criteria.ladder import Question, fast_enough, lure_findings, tried
-from stability.criteria.multiplier import default_tolerance
-from stability.criteria.pairwise import pairwise_claim, pairwise_criterion
-from stability.criteria.witness import Witness
+from stability.certificate import Certificate, Finding
+from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError, UnsupportedError
-from stability.gated.cell import GatedCell
-from stability.refute import Refutation
-from stability.refute import refute as search_witness
-from stability.refute.inputs import input_range as checked_range
-from stability.rigor.definite import refuse_flushing
-from stability.rules.multiplier_lmi import check_lmi
-from stability.solve.deadline import Deadline, TimeLimit
-from stability.solve.rates import Rate, parse_rate
-from stability.stacks.residual import ResidualStack
-from stability.stacks.skewed import takes_box
-from stability.stacks.stack import LayerStack
-from stability.systems import DrivenSystem, LureSystem
-from stability.systems.checks import as_choice
-from stability.systems.opaque import OpaqueMap
-from stability.systems.pairwise import PairwiseSystem
-from stability.systems.subjects import as_subject
+from stability.kernel.arithmetic.definiteness import refuse_flushing
+from stability.kernel.checks import as_choice
+from stability.kernel.format.claims import Claim, Verdict
+from stability.kernel.systems.delayed_stack import takes_box
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.systems.lure import LureSystem
+from stability.kernel.systems.opaque import OpaqueMap
+from stability.kernel.systems.pairwise import PairwiseSystem
+from stability.kernel.systems.residual_stack import ResidualStack
+from stability.kernel.theorems.multiplier_lmi import check_lmi
+from stability.search.counterexamples.counterexample_search import refute as search_witness
+from stability.search.counterexamples.refutation import Refutation
+from stability.search.criteria.contraction_claim import contraction_claim, open_claim, overshoot_of
+from stability.search.criteria.interval import gated_findings, gated_proof
+from stability.search.criteria.ladder import Question, fast_enough, lure_findings, tried
+from stability.search.criteria.multiplier import default_tolerance
+from stability.search.criteria.pairwise import pairwise_claim, pairwise_criterion
+from stability.search.criteria.stack_contraction import layer_findings, stack_claim
+from stability.search.criteria.witness import Witness
+from stability.search.further_claims import further_claims, stack_ends
+from stability.search.gains.residual import residual_claim
+from stability.search.solvers.deadline import Deadline, TimeLimit
+from stability.search.solvers.rates import Rate, parse_rate
+from stability.search.trajectories.input_range import input_range as checked_range
 from stability.threads import threads_for
 
 _OF_SYSTEMS = ("theorem1a", "theorem1b", "schur", "circle", "kyp", "multiplier", "linear")
@@ -184,8 +186,8 @@ def _in_box(bare: Certificate, input_box: Any, question: Question) -> Certificat
     certified = bare.verdict is Verdict.CERTIFIED
     if inside or (certified and (question.rate != "best" or question.deadline.stops("driven"))):
         return replace(bare, meta=meta)
-    from stability.claims.driven import driven_contraction  # with zonotopes
-    from stability.claims.driven_ends import claims_in_box
+    from stability.search.input_sets.driven import driven_contraction  # with zonotopes
+    from stability.search.input_sets.limit_sets import claims_in_box
 
     claim, finding = driven_contraction(
         bare.subject, input_box, rate=question.rate, tol=question.tol, time_limit=question.deadline
@@ -348,7 +350,7 @@ def _search(subject: Any, question: Question) -> Refutation:
     limit = question.deadline.share(0.7).named("refutation")  # the rest for weaker claims
     if isinstance(subject, LayerStack):  # the layers of its lowest level were searched by themselves
         seen = checked_range(question.use.get("input_range"), subject.inputs)
-        from stability.refute.stack import search_stack
+        from stability.search.counterexamples.stack import search_stack
 
         found = search_stack(subject, search_witness, seed=question.seed, time_limit=limit, lowest=False, region=seen)
         return replace(found, findings=())

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cholesky
 
-from stability.solve.deadline import Deadline, TimeLimit
-from stability.systems import DrivenSystem, LureSystem
-from stability.systems.subjects import as_subject
+from stability.conversion.subjects import as_subject
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.systems.lure import LureSystem
+from stability.search.solvers.deadline import Deadline, TimeLimit
 from stability.threads import threads_for
 
 LARGE = 512

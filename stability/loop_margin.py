@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stability.certificate import Certificate, Verdict
+from stability.certificate import Certificate
 from stability.certify import certify
+from stability.conversion.subjects import as_subject
+from stability.display import Shown, draw_factors, number
 from stability.errors import ConfigurationError, IllPosedError, UnsupportedError
-from stability.refute import refute as search
-from stability.shown import Shown, draw_factors, number
-from stability.solve.deadline import Deadline, TimeLimit
-from stability.statements import NO_SLOPES
-from stability.systems import LureSystem
-from stability.systems.subjects import as_subject
+from stability.kernel.format.claims import Verdict
+from stability.kernel.format.sentences import NO_SLOPES
+from stability.kernel.systems.lure import LureSystem
+from stability.search.counterexamples.counterexample_search import refute as search
+from stability.search.solvers.deadline import Deadline, TimeLimit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,7 +59,7 @@ class GainMargin(Shown):
         return [{**both, "undecided": self.undecided}]
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Both factors on a line with what is not decided between them, see ``stability.shown.draw_factors``."""
+        """Both factors on a line with what is not decided between them, see ``stability.display.draw_factors``."""
         return draw_factors(self.certified, self.destabilising, ax, "slopes that the proof holds for")
 
 

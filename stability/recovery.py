@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stability.errors import ConfigurationError
-from stability.rigor.backward import steps_made
-from stability.rigor.constants import EPS
-from stability.rigor.definite import spectral_bounds
+from stability.kernel.arithmetic.definiteness import spectral_bounds
+from stability.kernel.arithmetic.floating_point import EPS
+from stability.kernel.reachability.backward_bounds import steps_made
 
 if TYPE_CHECKING:
-    from stability.certificate import Certificate, Claim
+    from stability.certificate import Certificate
+    from stability.kernel.format.claims import Claim
 
 _CONTRACTS = ("contraction", "driven_contraction")
 _SETS = ("low", "high", "r", "share", "room", "steps", "window", "backward", "Y", "tau", "falls")

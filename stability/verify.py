@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stability.certificate import Certificate, Claim, Evidence, Verdict
+from stability.certificate import Certificate
+from stability.display import Shown, draw_envelope, nothing_to_draw, number
 from stability.errors import ConfigurationError, StabilityError
+from stability.exact_verification import check_exact
+from stability.kernel.checks import as_choice
+from stability.kernel.format.claims import Claim, Evidence, Verdict
+from stability.kernel.format.sentences import undecided, undecided_in_box, who
+from stability.kernel.format.serialization import digest_of
+from stability.kernel.format.theorem_table import RULES, worded
 from stability.recovery import proved_pairs
-from stability.rigor.rational import check_exact
-from stability.rules.registry import RULES, worded
-from stability.shown import Shown, draw_envelope, nothing_to_draw, number
-from stability.statements import undecided, undecided_in_box, who
-from stability.systems.checks import as_choice
 from stability.threads import threads_for
-from stability.wire import digest_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

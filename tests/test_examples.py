@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from stability.certificate import Verdict
 from stability.certify import certify
+from stability.kernel.format.claims import Verdict
 from stability.models.sources import load_subject
 from stability.reports.cli import run
 from stability.verify import verify

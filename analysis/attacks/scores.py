@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, NonFiniteError
-from stability.systems.checks import as_choice
+from stability.kernel.checks import as_choice
 
 from ..drawn import Curve
 from ..guard import check_batch, check_dense, check_int, check_model, check_number, untouched

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from stability.errors import ConfigurationError, FileFormatError, StabilityError
+from stability.kernel.checks import as_choice
 from stability.storage.artifacts import ANALYSIS_FILE
 from stability.storage.documents import file_digest
 from stability.storage.folder import claim, is_inner, is_listed, listed
-from stability.systems.checks import as_choice
 
 from ...models.recurrent import LAYERS
 from ..results import plain_value

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from stability.kernel.format.serialization import digest_of
 from stability.storage.documents import file_digest
-from stability.wire import digest_of
 
 from ..training.runs import model_description
 

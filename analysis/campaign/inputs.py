@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError, StabilityError
-from stability.gated.cell import GatedCell
-from stability.stacks.skewed import takes_box
-from stability.stacks.stack import LayerStack
-from stability.systems.subjects import as_subject
+from stability.kernel.systems.delayed_stack import takes_box
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
 
 from ...models.embedding import BehindEmbedding
 from ..tasks import Range, Task

@@ -25,9 +25,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stability.certificate import Certificate, Verdict
+from stability.certificate import Certificate
 from stability.errors import ConfigurationError, UnsupportedError
-from stability.statements import at_most
+from stability.kernel.format.claims import Verdict
+from stability.kernel.format.sentences import at_most
 from stability.systems import DrivenSystem
 
 from ...models.linear import LinearLayer

@@ -39,9 +39,10 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from stability.certificate import Certificate, Claim, Verdict
+from stability.certificate import Certificate
 from stability.errors import ConfigurationError, NonFiniteError
-from stability.systems.checks import as_choice
+from stability.kernel.checks import as_choice
+from stability.kernel.format.claims import Claim, Verdict
 
 from ...models.deep import DeepNetwork
 from ...models.recurrent import RecurrentLayer

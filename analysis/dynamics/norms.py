@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from stability.certificate import Certificate
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
-from stability.systems.checks import as_choice
+from stability.kernel.checks import as_choice
 
 from ...models.deep import DeepNetwork
 from ...models.network import over_time

@@ -17,8 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from stability.certificate import Certificate, Verdict
+from stability.certificate import Certificate
 from stability.errors import NonFiniteError, UnsupportedError
+from stability.kernel.format.claims import Verdict
 
 from ..campaign.steps import step
 from ..drawn import Curve

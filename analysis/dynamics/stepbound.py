@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from stability.errors import ConfigurationError, UnsupportedError
-from stability.gains.pairwise import pairwise_proof
-from stability.rules.multiplier_lmi import check_lmi
+from stability.kernel.theorems.multiplier_lmi import check_lmi
+from stability.search.gains.pairwise import pairwise_proof
 from stability.systems import DrivenSystem, LureSystem, PairwiseSystem
 
 from ..guard import check_int

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from stability.systems.activations import ACTIVATIONS
+from stability.kernel.arithmetic.activations import ACTIVATIONS
 
 from .dense import add_image
 from .prefixes import Prefixes

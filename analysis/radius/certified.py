@@ -13,17 +13,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from stability.certificate import Certificate, Verdict
+from stability.certificate import Certificate
 from stability.errors import ConfigurationError, DimensionError, UnsupportedError
-from stability.gains.gain import Gain
-from stability.gains.lure import incremental_gain
-from stability.rules.gain_steps import last_storage
-from stability.rules.pairwise import metric
-from stability.solve.deadline import TimeLimit
+from stability.kernel.format.claims import Verdict
+from stability.kernel.format.serialization import digest_of
+from stability.kernel.theorems.gain_steps import last_storage
+from stability.kernel.theorems.pairwise import metric
+from stability.search.gains.gain import Gain
+from stability.search.gains.lure import incremental_gain
+from stability.search.solvers.deadline import TimeLimit
 from stability.systems import DrivenSystem, PairwiseSystem
 from stability.threads import threads_for
 from stability.verify import verify_claim
-from stability.wire import digest_of
 
 from ...models.bounded_gain import BoundedGainRNN
 from ...models.network import SequenceModel

@@ -13,12 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from stability.certificate import Claim
 from stability.errors import ConfigurationError, ContradictionError
-from stability.local.balls import NORMS, largest_balls
-from stability.local.classifier import Classifier
-from stability.local.request import require_radius
-from stability.systems.checks import as_choice, unmasked
+from stability.kernel.checks import as_choice, unmasked
+from stability.kernel.format.claims import Claim
+from stability.kernel.systems.classifier import Classifier
+from stability.search.local.largest_radius import NORMS, largest_balls
+from stability.search.local.request import require_radius
 
 from ...models.classifier_network import ClassifierNetwork
 from ...models.packed import Reading, reading

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from stability.certificate import Certificate, Verdict
+from stability.certificate import Certificate
 from stability.errors import ConfigurationError, DisagreementError, UnsupportedError
-from stability.stacks.stack import LayerStack
+from stability.kernel.format.claims import Verdict
+from stability.kernel.systems.layer_stack import LayerStack
 from stability.systems import DrivenSystem, PairwiseSystem
 
 from ...models.classifier import classifier

@@ -8,12 +8,12 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from stability.certificate import Claim
-from stability.gains.stack import residual_gain, stack_gain
-from stability.rules.residual import gain_below
-from stability.rules.stack_contraction import layer_claim
-from stability.rules.stack_gain import Span, layer_gain
-from stability.stacks.residual import STRETCH, ResidualStack
+from stability.kernel.format.claims import Claim
+from stability.kernel.systems.residual_stack import STRETCH, ResidualStack
+from stability.kernel.theorems.residual import gain_below
+from stability.kernel.theorems.stack_contraction import layer_claim
+from stability.kernel.theorems.stack_gain import Span, layer_gain
+from stability.search.gains.stack import residual_gain, stack_gain
 from stability.systems import PairwiseSystem
 
 from ...models.deep import DeepNetwork

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from stability.errors import ConfigurationError, StabilityError
-from stability.foreign import in_words
+from stability.user_code import in_words
 
 from .needs import Needs
 from .places import Answer, Lost

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any
 
 from stability.errors import StabilityError
-from stability.foreign import in_words, raised_at
+from stability.user_code import in_words, raised_at
 
 from ...models.factories import PATHS
 

@@ -19,9 +19,9 @@ import torch
 from torch import nn
 
 from stability.errors import UnsupportedError
+from stability.kernel.checks import as_choice
 from stability.storage.folder import claim, is_listed, listed, refuse
 from stability.storage.writing import write_text
-from stability.systems.checks import as_choice
 
 from ..environment import environment
 from ..guard import check_int

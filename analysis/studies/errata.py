@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from stability.certify import certify
-from stability.criteria import theorem1
+from stability.search.criteria import theorem1
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify
 

@@ -19,10 +19,10 @@ from typing import Any
 import torch
 
 from stability.errors import FileFormatError, UnsupportedError
+from stability.kernel.format.serialization import digest_of
 from stability.storage.documents import read_json
 from stability.storage.folder import claim
 from stability.storage.writing import make_folder, write_text
-from stability.wire import digest_of
 
 from ..results import plain_value
 from ..running.jobs import run_jobs

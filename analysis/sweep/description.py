@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from stability.errors import ConfigurationError, FileFormatError
+from stability.kernel.checks import as_choice
 from stability.storage.documents import file_digest
 from stability.storage.results import identity
-from stability.systems.checks import as_choice
 
 from ..guard import check_int
 from ..results import plain_value

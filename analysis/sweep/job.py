@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stability.errors import ConfigurationError, FileFormatError
-from stability.lazy import Table
+from stability.kernel.format.lazy_table import Table
 from stability.storage.documents import file_digest
 from stability.storage.results import identity
 from stability.storage.sources import code_version, module_version

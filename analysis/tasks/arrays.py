@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
-from stability.systems.checks import unmasked
+from stability.kernel.checks import unmasked
 
 from .base import Pair, Range, Task, check_fraction, task_of
 from .lengths import check_lengths, cut_to, padded

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from stability.errors import ConfigurationError, DimensionError
-from stability.systems.checks import as_choice
+from stability.kernel.checks import as_choice
 
 from ..guard import check_int
 from .scores import METRICS, as_loss, by_sequence, counted, own_steps

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from stability.errors import ConfigurationError, FileFormatError
-from stability.systems.checks import as_choice
+from stability.kernel.checks import as_choice
 
 from .base import Task, check_size, register_task, task_of
 from .folders import MAX_FILES, chosen, data_folder, labelled, one_form, read_text

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from stability.errors import ConfigurationError, FileFormatError
-from stability.systems.checks import as_choice
+from stability.kernel.checks import as_choice
 
 from .base import Task, check_size, register_task, task_of
 from .folders import check_numbers

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from stability.errors import ConfigurationError, FileFormatError
-from stability.foreign import names_code
+from stability.kernel.checks import unmasked
 from stability.storage.arrays import read_npy, read_npz
 from stability.storage.documents import file_digest
-from stability.systems.checks import unmasked
+from stability.user_code import names_code
 
 from ...models.factories import named_value, users_code
 from .lengths import lengths_of_mask, padded

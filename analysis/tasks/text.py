@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from stability.errors import ConfigurationError, FileFormatError
-from stability.systems.checks import as_choice
+from stability.kernel.checks import as_choice
 
 from .base import Pair, Task, check_fraction, check_size, register_task, task_of
 from .folders import check_numbers, data_folder, read_text

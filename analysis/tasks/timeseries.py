@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from stability.errors import ConfigurationError, FileFormatError
-from stability.systems.checks import as_choice
+from stability.kernel.checks import as_choice
 
 from .base import Pair, Task, register_task, task_of
 from .folders import check_numbers, chosen, data_folder, labelled, one_form, read_text

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from stability.errors import FileFormatError
-from stability.systems.checks import as_choice
+from stability.kernel.checks import as_choice
 
 from .base import Pair, Task, check_size, majority, register_task, task_of
 from .folders import check_numbers, chosen, data_folder, read_text

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import UnsupportedError
-from stability.gains.gain import Gain
-from stability.gains.lure import incremental_gain
-from stability.gains.norms import norm_gain
+from stability.search.gains.gain import Gain
+from stability.search.gains.lure import incremental_gain
+from stability.search.gains.weight_norms import norm_gain
 
 from ...models.contracting import ContractingRNN
 from ...models.elman import ElmanRNN

@@ -13,9 +13,9 @@ from typing import Any
 
 from torch import nn
 
-from stability.certificate import Verdict
 from stability.certify import certify
 from stability.errors import ConfigurationError, StabilityError
+from stability.kernel.format.claims import Verdict
 
 Log = Callable[[Mapping[str, float], int], Any]
 VERDICTS = {Verdict.CERTIFIED: 1.0, Verdict.INCONCLUSIVE: 0.0, Verdict.REFUTED: -1.0}

@@ -23,12 +23,12 @@ import torch
 from torch import Tensor, nn
 
 from stability.certificate import Finding
-from stability.criteria.circle import circle_criterion
-from stability.criteria.multiplier import multiplier_criterion
-from stability.criteria.theorem1 import theorem1
 from stability.errors import NonFiniteError, UnsupportedError
+from stability.kernel.arithmetic.activations import activation as lookup
+from stability.search.criteria.circle import circle_criterion
+from stability.search.criteria.multiplier import multiplier_criterion
+from stability.search.criteria.theorem1 import theorem1
 from stability.systems import LureSystem
-from stability.systems.activations import activation as lookup
 
 from ...models.continuous import ContinuousRNN
 from ...models.recurrent import RecurrentLayer, no_contraction_gap

@@ -27,9 +27,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stability.certificate import Verdict
 from stability.certify import certify
 from stability.errors import ConfigurationError, UnsupportedError
+from stability.kernel.format.claims import Verdict
 
 from ...models.deep import DeepNetwork
 from ...models.deep_gain import deep_reach

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from stability.systems.checks import as_choice
+from stability.kernel.checks import as_choice
 
 LIPSCHITZ = "Erichson et al., Lipschitz recurrent neural networks (2021)"
 HOUSEHOLDER = "Mhammedi et al., Efficient orthogonal parametrisation of recurrent neural networks (2017)"

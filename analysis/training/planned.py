@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from stability.errors import ConfigurationError
-from stability.systems.checks import as_choice
+from stability.kernel.checks import as_choice
 
 from ...models.deep import DeepNetwork
 from ...models.files import build

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from stability.errors import ConfigurationError
-from stability.systems.checks import as_choice
+from stability.kernel.checks import as_choice
 
 from ...models import LAYERS, BoundedGainRNN, SequenceModel, build
 from ..tasks import Task

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from stability.errors import ConfigurationError
-from stability.systems.checks import as_choice
+from stability.kernel.checks import as_choice
 
 from ..guard import check_int, check_number
 from .groups import parameter_groups

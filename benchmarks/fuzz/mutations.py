@@ -101,7 +101,7 @@ def _json(rng: Random, data: bytes) -> bytes:
 
 def _sealed(tree: dict) -> bytes:  # type: ignore[type-arg]
     """A certificate whose digest is right again, so that what is behind the digest is tried."""
-    from stability.wire import seal
+    from stability.kernel.format.serialization import seal
 
     body = {k: v for k, v in tree.items() if k != "digest"}
     return seal(body).encode("utf-8", "surrogatepass")

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from stability import LureSystem, certify, incremental_gain
-from stability.certificate import Claim, Proof, Verdict
-from stability.claims.bounded import bounded, equilibrium_claim
-from stability.claims.nonexpansive import nonexpansive
-from stability.claims.regional import regional
-from stability.gains.stack import stack_gain
-from stability.gated.cell import GatedCell
-from stability.rules.registry import RULES, worded
-from stability.stacks.stack import LayerStack
+from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.kernel.format.theorem_table import RULES, worded
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.search.criteria.nonexpansive import nonexpansive
+from stability.search.gains.stack import stack_gain
+from stability.search.input_sets.bounded import bounded, equilibrium_claim
+from stability.search.input_sets.regional import regional
 from stability.systems import DrivenSystem
 from stability.verify import verify_claim
 

@@ -13,11 +13,11 @@ import numpy as np
 from scipy.linalg import expm
 
 from stability import LureSystem
-from stability.certificate import Claim
-from stability.gated.cell import GatedCell
-from stability.stacks.stack import LayerStack
+from stability.kernel.format.claims import Claim
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.search.trajectories.simulation import advance_many
 from stability.systems import DrivenSystem
-from stability.systems.simulate import advance_many
 
 from .systems import contracts_no_faster, worst_slopes
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from stability.gated.cell import GatedCell
-from stability.stacks.stack import LayerStack
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
 from stability.systems import DrivenSystem
 
 from .constructions import Rng, draw, drive

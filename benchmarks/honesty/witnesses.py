@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from stability import LureSystem, refute
-from stability.certificate import Claim, Verdict
-from stability.gated.cell import GatedCell
-from stability.refute.answer import witness_claim
-from stability.rules.registry import RULES, worded
-from stability.stacks.stack import LayerStack
+from stability.kernel.format.claims import Claim, Verdict
+from stability.kernel.format.theorem_table import RULES, worded
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.search.counterexamples.refutation import witness_claim
+from stability.search.trajectories.simulation import advance_many
 from stability.systems import DrivenSystem
-from stability.systems.simulate import advance_many
 from stability.verify import verify_claim
 
 from .constructions import Rng, draw, drive

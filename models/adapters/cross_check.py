@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from stability.errors import DisagreementError, StabilityError, UnsupportedError
-from stability.stacks.stack import LayerStack
+from stability.kernel.systems.layer_stack import LayerStack
 
 from ..recurrent import RecurrentLayer
 from .inspection import is_reparametrised, twin

@@ -15,13 +15,13 @@ from scipy.linalg import block_diag
 from torch import Tensor, nn
 
 from stability.certificate import Certificate
+from stability.conversion.subjects import as_subject, register_converter
 from stability.errors import ConfigurationError, DisagreementError, NonFiniteError, UnsupportedError
-from stability.stacks.stack import LayerStack
+from stability.kernel.format.serialization import is_subject
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.systems.opaque import OpaqueMap
+from stability.kernel.systems.parts import of_part
 from stability.systems import DrivenSystem, LureSystem
-from stability.systems.opaque import OpaqueMap
-from stability.systems.parts import of_part
-from stability.systems.subjects import as_subject, register_converter
-from stability.wire import is_subject
 
 from ..cells import CELLS, cell_of
 from ..deep import DeepNetwork

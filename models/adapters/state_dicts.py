@@ -25,9 +25,9 @@ from stability.errors import (
     StabilityError,
     UnsupportedError,
 )
+from stability.kernel.checks import as_choice
+from stability.kernel.systems.parts import of_part
 from stability.storage.limits import NUMBERS
-from stability.systems.checks import as_choice
-from stability.systems.parts import of_part
 
 from ..readers.limits import LAYERS
 from .cross_check import cross_check

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from stability.errors import DisagreementError, StabilityError, UnsupportedError
-from stability.systems.activations import ACTIVATIONS
-from stability.systems.opaque import OpaqueMap
+from stability.kernel.arithmetic.activations import ACTIVATIONS
+from stability.kernel.systems.opaque import OpaqueMap
 
 from ..affine import Affine, ChannelMap
 from ..readers.limits import LOOP_ENTRIES

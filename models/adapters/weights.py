@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from stability.errors import UnsupportedError
-from stability.gated.cell import GatedCell
-from stability.stacks.stack import LayerStack
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
 
 from ..lure import rnn_subject
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from stability.errors import DisagreementError, FileFormatError, UnsupportedError
-from stability.local.classifier import REDUCTIONS, Classifier
+from stability.kernel.systems.classifier import REDUCTIONS, Classifier
 
 from ..adapters.cross_check import GRAPH_ADVICE
 from ..classifier_network import ClassifierNetwork

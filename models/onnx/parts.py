@@ -21,8 +21,8 @@ from stability.errors import (
     StabilityError,
     UnsupportedError,
 )
-from stability.stacks.stack import LayerStack
-from stability.systems.parts import of_part
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.systems.parts import of_part
 
 from ..adapters.cross_check import GRAPH_ADVICE, Run, compare
 from ..adapters.state_dicts import shown

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from stability.errors import ConfigurationError, FileFormatError
-from stability.storage.failures import reading
-from stability.wire import is_utf8
+from stability.kernel.format.serialization import is_utf8
+from stability.storage.read_errors import reading
 
 from ..readers.limits import GRAPH_BYTES, GRAPH_DEPTH, GRAPH_FIELDS, GRAPH_NODES, GRAPH_PACKED
 

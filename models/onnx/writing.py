@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from stability.conversion.subjects import as_subject
 from stability.errors import UnsupportedError
 from stability.storage.writing import write_bytes
 from stability.systems import DrivenSystem
-from stability.systems.subjects import as_subject
 
 from ..network import SequenceModel
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from stability.systems.activations import ACTIVATIONS
+from stability.kernel.arithmetic.activations import ACTIVATIONS
 
 from ..activations import CHANNELWISE, NORM_PRESERVING
 

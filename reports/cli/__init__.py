@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from stability.errors import StabilityError
-from stability.foreign import in_words, raised_at
+from stability.user_code import in_words, raised_at
 
 from ..names import cut, printable
 from . import console

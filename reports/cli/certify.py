@@ -254,7 +254,7 @@ def _by_parts(model: str, answers: Mapping[str, Any], places: Mapping[str, Path]
 
 
 def _opinions(subject: Any, output: Output) -> dict[str, Any]:
-    from stability.criteria.cross_check import cross_check
+    from stability.search.criteria.cross_check import cross_check
 
     output.status("asking a solver ...")
     return cross_check(subject).to_dict()
@@ -267,8 +267,8 @@ def _alone(cross_check: bool) -> None:
 
 def _warning(model: str, subject: Any, asked: Mapping[str, Any]) -> str:
     """What a long certificate will cost, before it begins; empty for small ones."""
+    from stability.conversion.subjects import as_subject
     from stability.cost import LARGE, worth_a_word
-    from stability.systems.subjects import as_subject
 
     given = subject.parameters() if hasattr(subject, "parameters") else ()
     sizes = [p.shape[-1] for p in given if not hasattr(p, "materialize") and p.dim() == 2]  # lazy: no shape yet

@@ -10,7 +10,7 @@ from importlib import metadata
 
 import typer
 
-from stability.foreign import in_words
+from stability.user_code import in_words
 
 from ..formatting import table
 from .options import Output
@@ -141,7 +141,7 @@ def _devices() -> tuple[str, str]:
 
 
 def _arithmetic() -> tuple[str, str]:
-    from stability.rigor.definite import refuse_flushing
+    from stability.kernel.arithmetic.definiteness import refuse_flushing
 
     refuse_flushing()
     return "IEEE 754", "subnormal numbers are kept, as the proofs' error bounds need it"
@@ -160,7 +160,7 @@ def _certificates() -> tuple[str, str]:
 
 def _solvers() -> tuple[str, str]:
     from stability import LureSystem
-    from stability.criteria.cross_check import cross_check
+    from stability.search.criteria.cross_check import cross_check
 
     opinions = cross_check(LureSystem.recurrent([[-2.0]], [[1.0]])).opinions
     failed = [f"{o.solver} ({o.status})" for o in opinions if not o.verified]

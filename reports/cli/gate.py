@@ -232,7 +232,7 @@ def verify_each(paths: Iterable[Path], method: str, gate: Gate, output: Output) 
 
 def _verified(path: Path, method: str, gate: Gate) -> Line:
     from stability.certificate import Certificate
-    from stability.local.files import is_proof_folder, verify_folder
+    from stability.search.local.proof_folder import is_proof_folder, verify_folder
     from stability.verify import verify
 
     name, discrete = str(path), None
@@ -261,7 +261,7 @@ def certificates_in(path: Path) -> list[Path]:
     Raises:
         FileFormatError: a folder without any.
     """
-    from stability.local.files import is_proof_folder
+    from stability.search.local.proof_folder import is_proof_folder
 
     if not path.is_dir() or is_proof_folder(path):
         return [path]

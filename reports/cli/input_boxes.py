@@ -116,7 +116,7 @@ def read_box(name: str) -> tuple[np.ndarray, np.ndarray]:
     import numpy as np
 
     from stability.storage.arrays import read_npy, read_npz
-    from stability.storage.failures import reading
+    from stability.storage.read_errors import reading
 
     path = Path(name)
     if not path.is_file():

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from stability.errors import ConfigurationError
-from stability.foreign import of_file, split
 from stability.storage.writing import reserve, standing
+from stability.user_code import of_file, split
 
 _BEGINNING = re.compile(rb'\s*\{\s*"format"\s*:\s*"stability-certificate"')
 """Of a certificate: other files may speak of the format further on."""

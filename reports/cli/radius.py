@@ -23,7 +23,7 @@ from .options import Compute, DataOptions, Output, Results, Samples, check_secon
 from .sources import open_model
 
 if TYPE_CHECKING:
-    from stability.local.keeping import Kept
+    from stability.search.local.proof_merging import Kept
 
     from ...analysis.radius.local import LocalRadius
     from ...models.packed import Reading
@@ -132,8 +132,8 @@ def _refuse_misfits(norm: str, budget: str, epsilon: float | None, bounds: tuple
     Raises:
         ConfigurationError: in the words of the command line.
     """
-    from stability.local.request import require_radius
-    from stability.systems.checks import as_choice
+    from stability.kernel.checks import as_choice
+    from stability.search.local.request import require_radius
 
     as_choice("--norm", norm, ("l2", "linf"))
     as_choice("--budget", budget, ("total", "step"))
@@ -174,8 +174,8 @@ def _progress(output: Output) -> Callable[[str, int, int], None]:
 
 def _kept(context: typer.Context, path: Path, read: Reading, x: Any, told: Mapping[str, Any], overwrite: bool) -> Kept:
     """Own the folder of the proofs, and make sure that none in it is lost."""
-    from stability.local.files import NETWORK_FILE, sample_file
-    from stability.local.keeping import Kept, Question
+    from stability.search.local.proof_folder import NETWORK_FILE, sample_file
+    from stability.search.local.proof_merging import Kept, Question
 
     if path.is_dir():
         refuse(path, [NETWORK_FILE, *map(sample_file, range(len(x)))], BY, overwrite)

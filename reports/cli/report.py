@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from stability.errors import ConfigurationError, StabilityError, UnsupportedError
-from stability.foreign import names_code
 from stability.storage.artifacts import STEPS
+from stability.user_code import names_code
 
 from ..formatting import duration, metric, verdict_word
 from . import console

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
-from stability.foreign import names_code, of_file, split
+from stability.user_code import names_code, of_file, split
 
 
 def open_subject(
@@ -60,7 +60,7 @@ def open_parts(name: str) -> tuple[dict[str, Any], bool]:
     """
     if not os.path.exists(name) or _matrices(name) is not None:
         return {}, True
-    from stability.systems.subjects import as_subject
+    from stability.conversion.subjects import as_subject
 
     from ...models.adapters.modules import recurrent_parts
     from ...models.sources import load_module

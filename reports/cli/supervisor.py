@@ -20,7 +20,7 @@ from pathlib import Path
 import typer
 
 from stability.errors import StabilityError
-from stability.foreign import WATCHERS, names_code
+from stability.user_code import WATCHERS, names_code
 
 from ..cli import console
 from ..names import printable

@@ -47,7 +47,7 @@ def verify(
     line), and the worst exit code; what is required then decides, by the exit codes of `certify`.
     """
     from stability.errors import ConfigurationError, FileFormatError
-    from stability.local.files import is_proof_folder
+    from stability.search.local.proof_folder import is_proof_folder
     from stability.verify import verify as check
 
     certificate = certificates[0]
@@ -75,7 +75,7 @@ def verify(
 
 def _verify_folder(path: Path, output: Output) -> int:
     """Check a folder of proofs about single inputs; returns the exit code."""
-    from stability.local.files import verify_folder
+    from stability.search.local.proof_folder import verify_folder
 
     result = verify_folder(path, lambda done, count: output.status(f"{done} of {count} proofs ..."))
     output.status()

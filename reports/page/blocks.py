@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
-from stability.statements import NO_SLOPES, at_least, at_most
+from stability.kernel.format.sentences import NO_SLOPES, at_least, at_most
 from stability.storage.artifacts import ARTIFACTS, STEPS, artifact
 
 from ..boxes import box_note

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from stability.certificate import Certificate, Claim, Verdict
+from stability.certificate import Certificate
 from stability.errors import StabilityError
-from stability.gated.cell import GatedCell
+from stability.kernel.format.claims import Claim, Verdict
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
 from stability.recovery import first_step, settling
-from stability.stacks.stack import LayerStack
 from stability.verify import Verification, verify
 
 from ..names import clean

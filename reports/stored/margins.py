@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from stability.certificate import Certificate, Verdict
+from stability.certificate import Certificate
 from stability.errors import StabilityError
+from stability.kernel.format.claims import Verdict
 from stability.loop_margin import at_gain, at_step, loop_of
 from stability.systems import LureSystem
 from stability.verify import verify

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from stability.errors import FileFormatError
-from stability.storage.failures import reading
 from stability.storage.limits import MEMBERS
+from stability.storage.read_errors import reading
 
 _END, _ZIP64 = b"PK\x05\x06", b"PK\x06\x06"
 _DAMAGED = (ValueError, NotImplementedError, struct.error, zipfile.BadZipFile, zipfile.LargeZipFile)

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from stability.conversion.reservoirs import reservoir_system
 from stability.errors import DimensionError, FileFormatError
+from stability.kernel.arithmetic.activations import activation
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.systems.lure import LureSystem
 from stability.storage.archives import members_of
-from stability.storage.failures import reading
 from stability.storage.limits import NUMBERS
-from stability.systems import DrivenSystem, LureSystem
-from stability.systems.activations import activation
-from stability.systems.reservoirs import reservoir_system
+from stability.storage.read_errors import reading
 
 KEYS = ("A", "B", "C", "W", "D", "slope", "dt", "E", "U", "b", "F", "activation")
 RESERVOIR = ("W", "Win", "bias", "leak", "activation", "equation")

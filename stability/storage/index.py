@@ -18,8 +18,8 @@ from types import TracebackType
 from typing import Any
 
 from stability.errors import FileFormatError
-from stability.storage.places import Entry
 from stability.storage.results import DONE, FAILED, Result, unpacked
+from stability.storage.storage_backends import Entry
 from stability.storage.store import INDEX, ResultStore, name_of
 
 SHARDS = [f"{n:02x}" for n in range(256)]

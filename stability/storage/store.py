@@ -22,8 +22,8 @@ from typing import Any
 
 from stability.errors import ConfigurationError, FileFormatError
 from stability.storage.documents import parse_json
-from stability.storage.places import Directory, Entry, Place, place_of
 from stability.storage.results import DONE, FAILED, Result, is_identity, unpacked
+from stability.storage.storage_backends import Directory, Entry, Place, place_of
 
 MARK, INDEX = "sweep.json", "index.sqlite"
 FORMAT, VERSION = "stability-sweep", 1

@@ -11,9 +11,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from stability import certify
 from stability.analysis import certified_radius, make_task, pgd, train
 from stability.errors import ConfigurationError
-from stability.gains.carried import carried_gain
+from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.models import BoundedGainRNN, SequenceModel, load, save
-from stability.rules.multiplier_lmi import check_lmi
+from stability.search.gains.stored_gain import carried_gain
 from stability.verify import verify_claim
 
 

@@ -9,6 +9,7 @@ from torch import nn
 
 from stability.analysis import local_radius
 from stability.errors import DisagreementError, UnsupportedError
+from stability.kernel.format.serialization import decode, encode
 from stability.models.bounded_gain import BoundedGainRNN
 from stability.models.classifier import classifier
 from stability.models.classifier_network import ClassifierNetwork
@@ -20,7 +21,6 @@ from stability.models.lru import LRU
 from stability.models.network import SequenceModel
 from stability.models.rotrnn import RotRNN
 from stability.models.stack import Stack
-from stability.wire import decode, encode
 
 LAYERS = {
     "elman": lambda: ElmanRNN(2, 4, activation="relu"),

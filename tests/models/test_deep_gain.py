@@ -17,11 +17,11 @@ from stability.analysis.campaign.pipeline import STEPS
 from stability.analysis.campaign.work import Work
 from stability.analysis.training.objectives import reach
 from stability.errors import UnsupportedError
-from stability.gains.stack import stack_gain
+from stability.kernel.systems.residual_stack import ResidualStack
 from stability.models import BoundedGainRNN, DeepNetwork, SequenceModel, load
 from stability.models.stack import stack_configs
 from stability.reports.cli import run
-from stability.stacks import ResidualStack
+from stability.search.gains.stack import stack_gain
 
 
 def network(seed: int = 0, **options) -> DeepNetwork:

@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import nn
 
+from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
+from stability.kernel.arithmetic.definiteness import flushes_small_numbers
 from stability.models.adapters.modules import _ADAPTERS, register_adapter
 from stability.models.sources import load_module, load_subject
 from stability.reports.cli import run
-from stability.rigor.definite import flushes_small_numbers
 from stability.systems import LureSystem
-from stability.systems.subjects import as_subject
 
 CODE = """
 import sys

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from stability.errors import ConfigurationError, DimensionError
-from stability.gated.cell import GatedCell
+from stability.kernel.systems.gated_cell import GatedCell
 from stability.models import GRU, LSTM, ContractingRNN, ElmanRNN, LipschitzRNN, SequenceModel
 
 

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from stability.errors import DisagreementError, UnsupportedError
+from stability.kernel.format.serialization import decode, digest_of, encode
 from stability.models.classifier import classifier
 from stability.models.embedding import behind_embedding
 from stability.models.packed import reading
-from stability.wire import decode, digest_of, encode
 
 LENGTHS = [7, 3, 5, 7, 1]
 

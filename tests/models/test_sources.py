@@ -21,13 +21,13 @@ from torch import nn
 
 from stability.certify import certify
 from stability.errors import ConfigurationError, FileFormatError, StabilityError, UnsupportedError
-from stability.gated.cell import GatedCell
+from stability.kernel.format.serialization import encode
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
 from stability.models import DeepNetwork, ElmanRNN, LipschitzRNN, SequenceModel, save
 from stability.models.adapters.modules import recurrent_subject
 from stability.models.sources import load_module, load_subject
-from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
-from stability.wire import encode
 
 
 def same(first, second) -> bool:

@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from stability.certificate import Certificate, Finding, Verdict
+from stability.certificate import Certificate, Finding
 from stability.certify import certify
+from stability.kernel.format.claims import Verdict
 from stability.reports import render
 from stability.systems import LureSystem
 

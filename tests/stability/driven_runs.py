@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from stability.certificate import Claim
-from stability.rules.driven_lmi import DrivenLmi
-from stability.rules.near_run import RunLmi
+from stability.kernel.arithmetic.activations import activation
+from stability.kernel.format.claims import Claim
+from stability.kernel.theorems.driven_lmi import DrivenLmi
+from stability.kernel.theorems.near_run import RunLmi
 from stability.systems import DrivenSystem, LureSystem
-from stability.systems.activations import activation
 
 ROUNDING = 1e-13
 """Of a simulation: nothing is asserted about distances below it."""

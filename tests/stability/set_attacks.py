@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from stability.systems.simulate import advance_many, natural_step
+from stability.search.trajectories.simulation import advance_many, natural_step
 
 Array = np.ndarray
 Step = Callable[[Array, Array], Array]

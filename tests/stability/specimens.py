@@ -8,28 +8,29 @@ from typing import Any
 
 import numpy as np
 
-from stability.certificate import Certificate, Claim, Proof, Verdict
+from stability.certificate import Certificate
 from stability.certify import certify
-from stability.claims.bounded import bounded, equilibrium_claim
-from stability.claims.driven import driven_contraction
-from stability.claims.driven_ends import claims_in_box
-from stability.claims.narrowing import first_box, narrowed
-from stability.claims.near_run import near_run
-from stability.claims.nonexpansive import nonexpansive
-from stability.claims.regional import regional
-from stability.claims.stack_ends import stack_bounds
-from stability.criteria.interval import gated_proof, interval_lmi_criterion
-from stability.gains.lure import incremental_gain
-from stability.gains.stack import stack_gain
-from stability.gated.cell import GatedCell
-from stability.local.balls import largest_balls
-from stability.local.classifier import Classifier
-from stability.refute.answer import witness_claim
-from stability.rules.registry import RULES, accepted, worded
-from stability.solve.deadline import Deadline
-from stability.stacks.residual import ResidualStack
-from stability.stacks.stack import LayerStack
-from stability.statements import undecided
+from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.kernel.format.sentences import undecided
+from stability.kernel.format.theorem_table import RULES, accepted, worded
+from stability.kernel.systems.classifier import Classifier
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.systems.residual_stack import ResidualStack
+from stability.search.counterexamples.refutation import witness_claim
+from stability.search.criteria.interval import gated_proof, interval_lmi_criterion
+from stability.search.criteria.nonexpansive import nonexpansive
+from stability.search.gains.lure import incremental_gain
+from stability.search.gains.stack import stack_gain
+from stability.search.input_sets.bounded import bounded, equilibrium_claim
+from stability.search.input_sets.driven import driven_contraction
+from stability.search.input_sets.limit_sets import claims_in_box
+from stability.search.input_sets.narrowing import first_box, narrowed
+from stability.search.input_sets.near_run import near_run
+from stability.search.input_sets.regional import regional
+from stability.search.input_sets.stack_bounds import stack_bounds
+from stability.search.local.largest_radius import largest_balls
+from stability.search.solvers.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem, PairwiseSystem
 from tests.stability.driven_runs import reservoir
 

@@ -10,7 +10,7 @@ import pytest
 import stability.cost as costs
 from stability import LureSystem, certify
 from stability.cost import certification_cost, worth_a_word
-from stability.gated.cell import GatedCell
+from stability.kernel.systems.gated_cell import GatedCell
 
 
 def loop(n: int) -> LureSystem:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from stability import Certificate, LureSystem, certify, circle_criterion, verify
-from stability.criteria.kyp import kyp_criterion
-from stability.criteria.multiplier import multiplier_criterion
 from stability.errors import ConfigurationError
-from stability.loops import compare_loops
+from stability.feedback_loops import compare_loops
 from stability.recovery import memory_horizon, recovery_time
+from stability.search.criteria.kyp import kyp_criterion
+from stability.search.criteria.multiplier import multiplier_criterion
 
 SYSTEM = LureSystem.recurrent([[-2.0]], [[1.0]])
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from specimens import HELD, flow, latch, plain_map, remade, small_cell, specimens
 
-from stability.certificate import Claim, Proof, Verdict
-from stability.gated.cell import GatedCell
-from stability.refute.answer import witness_claim
-from stability.rules.registry import RULES
-from stability.solve.hinf import hinf_norm
-from stability.stacks.stack import LayerStack
+from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.kernel.format.theorem_table import RULES
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.search.counterexamples.refutation import witness_claim
+from stability.search.solvers.hinf import hinf_norm
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify_claim
 

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from specimens import specimens
 
-from stability.certificate import Certificate, Claim, Verdict
+from stability.certificate import Certificate
 from stability.errors import FileFormatError
-from stability.statements import undecided
+from stability.kernel.format.claims import Claim, Verdict
+from stability.kernel.format.sentences import undecided
+from stability.kernel.format.serialization import seal
 from stability.storage.documents import read_document
 from stability.storage.limits import DEPTH
 from stability.verify import verify
-from stability.wire import seal
 
 QUICK = (  # kinds whose re-check takes milliseconds
     *("contraction of flow", "contraction of euler", "contraction of uneven slopes", "contraction of gru box"),
@@ -57,7 +58,7 @@ def written(tmp_path, forged: dict | str):
 
 def sealed_text(text: str) -> str:
     """Any text sealed again by its own digest, whatever stands in it."""
-    from stability.wire import BLANK, _hash
+    from stability.kernel.format.serialization import BLANK, _hash
 
     blank = re.sub(r'"digest": "[0-9a-f]{64}"', f'"digest": "{BLANK}"', text)
     return blank.replace(f'"digest": "{BLANK}"', f'"digest": "{_hash(blank)}"')

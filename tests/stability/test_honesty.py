@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stability import LureSystem, certify, refute
-from stability.certificate import Proof
+from stability.kernel.format.claims import Proof
 from stability.systems import DrivenSystem
 from stability.verify import verify_claim
 

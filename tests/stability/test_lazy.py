@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import stability
-from stability.lazy import Table
-from stability.rules.homes import KINDS
-from stability.rules.registry import RULES
-from stability.wire import SUBJECTS, is_subject
+from stability.kernel.format.lazy_table import Table
+from stability.kernel.format.serialization import SUBJECTS, is_subject
+from stability.kernel.format.theorem_files import KINDS
+from stability.kernel.format.theorem_table import RULES
 
 SOURCE = Path(stability.__file__).read_text(encoding="utf-8")
 
@@ -32,13 +32,13 @@ def test_every_rule_and_every_subject_lives_where_its_table_says():
 
 def test_one_rule_is_loaded_without_the_others():
     said = run(
-        "import sys; from stability.rules.registry import RULES; rule = RULES['ball']; "
+        "import sys; from stability.kernel.format.theorem_table import RULES; rule = RULES['ball']; "
         "print(rule.kind, *sorted(m[16:] for m in sys.modules if m.startswith('stability.rules.')))"
     ).split()
     assert said[0] == "ball"
     assert {"bounded", "registry"} <= set(said[1:])
     assert not {"stack_contraction", "gain_steps", "periodic_orbits"} & set(said)
-    assert int(run("from stability.rules.registry import RULES; print(len(RULES))")) == len(KINDS)
+    assert int(run("from stability.kernel.format.theorem_table import RULES; print(len(RULES))")) == len(KINDS)
 
 
 def test_a_rule_that_is_in_no_table_is_found_all_the_same(monkeypatch: pytest.MonkeyPatch):

@@ -18,7 +18,7 @@ from stability import (
     step_margin,
     verify,
 )
-from stability.systems.libraries import as_plant
+from stability.kernel.systems.plants import as_plant
 
 A, B, C, D = [[0.0, 1.0], [-2.0, -3.0]], [[0.0], [1.0]], [[1.0, 0.5]], [[0.25]]
 

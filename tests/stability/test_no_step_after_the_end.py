@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 
 from stability import LureSystem, Verdict, certify, incremental_gain, refute, verify
-from stability.criteria.kyp import kyp_criterion
-from stability.gains.stack import stack_gain
-from stability.gated.cell import GatedCell
-from stability.solve import riccati
-from stability.solve.comparison import Comparison
-from stability.solve.deadline import TOO_LATE, Deadline
-from stability.stacks.stack import LayerStack
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.systems.state_space import StateSpace
+from stability.search.criteria.kyp import kyp_criterion
+from stability.search.gains.stack import stack_gain
+from stability.search.solvers import riccati
+from stability.search.solvers.deadline import TOO_LATE, Deadline
+from stability.search.solvers.nonnegative_matrices import Comparison
 from stability.systems import DrivenSystem
-from stability.systems.statespace import StateSpace
 
 LONG = ("cholesky", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "qr", "solve", "svd")
 MORE = 45
@@ -53,7 +53,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
     monkeypatch.setattr(DrivenSystem, "advance", clock.counted(DrivenSystem.advance))
     monkeypatch.setattr(GatedCell, "_parts", clock.counted(GatedCell._parts))
     monkeypatch.setattr(riccati, "_LU", clock.counted(riccati._LU))
-    monkeypatch.setattr("stability.solve.deadline.monotonic", clock)
+    monkeypatch.setattr("stability.search.solvers.deadline.monotonic", clock)
     return clock
 
 
@@ -144,8 +144,8 @@ def test_a_step_of_known_cost_is_not_begun_without_the_time_for_it(monkeypatch: 
         seen.append(2 * system.states + len(R))
         return np.zeros(0)
 
-    monkeypatch.setattr("stability.solve.positive_real._crossings", crossings)
-    monkeypatch.setattr("stability.solve.deadline.monotonic", lambda: 0.0)
+    monkeypatch.setattr("stability.search.solvers.positive_real._crossings", crossings)
+    monkeypatch.setattr("stability.search.solvers.deadline.monotonic", lambda: 0.0)
     system = LureSystem(-np.eye(200), np.eye(200), 0.1 * np.eye(200))
     with_time = kyp_criterion(system, rate="any", time_limit=600.0)
     assert with_time.holds

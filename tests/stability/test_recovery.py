@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from stability import DrivenSystem, LureSystem, certify
-from stability.certificate import Certificate, Claim, Proof, Verdict
+from stability.certificate import Certificate
 from stability.errors import ConfigurationError
+from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.recovery import memory_horizon, recovery_time
 
 MAP = LureSystem([[0.5]], [[0.0]], [[0.0]], dt=1.0)

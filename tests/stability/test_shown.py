@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stability import Certificate, DrivenSystem, GainMargin, LureSystem, PairwiseSystem, certify, refute, verify
-from stability.local.files import FolderVerification, SampleCheck
+from stability.search.local.proof_folder import FolderVerification, SampleCheck
 
 FLOW = LureSystem.recurrent([[-2.0, 3.0], [0.0, -2.0]], [[0.5, 0.0], [0.0, 0.5]])
 

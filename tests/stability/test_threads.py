@@ -8,7 +8,7 @@ import threadpoolctl
 
 import stability.threads as module
 from stability import LureSystem, certify
-from stability.rules.registry import RULES
+from stability.kernel.format.theorem_table import RULES
 from stability.threads import threads_for
 from stability.verify import verify
 

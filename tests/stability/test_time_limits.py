@@ -18,20 +18,20 @@ import pytest
 
 from stability import LureSystem, Verdict, certify, incremental_gain, refute, verify
 from stability.certificate import Certificate
-from stability.claims.bounded import bounded
-from stability.claims.nonexpansive import nonexpansive
-from stability.claims.regional import regional
-from stability.criteria.circle import bounded_real_lmi, circle_criterion
-from stability.criteria.interval import gated_findings
-from stability.criteria.kyp import kyp_criterion, kyp_lmi
-from stability.criteria.multiplier import multiplier_criterion
-from stability.criteria.theorem1 import theorem1
-from stability.extremes import largest_step, smallest_overshoot
-from stability.gains.stack import stack_gain
-from stability.gated.cell import GatedCell
-from stability.rules.multiplier_lmi import check_lmi
-from stability.solve.deadline import STOPPED
-from stability.stacks.stack import LayerStack
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.theorems.multiplier_lmi import check_lmi
+from stability.search.criteria.circle import bounded_real_lmi, circle_criterion
+from stability.search.criteria.interval import gated_findings
+from stability.search.criteria.kyp import kyp_criterion, kyp_lmi
+from stability.search.criteria.multiplier import multiplier_criterion
+from stability.search.criteria.nonexpansive import nonexpansive
+from stability.search.criteria.theorem1 import theorem1
+from stability.search.gains.stack import stack_gain
+from stability.search.input_sets.bounded import bounded
+from stability.search.input_sets.regional import regional
+from stability.search.solvers.deadline import STOPPED
+from stability.step_and_overshoot import largest_step, smallest_overshoot
 from stability.systems import DrivenSystem
 
 
@@ -50,7 +50,7 @@ class Countdown:
 def countdown(monkeypatch):
     def start(readings: float) -> Countdown:
         clock = Countdown(readings)
-        monkeypatch.setattr("stability.solve.deadline.monotonic", clock)
+        monkeypatch.setattr("stability.search.solvers.deadline.monotonic", clock)
         return clock
 
     return start
@@ -227,7 +227,7 @@ def test_without_a_limit_the_answer_does_not_depend_on_the_clock(monkeypatch, tm
 
         with monkeypatch.context() as patch:
             patch.setattr("time.monotonic", clock)
-            patch.setattr("stability.solve.deadline.monotonic", clock)
+            patch.setattr("stability.search.solvers.deadline.monotonic", clock)
             patch.setattr("time.perf_counter", clock)
             made = [CALLS[name](None) for name in CALLS if name.startswith("certify") and "SDP" not in name]
         for k, certificate in enumerate(made):
@@ -271,7 +271,7 @@ import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # also of runs in the background of a shell
 import numpy as np
 from stability import certify
-from stability.gated.cell import GatedCell
+from stability.kernel.systems.gated_cell import GatedCell
 w = np.random.default_rng(0).normal(size=(4000, 1002))
 cell = GatedCell("lstm", 0.2 * w[:, :2], 0.006 * w[:, 2:], input_low=-1.0, input_high=1.0)
 print("begun", flush=True)

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from stability import Certificate, LureSystem, Verdict, certify, verify
-from stability.certificate import Claim, Proof
 from stability.errors import ConfigurationError, FileFormatError
-from stability.rigor.rational import check_exact
-from stability.rules.multiplier_lmi import check_lmi, lmi_matrix
-from stability.statements import undecided
-from stability.wire import seal
+from stability.exact_verification import check_exact
+from stability.kernel.format.claims import Claim, Proof
+from stability.kernel.format.sentences import undecided
+from stability.kernel.format.serialization import seal
+from stability.kernel.theorems.multiplier_lmi import check_lmi, lmi_matrix
 
 
 def _system(rng, n, gain=0.4):

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from stability.errors import FileFormatError
+from stability.kernel.format.serialization import _difference, decode, digest_of, encode, is_sealed, seal
 from stability.storage import documents
 from stability.storage.documents import parse_json, read_document, read_json
 from stability.storage.limits import DEPTH, DIGITS
 from stability.systems import LureSystem
-from stability.wire import _difference, decode, digest_of, encode, is_sealed, seal
 
 
 def stored(shape, count=0, **changes):

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from stability.certificate import Certificate, Verdict
+from stability.certificate import Certificate
 from stability.certify import certify
-from stability.claims.driven import driven_contraction
 from stability.errors import StabilityError
-from stability.stacks.skewed import takes_box
+from stability.kernel.format.claims import Verdict
+from stability.kernel.systems.delayed_stack import takes_box
+from stability.search.input_sets.driven import driven_contraction
 
 from ...dynamics.rounding import rounding_distance
 from ..work import Work

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stability.criteria.cross_check import cross_check
+from stability.search.criteria.cross_check import cross_check
 
 from ..work import Work
 from . import step

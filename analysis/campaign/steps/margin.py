@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from stability.certificate import Verdict
 from stability.errors import StabilityError, UnsupportedError
+from stability.kernel.format.claims import Verdict
 from stability.loop_margin import GainMargin, gain_margin, step_margin
 from stability.storage.artifacts import artifact
 

@@ -17,9 +17,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from stability.errors import FileFormatError, StabilityError
-from stability.foreign import in_words, raised_at
 from stability.storage.results import DONE, FAILED, Result, identity
 from stability.storage.store import ResultStore, described
+from stability.user_code import in_words, raised_at
 
 from ...running.pool import Tell
 from ...threads import ONE, with_threads

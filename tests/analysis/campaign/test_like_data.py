@@ -7,7 +7,7 @@ import pytest
 
 from stability import DrivenSystem, GatedCell, LureSystem, certify, verify
 from stability.analysis.campaign.steps.certificate import in_box
-from stability.certificate import Verdict
+from stability.kernel.format.claims import Verdict
 from stability.reports import vocabulary
 from stability.reports.stored.certificates import view
 

@@ -9,8 +9,9 @@ import torch
 from stability import certify
 from stability.analysis import make_task, norm_drift
 from stability.analysis.dynamics.envelope import expected_rms, norm_bound, why_not_white
-from stability.certificate import Verdict
 from stability.errors import ConfigurationError
+from stability.kernel.format.claims import Verdict
+from stability.kernel.format.sentences import at_most
 from stability.models import (
     GRU,
     LRU,
@@ -23,7 +24,6 @@ from stability.models import (
     SequenceModel,
     UnitaryRNN,
 )
-from stability.statements import at_most
 
 
 def noise(batch, steps, features, seed=0):

@@ -17,9 +17,10 @@ from stability.analysis.campaign.pipeline import STEPS
 from stability.analysis.campaign.work import Work
 from stability.analysis.dynamics.lyapunov import certified_bound
 from stability.analysis.unroll import as_layer, flat_state, step_jacobians
-from stability.certificate import Certificate, Claim, Proof, Verdict
+from stability.certificate import Certificate
 from stability.errors import ConfigurationError, NonFiniteError, StabilityError, UnsupportedError
-from stability.gated.cell import GatedCell
+from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.kernel.systems.gated_cell import GatedCell
 from stability.models import GRU, LSTM, AntisymmetricRNN, ContractingRNN, DeepNetwork, ElmanRNN, LipschitzRNN
 from stability.models.neural_ode import NeuralODERNN
 from stability.models.tensors import state_leaves

@@ -11,12 +11,12 @@ from stability.analysis.attacks.each_step import EACH_STEP, nearest_level_of_ste
 from stability.analysis.attacks.smallest import attack_radii
 from stability.analysis.radius import local
 from stability.errors import ConfigurationError, ContradictionError
-from stability.local.balls import ENGINES
 from stability.models.classifier import classifier
 from stability.models.elman import ElmanRNN
 from stability.models.gated import GRU
 from stability.models.lru import LRU
 from stability.models.network import SequenceModel
+from stability.search.local.largest_radius import ENGINES
 
 from ...stability.local.affine_toy import engine, toy_rule
 

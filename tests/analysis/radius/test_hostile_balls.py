@@ -16,15 +16,15 @@ from stability.analysis.attacks.apgd import apgd
 from stability.analysis.attacks.deepfool import deepfool
 from stability.analysis.attacks.gradient import pgd
 from stability.analysis.attacks.smallest import attack_radii
-from stability.gated.cell import GatedCell
-from stability.local.balls import largest_balls
-from stability.local.classifier import Classifier
+from stability.kernel.arithmetic.activations import ACTIVATIONS, activation
+from stability.kernel.format.theorem_table import accepted
+from stability.kernel.systems.classifier import Classifier
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
 from stability.models.classifier_network import ClassifierNetwork
-from stability.rules.registry import accepted
-from stability.solve import deadline
-from stability.stacks.stack import LayerStack
+from stability.search.local.largest_radius import largest_balls
+from stability.search.solvers import deadline
 from stability.systems import DrivenSystem, LureSystem
-from stability.systems.activations import ACTIVATIONS, activation
 
 Array = np.ndarray
 pytestmark = pytest.mark.filterwarnings("ignore::stability.analysis.attacks.masked.MaskedGradientWarning")

@@ -13,11 +13,11 @@ from stability.analysis import local_radius
 from stability.analysis.attacks.smallest import attack_radii
 from stability.analysis.radius import local
 from stability.errors import ConfigurationError, ContradictionError, DimensionError, UnsupportedError
-from stability.local.balls import ENGINES
 from stability.models.classifier import classifier
 from stability.models.classifier_network import ClassifierNetwork
 from stability.models.gated import GRU
 from stability.models.network import SequenceModel
+from stability.search.local.largest_radius import ENGINES
 
 from ...stability.local.affine_toy import engine, largest, network, toy_rule
 

@@ -25,7 +25,7 @@ from stability.models.lipschitz import LipschitzRNN
 from stability.models.lru import LRU
 from stability.models.network import SequenceModel
 from stability.models.neural_ode import NeuralODERNN
-from stability.solve import deadline
+from stability.search.solvers import deadline
 
 P, N, K, T = 2, 4, 3, 3
 LAYERS = {

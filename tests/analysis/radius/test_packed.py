@@ -14,8 +14,8 @@ from stability.analysis.campaign import pipeline
 from stability.analysis.campaign.budgets import AnalysisSettings, Budget
 from stability.analysis.campaign.fitting import joined
 from stability.analysis.radius import single
-from stability.local.files import NETWORK_FILE, sample_file, verify_folder, write_network, write_sample
 from stability.models.packed import reading
+from stability.search.local.proof_folder import NETWORK_FILE, sample_file, verify_folder, write_network, write_sample
 from stability.storage.folder import claim
 
 from ...models.test_packed import LENGTHS, Packing, behind, tokens

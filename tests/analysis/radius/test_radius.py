@@ -15,10 +15,10 @@ from stability.analysis.attacks.deepfool import deepfool
 from stability.analysis.attacks.gradient import pgd
 from stability.analysis.dynamics.stepbound import horizon_gain, step_bound
 from stability.analysis.radius.certified import certified_radius
-from stability.certificate import Certificate, Claim, Proof, Verdict
+from stability.certificate import Certificate
 from stability.certify import certify
 from stability.errors import ConfigurationError, DimensionError, UnsupportedError
-from stability.gains.lure import incremental_gain
+from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.models.contracting import ContractingRNN
 from stability.models.deep import DeepNetwork
 from stability.models.elman import ElmanRNN
@@ -29,6 +29,7 @@ from stability.models.lru import LRU
 from stability.models.network import SequenceModel
 from stability.models.rotrnn import RotRNN
 from stability.models.unitary import UnitaryRNN
+from stability.search.gains.lure import incremental_gain
 from stability.systems import DrivenSystem, LureSystem
 
 T, F, C = 6, 2, 3

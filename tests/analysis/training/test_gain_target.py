@@ -16,9 +16,9 @@ from stability import Certificate
 from stability.analysis import make_task, train
 from stability.analysis.training.gains import project_gain, proved_gain
 from stability.errors import ConfigurationError, UnsupportedError
-from stability.gains.norms import norm_gain
 from stability.models import GRU, ElmanRNN, SequenceModel, load, save
 from stability.reports.cli import run
+from stability.search.gains.weight_norms import norm_gain
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify_claim
 

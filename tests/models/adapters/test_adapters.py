@@ -11,8 +11,10 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 from stability.certify import certify
+from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError, NonFiniteError, UnsupportedError
-from stability.gated.cell import GatedCell
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
 from stability.models import SequenceModel
 from stability.models.adapters.modules import (
     certify_all,
@@ -22,9 +24,7 @@ from stability.models.adapters.modules import (
     register_adapter,
 )
 from stability.models.adapters.torch_modules import as_array, from_rows
-from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
-from stability.systems.subjects import as_subject
 from stability.verify import verify
 
 CELLS = [

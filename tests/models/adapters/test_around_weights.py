@@ -9,10 +9,10 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from stability import certify
+from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.models import ElmanRNN, SequenceModel, save
 from stability.models.sources import load_subject
-from stability.systems.subjects import as_subject
 
 
 @pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])

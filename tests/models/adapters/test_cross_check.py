@@ -11,8 +11,11 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations, prune
 
+from stability.conversion.subjects import as_subject
 from stability.errors import DisagreementError, UnsupportedError
-from stability.gated.cell import GatedCell
+from stability.kernel.format.serialization import digest_of
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
 from stability.models import ElmanRNN, SequenceModel, Stack
 from stability.models.adapters import modules as doors
 from stability.models.adapters import torch_modules as readers
@@ -23,10 +26,7 @@ from stability.models.adapters.cross_check import (
     samples,
 )
 from stability.models.adapters.modules import recurrent_parts
-from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
-from stability.systems.subjects import as_subject
-from stability.wire import digest_of
 
 
 @pytest.fixture

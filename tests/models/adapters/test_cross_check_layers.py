@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError, DisagreementError, UnsupportedError
 from stability.models import GRU, LAYERS, LRU, LSTM, ElmanRNN, LipschitzRNN, RotRNN, Stack
 from stability.models.adapters.cross_check import (
@@ -24,7 +25,6 @@ from stability.models.adapters.cross_check import (
 )
 from stability.models.adapters.modules import _ADAPTERS, register_adapter
 from stability.systems import DrivenSystem, LureSystem
-from stability.systems.subjects import as_subject
 
 
 @pytest.mark.parametrize(

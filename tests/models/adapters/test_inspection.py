@@ -10,12 +10,12 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
+from stability.conversion.subjects import as_subject
 from stability.errors import UnsupportedError
 from stability.models import ElmanRNN, LipschitzRNN, SequenceModel, Stack, lure_system, sources
 from stability.models.adapters import torch_modules as readers
 from stability.models.adapters.inspection import is_reparametrised, settled, twin
 from stability.models.adapters.modules import recurrent_parts, recurrent_subject
-from stability.systems.subjects import as_subject
 
 
 @pytest.fixture(autouse=True)

@@ -9,11 +9,11 @@ from torch import nn
 from typer.testing import CliRunner
 
 from stability import Certificate, certify, verify
+from stability.kernel.systems.parts import part_phrase
 from stability.models import ElmanRNN, LipschitzRNN, certify_all, recurrent_parts
 from stability.models.adapters.modules import _ADAPTERS, register_adapter
 from stability.reports.cli import app
 from stability.systems import LureSystem
-from stability.systems.parts import part_phrase
 
 
 class Residual(nn.Module):

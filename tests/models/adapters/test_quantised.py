@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from stability.conversion.subjects import as_subject
 from stability.errors import UnsupportedError
 from stability.models.adapters.quantized import _exact, is_quantized, quantized_weights
-from stability.systems.subjects import as_subject
 
 
 def quantised(module, dtype=torch.qint8):

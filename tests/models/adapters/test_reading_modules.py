@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
+from stability.conversion.subjects import as_subject
 from stability.errors import DisagreementError, NonFiniteError, UnsupportedError
 from stability.models import GRU, LSTM, ElmanRNN, recurrent
 from stability.models.adapters.cross_check import cross_check_layer
@@ -16,7 +17,6 @@ from stability.models.adapters.modules import _ADAPTERS, lure_system, recurrent_
 from stability.models.adapters.quantized import is_quantized
 from stability.models.adapters.torch_modules import as_array, from_rows
 from stability.models.lure import rnn_subject
-from stability.systems.subjects import as_subject
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,12 @@ from stability.errors import (
     StabilityError,
     UnsupportedError,
 )
-from stability.gated.cell import GatedCell
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
 from stability.models import ElmanRNN, lure_system
 from stability.models.adapters import state_dicts
 from stability.models.adapters.state_dicts import shown, state_dict_parts, state_dict_subject
 from stability.models.adapters.weights import RecurrentWeights
-from stability.stacks.stack import LayerStack
 
 
 def read(state, **options):

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from stability.errors import DisagreementError, FileFormatError, StabilityError, UnsupportedError
+from stability.kernel.format.serialization import digest_of
+from stability.kernel.systems.layer_stack import LayerStack
 from stability.models.adapters import weights as described
 from stability.models.onnx import parts as onnx_files
 from stability.models.onnx import sizes as onnx_sizes
 from stability.models.onnx.graph import Graph
 from stability.models.sources import load_subject
-from stability.stacks.stack import LayerStack
-from stability.wire import digest_of
 
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402

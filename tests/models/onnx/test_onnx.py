@@ -11,9 +11,9 @@ from torch import nn
 
 from stability.certify import certify
 from stability.errors import ConfigurationError, FileFormatError, StabilityError, UnsupportedError
+from stability.kernel.systems.layer_stack import LayerStack
 from stability.models.adapters.modules import recurrent_subject
 from stability.models.sources import load_subject
-from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify
 

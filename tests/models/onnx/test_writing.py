@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from stability.certificate import Verdict
 from stability.certify import certify
 from stability.errors import ConfigurationError, UnsupportedError
+from stability.kernel.format.claims import Verdict
 from stability.models import (
     GRU,
     LSTM,

@@ -10,15 +10,15 @@ import torch
 
 from stability.analysis.radius import local
 from stability.certificate import claim_document
-from stability.local import keeping
-from stability.local.balls import ENGINES
-from stability.local.files import read_network, read_sample, sample_file, verify_folder
+from stability.kernel.format.serialization import encode
+from stability.kernel.format.theorem_table import propose
 from stability.models.files import save
 from stability.models.lru import LRU
 from stability.models.network import SequenceModel
 from stability.reports import cli
-from stability.rules.registry import propose
-from stability.wire import encode
+from stability.search.local import proof_merging as keeping
+from stability.search.local.largest_radius import ENGINES
+from stability.search.local.proof_folder import read_network, read_sample, sample_file, verify_folder
 
 from ...stability.local.affine_toy import KIND, engine, toy_rule
 from ...stability.local.test_files import resealed

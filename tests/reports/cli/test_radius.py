@@ -11,12 +11,12 @@ import torch
 
 from stability.analysis.attacks.smallest import attack_radii
 from stability.analysis.radius import local
-from stability.local.balls import ENGINES
 from stability.models.files import save
 from stability.models.gated import GRU
 from stability.models.lru import LRU
 from stability.models.network import SequenceModel
 from stability.reports import cli
+from stability.search.local.largest_radius import ENGINES
 
 from ...stability.local.affine_toy import engine, toy_rule
 
@@ -59,7 +59,7 @@ def test_samples_are_the_rows_of_the_file_in_its_own_precision(here: Path, capsy
     assert {s["index"]: s["radius"] for s in checked["samples"]} == {
         s["index"]: s["radius"] for s in document["samples"] if s["correct"]
     }
-    from stability.local.files import read_network, read_sample
+    from stability.search.local.proof_folder import read_network, read_sample
 
     _, claim = read_sample(here / "p" / "sample-00001.json", read_network(here / "p")[1])
     np.testing.assert_array_equal(claim.proof.data["x"], np.load("data.npz")["x"][1])

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from stability.certificate import Verdict
 from stability.certify import certify
+from stability.kernel.format.claims import Verdict
 from stability.reports import render
 from stability.reports.stored.certificates import check_file
 from stability.reports.stored.collect import collect

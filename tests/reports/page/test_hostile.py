@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 
 from stability.analysis.campaign.budgets import BUDGETS, Budget
-from stability.certificate import Verdict
 from stability.errors import FileFormatError
+from stability.kernel.format.claims import Verdict
 from stability.reports import cli, render
 from stability.reports.names import printable
 from stability.reports.page.html import policy

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stability.certificate import Claim, Proof, Verdict
-from stability.claims.bounded import bounded, equilibrium_claim
 from stability.errors import ConfigurationError
+from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.search.input_sets.bounded import bounded, equilibrium_claim
+from stability.search.trajectories.simulation import advance_many, natural_step
 from stability.systems import DrivenSystem, LureSystem
-from stability.systems.simulate import advance_many, natural_step
 from stability.verify import verify_claim
 
 
@@ -134,7 +134,7 @@ def test_bad_input_bound(value):
 
 
 def test_other_subjects_bring_their_own():
-    from stability.systems.subjects import register_converter
+    from stability.conversion.subjects import register_converter
 
     class Cell:
         def bounded(self):

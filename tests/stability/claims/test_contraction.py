@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from stability import LureSystem, Verdict, certify, multiplier_criterion, smallest_overshoot, verify
-from stability.claims.contraction import LARGE, calmer_claims, contraction_claim, steady_witness
-from stability.rules.multiplier_lmi import check_lmi
-from stability.solve.loop import centre
-from stability.solve.overshoot import condition_number, well_conditioned
-from stability.solve.riccati import bounded_real
+from stability.kernel.theorems.multiplier_lmi import check_lmi
+from stability.search.criteria.contraction_claim import LARGE, calmer_claims, contraction_claim, steady_witness
+from stability.search.solvers.loop_transformation import centre
+from stability.search.solvers.overshoot import condition_number, well_conditioned
+from stability.search.solvers.riccati import bounded_real
 
 
 def _map(n, seed, norm=0.95, upper=False):
@@ -119,7 +119,7 @@ def test_among_witnesses_as_fast_the_one_of_the_smallest_overshoot_is_kept():
 
 
 def test_no_claim_without_a_rate():
-    from stability.criteria.witness import Witness
+    from stability.search.criteria.witness import Witness
 
     assert contraction_claim(_map(2, 0), Witness()) is None
 

@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 
 from stability import certify, verify
-from stability.certificate import Certificate, Claim, Finding, Proof, Verdict
-from stability.claims.driven import driven_contraction
-from stability.claims.driven_ends import SETS, claims_in_box
-from stability.claims.narrowing import ROOM
+from stability.certificate import Certificate, Finding
 from stability.errors import ConfigurationError, DimensionError
-from stability.gated.cell import GatedCell
-from stability.rules.absorbed import Absorbed
-from stability.rules.registry import RULES
-from stability.solve.deadline import Deadline
+from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.kernel.format.theorem_table import RULES
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.theorems.absorbing_sets import Absorbed
+from stability.search.input_sets.driven import driven_contraction
+from stability.search.input_sets.limit_sets import SETS, claims_in_box
+from stability.search.input_sets.narrowing import ROOM
+from stability.search.solvers.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem
 from tests.stability.driven_runs import holds_on_trajectories, reservoir
 

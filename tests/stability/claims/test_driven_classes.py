@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from stability import certify, verify
-from stability.certificate import Proof, Verdict
-from stability.claims.driven import driven_contraction
-from stability.rigor.backward import BackwardBounds, Schedule
-from stability.rigor.lines import Lines
-from stability.rigor.zonotopes import Tube, relaxation
-from stability.rules.absorbed import Absorbed
-from stability.rules.decaying import signed_balance, steepest_sides
-from stability.rules.driven_lmi import slopes_on
-from stability.rules.registry import RULES
+from stability.kernel.arithmetic.activations import activation
+from stability.kernel.format.claims import Proof, Verdict
+from stability.kernel.format.theorem_table import RULES
+from stability.kernel.reachability.backward_bounds import BackwardBounds, Schedule
+from stability.kernel.reachability.invariant_zonotope import Tube, relaxation
+from stability.kernel.reachability.tangent_lines import Lines
+from stability.kernel.theorems.absorbing_sets import Absorbed
+from stability.kernel.theorems.decaying_boxes import signed_balance, steepest_sides
+from stability.kernel.theorems.driven_lmi import slopes_on
+from stability.search.input_sets.driven import driven_contraction
 from stability.systems import DrivenSystem, LureSystem
-from stability.systems.activations import activation
 from tests.stability.driven_runs import holds_on_trajectories, reservoir
 
 KINKED = ["relu", "leaky_relu", "saturation", "deadzone", "identity"]

@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stability.certificate import Claim, Verdict
-from stability.claims.driven import driven_contraction
-from stability.rules.driven_lmi import DrivenLmi
+from stability.kernel.format.claims import Claim, Verdict
+from stability.kernel.theorems.driven_lmi import DrivenLmi
+from stability.search.input_sets.driven import driven_contraction
 from stability.systems import DrivenSystem
 from tests.stability.driven_runs import ROUNDING, holds_on_trajectories, reservoir
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from stability import certify, verify
-from stability.certificate import Proof, Verdict
-from stability.claims.driven import driven_contraction
+from stability.kernel.format.claims import Proof, Verdict
+from stability.kernel.format.theorem_table import RULES, propose
+from stability.kernel.systems.delayed_stack import skewed
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.theorems.stack_driven import StackDriven
 from stability.recovery import first_step, proved_pairs
-from stability.rules.registry import RULES, propose
-from stability.rules.stack_driven import StackDriven
-from stability.stacks.skewed import skewed
-from stability.stacks.stack import LayerStack
+from stability.search.input_sets.driven import driven_contraction
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify_claim
 from tests.stability.specimens import small_cell

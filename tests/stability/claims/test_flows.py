@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from stability import certify, verify
-from stability.certificate import Certificate, Claim, Proof, Verdict
-from stability.claims.driven import driven_contraction
+from stability.certificate import Certificate
+from stability.kernel.arithmetic.activations import activation
+from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.kernel.format.theorem_table import RULES
+from stability.kernel.theorems.flow_lmi import FlowLmi
 from stability.recovery import recovery_time
-from stability.rules.flow_lmi import FlowLmi
-from stability.rules.registry import RULES
+from stability.search.input_sets.driven import driven_contraction
+from stability.search.trajectories.simulation import advance_many, natural_step
 from stability.systems import DrivenSystem, LureSystem
-from stability.systems.activations import activation
-from stability.systems.simulate import advance_many, natural_step
 
 E = 0.15
 

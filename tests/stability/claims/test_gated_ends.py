@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from stability import certify, verify
-from stability.certificate import Certificate, Claim, Proof, Verdict
-from stability.gated.cell import GatedCell
-from stability.rules.registry import RULES, propose
-from stability.stacks.stack import LayerStack
+from stability.certificate import Certificate
+from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.kernel.format.theorem_table import RULES, propose
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
 from tests.stability.specimens import latch_of_tanh_map, plain_map, small_cell
 
 

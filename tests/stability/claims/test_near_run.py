@@ -8,17 +8,18 @@ import numpy as np
 import pytest
 
 from stability import certify, verify
-from stability.certificate import Certificate, Claim, Proof, Verdict
-from stability.claims.driven import driven_contraction
-from stability.claims.narrowing import first_box, narrowed
-from stability.claims.near_run import near_run
+from stability.certificate import Certificate
 from stability.errors import StabilityError
+from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.kernel.format.theorem_table import RULES, propose
+from stability.kernel.reachability.invariant_zonotope import Tube
+from stability.kernel.theorems.absorbing_sets import Absorbed, Sets
+from stability.kernel.theorems.near_run import RunLmi, apart, drawn, near_after, no_run, widened
 from stability.recovery import first_step, recovery_time, settling
-from stability.rigor.zonotopes import Tube
-from stability.rules.absorbed import Absorbed, Sets
-from stability.rules.near_run import RunLmi, apart, drawn, near_after, no_run, widened
-from stability.rules.registry import RULES, propose
-from stability.solve.deadline import Deadline
+from stability.search.input_sets.driven import driven_contraction
+from stability.search.input_sets.narrowing import first_box, narrowed
+from stability.search.input_sets.near_run import near_run
+from stability.search.solvers.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify_claim
 from tests.stability.driven_runs import holds_on_trajectories, reservoir

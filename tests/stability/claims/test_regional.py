@@ -7,18 +7,18 @@ import dataclasses
 import numpy as np
 import pytest
 
-from stability.certificate import Verdict
 from stability.certify import certify
-from stability.claims.regional import _equilibrium, regional
 from stability.errors import ConfigurationError, DimensionError
-from stability.refute import refute
-from stability.rigor.region import region_bounds, slope_range
-from stability.rules.multiplier_lmi import check_lmi
-from stability.rules.regional_lmi import regional_system
-from stability.solve.deadline import Deadline
-from stability.statements import at_least
+from stability.kernel.format.claims import Verdict
+from stability.kernel.format.sentences import at_least
+from stability.kernel.reachability.ellipsoid_region import region_bounds, slope_range
+from stability.kernel.theorems.multiplier_lmi import check_lmi
+from stability.kernel.theorems.regional_lmi import regional_system
+from stability.search.counterexamples.counterexample_search import refute
+from stability.search.input_sets.regional import _equilibrium, regional
+from stability.search.solvers.deadline import Deadline
+from stability.search.trajectories.simulation import advance_many
 from stability.systems import DrivenSystem, LureSystem
-from stability.systems.simulate import advance_many
 from stability.verify import verify, verify_claim
 
 
@@ -134,7 +134,7 @@ def test_where_the_input_puts_the_equilibrium(rng):
 
 @pytest.mark.parametrize("name", ["tanh", "sigmoid", "relu", "leaky_relu", "identity", "saturation", "deadzone"])
 def test_slope_ranges_contain_difference_quotients(rng, name):
-    from stability.systems.activations import activation
+    from stability.kernel.arithmetic.activations import activation
 
     phi = activation(name).function
     for _ in range(100):

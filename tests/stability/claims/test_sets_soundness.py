@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stability.certificate import Certificate, Claim, Verdict
+from stability.certificate import Certificate
 from stability.certify import certify
-from stability.gated.cell import GatedCell
-from stability.rules.absorbed import steps_made
-from stability.rules.near_run import RunLmi
-from stability.stacks.stack import LayerStack
+from stability.kernel.arithmetic.activations import activation
+from stability.kernel.format.claims import Claim, Verdict
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.theorems.absorbing_sets import steps_made
+from stability.kernel.theorems.near_run import RunLmi
 from stability.systems import DrivenSystem, LureSystem
-from stability.systems.activations import activation
 from tests.stability.driven_runs import ROUNDING, reservoir
 from tests.stability.set_attacks import RUNS, farthest_out, of_flow, of_map, share_of_bound, spread_at_rest
 

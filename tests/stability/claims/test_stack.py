@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stability.certificate import Claim, Proof, Verdict
 from stability.certify import certify
-from stability.claims.stack import stack_claim
 from stability.errors import ConfigurationError, DimensionError
-from stability.gated.cell import GatedCell
-from stability.rules.registry import worded
-from stability.rules.stack_contraction import compose, layer_claim, pack
-from stability.stacks.stack import LayerStack
+from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.kernel.format.theorem_table import worded
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.theorems.stack_contraction import compose, layer_claim, pack
+from stability.search.criteria.stack_contraction import stack_claim
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify, verify_claim
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from stability import certify, verify
-from stability.certificate import Claim, Proof
-from stability.claims.stack_ends import stack_bounds
-from stability.gated.cell import GatedCell
-from stability.rules.registry import RULES, propose
-from stability.stacks.stack import LayerStack
+from stability.kernel.format.claims import Claim, Proof
+from stability.kernel.format.theorem_table import RULES, propose
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.search.input_sets.stack_bounds import stack_bounds
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify_claim
 from tests.stability.specimens import latch_of_tanh_map, network_of_one, small_cell, turning

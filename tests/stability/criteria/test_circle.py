@@ -3,18 +3,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stability.criteria.circle import bounded_real_lmi, bounded_real_slack, circle_criterion
-from stability.criteria.kyp import kyp_criterion
-from stability.criteria.linear import linear_criterion
-from stability.criteria.theorem1 import theorem1, theorem1_system
-from stability.criteria.witness import nested_multiplier
 from stability.errors import ConfigurationError
-from stability.gains.lure import incremental_gain
-from stability.rules.multiplier_lmi import check_lmi
-from stability.solve.hinf import hinf_norm
-from stability.solve.multiplier import multiplier_lmi
+from stability.kernel.systems.state_space import StateSpace
+from stability.kernel.theorems.multiplier_lmi import check_lmi
+from stability.search.criteria.circle import bounded_real_lmi, bounded_real_slack, circle_criterion
+from stability.search.criteria.kyp import kyp_criterion
+from stability.search.criteria.linear import linear_criterion
+from stability.search.criteria.theorem1 import theorem1, theorem1_system
+from stability.search.criteria.witness import nested_multiplier
+from stability.search.gains.lure import incremental_gain
+from stability.search.solvers.hinf import hinf_norm
+from stability.search.solvers.multiplier_program import multiplier_lmi
 from stability.systems import LureSystem
-from stability.systems.statespace import StateSpace
 from stability.verify import verify_claim
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stability.criteria import cross_check as module
-from stability.criteria.circle import circle_criterion
-from stability.criteria.cross_check import CrossCheck, cross_check
-from stability.criteria.kyp import kyp_criterion
-from stability.solve.lmi import Word
-from stability.stacks.stack import LayerStack
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.search.criteria import cross_check as module
+from stability.search.criteria.circle import circle_criterion
+from stability.search.criteria.cross_check import CrossCheck, cross_check
+from stability.search.criteria.kyp import kyp_criterion
+from stability.search.solvers.semidefinite import Word
 from stability.systems import DrivenSystem, LureSystem
 
 A = np.array([[-2.0, 0.5], [-0.3, -1.5]])

@@ -7,14 +7,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stability.certificate import Certificate, Claim, Proof, Verdict
+from stability.certificate import Certificate
 from stability.certify import certify
-from stability.criteria.interval import gated_findings, gated_proof, interval_criterion, interval_lmi_criterion
 from stability.errors import UnsupportedError
-from stability.gated.bounds import JacobianBound, absorbs, embedding, gate_bounds, invariant_box, is_invariant
-from stability.gated.cell import GatedCell, sigmoid
-from stability.rigor.intervals import Interval
-from stability.solve.deadline import TOO_LATE
+from stability.kernel.arithmetic.intervals import Interval
+from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.kernel.systems.gated_bounds import (
+    JacobianBound,
+    absorbs,
+    embedding,
+    gate_bounds,
+    invariant_box,
+    is_invariant,
+)
+from stability.kernel.systems.gated_cell import GatedCell, sigmoid
+from stability.search.criteria.interval import gated_findings, gated_proof, interval_criterion, interval_lmi_criterion
+from stability.search.solvers.deadline import TOO_LATE
 from stability.systems import LureSystem
 from stability.verify import verify, verify_claim
 
@@ -143,7 +151,7 @@ def test_no_certificate_on_a_small_box_of_a_bistable_cell(kind):
         data |= {"d": d, "overshoot": 1.0 + 1e-12}
     else:
         data |= {"P": np.eye(2), "L": np.ones(8), "overshoot": 1.01, "p_min": 0.999, "p_max": 1.001}
-    from stability.rules.registry import worded
+    from stability.kernel.format.theorem_table import worded
 
     draft = Claim("contraction", "", Verdict.CERTIFIED, Proof(kind, data), rate)
     claim = worded(cell, draft)
@@ -321,7 +329,7 @@ def test_tampered_proofs_are_refused(criterion, rng):
     cell = random_cell("gru", True, rng, 0.1)
     finding = criterion(cell)
     claim, _ = gated_proof(cell, [finding])
-    from stability.rules.registry import RULES, worded
+    from stability.kernel.format.theorem_table import RULES, worded
 
     assert verify_claim(cell, claim).valid
     for name, subject, data, value in tampered(cell, finding):

@@ -3,14 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stability.criteria.circle import circle_criterion
-from stability.criteria.kyp import kyp_criterion, kyp_lmi, positive_real_slack
 from stability.errors import ConfigurationError, DimensionError
-from stability.rules.multiplier_lmi import check_lmi
-from stability.solve.multiplier import multiplier_lmi
-from stability.solve.positive_real import positivity
+from stability.kernel.systems.state_space import StateSpace
+from stability.kernel.theorems.multiplier_lmi import check_lmi
+from stability.search.criteria.circle import circle_criterion
+from stability.search.criteria.kyp import kyp_criterion, kyp_lmi, positive_real_slack
+from stability.search.solvers.multiplier_program import multiplier_lmi
+from stability.search.solvers.positive_real import positivity
 from stability.systems import LureSystem
-from stability.systems.statespace import StateSpace
 
 
 def spectrum(A, B, C, D, discrete, points=400):

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy.linalg import expm
 
-from stability.criteria.linear import linear_criterion
 from stability.errors import ConfigurationError
-from stability.rules.multiplier_lmi import check_lmi
-from stability.solve.positive_real import interpolant
-from stability.solve.rates import quadratic_rate
+from stability.kernel.theorems.multiplier_lmi import check_lmi
+from stability.search.criteria.linear import linear_criterion
+from stability.search.solvers.positive_real import interpolant
+from stability.search.solvers.rates import quadratic_rate
 from stability.systems import LureSystem
 
 

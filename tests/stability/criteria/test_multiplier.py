@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
 from stability import ConfigurationError, LureSystem, certify, multiplier_criterion, theorem1
-from stability.criteria.multiplier import rate_ceiling
-from stability.rules.multiplier_lmi import check_lmi
-from stability.solve.diagonal import FrequencySamples, optimise_scaling
-from stability.solve.loop import centre
-from stability.solve.multiplier import multiplier_lmi
+from stability.kernel.theorems.multiplier_lmi import check_lmi
+from stability.search.criteria.multiplier import rate_ceiling
+from stability.search.solvers.diagonal_multipliers import FrequencySamples, optimise_scaling
+from stability.search.solvers.loop_transformation import centre
+from stability.search.solvers.multiplier_program import multiplier_lmi
 
 
 def _random(rng, n, m, slope=(0.0, 1.0), dt=None):

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stability.criteria.theorem1 import symmetrizer, theorem1, theorem1_system
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
-from stability.rules.multiplier_lmi import check_lmi
-from stability.solve.multiplier import multiplier_lmi
+from stability.kernel.theorems.multiplier_lmi import check_lmi
+from stability.search.criteria.theorem1 import symmetrizer, theorem1, theorem1_system
+from stability.search.solvers.multiplier_program import multiplier_lmi
 from stability.systems import LureSystem
 
 E1_A = np.array([[-1, 13, 29], [-8, -26, -5], [-30, 18, -2]]) / 40

@@ -9,8 +9,15 @@ import numpy as np
 import pytest
 
 from stability.errors import UnsupportedError
-from stability.rigor.balls import Ball, _around, activation_slopes, activation_values, row_sum_norm, system_balls
-from stability.rigor.constants import EPS, TINY
+from stability.kernel.arithmetic.balls import (
+    Ball,
+    _around,
+    activation_slopes,
+    activation_values,
+    row_sum_norm,
+    system_balls,
+)
+from stability.kernel.arithmetic.floating_point import EPS, TINY
 from stability.systems import LureSystem
 
 E = Fraction(EPS)

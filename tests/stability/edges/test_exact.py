@@ -8,9 +8,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stability.certificate import Claim, Proof, Verdict
-from stability.rigor.rational import MAX_STATES, check_exact, is_positive_definite, rational
-from stability.rules.multiplier_lmi import check_lmi
+from stability.exact_verification import MAX_STATES, check_exact, is_positive_definite, rational
+from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.systems import DrivenSystem, LureSystem
 
 UP, DOWN = np.inf, -np.inf

@@ -9,10 +9,10 @@ import flint
 import numpy as np
 import pytest
 
-from stability.rigor.definite import LARGEST, gamma
-from stability.rules import gain_lmi
-from stability.rules.gain_lmi import bound, check_gain
-from stability.rules.multiplier_lmi import majorant
+from stability.kernel.arithmetic.definiteness import LARGEST, gamma
+from stability.kernel.theorems import gain_lmi
+from stability.kernel.theorems.gain_lmi import bound, check_gain
+from stability.kernel.theorems.multiplier_lmi import majorant
 from stability.systems import LureSystem
 
 KINDS = ("flow", "map", "euler", "midpoint")

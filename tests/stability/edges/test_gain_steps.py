@@ -7,9 +7,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stability.rigor.definite import gamma
-from stability.rules import gain_lmi
-from stability.rules.gain_steps import check_steps, storages
+from stability.kernel.arithmetic.definiteness import gamma
+from stability.kernel.theorems import gain_lmi
+from stability.kernel.theorems.gain_steps import check_steps, storages
 from stability.systems import LureSystem
 
 KINDS = ("map", "euler", "midpoint")

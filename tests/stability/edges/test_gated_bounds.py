@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
-from stability.gated.bounds import JacobianBound, embedding, gate_bounds, invariant_box, is_invariant
-from stability.gated.cell import GatedCell
-from stability.gated.equations import GATES
-from stability.rigor.intervals import Interval
+from stability.kernel.arithmetic.intervals import Interval
+from stability.kernel.systems.gated_bounds import JacobianBound, embedding, gate_bounds, invariant_box, is_invariant
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.gated_equations import GATES
 
 KINDS = [("lstm", True), ("gru", True), ("gru", False)]
 ROUND = 2e-14  # what outward rounding may add to a gate

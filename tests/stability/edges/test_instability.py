@@ -7,10 +7,16 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stability.rigor.balls import Ball
-from stability.rigor.constants import EPS
-from stability.rigor.eigenpairs import Eigenpair, Matrix, enclose_eigenpair, inverse_iteration, inverse_or_none
-from stability.rigor.instability import (
+from stability.kernel.arithmetic.balls import Ball
+from stability.kernel.arithmetic.eigenpairs import (
+    Eigenpair,
+    Matrix,
+    enclose_eigenpair,
+    inverse_iteration,
+    inverse_or_none,
+)
+from stability.kernel.arithmetic.floating_point import EPS
+from stability.kernel.arithmetic.unstable_matrices import (
     _form_from_equation,
     _form_from_vectors,
     _grows,

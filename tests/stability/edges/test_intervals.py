@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from stability.errors import ConfigurationError, DimensionError
-from stability.rigor.constants import EPS, TINY
-from stability.rigor.intervals import Interval, affine, hull, sigmoid, tanh, upper_product
-from stability.systems.activations import TANH_ULPS
+from stability.kernel.arithmetic.activations import TANH_ULPS
+from stability.kernel.arithmetic.floating_point import EPS, TINY
+from stability.kernel.arithmetic.intervals import Interval, affine, hull, sigmoid, tanh, upper_product
 
 E = Fraction(EPS)
 SLACK = TANH_ULPS * EPS

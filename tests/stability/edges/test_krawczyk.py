@@ -7,11 +7,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stability.gated.orbits import _polish, _shooting, enclose, product_along
-from stability.rigor.balls import Ball
-from stability.rigor.constants import EPS
-from stability.rigor.equilibria import MOVED, _Shooting, distance, enclose_orbit, kept_radius
-from stability.stacks.orbits import layer_step
+from stability.kernel.arithmetic.balls import Ball
+from stability.kernel.arithmetic.floating_point import EPS
+from stability.kernel.arithmetic.krawczyk import MOVED, _Shooting, distance, enclose_orbit, kept_radius
+from stability.kernel.reachability.gated_orbits import _polish, _shooting, enclose, product_along
+from stability.kernel.reachability.stack_orbits import layer_step
 from stability.systems import DrivenSystem, LureSystem
 
 E = Fraction(EPS)

@@ -7,9 +7,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stability.rigor.definite import LARGEST, gamma
-from stability.rules import multiplier_lmi
-from stability.rules.multiplier_lmi import check_lmi, lmi_matrix, majorant
+from stability.kernel.arithmetic.definiteness import LARGEST, gamma
+from stability.kernel.theorems import multiplier_lmi
+from stability.kernel.theorems.multiplier_lmi import check_lmi, lmi_matrix, majorant
 from stability.systems import LureSystem
 
 U = Fraction(1, 2**53)

@@ -7,9 +7,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stability.rigor import spectrum as overshoot
-from stability.rigor.definite import Definiteness, spectral_bounds
-from stability.rigor.spectrum import spectrum_bracket
+from stability.kernel.arithmetic import spectral_bounds as overshoot
+from stability.kernel.arithmetic.definiteness import Definiteness, spectral_bounds
+from stability.kernel.arithmetic.spectral_bounds import spectrum_bracket
 
 
 def spread(rng, size: int, condition: float) -> np.ndarray:

@@ -7,9 +7,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stability.certificate import Claim, Proof, Verdict
-from stability.rules.bounded import push_bounds
-from stability.rules.registry import RULES
+from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.kernel.format.theorem_table import RULES
+from stability.kernel.theorems.bounded import push_bounds
 from stability.systems import DrivenSystem, LureSystem
 
 KINDS = ("flow", "map", "euler", "midpoint")

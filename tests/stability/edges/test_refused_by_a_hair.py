@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from specimens import plain_map, remade, small_cell, specimens, two_levels
 
-from stability.gated.bounds import JacobianBound
-from stability.refute.answer import witness_claim
-from stability.rigor.intervals import Interval
-from stability.rules.multiplier_lmi import LARGEST_FACTOR
-from stability.rules.periodic_orbits import MAX_UNKNOWNS
-from stability.rules.registry import RULES
-from stability.rules.stack_contraction import CONTRACTING, compose, layer_claim, part_problem
-from stability.stacks.stack import LayerStack
+from stability.kernel.arithmetic.intervals import Interval
+from stability.kernel.format.theorem_table import RULES
+from stability.kernel.systems.gated_bounds import JacobianBound
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.theorems.multiplier_lmi import LARGEST_FACTOR
+from stability.kernel.theorems.periodic_orbits import MAX_UNKNOWNS
+from stability.kernel.theorems.stack_contraction import CONTRACTING, compose, layer_claim, part_problem
+from stability.search.counterexamples.refutation import witness_claim
 from stability.systems import DrivenSystem, LureSystem
 
 

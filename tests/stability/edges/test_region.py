@@ -7,10 +7,17 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stability.rigor import region as region_module
-from stability.rigor.balls import Ball
-from stability.rigor.constants import EPS
-from stability.rigor.region import _inner, _lengths, _root, _through_loop, region_bounds, slope_range
+from stability.kernel.arithmetic.balls import Ball
+from stability.kernel.arithmetic.floating_point import EPS
+from stability.kernel.reachability import ellipsoid_region as region_module
+from stability.kernel.reachability.ellipsoid_region import (
+    _inner,
+    _lengths,
+    _root,
+    _through_loop,
+    region_bounds,
+    slope_range,
+)
 from stability.systems import DrivenSystem, LureSystem
 
 E = Fraction(EPS)

@@ -8,10 +8,10 @@ import flint
 import numpy as np
 import pytest
 
-from stability.certificate import Claim, Proof, Verdict
-from stability.rigor.region import Region, region_bounds, slope_range
-from stability.rules.regional_lmi import regional_system
-from stability.rules.registry import worded
+from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.kernel.format.theorem_table import worded
+from stability.kernel.reachability.ellipsoid_region import Region, region_bounds, slope_range
+from stability.kernel.theorems.regional_lmi import regional_system
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify_claim
 

@@ -10,8 +10,15 @@ import pytest
 
 from stability import LureSystem, certify, verify
 from stability.errors import ConfigurationError
-from stability.rigor import definite as rigor
-from stability.rigor.definite import LARGEST, Definiteness, gamma, prove_positive_definite, spectral_bounds, up
+from stability.kernel.arithmetic import definiteness as rigor
+from stability.kernel.arithmetic.definiteness import (
+    LARGEST,
+    Definiteness,
+    gamma,
+    prove_positive_definite,
+    spectral_bounds,
+    up,
+)
 
 U = Fraction(1, 2**53)
 SIZES = (1, 2, 3, 8, 40)

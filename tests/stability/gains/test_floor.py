@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stability.gains.lure import incremental_gain
+from stability.search.gains.lure import incremental_gain
 from stability.systems import LureSystem
 from tests.stability.criteria.floor import systems
 

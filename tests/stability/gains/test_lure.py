@@ -5,14 +5,14 @@ import dataclasses
 import numpy as np
 import pytest
 
-from stability.certificate import Claim, Proof, Verdict
 from stability.errors import ConfigurationError, DimensionError, StabilityError
-from stability.gains.lure import incremental_gain
-from stability.gains.reach import Reach
-from stability.gains.steps import StepSearch
-from stability.rules.gain_lmi import bound, check_gain, gain_matrix
-from stability.solve.forms import least_gain
-from stability.solve.hinf import hinf_norm
+from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.kernel.theorems.gain_lmi import bound, check_gain, gain_matrix
+from stability.search.gains.lure import incremental_gain
+from stability.search.gains.reachable_ellipsoids import Reach
+from stability.search.gains.stepwise_storage import StepSearch
+from stability.search.solvers.hinf import hinf_norm
+from stability.search.solvers.inequality_slack import least_gain
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify_claim
 

@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from stability.certificate import Claim, Proof, Verdict
 from stability.errors import DimensionError, UnsupportedError
-from stability.gains.lure import incremental_gain
-from stability.gains.stack import stack_gain
-from stability.gated.cell import GatedCell
+from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.kernel.format.theorem_table import worded
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
 from stability.models.adapters.modules import recurrent_subject
-from stability.rules.registry import worded
-from stability.stacks.stack import LayerStack
+from stability.search.gains.lure import incremental_gain
+from stability.search.gains.stack import stack_gain
 from stability.verify import verify_claim
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
-from stability.gated.cell import GatedCell
-from stability.wire import decode, encode
+from stability.kernel.format.serialization import decode, encode
+from stability.kernel.systems.gated_cell import GatedCell
 
 KINDS = [("lstm", True), ("gru", True), ("gru", False)]
 

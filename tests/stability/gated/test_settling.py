@@ -8,14 +8,14 @@ import mpmath
 import numpy as np
 import pytest
 
-from stability.certificate import Claim, Proof, Verdict
-from stability.claims.gated_ends import gated_bounds
-from stability.gated import bounds
-from stability.gated.bounds import absorbs, gate_bounds, invariant_box, is_invariant
-from stability.gated.cell import GatedCell
-from stability.gated.settling import settling_range
-from stability.rigor.intervals import Interval
-from stability.statements import undecided
+from stability.kernel.arithmetic.intervals import Interval
+from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.kernel.format.sentences import undecided
+from stability.kernel.systems import gated_bounds as bounds
+from stability.kernel.systems.gated_bounds import absorbs, gate_bounds, invariant_box, is_invariant
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.lstm_cell_range import settling_range
+from stability.search.input_sets.gated_limits import gated_bounds
 from stability.verify import verify_claim
 
 

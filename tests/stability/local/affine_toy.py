@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stability.certificate import Claim
-from stability.local.classifier import Classifier
-from stability.local.request import Request
-from stability.rules import registry
-from stability.rules.fields import AnyArray, Index, Number, ProofData, Text, require
+from stability.kernel.format import theorem_table as registry
+from stability.kernel.format.claims import Claim
+from stability.kernel.format.fields import AnyArray, Index, Number, ProofData, Text, require
+from stability.kernel.systems.classifier import Classifier
+from stability.search.local.request import Request
 from stability.systems import DrivenSystem, LureSystem
 
 KIND = "toy_affine"
@@ -75,6 +75,6 @@ def engine(norm: str, share: float = 0.9) -> Any:
 @pytest.fixture
 def toy_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rule, for the time of a test."""
-    monkeypatch.setattr("stability.local.linear_balls.covers", lambda asked: False)
+    monkeypatch.setattr("stability.search.local.affine_search.covers", lambda asked: False)
     registry.certifies(KIND, subject=Classifier, claim="local_robustness", value="radius")(Toy)
     monkeypatch.setitem(registry.RULES, KIND, registry.RULES.pop(KIND))  # taken out again afterwards

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from stability.gated.cell import GatedCell
-from stability.local.classifier import Classifier
-from stability.stacks.stack import LayerStack
+from stability.kernel.systems.classifier import Classifier
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 
 Array = np.ndarray

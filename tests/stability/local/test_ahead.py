@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from local_specimens import attacked, classifiers
 
-from stability.local import ellipsoids
-from stability.local.ahead import boundary
-from stability.local.balls import largest_balls
-from stability.local.build import stages_of
-from stability.local.classifier import Classifier
-from stability.local.trial import Task
-from stability.rules.registry import RULES
+from stability.kernel.format.theorem_table import RULES
+from stability.kernel.reachability.network_stages import stages_of
+from stability.kernel.systems.classifier import Classifier
+from stability.search.local import ellipsoid_search as ellipsoids
+from stability.search.local.initial_radius import boundary
+from stability.search.local.largest_radius import largest_balls
+from stability.search.local.tube_trials import Task
 from stability.systems import DrivenSystem, LureSystem
 
 MADE = classifiers(1)

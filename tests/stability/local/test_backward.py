@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from local_specimens import attacked, classifiers, gated, plain
 
-from stability.certificate import Claim, Proof
-from stability.local.balls import largest_balls
-from stability.local.build import stages_of
-from stability.local.classifier import Classifier
-from stability.local.curvature import curvature
-from stability.rules.registry import RULES
+from stability.kernel.format.claims import Claim, Proof
+from stability.kernel.format.theorem_table import RULES
+from stability.kernel.reachability.curvature import curvature
+from stability.kernel.reachability.network_stages import stages_of
+from stability.kernel.systems.classifier import Classifier
+from stability.search.local.largest_radius import largest_balls
 
 RNG = np.random.default_rng(3)
 KINDS = {

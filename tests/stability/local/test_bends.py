@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from local_specimens import attacked, classifiers
 
-from stability.certificate import Proof
-from stability.local.bends import bent_tube, linear_part
-from stability.local.build import Stages, stages_of
-from stability.local.classifier import Classifier
-from stability.local.taylor import hessians, rest
-from stability.local.tube import nominal_run
-from stability.rules.registry import RULES, propose
+from stability.kernel.format.claims import Proof
+from stability.kernel.format.theorem_table import RULES, propose
+from stability.kernel.reachability.ellipsoid_tube import nominal_run
+from stability.kernel.reachability.gated_tube import bent_tube, linear_part
+from stability.kernel.reachability.network_stages import Stages, stages_of
+from stability.kernel.reachability.taylor_remainder import hessians, rest
+from stability.kernel.systems.classifier import Classifier
 from stability.systems import DrivenSystem, LureSystem
 
 MADE = classifiers(1)

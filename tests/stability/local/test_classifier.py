@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, StabilityError, UnsupportedError
-from stability.gated.cell import GatedCell
-from stability.local.classifier import Classifier
-from stability.stacks.stack import LayerStack
+from stability.kernel.format.serialization import decode, digest_of, encode
+from stability.kernel.systems.classifier import Classifier
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
-from stability.wire import decode, digest_of, encode
 
 RNG = np.random.default_rng(3)
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from local_specimens import attacked, classifiers, plain
 
-from stability.certificate import Claim, Proof
 from stability.errors import StabilityError
-from stability.local.balls import largest_balls
-from stability.local.classifier import Classifier
-from stability.rules.registry import RULES, propose
+from stability.kernel.format.claims import Claim, Proof
+from stability.kernel.format.theorem_table import RULES, propose
+from stability.kernel.systems.classifier import Classifier
+from stability.search.local.largest_radius import largest_balls
 from stability.systems import DrivenSystem, LureSystem
 
 MADE = classifiers(1)
@@ -62,7 +62,7 @@ def test_the_radius_of_one_unit_is_where_it_crosses_the_boundary(name, sign):
     E, b, x = np.array([[0.8, -0.6]]), 0.3, np.array([[[0.4, -0.2]]])
     unit = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], slope=(0.0, 1.0), dt=1.0), name, E, [b])
     z = float(E[0] @ x[0, 0] + b)
-    from stability.systems.activations import activation
+    from stability.kernel.arithmetic.activations import activation
 
     true = 0.37
     level = float(activation(name).function(np.array(z + sign * true)))  # |E| = 1: the boundary is this far away
@@ -178,7 +178,7 @@ def test_the_errors_of_the_run_count(monkeypatch, claims):
     """What floats miss enters the ellipsoids: a run with large errors proves nothing."""
     made, claim = MADE["tanh"], claims["tanh"][0]
     assert claim is not None
-    from stability.local import stages
+    from stability.kernel.reachability import stages
 
     keep = stages.Activated.nominal
 

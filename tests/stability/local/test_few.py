@@ -6,10 +6,21 @@ import numpy as np
 import pytest
 from local_specimens import attacked, classifiers
 
-from stability.local import ahead, ellipsoids, few, widening
-from stability.local.balls import largest_balls
-from stability.local.classifier import Classifier
-from stability.rules.registry import RULES
+from stability.kernel.format.theorem_table import RULES
+from stability.kernel.systems.classifier import Classifier
+from stability.search.local import (
+    backward_search as widening,
+)
+from stability.search.local import (
+    ellipsoid_search as ellipsoids,
+)
+from stability.search.local import (
+    initial_radius as ahead,
+)
+from stability.search.local import (
+    long_sequences as few,
+)
+from stability.search.local.largest_radius import largest_balls
 from stability.systems import DrivenSystem, LureSystem
 
 MADE = classifiers(1)

@@ -11,7 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stability.local.files import (
+from stability.kernel.format.serialization import encode, seal
+from stability.kernel.format.theorem_table import propose
+from stability.search.local.branch_and_bound import DEEP
+from stability.search.local.proof_folder import (
     NETWORK_FILE,
     check_sample,
     read_network,
@@ -21,11 +24,8 @@ from stability.local.files import (
     write_network,
     write_sample,
 )
-from stability.local.request import request
-from stability.local.trees import DEEP
-from stability.rules.registry import propose
+from stability.search.local.request import request
 from stability.storage.folder import claim
-from stability.wire import encode, seal
 
 from .affine_toy import KIND, engine, largest, network, toy_rule
 
@@ -212,7 +212,7 @@ def test_ten_thousand_corrupted_files_are_refused(proofs: Path) -> None:
 
 def test_proofs_are_checked_without_torch_and_without_a_solver(proofs: Path) -> None:
     code = (
-        "import sys; from stability.local.files import verify_folder; verify_folder(sys.argv[1]); "
+        "import sys; from stability.search.local.proof_folder import verify_folder; verify_folder(sys.argv[1]); "
         "print(*(name for name in ('torch', 'cvxpy') if name in sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code, str(proofs)], capture_output=True, text=True, check=True)
@@ -220,6 +220,6 @@ def test_proofs_are_checked_without_torch_and_without_a_solver(proofs: Path) -> 
 
 
 def test_the_kind_of_the_toy_is_gone_with_the_fixture() -> None:
-    from stability.rules.registry import RULES
+    from stability.kernel.format.theorem_table import RULES
 
     assert KIND not in RULES

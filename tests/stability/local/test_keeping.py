@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stability.certificate import Claim, Proof, Verdict
-from stability.local.files import budget_of
-from stability.local.keeping import Question, says_as_much
+from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.search.local.proof_folder import budget_of
+from stability.search.local.proof_merging import Question, says_as_much
 
 X, MASK = np.zeros((2, 1)), np.array([[True], [False]])
 BOX = np.array([[0.0], [1.0]])

@@ -9,18 +9,19 @@ import numpy as np
 import pytest
 
 from benchmarks.affine import BALLS, true_radius
-from stability.certificate import Claim
-from stability.local import linear, linear_balls
-from stability.local.balls import largest_balls
-from stability.local.classifier import Classifier
-from stability.local.linear import Kernel, kernel, unfit
-from stability.local.linear_margin import Margin
-from stability.local.request import request
-from stability.rigor.fixed import Fixed
-from stability.rules.local_linear import LocalLinear
-from stability.rules.registry import RULES, accepted, propose
-from stability.solve.deadline import Deadline
-from stability.stacks.stack import LayerStack
+from stability.kernel.arithmetic.fixed_point import Fixed
+from stability.kernel.format.claims import Claim
+from stability.kernel.format.theorem_table import RULES, accepted, propose
+from stability.kernel.reachability import affine_network as linear
+from stability.kernel.reachability.affine_margin import Margin
+from stability.kernel.reachability.affine_network import Kernel, kernel, unfit
+from stability.kernel.systems.classifier import Classifier
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.theorems.local_linear import LocalLinear
+from stability.search.local import affine_search as linear_balls
+from stability.search.local.largest_radius import largest_balls
+from stability.search.local.request import request
+from stability.search.solvers.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem
 
 Array = np.ndarray

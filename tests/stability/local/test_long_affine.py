@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stability.local import linear_balls
-from stability.local.balls import largest_balls
-from stability.local.build import stages_of
-from stability.local.classifier import Classifier
-from stability.local.planes import Question
-from stability.solve.deadline import Deadline
+from stability.kernel.reachability.network_stages import stages_of
+from stability.kernel.systems.classifier import Classifier
+from stability.search.local import affine_search as linear_balls
+from stability.search.local.largest_radius import largest_balls
+from stability.search.local.linf_search import Question
+from stability.search.solvers.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem
 
 Array = np.ndarray

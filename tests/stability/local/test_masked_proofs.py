@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from local_specimens import classifiers
 
-from stability.local.balls import largest_balls
-from stability.local.build import stages_of
-from stability.local.tube import next_ellipsoid
-from stability.rules import local_ellipsoids
-from stability.rules.registry import RULES, propose
+from stability.kernel.format.theorem_table import RULES, propose
+from stability.kernel.reachability.ellipsoid_tube import next_ellipsoid
+from stability.kernel.reachability.network_stages import stages_of
+from stability.kernel.theorems import local_ellipsoids
+from stability.search.local.largest_radius import largest_balls
 
 KIND = "local_ellipsoids"
 MADE = classifiers(1)

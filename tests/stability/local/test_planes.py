@@ -9,20 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stability.certificate import Verdict
 from stability.errors import ConfigurationError, DimensionError, UnsupportedError
-from stability.gated.cell import GatedCell
-from stability.local import balls, planes, runs
-from stability.local.classifier import Classifier
-from stability.local.forms import Form, Term, Tube
-from stability.local.leaves import entries, input_box, touched
-from stability.local.multipliers import best_multipliers
-from stability.local.parabolas import quadratic, touching
-from stability.local.planes import decide
-from stability.local.runs import Numbers, margins
-from stability.local.units import Box, Parabola, Unit, chords, least
-from stability.rules.registry import RULES, accepted, propose
-from stability.stacks.stack import LayerStack
+from stability.kernel.format.claims import Verdict
+from stability.kernel.format.theorem_table import RULES, accepted, propose
+from stability.kernel.reachability import classifier_run as runs
+from stability.kernel.reachability.affine_forms import Form, Term, Tube
+from stability.kernel.reachability.classifier_run import Numbers, margins
+from stability.kernel.reachability.gate_units import Box, Parabola, Unit, chords, least
+from stability.kernel.reachability.input_box import entries, input_box, touched
+from stability.kernel.reachability.quadratic_relaxation import quadratic, touching
+from stability.kernel.systems.classifier import Classifier
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.search.local import largest_radius as balls
+from stability.search.local import linf_search as planes
+from stability.search.local.linf_search import decide
+from stability.search.local.quadratic_multipliers import best_multipliers
 from stability.systems import DrivenSystem, LureSystem
 
 Array = np.ndarray

@@ -9,14 +9,14 @@ import pytest
 
 from stability.analysis import local_radius
 from stability.errors import ConfigurationError
-from stability.local.balls import largest_balls
-from stability.local.bends import bent_tube, linear_part
-from stability.local.build import stages_of
-from stability.local.classifier import LARGEST, Classifier
-from stability.local.ending import length
-from stability.local.tube import nominal_run
-from stability.rules.local_ball import WIDEST
-from stability.rules.registry import RULES, accepted, propose
+from stability.kernel.format.theorem_table import RULES, accepted, propose
+from stability.kernel.reachability.ellipsoid_tube import nominal_run
+from stability.kernel.reachability.gated_tube import bent_tube, linear_part
+from stability.kernel.reachability.margin_loss import length
+from stability.kernel.reachability.network_stages import stages_of
+from stability.kernel.systems.classifier import LARGEST, Classifier
+from stability.kernel.theorems.local_ball import WIDEST
+from stability.search.local.largest_radius import largest_balls
 from stability.systems import DrivenSystem, LureSystem
 
 Array = np.ndarray

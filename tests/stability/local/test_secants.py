@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from stability.errors import StabilityError
-from stability.local.secants import secant_range, secants_between
-from stability.systems.activations import ACTIVATIONS, activation
+from stability.kernel.arithmetic.activations import ACTIVATIONS, activation
+from stability.kernel.reachability.secants import secant_range, secants_between
 
 
 def sampled(name: str, z: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

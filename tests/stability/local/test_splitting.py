@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stability.gated.cell import GatedCell
-from stability.local.classifier import Classifier
-from stability.local.forms import Term, Tube
-from stability.local.leaves import input_box, inputs_of, touched
-from stability.local.multipliers import best_multipliers
-from stability.local.parabolas import gradient, quadratic
-from stability.local.planes import Question, decide
-from stability.local.runs import margins
-from stability.local.splitting import Splitting
-from stability.local.units import Parabola, Unit, least
-from stability.rules.registry import RULES, accepted, propose
-from stability.solve.deadline import Deadline
+from stability.kernel.format.theorem_table import RULES, accepted, propose
+from stability.kernel.reachability.affine_forms import Term, Tube
+from stability.kernel.reachability.classifier_run import margins
+from stability.kernel.reachability.gate_units import Parabola, Unit, least
+from stability.kernel.reachability.input_box import input_box, inputs_of, touched
+from stability.kernel.reachability.quadratic_relaxation import gradient, quadratic
+from stability.kernel.systems.classifier import Classifier
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.search.local.splitting import Splitting
+from stability.search.local.linf_search import Question, decide
+from stability.search.local.quadratic_multipliers import best_multipliers
+from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray
 RADIUS = 0.07

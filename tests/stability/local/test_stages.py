@@ -7,9 +7,9 @@ import pytest
 from local_specimens import classifiers, plain
 
 from stability.errors import UnsupportedError
-from stability.local.build import stages_of
-from stability.local.classifier import Classifier
-from stability.local.tube import nominal_run
+from stability.kernel.reachability.ellipsoid_tube import nominal_run
+from stability.kernel.reachability.network_stages import stages_of
+from stability.kernel.systems.classifier import Classifier
 from stability.systems import DrivenSystem, LureSystem
 
 MADE = classifiers()

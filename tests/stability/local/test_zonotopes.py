@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stability.gated.cell import GatedCell
-from stability.local import balls
-from stability.local.build import stages_of
-from stability.local.classifier import Classifier
-from stability.local.leaves import input_box
-from stability.local.relaxed import is_covered, relaxed
-from stability.local.stages import Activated
-from stability.local.zonotopes import zonotope_tube
-from stability.rules.local_zonotopes import margins_left
-from stability.rules.registry import RULES, accepted, propose
-from stability.stacks.stack import LayerStack
+from stability.kernel.arithmetic.activations import activation
+from stability.kernel.format.theorem_table import RULES, accepted, propose
+from stability.kernel.reachability.input_box import input_box
+from stability.kernel.reachability.linear_remainder import is_covered, relaxed
+from stability.kernel.reachability.network_stages import stages_of
+from stability.kernel.reachability.stages import Activated
+from stability.kernel.reachability.zonotope_tube import zonotope_tube
+from stability.kernel.systems.classifier import Classifier
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.theorems.local_zonotopes import margins_left
+from stability.search.local import largest_radius as balls
 from stability.systems import DrivenSystem, LureSystem
-from stability.systems.activations import activation
 
 Array = np.ndarray
 KIND = "local_zonotopes"

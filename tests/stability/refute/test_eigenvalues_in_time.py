@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from stability.refute import network, slopes
-from stability.refute.search import Search
-from stability.refute.slopes import search_slopes
-from stability.solve.deadline import Deadline
+from stability.search.counterexamples import constant_slopes as slopes
+from stability.search.counterexamples import lure as network
+from stability.search.counterexamples.attempts import Search
+from stability.search.counterexamples.constant_slopes import search_slopes
+from stability.search.solvers.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem
 
 

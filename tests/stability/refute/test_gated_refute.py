@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stability.certificate import Claim, Proof, Verdict
 from stability.certify import certify
-from stability.gated.cell import GatedCell
-from stability.gated.orbits import enclose_orbit, orbit_jacobian, step_and_jacobian
-from stability.refute import refute
-from stability.rigor.balls import Ball
-from stability.rules.registry import RULES, worded
+from stability.kernel.arithmetic.balls import Ball
+from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.kernel.format.theorem_table import RULES, worded
+from stability.kernel.reachability.gated_orbits import enclose_orbit, orbit_jacobian, step_and_jacobian
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.search.counterexamples.counterexample_search import refute
 from stability.verify import verify, verify_claim
 
 KINDS = [("lstm", True), ("gru", True), ("gru", False)]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stability.gated.cell import GatedCell
-from stability.refute import refute
-from stability.refute.gated_equilibria import ascend, gradient, steady
-from stability.refute.inputs import ANYWHERE, InputRange, input_boxes, input_range
-from stability.refute.occurrence import states_reachable
-from stability.solve.deadline import Deadline
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.search.counterexamples.counterexample_search import refute
+from stability.search.counterexamples.gated_equilibria import ascend, gradient, steady
+from stability.search.counterexamples.reachability_in_use import states_reachable
+from stability.search.solvers.deadline import Deadline
+from stability.search.trajectories.input_range import ANYWHERE, InputRange, input_boxes, input_range
 
 KINDS = [("lstm", True), ("gru", True), ("gru", False)]
 

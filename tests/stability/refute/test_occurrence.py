@@ -7,9 +7,9 @@ import pytest
 
 from stability import Verdict, certify, refute, verify
 from stability.errors import ConfigurationError, DimensionError
-from stability.refute.inputs import ANYWHERE, InputRange, input_range
-from stability.refute.occurrence import in_range, states_reachable
-from stability.solve.deadline import Deadline
+from stability.search.counterexamples.reachability_in_use import in_range, states_reachable
+from stability.search.solvers.deadline import Deadline
+from stability.search.trajectories.input_range import ANYWHERE, InputRange, input_range
 from stability.systems import DrivenSystem, LureSystem
 
 ZERO_TO_ONE = input_range((0, 1), 2)
@@ -163,7 +163,7 @@ class TestCounted:
         def never():
             raise AssertionError("a search without a limit reads no clock")
 
-        monkeypatch.setattr("stability.solve.deadline.monotonic", never)
+        monkeypatch.setattr("stability.search.solvers.deadline.monotonic", never)
         W = 0.6 * np.random.default_rng(1).normal(size=(4, 4))
         first = refute(plain(W), effort=0.3)
         again = refute(plain(W), effort=0.3, time_limit=Deadline())

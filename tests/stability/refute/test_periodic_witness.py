@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from stability import DrivenSystem, LureSystem, Verdict, certify, refute, verify
-from stability.refute.limit_sets import search_pairs
-from stability.refute.search import Search
-from stability.solve.deadline import Deadline
+from stability.search.counterexamples.attempts import Search
+from stability.search.counterexamples.limit_sets import search_pairs
+from stability.search.solvers.deadline import Deadline
 
 # With either unit saturated the other contracts (0.9); by turns one step leads to the other: |1.5 * (-1)| > 1.
 W = np.array([[0.9, 1.5], [-1.0, -0.9]])

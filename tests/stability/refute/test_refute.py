@@ -7,17 +7,17 @@ import itertools
 import numpy as np
 import pytest
 
-from stability.certificate import Claim, Verdict
 from stability.errors import ConfigurationError, UnsupportedError
-from stability.refute import refute
-from stability.refute.equilibria import search_equilibria
-from stability.refute.manifold import correct, newton
-from stability.refute.search import Search
-from stability.refute.spectrum import leading, leading_value
-from stability.solve.deadline import Deadline
-from stability.stacks.stack import LayerStack
+from stability.kernel.format.claims import Claim, Verdict
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.search.counterexamples.attempts import Search
+from stability.search.counterexamples.counterexample_search import refute
+from stability.search.counterexamples.eigenvalue_gradient import leading, leading_value
+from stability.search.counterexamples.equilibria import search_equilibria
+from stability.search.counterexamples.equilibrium_manifold import correct, newton
+from stability.search.solvers.deadline import Deadline
+from stability.search.trajectories.simulation import advance_many, natural_step, settle
 from stability.systems import DrivenSystem, LureSystem
-from stability.systems.simulate import advance_many, natural_step, settle
 from stability.verify import verify_claim
 
 COUNTER_A = np.array([[-1, 13, 29], [-8, -26, -5], [-30, 18, -2]]) / 40

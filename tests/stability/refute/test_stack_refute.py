@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from stability import DrivenSystem, LayerStack, LureSystem, Verdict, certify, refute, verify
-from stability.certificate import Claim
-from stability.gated.cell import GatedCell
-from stability.refute.answer import witness_claim
-from stability.stacks.merged import merged
-from stability.stacks.orbits import enclose_stack_orbit
+from stability.kernel.format.claims import Claim
+from stability.kernel.reachability.stack_orbits import enclose_stack_orbit
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.merged_stack import merged
+from stability.search.counterexamples.refutation import witness_claim
 from stability.verify import verify_claim
 
 

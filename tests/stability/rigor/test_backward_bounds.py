@@ -6,12 +6,12 @@ import mpmath
 import numpy as np
 import pytest
 
-from stability.rigor.backward import BackwardBounds, Schedule
-from stability.rigor.balls import Ball
-from stability.rigor.lines import Lines
-from stability.rigor.zonotopes import Tube
+from stability.kernel.arithmetic.activations import activation
+from stability.kernel.arithmetic.balls import Ball
+from stability.kernel.reachability.backward_bounds import BackwardBounds, Schedule
+from stability.kernel.reachability.invariant_zonotope import Tube
+from stability.kernel.reachability.tangent_lines import Lines
 from stability.systems import DrivenSystem, LureSystem
-from stability.systems.activations import activation
 
 LOW, HIGH = np.array([-0.5, 0.2]), np.array([0.3, 0.2])
 WIDE = np.outer([2.0, -2.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0], [1.0, 0.0])
@@ -113,7 +113,7 @@ def test_every_matrix_within_its_radius_is_inside(moved, monkeypatch):
 
     def bounds(radius: float) -> BackwardBounds:
         balls = tuple(Ball(v, np.full(v.shape, radius if k == moved else 0.0)) for k, v in middle.items())
-        monkeypatch.setattr("stability.rigor.backward.system_balls", lambda _: balls)
+        monkeypatch.setattr("stability.kernel.reachability.backward_bounds.system_balls", lambda _: balls)
         wide = 50.0 * np.ones(4)
         found = BackwardBounds(driven, LOW, HIGH, (-wide, wide), (-start, start))
         found.follow(Schedule(1, 2, 1))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stability.rigor.definite import gamma, prove_positive_definite, spectral_bounds
-from stability.rigor.rational import is_positive_definite, rational
+from stability.exact_verification import is_positive_definite, rational
+from stability.kernel.arithmetic.definiteness import gamma, prove_positive_definite, spectral_bounds
 
 
 def _near_singular(rng, n, gap):

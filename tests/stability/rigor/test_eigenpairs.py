@@ -8,10 +8,10 @@ import mpmath
 import numpy as np
 import pytest
 
-from stability.rigor.balls import Ball, activation_slopes, activation_values, row_sum_norm, system_balls
-from stability.rigor.eigenpairs import Matrix, closed_loop, enclose_eigenpair, inverse_iteration
-from stability.rigor.equilibria import enclose_equilibrium
-from stability.rigor.instability import prove_not_stable
+from stability.kernel.arithmetic.balls import Ball, activation_slopes, activation_values, row_sum_norm, system_balls
+from stability.kernel.arithmetic.eigenpairs import Matrix, closed_loop, enclose_eigenpair, inverse_iteration
+from stability.kernel.arithmetic.krawczyk import enclose_equilibrium
+from stability.kernel.arithmetic.unstable_matrices import prove_not_stable
 from stability.systems import DrivenSystem, LureSystem
 
 

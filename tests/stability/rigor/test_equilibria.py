@@ -6,8 +6,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from stability.rigor.balls import Ball
-from stability.rigor.equilibria import MOVED, distance, enclose_equilibrium, enclose_orbit
+from stability.kernel.arithmetic.balls import Ball
+from stability.kernel.arithmetic.krawczyk import MOVED, distance, enclose_equilibrium, enclose_orbit
 from stability.systems import DrivenSystem, LureSystem
 
 ZERO = np.zeros((1, 1))

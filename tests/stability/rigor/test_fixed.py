@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from stability.rigor.fixed import Fixed, Whole, ratio, root
+from stability.kernel.arithmetic.fixed_point import Fixed, Whole, ratio, root
 
 NUMBERS = st.floats(-1e60, 1e60, allow_subnormal=True)
 

@@ -7,13 +7,20 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stability.certificate import Claim, Proof, Verdict
-from stability.refute.answer import accepted, witness_claim
-from stability.rigor.balls import Ball
-from stability.rigor.eigenpairs import NEAR, Matrix, closed_loop, closed_loop_orbit, enclose_eigenpair, is_near
-from stability.rigor.instability import enclose_unstable, prove_not_stable, prove_trace
-from stability.rules.named_eigenvalue import eigenvalue_phrase
-from stability.rules.registry import RULES
+from stability.kernel.arithmetic.balls import Ball
+from stability.kernel.arithmetic.eigenpairs import (
+    NEAR,
+    Matrix,
+    closed_loop,
+    closed_loop_orbit,
+    enclose_eigenpair,
+    is_near,
+)
+from stability.kernel.arithmetic.unstable_matrices import enclose_unstable, prove_not_stable, prove_trace
+from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.kernel.format.theorem_table import RULES
+from stability.kernel.theorems.eigenvalue_phrase import eigenvalue_phrase
+from stability.search.counterexamples.refutation import accepted, witness_claim
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify_claim
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stability.errors import ConfigurationError, DimensionError
-from stability.rigor.intervals import Interval, affine, hull, sigmoid, tanh, upper_product
+from stability.kernel.arithmetic.intervals import Interval, affine, hull, sigmoid, tanh, upper_product
 
 FINITE = st.floats(-1e6, 1e6, allow_nan=False)
 PAIR = st.tuples(FINITE, FINITE).map(sorted)

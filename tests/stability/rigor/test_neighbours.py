@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stability.rigor.neighbours import above, below
+from stability.kernel.arithmetic.adjacent_floats import above, below
 
 LARGEST, LEAST = float(np.finfo(np.float64).max), 5e-324
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from stability import LureSystem
-from stability.certificate import Proof
-from stability.claims.nonexpansive import nonexpansive
-from stability.rigor.spectrum import spectrum_bracket
+from stability.kernel.arithmetic.spectral_bounds import spectrum_bracket
+from stability.kernel.format.claims import Proof
+from stability.search.criteria.nonexpansive import nonexpansive
 from stability.verify import verify_claim
 
 

@@ -8,10 +8,10 @@ import mpmath
 import numpy as np
 import pytest
 
-from stability.rigor.balls import Ball
-from stability.rigor.zonotopes import Tube, relaxation
+from stability.kernel.arithmetic.activations import activation
+from stability.kernel.arithmetic.balls import Ball
+from stability.kernel.reachability.invariant_zonotope import Tube, relaxation
 from stability.systems import DrivenSystem, LureSystem
-from stability.systems.activations import activation
 
 RNG = np.random.default_rng(0)
 
@@ -154,7 +154,7 @@ def test_every_matrix_within_its_radius_is_inside(moved, monkeypatch):
 
     def tube(radius: float) -> Tube:
         balls = tuple(Ball(v, np.full(v.shape, radius if k == moved else 0.0)) for k, v in middle.items())
-        monkeypatch.setattr("stability.rigor.zonotopes.system_balls", lambda _: balls)
+        monkeypatch.setattr("stability.kernel.reachability.invariant_zonotope.system_balls", lambda _: balls)
         return Tube(driven, low, high, start, window=3)
 
     plain, wide = tube(0.0), tube(0.3)
@@ -172,7 +172,7 @@ def test_what_inputs_reach_through_a_matrix_with_a_radius_is_inside(monkeypatch)
     zero, one = np.zeros((1, 1)), np.ones((1, 1))
     driven = DrivenSystem(LureSystem(zero, one, zero, None, (0.0, 1.0), 1.0), "saturation", one, [0.0])
     balls = Ball.exact(zero), Ball(one, np.full((1, 1), 0.3)), Ball.exact(zero), Ball.exact(zero)
-    monkeypatch.setattr("stability.rigor.zonotopes.system_balls", lambda _: balls)
+    monkeypatch.setattr("stability.kernel.reachability.invariant_zonotope.system_balls", lambda _: balls)
     tube = Tube(driven, -np.ones(1), np.ones(1), 2.0 * np.ones(1), window=3)
     tube.step()
     assert 1.3 <= tube.states()[1][0] < 1.3 + 1e-9
@@ -278,7 +278,7 @@ def test_every_matrix_within_its_radius_is_inside_where_channels_feed_one_anothe
 
     def tube(size: float) -> Tube:
         balls = tuple(Ball(v, size * mask if k == moved else np.zeros(v.shape)) for k, v in middle.items())
-        monkeypatch.setattr("stability.rigor.zonotopes.system_balls", lambda _: balls)
+        monkeypatch.setattr("stability.kernel.reachability.invariant_zonotope.system_balls", lambda _: balls)
         return Tube(driven, low, high, box, window=10)
 
     plain, wide, runs = tube(0.0), tube(radius), []

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stability.rules.driven_bounds import within_diagonal
-from stability.rules.fields import Refused
+from stability.kernel.format.fields import Refused
+from stability.kernel.theorems.driven_bounds import within_diagonal
 
 
 @pytest.mark.parametrize("short", [1e-15, 1e-9, 1e-3])

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from stability.certificate import Verdict
-from stability.rules.registry import RULES
-from stability.wire import SUBJECTS
+from stability.kernel.format.claims import Verdict
+from stability.kernel.format.serialization import SUBJECTS
+from stability.kernel.format.theorem_table import RULES
 
 TEXT = (Path(__file__).parents[3] / "docs" / "certificate-format.md").read_text(encoding="utf-8")
 CERTIFYING, WITNESSES = TEXT.split("## Proofs that certify")[1].split("## Witnesses")

@@ -8,11 +8,11 @@ import itertools
 import numpy as np
 import pytest
 
-from stability.certificate import Proof
-from stability.gains.lure import incremental_gain
-from stability.rules import gain_steps
-from stability.rules.gain_steps import check_steps, last_storage, storages
-from stability.rules.registry import worded
+from stability.kernel.format.claims import Proof
+from stability.kernel.format.theorem_table import worded
+from stability.kernel.theorems import gain_steps
+from stability.kernel.theorems.gain_steps import check_steps, last_storage, storages
+from stability.search.gains.lure import incremental_gain
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify_claim
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from specimens import latch, remade, specimens, two_levels
 
-from stability.certificate import Verdict
 from stability.certify import certify
-from stability.gated.cell import GatedCell
-from stability.refute.answer import witness_claim
-from stability.stacks.stack import LayerStack
-from stability.statements import undecided
+from stability.kernel.format.claims import Verdict
+from stability.kernel.format.sentences import undecided
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.search.counterexamples.refutation import witness_claim
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify, verify_claim
 
@@ -43,7 +43,7 @@ def test_an_exact_check_that_breaks_down_is_no_proof(monkeypatch):
 
 
 def test_a_region_without_bounds_is_no_proof(monkeypatch):
-    monkeypatch.setattr("stability.rules.regional_lmi.region_bounds", lambda *_: None)
+    monkeypatch.setattr("stability.kernel.theorems.regional_lmi.region_bounds", lambda *_: None)
     assert "cannot be computed" in refusal("region")
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from specimens import turning
 
-from stability.gains.lure import incremental_gain
-from stability.gains.pairwise import least_gain, pairwise_proof
-from stability.rules.norm_gain import sequence_bound
-from stability.rules.registry import RULES, propose
+from stability.kernel.format.theorem_table import RULES, propose
+from stability.kernel.theorems.norm_gain import sequence_bound
+from stability.search.gains.lure import incremental_gain
+from stability.search.gains.pairwise import least_gain, pairwise_proof
 from stability.systems import PairwiseSystem
 from stability.verify import verify_claim
 

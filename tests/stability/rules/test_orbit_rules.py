@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from stability.certificate import Proof
-from stability.refute.answer import witness_claim
-from stability.rules.registry import RULES
+from stability.kernel.format.claims import Proof
+from stability.kernel.format.theorem_table import RULES
+from stability.search.counterexamples.refutation import witness_claim
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify_claim
 

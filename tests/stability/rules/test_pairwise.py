@@ -13,11 +13,11 @@ from specimens import turning
 from stability import certify, verify
 from stability.certificate import Certificate
 from stability.errors import ConfigurationError, DimensionError, FileFormatError, UnsupportedError
-from stability.refute.answer import witness_claim
-from stability.rules.registry import RULES, propose
+from stability.kernel.format.serialization import decode, digest_of, encode, seal
+from stability.kernel.format.theorem_table import RULES, propose
+from stability.search.counterexamples.refutation import witness_claim
 from stability.systems import PairwiseSystem
 from stability.verify import verify_claim
-from stability.wire import decode, digest_of, encode, seal
 
 
 def drawn(seed: int, activation: str, n: int = 4, size: float = 1.0, bias: float = -0.3) -> PairwiseSystem:

@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 from specimens import remade, specimens
 
-from stability.certificate import Certificate, Claim, Finding, Proof, Verdict
+from stability.certificate import Certificate, Finding
 from stability.certify import certify
-from stability.gains.lure import incremental_gain
-from stability.refute.answer import witness_claim
-from stability.stacks.stack import LayerStack
-from stability.statements import undecided
+from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.kernel.format.sentences import undecided
+from stability.kernel.format.serialization import seal
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.search.counterexamples.refutation import witness_claim
+from stability.search.gains.lure import incremental_gain
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify, verify_claim
-from stability.wire import seal
 
 
 def refusal(name: str, **changes) -> str:

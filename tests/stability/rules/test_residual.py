@@ -10,16 +10,16 @@ import pytest
 from scipy.special import erf
 
 from stability import certify
-from stability.certificate import Claim
 from stability.errors import ConfigurationError, DimensionError
-from stability.gains.stack import residual_gain, stack_gain
-from stability.rules.fields import Refused
-from stability.rules.registry import RULES, propose
-from stability.rules.residual import norm_above
-from stability.stacks import ResidualStack
+from stability.kernel.format.claims import Claim
+from stability.kernel.format.fields import Refused
+from stability.kernel.format.serialization import decode, encode
+from stability.kernel.format.theorem_table import RULES, propose
+from stability.kernel.systems.residual_stack import ResidualStack
+from stability.kernel.theorems.residual import norm_above
+from stability.search.gains.stack import residual_gain, stack_gain
 from stability.systems import DrivenSystem, LureSystem, PairwiseSystem
 from stability.verify import verify_claim
-from stability.wire import decode, encode
 
 
 def pairs(rng, width: int, n: int, rate: float = 0.7) -> PairwiseSystem:

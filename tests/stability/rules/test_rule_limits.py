@@ -10,16 +10,28 @@ import numpy as np
 import pytest
 from specimens import plain_map, remade, small_cell, specimens
 
-from stability.certificate import Claim, Proof, Verdict
-from stability.refute.answer import witness_claim
-from stability.rigor.balls import Ball
-from stability.rules import registry, stack_witness
-from stability.rules.fields import FIELDS, LIMIT, LONGEST, Count, Datum, Number, ProofData, Refused, Size, State
-from stability.rules.gated_orbits import MAX_UNKNOWNS, inputs_of, least_distance, orbit_of
-from stability.rules.multiplier_lmi import Decay, overshoot_fits
-from stability.rules.named_eigenvalue import Unstable, eigenvalue_text
-from stability.rules.registry import RULES
-from stability.stacks.stack import LayerStack
+from stability.kernel.arithmetic.balls import Ball
+from stability.kernel.format import theorem_table as registry
+from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.kernel.format.fields import (
+    FIELDS,
+    LIMIT,
+    LONGEST,
+    Count,
+    Datum,
+    Number,
+    ProofData,
+    Refused,
+    Size,
+    State,
+)
+from stability.kernel.format.theorem_table import RULES
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.theorems import stack_witness
+from stability.kernel.theorems.eigenvalue_phrase import Unstable, eigenvalue_text
+from stability.kernel.theorems.gated_orbits import MAX_UNKNOWNS, inputs_of, least_distance, orbit_of
+from stability.kernel.theorems.multiplier_lmi import Decay, overshoot_fits
+from stability.search.counterexamples.refutation import witness_claim
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify_claim
 

@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 from specimens import small_cell, specimens
 
-from stability.certificate import Proof, Verdict
 from stability.certify import certify
-from stability.gated.cell import GatedCell
-from stability.rules.multiplier_lmi import check_lmi
-from stability.stacks.stack import LayerStack
-from stability.statements import at_least, at_most, slopes_phrase, subject_phrase
+from stability.kernel.format.claims import Proof, Verdict
+from stability.kernel.format.sentences import at_least, at_most, exactly, slopes_phrase, subject_phrase
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.systems import DrivenSystem, LureSystem
-from stability.systems.parts import exactly
 from stability.verify import verify_claim
 
 INTERVAL = re.compile(r"\[([^\[\],]+), ([^\[\],]+)\]")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from stability.certificate import Claim, Proof, Verdict
-from stability.rules import registry
-from stability.rules.fields import Number, ProofData
-from stability.rules.registry import RULES
+from stability.kernel.format import theorem_table as registry
+from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.kernel.format.fields import Number, ProofData
+from stability.kernel.format.theorem_table import RULES
 from stability.systems import LureSystem
 
 

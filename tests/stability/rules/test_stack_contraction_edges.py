@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from stability import LayerStack, certify
-from stability.certificate import Claim, Proof, Verdict
 from stability.errors import ConfigurationError, FileFormatError
-from stability.gated.cell import GatedCell
-from stability.rules.registry import RULES, worded
-from stability.rules.stack_contraction import _merge, compose, layer_norm, pack
+from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.kernel.format.serialization import decode, encode
+from stability.kernel.format.theorem_table import RULES, worded
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.theorems.stack_contraction import _merge, compose, layer_norm, pack
 from stability.systems import DrivenSystem, LureSystem
-from stability.wire import decode, encode
 
 BIG = 40.0  # a gate with this bias is 0 or 1 to 1e-17
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from stability import LayerStack, certify
-from stability.certificate import Claim, Proof, Verdict
-from stability.gated.cell import GatedCell
-from stability.rules.registry import RULES, worded
-from stability.rules.stack_contraction import GROW, pack
-from stability.rules.stack_gain import combined, layer_gain
+from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.kernel.format.theorem_table import RULES, worded
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.theorems.stack_contraction import GROW, pack
+from stability.kernel.theorems.stack_gain import combined, layer_gain
 from stability.systems import DrivenSystem, LureSystem
 
 BIG = 40.0

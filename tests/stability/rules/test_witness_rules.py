@@ -7,11 +7,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from stability.certificate import Certificate, Claim, Proof, Verdict
-from stability.claims.bounded import bounded, equilibrium_claim
-from stability.claims.regional import regional
-from stability.refute import refute, witness_claim
-from stability.rules.registry import RULES
+from stability.certificate import Certificate
+from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.kernel.format.theorem_table import RULES
+from stability.search.counterexamples.counterexample_search import refute
+from stability.search.counterexamples.refutation import witness_claim
+from stability.search.input_sets.bounded import bounded, equilibrium_claim
+from stability.search.input_sets.regional import regional
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify_claim
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from stability.errors import ConfigurationError
-from stability.solve.deadline import Deadline
+from stability.search.solvers.deadline import Deadline
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [100.0]
-    monkeypatch.setattr("stability.solve.deadline.monotonic", lambda: now[0])
+    monkeypatch.setattr("stability.search.solvers.deadline.monotonic", lambda: now[0])
     return now
 
 
@@ -28,7 +28,7 @@ def test_without_a_limit_the_clock_is_not_read(monkeypatch: pytest.MonkeyPatch) 
     def refuse() -> float:
         raise AssertionError("the clock was read")
 
-    monkeypatch.setattr("stability.solve.deadline.monotonic", refuse)
+    monkeypatch.setattr("stability.search.solvers.deadline.monotonic", refuse)
     for limit in (None, math.inf):
         deadline = Deadline.after(limit)
         assert not deadline.over

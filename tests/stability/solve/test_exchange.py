@@ -9,16 +9,16 @@ import pytest
 from scipy.optimize import minimize
 
 from stability import LureSystem, certify, verify
-from stability.criteria.multiplier import multiplier_criterion
 from stability.errors import ConfigurationError
-from stability.solve import riccati
-from stability.solve.axis import Axis
-from stability.solve.deadline import Deadline
-from stability.solve.exchange import Exchange, _maxima, _step, _summit, _updated
-from stability.solve.hinf import hinf_peak
-from stability.solve.loop import centre
-from stability.solve.multiplier import multiplier_lmi
-from stability.systems.statespace import StateSpace
+from stability.kernel.systems.state_space import StateSpace
+from stability.search.criteria.multiplier import multiplier_criterion
+from stability.search.solvers import riccati
+from stability.search.solvers.deadline import Deadline
+from stability.search.solvers.frequency_peaks import Axis
+from stability.search.solvers.hinf import hinf_peak
+from stability.search.solvers.loop_transformation import centre
+from stability.search.solvers.multiplier_program import multiplier_lmi
+from stability.search.solvers.peak_exchange import Exchange, _maxima, _step, _summit, _updated
 from tests.stability.criteria.floor import systems
 
 FLOOR = {int(k): v for k, v in json.loads((Path(__file__).parents[1] / "criteria" / "floor.json").read_text()).items()}

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from stability.errors import ConfigurationError
-from stability.rules.multiplier_lmi import check_lmi, lmi_matrix
-from stability.solve import lmi
-from stability.solve.coordinates import balanced
-from stability.solve.forms import definite_slack
-from stability.solve.multiplier import multiplier_lmi
-from stability.solve.overshoot import min_overshoot
+from stability.kernel.theorems.multiplier_lmi import check_lmi, lmi_matrix
+from stability.search.solvers import semidefinite as lmi
+from stability.search.solvers.inequality_slack import definite_slack
+from stability.search.solvers.multiplier_program import multiplier_lmi
+from stability.search.solvers.overshoot import min_overshoot
+from stability.search.solvers.scaling import balanced
 from stability.systems import LureSystem
 
 

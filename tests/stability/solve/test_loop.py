@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from stability import LureSystem, certify, multiplier_criterion, verify
-from stability.criteria.kyp import kyp_criterion
-from stability.rules.multiplier_lmi import check_lmi, lmi_matrix
-from stability.solve.loop import completions, fixed_channels
+from stability.kernel.theorems.multiplier_lmi import check_lmi, lmi_matrix
+from stability.search.criteria.kyp import kyp_criterion
+from stability.search.solvers.loop_transformation import completions, fixed_channels
 
 
 def _mixed(seed, width=0.0):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stability.solve.deadline import Deadline, TimeOverError
-from stability.solve.response import Response, complex_schur, state_space
-from stability.solve.shifted import ShiftedTriangle
+from stability.search.solvers.deadline import Deadline, TimeOverError
+from stability.search.solvers.shifted_triangular import ShiftedTriangle
+from stability.search.solvers.transfer_function import Response, complex_schur, state_space
 
 
 def system(n: int, m: int, p: int, seed: int = 0, dt: float | None = None):
@@ -72,7 +72,7 @@ def test_parts_are_put_together_and_the_deadline_is_asked(monkeypatch):
     G = system(6, 3, 2)
     response, points = Response(G), 1j * np.linspace(0.0, 4.0, 11)
     whole = response.values(points)
-    monkeypatch.setattr("stability.solve.response._ENTRIES", 4 * G.B.size)
+    monkeypatch.setattr("stability.search.solvers.transfer_function._ENTRIES", 4 * G.B.size)
     assert np.abs(response.values(points) - whole).max() <= 1e-14 * np.abs(whole).max()
     assert response.values(points[:0]).shape == (0, 2, 3)
     with pytest.raises(TimeOverError):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq, minimize_scalar, nnls
 
-from stability.solve.nonnegative import nonnegative
-from stability.solve.scalar import minimum, root
+from stability.search.solvers.nonnegative import nonnegative
+from stability.search.solvers.scalar import minimum, root
 
 
 def functions(count: int):

@@ -14,8 +14,8 @@ import pytest
 
 from stability.errors import ConfigurationError, FileFormatError
 from stability.storage.index import Index
-from stability.storage.places import Directory, place_of
 from stability.storage.results import DONE, FAILED, Result, identity, unpacked
+from stability.storage.storage_backends import Directory, place_of
 from stability.storage.store import INDEX, ResultStore, is_store, name_of
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stability.systems.activations import ACTIVATIONS, Activation
+from stability.kernel.arithmetic.activations import ACTIVATIONS, Activation
 
 POINTS = np.concatenate([np.linspace(-6, 6, 241), [-1e-3, 1e-3]])
 

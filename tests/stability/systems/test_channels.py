@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from stability import UnsupportedError
+from stability.kernel.arithmetic.activations import ACTIVATIONS
+from stability.kernel.checks import is_well_posed
+from stability.kernel.systems.channels import closed, solve_channels
 from stability.systems import DrivenSystem, LureSystem
-from stability.systems.activations import ACTIVATIONS
-from stability.systems.channels import closed, solve_channels
-from stability.systems.checks import is_well_posed
 
 
 def relu(z):
@@ -120,7 +120,7 @@ def test_newton_matrices_are_made_batch_by_batch(monkeypatch):
         most.append(a.size * 8)
         return solve(a, b)
 
-    monkeypatch.setattr("stability.systems.channels._BATCH", 256)
+    monkeypatch.setattr("stability.kernel.systems.channels._BATCH", 256)
     monkeypatch.setattr(np.linalg, "solve", watched)
     assert np.array_equal(solve_channels(free, swap, relu, step), whole)
     assert most

@@ -9,9 +9,9 @@ import pytest
 
 from stability import DrivenSystem, LureSystem
 from stability.errors import DimensionError, MaskedError, NonFiniteError, StabilityError
-from stability.gated.cell import GatedCell
-from stability.systems.checks import as_column, unmasked
-from stability.systems.pairwise import PairwiseSystem
+from stability.kernel.checks import as_column, unmasked
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.pairwise import PairwiseSystem
 
 EYE = np.eye(2)
 A = -3.0 * EYE

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse.csgraph import connected_components
 
-from stability.systems.graphs import components, is_strongly_connected, reached
+from stability.search.solvers.graphs import components, is_strongly_connected, reached
 
 
 @pytest.mark.parametrize("share", [0.02, 0.05, 0.1, 0.3])

@@ -132,9 +132,9 @@ def test_a_map_beyond_float64_is_refused_without_a_warning(method):
 def test_an_integrator_that_nobody_knows_is_refused_by_all_who_would_form_it():
     from stability import certify
     from stability.errors import StabilityError
-    from stability.rigor.balls import system_balls
-    from stability.rigor.rational import check_exact
-    from stability.rules.multiplier_lmi import majorant
+    from stability.exact_verification import check_exact
+    from stability.kernel.arithmetic.balls import system_balls
+    from stability.kernel.theorems.multiplier_lmi import majorant
     from stability.systems import Discretisation
 
     flow = LureSystem.recurrent([[-2.0]], [[1.0]])

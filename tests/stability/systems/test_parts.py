@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from stability.errors import ConfigurationError, FileFormatError
-from stability.gated.cell import GatedCell
-from stability.stacks.stack import LayerStack
+from stability.kernel.format.serialization import decode, encode
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.systems.parts import as_part, of_part, part_name, part_phrase
 from stability.systems import DrivenSystem, LureSystem
-from stability.systems.parts import as_part, of_part, part_name, part_phrase
-from stability.wire import decode, encode
 
 
 def subjects():

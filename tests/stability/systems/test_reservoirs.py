@@ -7,11 +7,11 @@ import pytest
 from scipy import sparse
 
 from stability import certify
-from stability.certificate import Verdict
+from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError, DimensionError, DisagreementError, FileFormatError, UnsupportedError
+from stability.kernel.format.claims import Verdict
 from stability.storage.arrays import npz_system
 from stability.systems import reservoir_system
-from stability.systems.subjects import as_subject
 
 RNG = np.random.default_rng(0)
 W, WIN, BIAS = 0.3 * RNG.normal(size=(4, 4)), RNG.normal(size=(4, 2)), RNG.normal(size=4)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from stability import certify
+from stability.conversion.block_diagonal import side_by_side
 from stability.errors import UnsupportedError
 from stability.systems import DrivenSystem, LureSystem
-from stability.systems.side_by_side import side_by_side
 
 
 def drawn(seed: int, n: int, p: int, method: str | None, size: float = 0.5) -> DrivenSystem:

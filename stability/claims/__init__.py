@@ -1,1 +1,0 @@
-"""Makers of claims: what a proof that was found says, accepted by its rule before it is written."""

@@ -1,0 +1,1 @@
+"""Conversion of foreign objects (state spaces, reservoirs, modules) to systems."""

@@ -1,0 +1,159 @@
+r"""Reservoirs by their plain matrices: echo state networks as people keep them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stability.errors import ConfigurationError, DisagreementError, UnsupportedError
+from stability.kernel.arithmetic.activations import ACTIVATIONS, activation
+from stability.kernel.checks import as_choice, as_matrix, as_vector
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.systems.lure import LureSystem
+
+EQUATIONS = ("internal", "external")
+LIBRARY = "reservoirpy"
+
+
+def reservoir_system(
+    W: Any,
+    Win: Any,
+    bias: Any = None,
+    *,
+    leak: Any = 1.0,
+    activation: str = "tanh",
+    equation: str = "internal",
+    name: str = "reservoir",
+) -> DrivenSystem:
+    r"""An echo state network as a network to certify.
+
+    ``internal``: :math:`h^+ = (1 - a) h + a\,\phi(W h + W_{in} u + b)`. ``external``: the state is the pre-activation,
+    :math:`r^+ = (1 - a) r + a (W \phi(r) + W_{in} u + b)`; the subject's state is then ``r - b``.
+
+    Args:
+        W: ``(n, n)`` recurrent weights, dense or sparse.
+        Win: ``(n, p)`` input weights, dense or sparse.
+        bias: ``(n,)``, one number, or ``None`` for none.
+        leak: ``a`` in (0, 1], a number or one a unit.
+        activation: a name of ``stability.kernel.arithmetic.activations``.
+        equation: ``internal`` or ``external``.
+        name: what reports call it.
+
+    Returns:
+        The network.
+
+    Raises:
+        ConfigurationError: an unknown name, or a leak out of its range.
+        DimensionError: shapes that do not fit.
+
+    Source:
+        H. Jaeger, M. Lukosevicius, D. Popovici, U. Siewert, "Optimization and applications of echo state networks with
+        leaky-integrator neurons" (2007).
+
+    Example:
+        >>> network = reservoir_system([[0.0, 0.5], [-0.5, 0.0]], [[1.0], [0.0]], leak=0.5)
+        >>> network.states, network.inputs, network.advance(np.zeros(2), np.zeros(1)).tolist()
+        (2, 1, [0.0, 0.0])
+    """
+    n = np.shape(_dense(W))[0] if np.ndim(_dense(W)) == 2 else None
+    weights, entering = as_matrix("W", _dense(W), (n, n)), as_matrix("Win", _dense(Win), (n, None))
+    n = len(weights)
+    as_choice("activation", activation, tuple(ACTIVATIONS))
+    as_choice("equation", equation, EQUATIONS)
+    b = _per_unit("bias", 0.0 if bias is None else bias, n)
+    a = _per_unit("leak", leak, n)
+    if not ((a > 0.0) & (a <= 1.0)).all():
+        raise ConfigurationError(f"leak must lie in (0, 1], it lies in [{a.min():g}, {a.max():g}]")
+    kept, slope = np.diag(1.0 - a), _slope(activation)
+    if equation == "internal":
+        return DrivenSystem(LureSystem(kept, np.diag(a), weights, None, slope, 1.0), activation, entering, b, name=name)
+    system = LureSystem(kept, a[:, None] * weights, np.eye(n), None, slope, 1.0)
+    return DrivenSystem(system, activation, np.zeros_like(entering), b, a[:, None] * entering, name=name)
+
+
+def _slope(name: str) -> tuple[float, float]:
+    return activation(name).slope
+
+
+def _dense(value: Any) -> Any:
+    return value.toarray() if callable(getattr(value, "toarray", None)) else value
+
+
+def _per_unit(what: str, value: Any, n: int) -> np.ndarray:
+    flat = np.asarray(_dense(value), dtype=np.float64).reshape(-1)
+    return as_vector(
+        what, np.full(n, flat[0]) if flat.size == 1 else flat, n, f"{what} must be a number, or one a unit"
+    )
+
+
+def is_library_reservoir(value: Any) -> bool:
+    """Whether an object is one of ``reservoirpy``, by where its class, or one that it inherits, is defined."""
+    return any(kind.__module__.partition(".")[0] == LIBRARY for kind in type(value).__mro__)
+
+
+def from_library(node: Any) -> DrivenSystem:
+    """The network of a ``reservoirpy`` reservoir; the library itself is not needed to read one.
+
+    Args:
+        node: an initialised ``Reservoir``; of a model, that node of it.
+
+    Returns:
+        Its map; noise, which is drawn anew at each step, is no part of it.
+
+    Raises:
+        DisagreementError: the node's own step gives other numbers than its matrices.
+        UnsupportedError: another node, one that was not initialised, with feedback, noise in its state or an activation
+            that is not known here.
+    """
+    kind = type(node).__name__
+    if kind != "Reservoir" or not all(hasattr(node, part) for part in ("W", "Win", "lr")):
+        raise UnsupportedError(
+            f"no system is known for a reservoirpy {kind}: give the Reservoir itself (of a model, its node), whose map "
+            "is h+ = (1 - lr) h + lr f(W h + Win u + bias)"
+        )
+    if not getattr(node, "initialized", True) or any(callable(getattr(node, k, None)) for k in ("W", "Win")):
+        raise UnsupportedError(f"this {kind} has no weights yet: run it on data, or call its initialize, first")
+    if getattr(node, "Wfb", None) is not None and bool(getattr(node, "fb_dim", None) or _size(node.Wfb)):
+        raise UnsupportedError(
+            f"this {kind} has feedback (Wfb): what comes back through the read-out is part of the map"
+        )
+    if any(np.any(np.asarray(getattr(node, k, 0.0)) != 0) for k in ("noise_rc", "noise_in")):
+        raise UnsupportedError(f"this {kind} adds noise to its state: certify it with noise_rc = noise_in = 0")
+    function = getattr(node, "activation", "tanh")
+    name = function if isinstance(function, str) else getattr(function, "__name__", repr(function))
+    if name not in ACTIVATIONS:
+        raise UnsupportedError(f"this {kind} has the activation {name!r}; known are {', '.join(ACTIVATIONS)}")
+    equation = getattr(node, "equation", "internal")
+    network = reservoir_system(
+        node.W, node.Win, getattr(node, "bias", None), leak=node.lr, activation=name,
+        equation=equation if isinstance(equation, str) else "internal", name=f"reservoirpy {kind}",
+    )  # fmt: skip
+    _compare(node, network)
+    return network
+
+
+def _size(value: Any) -> int:
+    return int(np.prod(getattr(value, "shape", (0,))))
+
+
+def _compare(node: Any, network: DrivenSystem) -> None:
+    """One step of the node beside the network's, from a random state under a random input.
+
+    Raises:
+        DisagreementError: they differ by more than rounding.
+    """
+    step: Any = getattr(node, "_step", None)
+    if not callable(step) or getattr(node, "equation", None) == "external":  # whose state is another one
+        return
+    rng = np.random.default_rng(0)
+    state, inputs = rng.uniform(-1, 1, network.states), rng.normal(size=network.inputs)
+    after: Any = step({"out": state}, inputs)
+    seen = np.asarray(after["out"], dtype=np.float64).reshape(-1)
+    own = network.advance(state, inputs)
+    apart = float(np.abs(seen - own).max()) if seen.shape == own.shape else np.inf
+    if not apart <= 1e-5 * (1.0 + float(np.abs(own).max())):
+        raise DisagreementError(
+            f"a step of this {type(node).__name__} is not that of its matrices: they differ by {apart:.3g}, where the "
+            f"step has entries up to {float(np.abs(own).max()):.3g}"
+        )

@@ -1,0 +1,86 @@
+"""Conversion of objects to subjects: modules, state spaces, reservoirs, classes that a user registers.
+
+Layers above register converters here (for ``torch.nn`` modules), so that this package never imports them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from stability.conversion.reservoirs import from_library, is_library_reservoir
+from stability.errors import UnsupportedError
+from stability.kernel.format.serialization import is_subject
+from stability.kernel.systems.lure import LureSystem
+from stability.kernel.systems.plants import as_plant, is_linear_system
+
+
+def linear_part(value: Any) -> LureSystem:
+    """Return the system without feedback, ``x' = A x`` (``x+ = A x``): the subject behind a state space."""
+    plant = as_plant(value)
+    return LureSystem.linear(plant.A, plant.dt)
+
+
+_CONVERTERS: list[tuple[Callable[[Any], bool], Callable[[Any], Any]]] = [
+    (is_linear_system, linear_part),
+    (is_library_reservoir, from_library),
+]
+
+
+def register_converter(kind: type | Callable[[Any], bool], function: Callable[[Any], Any]) -> None:
+    """Teach ``certify`` a new kind of object.
+
+    Args:
+        kind: a class, or a predicate that recognises the objects.
+        function: turns such an object into a subject (``LureSystem``, ``DrivenSystem``, ...).
+
+    Example:
+        >>> class Decay:
+        ...     rate = 2.0
+        >>> from stability.systems import LureSystem
+        >>> register_converter(Decay, lambda d: LureSystem.linear([[-d.rate]]))
+        >>> as_subject(Decay()).A
+        array([[-2.]])
+    """
+    test = (lambda value, kind=kind: isinstance(value, kind)) if isinstance(kind, type) else kind
+    _CONVERTERS.insert(0, (test, function))
+
+
+def as_subject(value: Any) -> Any:
+    """The subject behind a system, a layer with ``driven()``, or an object of a registered kind.
+
+    Raises:
+        UnsupportedError: when nobody knows how to turn it into a system.
+    """
+    if is_subject(value):
+        return value
+    for test, function in _CONVERTERS:
+        if test(value):
+            return function(value)
+    if callable(getattr(value, "driven", None)):
+        return value.driven()
+    raise UnsupportedError(f"no system is known for {_kind(value)}: {_instead(value)}")
+
+
+def _kind(value: Any) -> str:
+    kind = type(value)
+    home = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return "None" if value is None else f"a {home}{kind.__qualname__}"
+
+
+def _instead(value: Any) -> str:
+    """What to do with a value that is no subject."""
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return (
+            "numbers alone do not say what they do: LureSystem.recurrent(A, W) is dx/dt = A x + phi(W x), "
+            "LureSystem(A, B, C, dt=1.0) the map x+ = A x + B phi(C x), LureSystem.linear(A) dx/dt = A x"
+        )
+    if isinstance(value, (str, PathLike, Mapping)):
+        return "import stability.models, which reads models by their names, and state dicts"
+    return (
+        "pass a LureSystem, import stability.models for torch.nn modules, or teach it with "
+        "stability.register_converter(type, function)"
+    )

@@ -1,1 +1,0 @@
-"""Incremental gains: how much outputs change when input sequences do."""

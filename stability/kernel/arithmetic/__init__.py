@@ -1,0 +1,1 @@
+"""Arithmetic with proved error bounds: intervals, balls, definiteness, eigenpairs, exact integers."""

@@ -1,0 +1,200 @@
+"""Matrices with a radius: midpoint-radius arithmetic in float64 whose radii contain every rounding error.
+
+A ball ``Ball(mid, rad)`` stands for all matrices ``X`` with ``|X - mid| <= rad`` entry by entry. No rounding
+mode is switched: an operation's own error is bounded by the standard model of floating-point arithmetic (a
+sum of ``k`` products errs by at most ``k u / (1 - k u)`` times the sum of the absolute products, in any order
+of summation, with or without fused multiply-add; Higham, Accuracy and Stability of Numerical Algorithms,
+3.5), and each radius is enlarged for the errors made in computing it. NaN or overflow gives a NaN or infinite
+radius, which fails every comparison that a proof makes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stability.errors import UnsupportedError
+from stability.kernel.arithmetic.activations import ACTIVATIONS, TANH_ULPS, Activation
+from stability.kernel.arithmetic.discretization import step_matrices
+from stability.kernel.arithmetic.floating_point import EPS, TINY
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Ball:
+    """All arrays within ``rad`` of ``mid``, entry by entry.
+
+    Attributes:
+        mid: real or complex array.
+        rad: real array of the same shape, >= 0.
+
+    Example:
+        >>> import numpy as np
+        >>> third = Ball.exact(np.ones((1, 1))) * Ball.exact(np.full((1, 1), 1 / 3))
+        >>> bool(third.rad[0, 0] > 0)
+        True
+    """
+
+    mid: Array
+    rad: Array
+
+    __array_ufunc__ = None  # makes ``ndarray @ Ball`` come here
+
+    @classmethod
+    def exact(cls, value: Any) -> Ball:
+        """A ball of radius zero."""
+        if isinstance(value, Ball):
+            return value
+        mid = np.asarray(value)
+        return cls(mid, np.zeros(mid.shape))
+
+    @property
+    def T(self) -> Ball:
+        """The transpose."""
+        return Ball(self.mid.T, self.rad.T)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the arrays."""
+        return self.mid.shape
+
+    def upper(self) -> Array:
+        """Entrywise upper bound of the absolute value."""
+        return (np.abs(self.mid) * (1 + 2 * EPS) + self.rad) * (1 + 2 * EPS)
+
+    def ends(self) -> tuple[Array, Array]:
+        """The least and the largest real array inside, rounded outwards."""
+        return np.nextafter(self.mid - self.rad, -np.inf), np.nextafter(self.mid + self.rad, np.inf)
+
+    def __getitem__(self, key: Any) -> Ball:
+        return Ball(self.mid[key], self.rad[key])
+
+    def __neg__(self) -> Ball:
+        return Ball(-self.mid, self.rad)
+
+    def __add__(self, other: Any) -> Ball:
+        b = Ball.exact(other)
+        mid = self.mid + b.mid
+        return Ball(mid, (self.rad + b.rad + 2 * EPS * np.abs(mid)) * (1 + 4 * EPS))
+
+    def __sub__(self, other: Any) -> Ball:
+        return self + (-Ball.exact(other))
+
+    def __mul__(self, other: Any) -> Ball:
+        b = Ball.exact(other)
+        mid = self.mid * b.mid
+        size = np.abs(self.mid) * b.rad + self.rad * np.abs(b.mid) + self.rad * b.rad
+        return Ball(mid, (size + 4 * EPS * np.abs(self.mid) * np.abs(b.mid)) * (1 + 8 * EPS) + TINY)
+
+    def __matmul__(self, other: Any) -> Ball:
+        b = Ball.exact(other)
+        length = self.mid.shape[-1]
+        absolute, absolute_b = np.abs(self.mid), np.abs(b.mid)
+        complex_factor = 4 if np.iscomplexobj(self.mid) or np.iscomplexobj(b.mid) else 1
+        relative = complex_factor * (length + 4) * EPS
+        rad = (relative * absolute) @ absolute_b
+        if b.rad.any():
+            rad = rad + (absolute + self.rad) @ b.rad
+        if self.rad.any():
+            rad = rad + self.rad @ absolute_b
+        return Ball(self.mid @ b.mid, rad * (1 + 4 * (length + 4) * EPS) + length * TINY)
+
+    def __rmatmul__(self, other: Any) -> Ball:
+        return Ball.exact(other) @ self
+
+    def __rsub__(self, other: Any) -> Ball:
+        return Ball.exact(other) - self
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    @classmethod
+    def stack(cls, rows: list[list[Ball]]) -> Ball:
+        """Block matrix of balls."""
+        return cls(np.block([[b.mid for b in r] for r in rows]), np.block([[b.rad for b in r] for r in rows]))
+
+
+def row_sum_norm(ball: Ball) -> float:
+    """Upper bound of the infinity norm (largest absolute row sum; largest entry of a vector)."""
+    size = ball.upper()
+    if size.ndim == 2:
+        size = size.sum(axis=1) * (1 + (size.shape[1] + 4) * EPS)
+    return float(size.max(initial=0.0))
+
+
+def _known(name: str) -> Activation:
+    if name not in ACTIVATIONS:
+        raise UnsupportedError(f"no error bound is known of the activation {name!r}")
+    return ACTIVATIONS[name]
+
+
+def activation_values(name: str, z: Ball) -> Ball:
+    """Range of the activation over a ball of pre-activations: its steepest slope, and its rounding errors.
+
+    Raises:
+        UnsupportedError: for an activation without a known error bound.
+    """
+    phi = _known(name)
+    value, (relative, absolute) = phi.function(z.mid), phi.error
+    if not (relative or absolute):
+        return Ball(value, phi.slope[1] * z.rad)
+    error = EPS * (relative * np.abs(value) + absolute)
+    return Ball(value, (phi.slope[1] * z.rad + error) * (1 + 8 * EPS) + TINY)
+
+
+def activation_slopes(name: str, z: Ball) -> Ball:
+    r"""Range of the derivative over a ball of pre-activations.
+
+    For a smooth one, :math:`\phi' = \beta (1 - \tanh^2 w z)`, the mean value theorem with
+    :math:`|\phi''| \le \tfrac{4}{3 \sqrt 3} w \beta < 0.77\, w \beta`. At a kink the range is the whole interval
+    between the two slopes.
+
+    Raises:
+        UnsupportedError: for an activation without a known error bound.
+    """
+    phi = _known(name)
+    if phi.width is not None:
+        high = phi.slope[1]
+        t = np.tanh(phi.width * z.mid)
+        rad = np.minimum(0.77 * phi.width * high * z.rad, high) + (2 * TANH_ULPS + 8) * EPS
+        return Ball(high * (1.0 - t * t), rad * (1 + 8 * EPS))
+    low, high = phi.slopes_near(z.mid, z.rad)
+    return Ball(np.where(low == high, low, 0.5 * (high + low)), np.where(low == high, 0.0, 0.5 * (high - low) + EPS))
+
+
+def system_balls(system: Any) -> tuple[Ball, Ball, Ball, Ball]:
+    """``A, B, C, D`` of a ``LureSystem`` as balls.
+
+    A system that was given by its matrices is exact. One that was discretised contains, in its balls, both
+    the stored matrices and the exact discretisation of the continuous ones.
+    """
+    if system.origin is None:
+        return Ball.exact(system.A), Ball.exact(system.B), Ball.exact(system.C), Ball.exact(system.D)
+    base, dt = system.origin.base, system.origin.dt
+    exact = tuple(Ball.exact(x) for x in (base.A, base.B, base.C, base.D))
+    step, half = Ball.exact(np.float64(dt)), Ball.exact(np.float64(0.5 * dt))
+    A, B, C, D = step_matrices(system.origin.method, exact, step, half, block=Ball.stack)  # type: ignore[arg-type]
+    if not base.A.any():  # then I + dt A is the identity, exactly
+        A = Ball.exact(np.eye(base.states))
+    return _around(A, system.A), _around(B, system.B), _around(C, system.C), _around(D, system.D)
+
+
+def feeds(system: Any) -> bool:
+    """Whether channels of a ``LureSystem`` may feed one another: in its stored matrix, or in what it is rounded from.
+
+    Example:
+        >>> from stability.systems import LureSystem
+        >>> flow = LureSystem([[-1.0, 1.0], [0.0, -1.0]], [[0.0], [1.0]], [[1.0, 0.0]])
+        >>> feeds(flow), feeds(flow.midpoint(0.1)), bool(flow.midpoint(0.1).D.any())
+        (False, True, False)
+    """
+    D = system_balls(system)[3]
+    return bool(D.mid.any() or D.rad.any())
+
+
+def _around(ball: Ball, stored: Array) -> Ball:
+    """The ball re-centred on the stored matrix, so that both it and what the ball held are inside."""
+    shift = np.abs(ball.mid - stored)
+    return Ball(stored, np.where(shift + ball.rad > 0, (shift + ball.rad) * (1 + 4 * EPS), 0.0))

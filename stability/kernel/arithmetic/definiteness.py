@@ -1,0 +1,202 @@
+r"""Proofs of definiteness in floating point: every rounding error is inside the bound.
+
+Two facts carry everything here, with :math:`u = 2^{-53}` and :math:`\gamma_k = k u / (1 - k u)`:
+
+* a product computed with any order of summation satisfies
+  :math:`|\mathrm{fl}(X Y) - X Y| \le \gamma_k |X| |Y|`, k the inner dimension (Higham 2002, section 3.5);
+* if the floating-point Cholesky factorisation of a symmetric :math:`H` runs to completion, then
+  :math:`\lambda_{\min}(H) \ge -\sum_i \gamma_{i+1} / (1 - \gamma_{i+1}) h_{ii}` (Rump 2006, theorem 2.3).
+
+An interval matrix is given by its midpoint and the *action* of an entrywise error bound on a positive vector:
+for symmetric ``E >= 0`` and ``s > 0``, :math:`\|S E S\|_2 \le \max_i s_i (E s)_i`, so the bound itself is never
+formed. The constants are rounded up generously (a factor of four) to cover reciprocals in triangular solves.
+
+Only numpy is used: no solver, no code that makes certificates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from stability.errors import ConfigurationError
+from stability.kernel.arithmetic.floating_point import UNIT
+
+Array = np.ndarray
+LARGEST = 1e60
+"""Entries beyond this are refused: within it, all underflow together stays far below one unit of rounding."""
+
+
+FLUSHED = (
+    "this thread takes numbers below 2.2e-308 for zero, so that neither what is stored nor what is rounded is what it "
+    "should be: call torch.set_flush_denormal(False) (or leave out the library that was built with -ffast-math)"
+)
+
+
+def flushes_small_numbers() -> bool:
+    """Whether the processor was told to take subnormal numbers for zero, against IEEE 754 and all that is proved here.
+
+    Example:
+        >>> flushes_small_numbers()
+        False
+    """
+    return not (np.full(1, 2.0**-1000) * 2.0**-60).any()
+
+
+def refuse_flushing() -> None:
+    """Raise where ``flushes_small_numbers``.
+
+    Raises:
+        ConfigurationError: saying what to do.
+    """
+    if flushes_small_numbers():
+        raise ConfigurationError(f"nothing can be proved here: {FLUSHED}")
+
+
+@dataclass(frozen=True)
+class Definiteness:
+    """Outcome of a proof attempt.
+
+    Attributes:
+        holds: whether positive definiteness is proved.
+        shift: what was subtracted from the scaled matrix to cover every rounding error.
+        reason: one clause for a reader.
+    """
+
+    holds: bool
+    shift: float
+    reason: str
+
+
+def gamma(k: int) -> float:
+    """An upper bound of ``4 k u / (1 - 4 k u)``: the error constant of ``k`` roundings, with a safety factor.
+
+    Example:
+        >>> 0 < gamma(100) < 1e-13
+        True
+    """
+    if k > 2**40:
+        return float("inf")
+    return 4.0 * (k + 1) * UNIT / (1.0 - 4.0 * (k + 1) * UNIT) * (1.0 + 1e-12)
+
+
+def up(value: float) -> float:
+    """A float at least as large as any real number that rounded to ``value`` in a few operations (value >= 0)."""
+    return value * (1.0 + 64 * UNIT) + 5e-324
+
+
+def is_symmetric(matrix: Array) -> bool:
+    """Whether a square matrix is symmetric to the last bit."""
+    return matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1] and bool((matrix == matrix.T).all())
+
+
+def _scaling(diagonal: Array) -> Array:
+    """Powers of two ``s`` with ``s_i^2 diagonal_i`` near one: multiplying by them is exact."""
+    _, exponent = np.frexp(diagonal)
+    return np.ldexp(1.0, -(exponent // 2))
+
+
+def _cholesky_succeeds(matrix: Array) -> bool:
+    try:
+        factor = np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return False
+    diagonal = np.diagonal(factor)
+    return bool(np.isfinite(diagonal).all() and (diagonal > 0).all())
+
+
+def prove_positive_definite(
+    matrix: Array, error_action: Callable[[Array], Array] | None = None, *, overwrite: bool = False
+) -> Definiteness:
+    """Prove that every symmetric matrix within an error bound of ``matrix`` is positive definite.
+
+    Args:
+        matrix: ``(k, k)`` computed midpoint; only the part that is symmetric to the last bit is accepted.
+        error_action: ``s -> E s`` for an entrywise bound ``E >= 0`` of the error, itself bounded from above up
+            to a relative ``1e-6``; ``None`` when the matrix is exact.
+        overwrite: the matrix may be destroyed (saves one copy).
+
+    Returns:
+        Whether it is proved, with the shift used and the reason where it is not.
+
+    Source:
+        S. M. Rump, Verification of positive definiteness, BIT 46 (2006), theorem 2.3 and corollary 2.4.
+
+    Example:
+        >>> prove_positive_definite(np.eye(3)).holds
+        True
+        >>> prove_positive_definite(np.array([[1.0, 1.0], [1.0, 1.0]])).holds
+        False
+    """
+    size = matrix.shape[0]
+    if size == 0:
+        return Definiteness(True, 0.0, "empty")
+    diagonal = np.diagonal(matrix).copy()
+    if not np.isfinite(diagonal).all() or not (diagonal > 0).all():
+        return Definiteness(False, 0.0, "a diagonal entry is not positive")
+    if diagonal.max() > LARGEST or diagonal.min() < 1.0 / LARGEST:
+        return Definiteness(False, 0.0, f"diagonal entries lie outside [{1 / LARGEST:.0e}, {LARGEST:.0e}]")
+    if not is_symmetric(matrix):
+        return Definiteness(False, 0.0, "the matrix is not symmetric or holds NaN")
+    scale = _scaling(diagonal)
+    work = matrix if overwrite else matrix.copy()
+    work *= scale[:, None]
+    work *= scale[None, :]
+    error = 0.0
+    if error_action is not None:
+        bound = scale * error_action(scale)
+        if not np.isfinite(bound).all():
+            return Definiteness(False, float("inf"), "the rounding-error bound overflows")
+        error = float(bound.max()) * (1.0 + 1e-6)
+    trace = float(np.diagonal(work).sum())
+    rump = gamma(size + 2) * trace * (1.0 + 1e-6)
+    shift = up(error + rump + 8 * UNIT)  # last: rounding of the subtraction from entries below two, and underflow
+    work[np.diag_indices(size)] -= shift
+    if not (np.diagonal(work) > 0).all():
+        return Definiteness(False, shift, "the rounding-error bound exceeds a diagonal entry")
+    if _cholesky_succeeds(work):
+        return Definiteness(True, shift, "shifted Cholesky factorisation succeeds")
+    return Definiteness(False, shift, "the shifted Cholesky factorisation breaks down")
+
+
+def spectral_bounds(matrix: Array, low: float, high: float) -> Definiteness:
+    """Prove ``low I < matrix < high I`` for a symmetric matrix.
+
+    Args:
+        matrix: ``(k, k)``, symmetric to the last bit.
+        low: claimed lower bound of the spectrum.
+        high: claimed upper bound of the spectrum.
+
+    Returns:
+        The outcome; the reason names the side that fails.
+
+    Example:
+        >>> spectral_bounds(np.diag([1.0, 2.0]), 0.9, 2.1).holds
+        True
+        >>> spectral_bounds(np.diag([1.0, 2.0]), 1.1, 2.1).reason
+        'the lower bound fails: a diagonal entry is not positive'
+    """
+    if not is_symmetric(matrix) or not np.abs(matrix).max(initial=0.0) <= LARGEST:
+        return Definiteness(False, 0.0, "the matrix is not symmetric, not finite or too large")
+    size = matrix.shape[0]
+    eye = np.diag_indices(size)
+    diagonal = np.diagonal(matrix).copy()
+    lower = matrix.copy()
+    lower[eye] -= low
+    rounding = 2 * UNIT * (np.abs(diagonal) + abs(low))
+    outcome = prove_positive_definite(lower, lambda s: rounding * s, overwrite=True)
+    if not outcome.holds:
+        return Definiteness(False, outcome.shift, f"the lower bound fails: {outcome.reason}")
+    del lower
+    rows = float(np.abs(matrix).sum(axis=1).max(initial=0.0)) * (1.0 + gamma(size))  # bounds the norm for free
+    if rows < high:
+        return Definiteness(True, outcome.shift, "row sums bound the norm")
+    upper = -matrix
+    upper[eye] += high
+    rounding = 2 * UNIT * (np.abs(diagonal) + abs(high))
+    outcome = prove_positive_definite(upper, lambda s: rounding * s, overwrite=True)
+    if not outcome.holds:
+        return Definiteness(False, outcome.shift, f"the upper bound fails: {outcome.reason}")
+    return outcome

@@ -1,0 +1,168 @@
+r"""Proofs that a network has an equilibrium, or a map a periodic orbit, in a small box: Krawczyk's test.
+
+Source: R. Krawczyk, "Newton-Algorithmen zur Bestimmung von Nullstellen mit Fehlerschranken", Computing 4 (1969).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stability.kernel.arithmetic.balls import Ball, activation_slopes, activation_values, row_sum_norm, system_balls
+from stability.kernel.arithmetic.eigenpairs import inverse_or_none, solved
+from stability.kernel.arithmetic.floating_point import EPS
+
+Array = np.ndarray
+MOVED = 1e-3  # Newton's method may move the given points this far, relative to one plus their size
+
+
+@dataclass(frozen=True, eq=False)
+class Orbit:
+    """States ``(k, n)`` and pre-activations ``(k, m)`` of exactly one orbit of period ``k`` inside a box."""
+
+    states: Ball
+    channels: Ball
+
+
+class _Shooting:
+    """The equations of an orbit in the joint unknown ``(x_0 .. x_{k-1}, z_0 .. z_{k-1})`` and their derivative."""
+
+    def __init__(self, driven: Any, inputs: Array, period: int) -> None:
+        system = driven.system
+        self.name, self.discrete, self.period = driven.activation, system.is_discrete, period
+        self.n, self.m = system.states, system.channels
+        self.A, self.B, self.C, self.D = system_balls(system)
+        self.top = [Ball.exact(driven.F) @ u for u in inputs]
+        self.free = [Ball.exact(driven.E) @ u + driven.b for u in inputs]
+
+    def residual(self, x: Array, z: Array) -> Ball:
+        w = activation_values(self.name, Ball.exact(z))
+        rows, channels = [], []
+        for i in range(self.period):
+            u = i % len(self.top)
+            row = self.A @ x[i] + self.B @ w[i] + self.top[u]
+            rows.append(row - x[(i + 1) % self.period] if self.discrete else row)
+            channels.append(self.C @ x[i] + self.D @ w[i] + self.free[u] - z[i])
+        parts = rows + channels
+        return Ball(np.concatenate([p.mid for p in parts]), np.concatenate([p.rad for p in parts]))
+
+    def derivative(self, z: Ball) -> Ball:
+        slopes = activation_slopes(self.name, z)
+        k, n, m = self.period, self.n, self.m
+        size = k * (n + m)
+        mid, rad = np.zeros((size, size)), np.zeros((size, size))
+
+        def put(row: int, column: int, block: Ball) -> None:
+            place = np.s_[row : row + block.shape[0], column : column + block.shape[1]]
+            mid[place], rad[place] = block.mid, block.rad
+
+        moved = self.A - np.eye(n) if self.discrete and k == 1 else self.A
+        for i in range(k):
+            turn, below = slopes[i][None, :], k * n + i * m
+            put(i * n, i * n, moved)
+            put(i * n, below, self.B * turn)
+            put(below, i * n, self.C)
+            put(below, below, self.D * turn - np.eye(m))
+            if k > 1:
+                put(i * n, ((i + 1) % k) * n, Ball.exact(-np.eye(n)))
+        return Ball(mid, rad)
+
+
+def enclose_orbit(driven: Any, points: Array, inputs: Array) -> Orbit | None:
+    r"""Exactly one orbit near a guess: ``x_{i+1} = A x_i + B phi(z_i) + F u_i`` with
+    ``z_i = C x_i + D phi(z_i) + E u_i + b``, ``i`` modulo the period; in continuous time an equilibrium, ``0 = ...``.
+
+    Newton's method in the joint unknown ``(x, z)``, then Krawczyk's test: with ``R`` close to the inverse of
+    the Jacobian, the box of radius ``r`` around the guess holds exactly one zero when
+    ``|R G| + |I - R J(box)| r <= r`` with the norm below one.
+
+    Args:
+        driven: a ``DrivenSystem``.
+        points: ``(k, n)`` approximate orbit; in continuous time ``k = 1``.
+        inputs: ``(q, p)`` the periodic input, taken as exact; ``q`` divides ``k``.
+
+    Returns:
+        The box, or ``None`` where existence is not proved.
+
+    Example:
+        >>> from stability import DrivenSystem, LureSystem
+        >>> flip = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[-2.0]], dt=1.0), "tanh", [[0.0]])
+        >>> orbit = enclose_orbit(flip, np.array([[0.957], [-0.957]]), np.zeros((1, 1)))
+        >>> bool(np.abs(orbit.states.mid - np.tanh(-2 * orbit.states.mid[::-1])).max() < 1e-15)
+        True
+    """
+    k, n = points.shape
+    if k % len(inputs) or (k > 1 and not driven.system.is_discrete):
+        return None
+    m = driven.system.channels
+    equations = _Shooting(driven, inputs, k)
+    x = points
+    z = np.array([driven.channel(x[i], inputs[i % len(inputs)]) for i in range(k)]).reshape(k, m)
+    for _ in range(4):
+        value, slope = equations.residual(x, z), equations.derivative(Ball.exact(z))
+        step = solved(slope.mid, value.mid)
+        if step is None:
+            return None
+        x, z = x - step[: k * n].reshape(k, n), z - step[k * n :].reshape(k, m)
+    if not np.abs(x - points).max() <= MOVED * (1.0 + np.abs(points).max()):
+        return None  # Newton's method went elsewhere: nothing is said about the given points
+    value, slope = equations.residual(x, z), equations.derivative(Ball.exact(z))
+    radius = proved_radius(value, slope, lambda r: equations.derivative(Ball(z, np.full(z.shape, r))))
+    if radius is None:
+        return None
+    return Orbit(Ball(x, np.full(x.shape, radius)), Ball(z, np.full(z.shape, radius)))
+
+
+def proved_radius(value: Ball, slope: Ball, over: Callable[[float], Ball]) -> float | None:
+    """A radius of a box around a point in which Krawczyk's test proves exactly one zero of ``G``, or ``None``.
+
+    Args:
+        value: ``G`` at the point.
+        slope: its derivative there.
+        over: ``r`` to its derivative over the box of radius ``r``.
+    """
+    inverse = inverse_or_none(slope.mid)
+    if inverse is None:
+        return None
+    left, eye = Ball.exact(inverse), np.eye(len(inverse))
+    return kept_radius(row_sum_norm(left @ value), lambda radius: row_sum_norm(eye - left @ over(radius)))
+
+
+def kept_radius(move: float, spread: Callable[[float], float]) -> float | None:
+    """A radius ``r`` with ``move + spread(r) r < r``: the box of that radius goes into itself, and shrinks.
+
+    Args:
+        move: ``|R G|``, rounded up.
+        spread: ``r`` to ``|I - R J|`` over the box of radius ``r``, rounded up.
+
+    Returns:
+        The radius, or ``None`` where no trial was kept. Not being strict below, an infinite one is none.
+    """
+    for factor in (1.5, 4.0, 64.0):
+        radius = factor * move + 1e-290
+        if (move + spread(radius) * radius) * (1 + 8 * EPS) < radius:
+            return radius
+    return None
+
+
+def enclose_equilibrium(driven: Any, state: Array, inputs: Array) -> Orbit | None:
+    """Exactly one equilibrium near a guess, under a constant input: an orbit of period one.
+
+    Args:
+        driven: a ``DrivenSystem``.
+        state: ``(n,)`` approximate equilibrium.
+        inputs: ``(p,)`` the constant input, taken as exact.
+
+    Returns:
+        The box, states ``(1, n)``, or ``None`` where existence is not proved.
+    """
+    return enclose_orbit(driven, state[None, :], inputs[None, :])
+
+
+def distance(first: Ball, second: Ball) -> float:
+    """A lower bound of the largest difference of an entry over all points of two boxes; not positive if they meet."""
+    apart = first - second
+    return float(np.nextafter((np.abs(apart.mid) - apart.rad).max(), -np.inf))

@@ -1,0 +1,216 @@
+"""What a datum of a proof can be: its type in words and as a test, and its size in terms of the subject's.
+
+A proof is a frozen dataclass whose fields are annotated with the types below, ``P: Metric``, ``gap: Number``; one with
+a default may be missing. The sizes are named as in ``docs/certificate-format.md``: ``n`` states, ``m`` channels, ``p``
+inputs; ``k``, ``l`` and ``q`` are numbers of rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, FrozenInstanceError, dataclass, fields, replace
+from typing import Annotated, Any, Self, TypeVar, dataclass_transform, get_args, get_type_hints
+
+import numpy as np
+
+from stability.kernel.arithmetic.definiteness import is_symmetric
+
+Array = np.ndarray
+Value = TypeVar("Value")
+EXACT_INTEGERS = 2**53
+LIMIT = 1e100  # of the entries of an array whose size is named, and of a pair
+LONGEST = 64  # most rows of an orbit
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool):
+        return False
+    if isinstance(value, int):
+        return abs(value) <= EXACT_INTEGERS
+    return isinstance(value, float) and math.isfinite(value)
+
+
+def is_float64(value: Any) -> bool:
+    """Whether this is an array of float64."""
+    array: Any = value
+    return isinstance(value, np.ndarray) and array.dtype == np.float64
+
+
+def _is_array(value: Any) -> bool:
+    return is_float64(value) and bool(np.isfinite(value).all())
+
+
+def _is_pair(value: Any) -> bool:
+    if _is_array(value):
+        return value.shape == (2,) and bool((np.abs(value) <= LIMIT).all())
+    pair: tuple[Any, ...] = tuple(value) if type(value) in (list, tuple) else ()
+    return len(pair) == 2 and all(_is_number(x) and abs(x) <= LIMIT for x in pair)
+
+
+FIELDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "number": ("a finite number", _is_number),
+    "number or null": ("a finite number or null", lambda v: v is None or _is_number(v)),
+    "count": ("a positive integer", lambda v: type(v) is int and 0 < v <= EXACT_INTEGERS),
+    "index": ("an integer from zero", lambda v: type(v) is int and 0 <= v <= EXACT_INTEGERS),
+    "array": ("an array of finite numbers", _is_array),
+    "pair": ("a pair of numbers up to 1e100", _is_pair),
+    "text": ("a string", lambda v: isinstance(v, str)),
+    "mapping": ("a mapping", lambda v: isinstance(v, Mapping)),
+    "list": ("a list", lambda v: isinstance(v, (list, tuple))),
+}
+"""What a datum of a proof can be, in words and as a test."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """The shapes that an array may have.
+
+    Attributes:
+        axes: the alternatives, a letter an axis: ``n``, ``m``, ``p`` of the subject, any other for 1 to ``most`` rows.
+        symmetric: to the last bit.
+        most: rows.
+    """
+
+    axes: tuple[str, ...]
+    symmetric: bool = False
+    most: int = LONGEST
+
+    def admits(self, value: Array, subject: Any) -> bool:
+        """Whether an array of finite numbers has one of the shapes, and no entry beyond ``LIMIT``."""
+        fits = any(len(value.shape) == len(axes) and self._fits(value, axes, subject) for axes in self.axes)
+        return fits and (not self.symmetric or is_symmetric(value)) and bool((np.abs(value) <= LIMIT).all())
+
+    def _fits(self, value: Array, axes: str, subject: Any) -> bool:
+        wanted = sizes(subject)
+        return all(s == wanted[axis] if axis in wanted else 1 <= s <= self.most for axis, s in zip(axes, value.shape))
+
+
+def sizes(subject: Any) -> dict[str, int]:
+    """The subject's numbers of states, channels and inputs, those that it has."""
+    system = getattr(subject, "system", None)
+    found = {"n": subject.states, "m": getattr(system, "channels", None), "p": getattr(subject, "inputs", None)}
+    return {axis: size for axis, size in found.items() if size is not None}
+
+
+@dataclass(frozen=True)
+class Datum:
+    """The type of a field.
+
+    Attributes:
+        type: a key of ``FIELDS``.
+        size: of an array whose size is the subject's.
+        words: for one of another size, with ``{n}``, ``{m}``, ``{p}``; where they are empty, those of the rule.
+    """
+
+    type: str
+    size: Size | None = None
+    words: str = ""
+
+
+Number = Annotated[float, Datum("number")]
+NumberOrNull = Annotated[float | None, Datum("number or null")]
+Count = Annotated[int, Datum("count")]
+Index = Annotated[int, Datum("index")]
+Text = Annotated[str, Datum("text")]
+Pair = Annotated[Sequence[float], Datum("pair")]
+Inner = Annotated[Mapping[str, Any], Datum("mapping")]
+Parts = Annotated[Sequence[Any], Datum("list")]
+AnyArray = Annotated[Array, Datum("array")]
+"""An array that the rule's body sizes itself."""
+State = Annotated[Array, Datum("array", Size(("n",)))]
+Input = Annotated[Array, Datum("array", Size(("p",)))]
+Channels = Annotated[Array, Datum("array", Size(("m",)))]
+Metric = Annotated[Array, Datum("array", Size(("nn",), symmetric=True))]
+States = Annotated[Array, Datum("array", Size(("kn",)))]
+Inputs = Annotated[Array, Datum("array", Size(("qp",)))]
+
+
+def rows(value: Array) -> Array:
+    """One vector as ``(1, n)``, several as they are."""
+    return np.atleast_2d(value)
+
+
+def _datum(hint: Any) -> Datum:
+    """What an annotation says: ``State``, ``State | None``, ``Annotated[State, words]``."""
+    said = [m for part in (hint, *get_args(hint)) for m in getattr(part, "__metadata__", ())]
+    words = [m for m in said if isinstance(m, str)]
+    datum = next((m for m in said if isinstance(m, Datum)), Datum("unknown"))
+    return replace(datum, words=words[0]) if words else datum
+
+
+class Refused(Exception):
+    """A check that says no, with the reason as its text; the rule answers with it."""
+
+
+def require(holds: Any, otherwise: str) -> None:
+    """One condition of a theorem.
+
+    Raises:
+        Refused: where it does not hold, in these words.
+    """
+    if not holds:
+        raise Refused(otherwise)
+
+
+def given(found: Value | str | None, otherwise: str = "") -> Value:
+    """What a step of a check found.
+
+    Raises:
+        Refused: where it found nothing, or only words why not.
+    """
+    if found is None or isinstance(found, str):
+        raise Refused(found or otherwise)
+    return found
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, eq_default=False)
+class ProofData:
+    """The data of one kind of proof: every subclass is a frozen dataclass, its fields typed by the names above."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(eq=False, kw_only=True, init=False, repr=False)(cls)  # fields alone: generated methods cost time
+
+    def __init__(self, **data: Any) -> None:
+        known = {f.name: f.default for f in fields(self)}  # pyright: ignore[reportArgumentType]
+        if data.keys() - known.keys() or any(d is MISSING and name not in data for name, d in known.items()):
+            raise TypeError(f"a {type(self).__name__} takes {', '.join(known)}, got {', '.join(data)}")
+        vars(self).update(data)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise FrozenInstanceError(f"{name} of a proof cannot be set")
+
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"{name} of a proof cannot be deleted")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+    @classmethod
+    def types(cls, *, optional: bool) -> dict[str, Datum]:
+        """The fields that may be missing, or those that may not, with their types."""
+        hints = get_type_hints(cls, include_extras=True)
+        return {
+            f.name: _datum(hints[f.name])
+            for f in fields(cls)  # pyright: ignore[reportArgumentType]
+            if (f.default is not MISSING) is optional
+        }
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Self:
+        """The data as they came: what is missing is missing until it is asked for, so that a sentence may need less."""
+        made = object.__new__(cls)
+        vars(made).update({f.name: data[f.name] for f in fields(cls) if f.name in data})  # pyright: ignore[reportArgumentType]
+        return made
+
+    def sentence(self, subject: Any, claim: Any) -> str:
+        """The only sentence that such a proof may carry."""
+        raise NotImplementedError
+
+    def check(self, subject: Any, claim: Any) -> str:
+        """What the theorem proves of these data, in words; asked after all types and sizes were checked.
+
+        Raises:
+            Refused: where it proves nothing.
+        """
+        raise NotImplementedError

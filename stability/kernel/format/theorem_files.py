@@ -1,0 +1,46 @@
+"""The module that holds the theorem for each kind of proof."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+_KINDS = {
+    "bounded": "ball box",
+    "driven_bounds": "driven_bounds",
+    "driven_lmi": "driven_lmi driven_equilibrium",
+    "equilibria": "two_equilibria unstable_equilibrium unstable_everywhere",
+    "flow_lmi": "flow_lmi flow_equilibrium flow_bounds",
+    "gain_lmi": "gain_lmi",
+    "gain_steps": "gain_steps",
+    "gated_limits": "gated_equilibrium gated_bounds",
+    "gated_orbits": "gated_orbits gated_unstable",
+    "interval": "interval_jacobian interval_lmi",
+    "linear": "destabilising_slopes unstable_linear",
+    "local_ellipsoids": "local_ellipsoids",
+    "local_linear": "local_linear",
+    "local_planes": "local_planes",
+    "local_zonotopes": "local_zonotopes",
+    "multiplier_lmi": "multiplier_lmi attracting_equilibrium growth_lmi",
+    "near_run": "run_lmi run_equilibrium run_bounds",
+    "norm_gain": "norm_gain",
+    "pairwise": "pair_norm pair_growth pair_isometry pair_linear pair_jump",
+    "periodic_orbits": "periodic_orbits unstable_orbit",
+    "regional_lmi": "regional_lmi",
+    "residual": "residual_gain residual_contraction",
+    "stack_contraction": "cascade cascade_equilibrium",
+    "stack_driven": "stack_driven stack_driven_equilibrium stack_driven_bounds",
+    "stack_bounds": "cascade_bounds",
+    "stack_gain": "stack_gain",
+    "stack_orbits": "stack_orbits stack_unstable",
+    "stack_witness": "cascade_layer merged_stack",
+}
+PACKAGE = "stability.kernel.theorems"
+KINDS = {kind: f"{PACKAGE}.{file}" for file, kinds in _KINDS.items() for kind in kinds.split()}
+"""The module of every kind of proof."""
+
+
+def rule_files() -> Iterator[str]:
+    """Names of all modules of the folder, a rule that is missing above included."""
+    for path in sorted((Path(__file__).parents[1] / "theorems").glob("*.py")):
+        yield f"{PACKAGE}.{path.stem}"

@@ -1,0 +1,1 @@
+"""Outer bounds of reachable states: invariant boxes, zonotopes, ellipsoids, backward linear bounds."""

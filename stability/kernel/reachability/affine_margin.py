@@ -1,0 +1,129 @@
+r"""What perturbations can take of a margin that is linear in them, from below, in integers over a power of two.
+
+A ball takes the dual norm of ``g``. Where inputs are clipped, too, its condition gets a price, any of which is sound:
+
+.. math:: g^T d \ge \sum_i \min_{l_i \le d_i \le u_i} (g_i d_i + \lambda d_i^2) - \lambda r^2 , \qquad |d| \le r .
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stability.kernel.arithmetic.fixed_point import integers, root
+
+Array = np.ndarray
+_HALVINGS, _PLACES = 100, 200
+"""Of ranges of prices, and binary places of one that is rounded."""
+
+
+@dataclass(frozen=True, eq=False)
+class Margin:
+    """A margin as a function of perturbations, as integers over ``2**bits``.
+
+    Attributes:
+        bits: binary places.
+        value: a lower bound of it where there is none.
+        off: how far that may be from it.
+        rows: ``(T, p)`` by which perturbations count.
+        wrong: ``(T, 1)`` what a step's entries may be off by.
+    """
+
+    bits: int
+    value: int
+    off: int
+    rows: Array
+    wrong: Array
+
+    @property
+    def scale(self) -> int:
+        """The largest entry of the rows, at least one."""
+        return max([1, *np.abs(self.rows).ravel()])
+
+    def floats(self) -> Array:
+        """The rows over their largest entry, ``(T, p)``, nearly."""
+        return (self.rows / self.scale).astype(np.float64)
+
+    def boxed(self, low: Array, high: Array) -> Array:
+        """Lower bounds ``(T,)`` of what each step's perturbations in a box ``(T, p)`` add."""
+        (first, last), places = integers(np.stack([low, high]))
+        most = (self.rows * np.where((self.rows > 0).astype(bool), first, last)).sum(axis=1)
+        return (most >> places) - self._missed(first, last, places)
+
+    def dual(self, free: Array, each: bool) -> int:
+        """The dual norm from above: of the entries that are free ``(T, p)``, of all steps together or of each."""
+        squares = np.where(free, (np.abs(self.rows) + self.wrong) ** 2, 0).sum(axis=1)
+        return sum(map(root, squares)) if each else root(int(squares.sum()))
+
+    def priced(self, low: Array, high: Array, price: Array) -> Array:
+        """Lower bounds ``(T,)`` of ``g^T d + price |d|^2`` in a box ``(T, p)``, ``price (T,)`` positive integers."""
+        (first, last), places = integers(np.stack([low, high]))
+        G, price = self.rows, price[:, None]
+        values = [(G * end >> places) + (price * end * end >> 2 * places) for end in (first, last)]
+        rises, falls = ((G << places) + 2 * price * end for end in (first, last))  # slopes at both ends
+        inner = -(G * G) // (4 * price)
+        worst = np.where((rises >= 0).astype(bool), values[0], np.where((falls <= 0).astype(bool), values[1], inner))
+        return worst.sum(axis=1) - self._missed(first, last, places)
+
+    def _missed(self, first: Array, last: Array, places: int) -> Array:
+        far = np.maximum(np.abs(first), np.abs(last)).sum(axis=1)
+        return (self.wrong[:, 0] * far >> places) + 1
+
+    def left(self, radius: float | None, box: tuple[Array, Array] | None, free: Array, each: bool) -> int:
+        """A lower bound of the margin.
+
+        Args:
+            radius: of the ball in l2; ``None``: the box is all.
+            box: ends ``(T, p)`` of the perturbations; ``None``: there are none.
+            free: ``(T, p)`` true where there may be a perturbation.
+            each: whether every step has a ball of its own.
+        """
+        if radius is None:
+            assert box is not None
+            return self.value + int(self.boxed(*box).sum())
+        (length,), places = integers(np.array([radius]))
+        if box is None:
+            return self.value - (self.dual(free, each) * length >> places) - 1
+        g, low, high = (by_group(part, each) for part in (self.floats(), *box))
+        found, _ = priced(g, low, high, radius)
+        scale = self.scale
+        told = np.array([int(price * 2.0**_PLACES) * scale >> _PLACES for price in found], object)
+        lost = sum((price * length * length >> 2 * places) + 1 for price in told if price)
+        price = told if each else np.repeat(told, len(free))
+        there = (price > 0).astype(bool)
+        out = np.where(there, self.priced(*box, np.where(there, price, 1)), self.boxed(*box))
+        return self.value + int(out.sum()) - lost
+
+
+def by_group(x: Array, each: bool) -> Array:
+    """A row for each ball, of ``(T, p)``."""
+    return x if each else x.reshape(1, -1)
+
+
+def priced(g: Array, low: Array, high: Array, radius: float) -> tuple[Array, Array]:
+    """The best prices, zero where a ball holds all that counts of its box, and what takes most, in floating point.
+
+    Args:
+        g: ``(m, q)`` by which the entries of each ball count.
+        low: ``(m, q)`` ends of the box.
+        high: ``(m, q)`` ends of the box.
+        radius: of the balls.
+
+    Example:
+        >>> price, d = priced(np.array([[1.0, 2.0]]), np.full((1, 2), -0.5), np.full((1, 2), 0.5), 0.6)
+        >>> d.round(6), np.linalg.norm(d, axis=1).round(6)
+        (array([[-0.331662, -0.5     ]]), array([0.6]))
+    """
+    corner = np.where(g > 0, low, np.where(g < 0, high, 0.0))
+    with np.errstate(all="ignore"):
+        tight = np.linalg.norm(corner, axis=1) > radius
+        most = np.where(tight, 0.5 * np.linalg.norm(g, axis=1) / radius, 0.0)
+        least = most * 1e-60
+        for _ in range(_HALVINGS):
+            price = np.sqrt(least) * np.sqrt(most)
+            d = np.clip(-g / (2.0 * price[:, None]), low, high)
+            over = np.linalg.norm(d, axis=1) > radius
+            least, most = np.where(over, price, least), np.where(over, most, price)
+        d = np.where(tight[:, None], np.clip(-g / (2.0 * most[:, None]), low, high), corner)
+    return np.where(tight, most, 0.0), d

@@ -1,0 +1,149 @@
+r"""Margins of networks without activations, which are affine functions of the input, in fixed-point arithmetic.
+
+.. math:: M_j(x + d) = M_j(x) + \sum_t g_{j,t}^T d_t
+
+The rows ``g`` follow from the last step back to the first, by products with the stored matrices as integers over a
+power of two. A product is rounded down to ``bits`` binary places, and what all roundings come to is carried along as
+one number for each step: ``|(delta P) A| <= |delta P| \|A\|_1``, entry by entry, whatever the signs. So with bits
+enough, which cost time and nothing else, margins are as exact as anybody needs, though states grow by any factor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import log2
+
+import numpy as np
+
+from stability.kernel.arithmetic.balls import system_balls
+from stability.kernel.arithmetic.fixed_point import Fixed, Whole, integers, ratio
+from stability.kernel.reachability.affine_margin import Margin
+from stability.kernel.systems.classifier import Classifier
+from stability.kernel.systems.driven import DrivenSystem
+
+Array = np.ndarray
+SPARE, LONGEST = 160, 20_000
+"""Binary places beside those that roundings take, and at most."""
+_ROW, _STEP = 100.0, 300.0
+"""What goes with a row of a step, and with a step of a layer, whatever their sizes, in products of short integers."""
+_PACE = 4e6
+"""Such products a second."""
+WORK, MEMORY = 3e8, 4e8
+"""What a check may cost, in products of short integers: a minute at most; bytes of the rows that it keeps."""
+
+
+def unfit(subject: Classifier) -> str | None:
+    """Why a network is none of those that the theorem is about, or ``None``."""
+    for layer in subject.layers:
+        if not isinstance(layer, DrivenSystem) or (layer.activation != "identity" and layer.system.channels):
+            return "a proof by linear margins is about networks without activations"
+        A, B, C, D = system_balls(layer.system)
+        if any(part.rad.any() for part in (A, B, C)) or D.mid.any() or D.rad.any():
+            return "a proof by linear margins is about matrices that are stored, with no channel that reads another"
+    return None
+
+
+Layer = tuple[Whole, Whole, Whole, Whole, Whole, Whole]
+"""``A, B, C, E, F`` and the bias of a layer's ``x+ = A x + B (C x + E s + b) + F s``, ``s`` what it reads."""
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """Logits of all sequences of some length, times their number of steps where the head reads the mean.
+
+    Attributes:
+        bits: binary places of all that follows.
+        rows: ``(k, T, p)`` by which inputs count.
+        wrong: ``(T, 1)`` what a step's rows may be off by.
+        offset: ``(k, 1)`` of a sequence of zeros.
+    """
+
+    bits: int
+    rows: Array
+    wrong: Array
+    offset: Fixed
+
+    def margin(self, x: Array, label: int, other: int) -> Margin:
+        """The margin of a class over another one, around an input ``(T, p)``."""
+        rows, wrong = self.rows[label] - self.rows[other], 2 * self.wrong
+        ints, places = integers(x)
+        value = self.offset.ints[label, 0] - self.offset.ints[other, 0] + (int((rows * ints).sum()) >> places)
+        off = 2 * self.offset.off + (int((wrong * np.abs(ints)).sum()) >> places) + 2
+        return Margin(self.bits, value - off, off, rows, wrong)
+
+
+def _layers(subject: Classifier) -> list[Layer]:
+    out = list[Layer]()
+    for layer in subject.layers:
+        assert isinstance(layer, DrivenSystem)
+        s = layer.system
+        out.append(tuple(Whole.of(part) for part in (s.A, s.B, s.C, layer.E, layer.F, layer.b[:, None])))  # type: ignore[arg-type]
+    return out
+
+
+def work(made: list[Layer], classes: int, steps: int, bits: int) -> float:
+    """What a kernel costs, in products of short integers."""
+    each = sum(part.cost for own in made for part in own) + _ROW
+    return steps * (each * classes * (1.0 + bits / 1024.0) + _STEP * len(made))
+
+
+def growth(made: list[Layer], steps: int) -> float:
+    """Of a rounding the binary logarithm of what becomes of it, about, over all steps."""
+    sizes = [[ratio(part.size, 1 << part.places) for part in own] for own in made]
+    most = max(A + B * C for A, B, C, *_ in sizes)
+    between = sum(log2(max(B * E + F, 1.0)) for _, B, _, E, F, _ in sizes)
+    return steps * log2(max(most, 1.0)) + between + (len(made) + 3.0) * log2(steps + 1.0)
+
+
+def seconds(subject: Classifier, steps: int) -> float:
+    """About how long ``kernel`` takes on a slow core."""
+    made = _layers(subject)
+    return work(made, subject.classes, steps, _places(made, steps)) / _PACE
+
+
+def _places(made: list[Layer], steps: int) -> int:
+    return SPARE + int(min(growth(made, steps), LONGEST))
+
+
+@lru_cache(maxsize=4)
+def kernel(subject: Classifier, steps: int) -> Kernel | None:
+    """The logits of all sequences of some length; ``None`` where that is too much work.
+
+    Args:
+        subject: a network without activations, see ``unfit``.
+        steps: ``T``.
+
+    Example:
+        >>> from stability.systems import LureSystem
+        >>> line = DrivenSystem(LureSystem.linear([[0.5]], dt=1.0), "identity", np.zeros((0, 1)), F=[[1.0]])
+        >>> found = kernel(Classifier(line, [[1.0], [-1.0]]), 2)
+        >>> (found.rows[:, :, 0] / (1 << found.bits)).tolist()
+        [[0.5, 1.0], [-0.5, -1.0]]
+    """
+    made, mean = _layers(subject), subject.reduction == "mean"
+    bits = _places(made, steps)
+    if bits > LONGEST or not work(made, subject.classes, steps, bits) <= WORK:
+        return None
+    if subject.classes * subject.inputs * steps * (64.0 + bits / 8.0) > MEMORY:
+        return None
+    head = Fixed.of(subject.weight, bits)
+    worth = [Fixed(np.zeros((subject.classes, layer.states), object), 0) for layer in subject.layers]
+    offset, rows = Fixed.of(subject.bias[:, None], bits).times(steps if mean else 1), list[Fixed]()
+    for t in range(steps - 1, -1, -1):
+        if mean or t == steps - 1:
+            worth[-1] = worth[-1] + head
+        for k in range(len(made) - 1, -1, -1):
+            A, B, C, E, F, b = made[k]
+            gained = worth[k] @ B
+            offset = offset + gained @ b
+            reads = gained @ E + worth[k] @ F
+            worth[k] = gained @ C + worth[k] @ A
+            if k:
+                worth[k - 1] = worth[k - 1] + reads  # a layer above reads the whole state
+            else:
+                rows.append(reads)
+    for own, start in zip(worth, subject.starts):
+        offset = offset + own @ Whole.of(start[:, None])
+    wrong = np.array([[row.off] for row in reversed(rows)], object)
+    return Kernel(bits, np.stack([row.ints for row in reversed(rows)], axis=1), wrong, offset)

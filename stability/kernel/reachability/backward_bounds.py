@@ -1,0 +1,299 @@
+r"""Where a driven network's pre-activations go: linear bounds pushed backwards through its last steps.
+
+Bounds :math:`l \le z_t \le h` that hold at all times from some step on are made narrower by what they say about one
+another. A row :math:`a^T x_t` is traced back: with :math:`g = B^T a`, every :math:`g_i \phi(z_i)` is at most a line
+:math:`g_i (s_i z_i + o_i)` over ``[l_i, h_i]`` (from above where :math:`g_i > 0`, from below where not), which leaves
+the row :math:`A^T a + C^T (g \circ s)` of the state a step earlier, and so on for ``depth`` steps, where the state's
+own bounds end it. Upper and lower bounds have lines of their own, free in their slopes, for each row and step; they are
+moved to touch the activation where the worst run of the relaxed network passes, which is what makes these sets shrink
+where zonotopes with one slope a unit do not (linear bounds: Zhang et al. 2018, CROWN; slopes by row: Xu et al. 2021).
+
+The last ``memory`` inputs may be told apart by cells: a bound is then the largest over all sequences of cells, each
+with the pre-activations that belong to them. Any slopes and any rows in floating point are sound, for what a rounding
+moves from one term to another is bounded: by :math:`\gamma` times the sum of all terms' absolute values.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stability.kernel.arithmetic.activations import activation
+from stability.kernel.arithmetic.balls import system_balls
+from stability.kernel.arithmetic.definiteness import gamma
+from stability.kernel.arithmetic.floating_point import EPS, TINY
+from stability.kernel.reachability.invariant_zonotope import diagonal_of
+from stability.kernel.reachability.tangent_lines import Kinked, Lines
+from stability.kernel.systems.driven import DrivenSystem
+
+Array = np.ndarray
+_BATCH = 2_000_000
+"""Entries of an array at most, unless one history alone has more."""
+_STRIDE = 0.1
+"""Share of the way to the worst run that a tangent point goes: worst runs jump, and their mean is what is sought."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How bounds are made: so many rounds of one kind.
+
+    Attributes:
+        rounds: each replaces all bounds by narrower ones.
+        depth: steps that a row is traced back.
+        sweeps: times that the lines of a round are moved.
+        cells: parts of every input's range.
+        memory: the last inputs that are told apart by them.
+    """
+
+    rounds: int
+    depth: int
+    sweeps: int
+    cells: int = 1
+    memory: int = 0
+
+    @property
+    def steps(self) -> int:
+        """After how many more steps the bounds hold: a round ends at a state, which the step before bounds."""
+        return self.rounds * (self.depth + 1)
+
+    def histories(self, inputs: int) -> int:
+        """Sequences of cells."""
+        return self.cells ** min(inputs * self.memory, 64)
+
+
+def steps_made(steps: int, rows: Array | None) -> int:
+    """Steps from the first box to the last sets of a proof, whose rows of schedules begin with rounds and depth.
+
+    Example:
+        >>> steps_made(2, np.array([[31.0, 6.0, 2.0, 1.0, 0.0]]))
+        219
+    """
+    made = np.zeros((0, 2)) if rows is None or np.ndim(rows) != 2 or rows.shape[1] < 2 else rows  # the rule says if not
+    return int(steps) + sum(Schedule(int(row[0]), int(row[1]), 0).steps for row in made)
+
+
+def _most(rows: Array, low: Array, high: Array) -> Array:
+    """``max rows v`` over ``low <= v <= high``, but for rounding."""
+    return np.maximum(rows, 0.0) @ high + np.minimum(rows, 0.0) @ low
+
+
+def _over(rows: Array, low: Array, high: Array) -> Array:
+    """The same where ``low`` and ``high`` ``(h, 1, p)`` differ between histories."""
+    return (np.maximum(rows, 0.0) * high + np.minimum(rows, 0.0) * low).sum(axis=-1)
+
+
+def _stacked(ends: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Boxes ``(h, 1, p)``, one for every history."""
+    return np.stack([low for low, _ in ends])[:, None], np.stack([high for _, high in ends])[:, None]
+
+
+def _least(rows: Array, low: Array, high: Array) -> Array:
+    return _most(rows, high, low)
+
+
+class BackwardBounds:
+    """Bounds of pre-activations and states of a driven network, for all times from some step on.
+
+    Args:
+        driven: a discrete network without feedthrough (``D = 0``), its activation bounded and smooth, or piecewise
+            linear.
+        low: ``(p,)`` least inputs.
+        high: ``(p,)`` largest inputs.
+        pre: ends ``(m,)`` of the pre-activations at all times.
+        states: ends ``(n,)`` of the states at all times.
+
+    Attributes:
+        low: ``(m,)`` least pre-activations.
+        high: ``(m,)`` largest.
+        steps: after how many steps they hold.
+
+    Example:
+        >>> from stability.systems import LureSystem
+        >>> cell = LureSystem([[0.0]], [[1.0]], [[0.9]], dt=1.0)
+        >>> network = DrivenSystem(cell, "tanh", [[1.0]], [0.5])
+        >>> pre = np.array([-1.4]), np.array([2.4])
+        >>> bounds = BackwardBounds(network, -np.ones(1), np.ones(1), pre, (-np.ones(1), np.ones(1)))
+        >>> bounds.follow(Schedule(30, 5, 3))
+        >>> bool(-1.35 < bounds.low[0] < -1.2), bounds.steps
+        (True, 180)
+    """
+
+    def __init__(
+        self, driven: DrivenSystem, low: Array, high: Array, pre: tuple[Array, Array], states: tuple[Array, Array]
+    ) -> None:
+        self.driven, self.phi, self.inputs = driven, activation(driven.activation), (low, high)
+        self.A, self.B, self.C, _ = system_balls(driven.system)
+        self.plain = diagonal_of(self.B)
+        self.rounding = gamma(4 * (driven.states + driven.system.channels + driven.inputs) + 64)
+        self.reach = np.maximum(np.abs(low), np.abs(high))
+        self._slack = self.rounding * (np.abs(driven.E) @ self.reach + np.abs(pre[0]) + np.abs(pre[1])) + TINY
+        # inputs are free at every step: what C x + b adds to the largest of them is no more than the largest z
+        least, most = _least(driven.E, low, high), _most(driven.E, low, high)
+        self._free = pre[0] - least - self._slack, pre[1] - most + self._slack
+        self.states = states
+        self.low, self.high, self.steps = pre[0], pre[1], 0
+        self._points: dict[tuple[int, ...], list[Array]] = {}  # kept from round to round
+
+    def follow(self, schedule: Schedule) -> None:
+        """All rounds of a schedule."""
+        self.begin()
+        for _ in range(schedule.rounds):
+            self.round(schedule)
+
+    def begin(self) -> None:
+        """Forget the lines of former rounds."""
+        self._points = {}
+
+    def round(self, schedule: Schedule) -> None:
+        """One round: every bound anew from all others."""
+        system, eye = self.driven.system, np.eye(self.driven.states)
+        parts = [system.C, -system.C, eye, -eye] if system.A.any() else [system.C, -system.C]
+        rows = np.vstack(parts)
+        cells = self._cells(schedule.cells if schedule.memory else 1)
+        boxes, whole = [self._box(cell) for cell in cells], self._box(self.inputs)
+        found = np.full(len(rows), -np.inf)
+        for histories in self._batches(len(cells), schedule.memory, rows.size):
+            runs = [
+                ([cells[h[k]] for h in histories], [boxes[h[k]] for h in histories]) for k in range(schedule.memory)
+            ]
+            runs += [([self.inputs], [whole])] * (schedule.depth - schedule.memory)
+            inputs, ends = zip(*[(_stacked(u), _stacked(z)) for u, z in runs])
+            lines = [Lines.over(self.phi, low, high) for low, high in ends]
+            found = np.maximum(found, self._traced(rows, inputs, lines, schedule.sweeps, histories[0]).max(axis=0))
+        self._take(np.split(found, np.cumsum([len(part) for part in parts])[:-1]))
+        self.steps += schedule.depth + 1
+
+    @staticmethod
+    def _batches(cells: int, memory: int, size: int) -> list[list[tuple[int, ...]]]:
+        """All sequences of cells, as many at a time as memory holds."""
+        every = list(itertools.product(range(cells), repeat=memory))
+        count = max(1, _BATCH // max(size, 1))
+        return [every[k : k + count] for k in range(0, len(every), count)]
+
+    def _traced(
+        self,
+        rows: Array,
+        inputs: Sequence[tuple[Array, Array]],
+        lines: Sequence[Lines | Kinked],
+        sweeps: int,
+        key: tuple[int, ...],
+    ) -> Array:
+        """Upper bounds ``(h, q)`` of ``rows @ x`` over each history, the lines moved ``sweeps`` times."""
+        points, best = self._points.get(key), np.asarray(np.inf)
+        for sweep in range(sweeps + 1):
+            trace = _Trace(self, rows, inputs, lines, points)
+            best = np.fmin(best, trace.value)
+            points = trace.moved(_STRIDE if key in self._points else max(1.0 / (sweep + 1), _STRIDE))
+        self._points[key] = points or []
+        return best
+
+    def _take(self, found: list[Array]) -> None:
+        """The narrower of the bounds, old and new."""
+        b = self.driven.b
+        loose = self._slack + self.rounding * np.abs(b) + 2 * self.C.rad @ self.sizes[0]
+        self._free = np.maximum(self._free[0], b - found[1] - loose), np.minimum(self._free[1], found[0] + b + loose)
+        low, high = self._box(self.inputs)
+        self.low, self.high = low, high
+        ends = (-found[3], found[2]) if len(found) == 4 else self._after()
+        self.states = np.maximum(self.states[0], ends[0]), np.minimum(self.states[1], ends[1])
+
+    def _after(self) -> tuple[Array, Array]:
+        """Ends of ``B phi(z) + F u`` over the bounds: the states of a network without linear part."""
+        least, most = self.phi.function(self.low), self.phi.function(self.high)
+        least, most = least - 32 * EPS * (1.0 + np.abs(least)), most + 32 * EPS * (1.0 + np.abs(most))
+        B, F, size = self.B, self.driven.F, self.sizes[1]
+        error = self.rounding * (np.abs(B.mid) @ size + np.abs(F) @ self.reach) + 2 * B.rad @ size + TINY
+        bottom = _least(B.mid, least, most) + _least(F, *self.inputs) - error
+        return bottom, _most(B.mid, least, most) + _most(F, *self.inputs) + error
+
+    @property
+    def sizes(self) -> tuple[Array, Array, Array]:
+        """Largest absolute values of states, activations and pre-activations, with room."""
+        x, z = (np.maximum(np.abs(low), np.abs(high)) for low, high in (self.states, (self.low, self.high)))
+        bounded = np.isfinite(self.phi.bound)
+        return x, np.full(len(z), 1.0 + self.phi.bound) if bounded else 1.0 + max(map(abs, self.phi.slope)) * z, z
+
+    def _cells(self, count: int) -> list[tuple[Array, Array]]:
+        """Boxes that cover that of the inputs; neighbours share their ends."""
+        ends = [np.append(np.linspace(a, b, count + 1)[:-1], b) for a, b in zip(*self.inputs)]
+        chosen = itertools.product(range(count), repeat=len(ends))
+        return [
+            (np.array([e[k] for e, k in zip(ends, c)]), np.array([e[k + 1] for e, k in zip(ends, c)])) for c in chosen
+        ]
+
+    def _box(self, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
+        """Bounds of the pre-activations for inputs in a cell."""
+        low = self._free[0] + _least(self.driven.E, *inputs) - self._slack
+        high = self._free[1] + _most(self.driven.E, *inputs) + self._slack
+        return np.maximum(low, self.low), np.minimum(high, self.high)
+
+
+class _Trace:
+    """Rows traced back through the same steps of some histories of inputs.
+
+    Attributes:
+        value: ``(h, q)`` upper bounds, rounding included.
+    """
+
+    def __init__(
+        self,
+        bounds: BackwardBounds,
+        rows: Array,
+        inputs: Sequence[tuple[Array, Array]],
+        lines: Sequence[Lines | Kinked],
+        points: list[Array] | None,
+    ) -> None:
+        self._bounds, self._inputs, self._lines = bounds, inputs, lines
+        driven, A, B, C = bounds.driven, bounds.A, bounds.B, bounds.C
+        x, w, z = bounds.sizes
+        E, F, b = driven.E, driven.F, driven.b
+        sizes = [np.abs(M) for M in (A.mid, B.mid, C.mid, E, F)]
+        first = sizes[0] @ x + 2 * sizes[1] @ w + sizes[4] @ bounds.reach
+        second = 2 * z + sizes[2] @ x + sizes[3] @ bounds.reach + np.abs(b) + 1.0
+        loose = A.rad @ x + B.rad @ w, C.rad @ x
+        rounding = 2 * len(lines) * bounds.rounding
+        first, second = rounding * first + 2 * loose[0], rounding * second + 2 * loose[1]
+        rows = rows[None]
+        total, error = np.zeros(1), np.zeros(1)
+        best = self._ended(rows, total, error, rounding)
+        self._runs: list[tuple[Array, Array, Array, Array]] = []
+        self._points = []
+        for k, line in enumerate(lines):
+            g = rows @ B.mid if bounds.plain is None else rows * bounds.plain
+            up = g > 0
+            point = line.start(up) if points is None else points[k]
+            slope, offset = line.at(point, up)
+            own = g * slope
+            entry = own @ E + rows @ F
+            total = total + (g * offset).sum(axis=-1) + own @ b + _over(entry, *inputs[k])
+            error = error + np.abs(rows) @ first + np.abs(own) @ second
+            self._runs.append((up, slope, offset, entry > 0))
+            self._points.append(point)
+            rows = own @ C.mid + (rows @ A.mid if A.mid.any() else 0.0)
+            best = np.fmin(best, self._ended(rows, total, error, rounding))
+        self._last, self.value = rows > 0, best
+
+    def _ended(self, rows: Array, total: Array, error: Array, rounding: float) -> Array:
+        """The bound where the states' own end it."""
+        size = np.abs(rows) @ self._bounds.sizes[0]
+        value = total + _most(rows, *self._bounds.states)
+        return value + (error + rounding * (np.abs(total) + size)) * (1 + 1e-9) + TINY
+
+    def moved(self, share: float) -> list[Array]:
+        """Tangent points nearer to where the worst run of the relaxed network passes, for every row."""
+        bounds, driven = self._bounds, self._bounds.driven
+        system = driven.system
+        x = np.where(self._last, bounds.states[1], bounds.states[0])
+        out = []
+        for (up, slope, offset, rising), (low, high), line, point in reversed(
+            list(zip(self._runs, self._inputs, self._lines, self._points))
+        ):
+            u = np.where(rising, high, low)
+            z = x @ system.C.T + u @ driven.E.T + driven.b
+            out.append(line.moved(point, z, up, share))
+            w = slope * z + offset
+            x = x @ system.A.T + w @ system.B.T + u @ driven.F.T
+        return out[::-1]

@@ -1,0 +1,152 @@
+r"""What is true of a network on an ellipsoid: where its channels go, how steep the activation is there, how
+it drifts.
+
+The region is :math:`\Omega = \{x : (x - c)^T P (x - c) \le \ell\}` with inputs
+:math:`|u_j - u_{0,j}| \le \bar u`. Every bound contains its rounding errors; the maker of regional
+certificates and their rule both call this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stability.kernel.arithmetic.activations import activation
+from stability.kernel.arithmetic.balls import Ball, activation_slopes, activation_values, system_balls
+from stability.kernel.arithmetic.eigenpairs import inverse_or_none
+from stability.kernel.systems.driven import DrivenSystem
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """Bounds over the region.
+
+    Attributes:
+        centre: ``(m,)`` pre-activations near those of the centre.
+        reach: ``(m,)`` how far the pre-activations go from them.
+        low: ``(m,)`` smallest difference quotient of the activation there.
+        high: ``(m,)`` largest.
+        drift: ``(n,)`` entrywise bound of the right-hand side (of the step) at the centre, over all inputs.
+    """
+
+    centre: Array
+    reach: Array
+    low: Array
+    high: Array
+    drift: Array
+
+
+def slope_range(name: str, centre: Array, reach: Array) -> tuple[Array, Array]:
+    """Smallest and largest difference quotients of an activation on ``[centre - reach, centre + reach]``.
+
+    Args:
+        name: the activation.
+        centre: ``(m,)``.
+        reach: ``(m,)``, >= 0.
+
+    Returns:
+        Two vectors, rounded outwards.
+
+    Example:
+        >>> low, high = slope_range("tanh", np.zeros(1), np.ones(1))
+        >>> bool(low[0] <= 1 - np.tanh(1.0) ** 2), bool(high[0] >= 1)
+        (True, True)
+    """
+    phi = activation(name)
+    if phi.width is not None:  # the derivative falls with |z|
+        near, far = (np.maximum(end, 0.0) for end in Ball(np.abs(centre), reach).ends())
+        low, _ = activation_slopes(name, Ball.exact(far)).ends()
+        _, high = activation_slopes(name, Ball.exact(near)).ends()
+    else:
+        low, high = activation_slopes(name, Ball(centre, reach)).ends()
+    return np.clip(low, *phi.slope), np.clip(high, *phi.slope)
+
+
+def _through_loop(gain: Array, free: Array) -> Array | None:
+    """``s >= free + gain s``, column by column, for a well-posed loop with ``gain >= 0``: above every
+    ``d <= free + gain d``.
+    """
+    s = free
+    if not gain.any():
+        return s
+    for _ in range(300 + len(free)):
+        new = (Ball.exact(gain) @ s + free).upper()
+        if (new <= s).all():
+            return s
+        if not np.isfinite(new).all():
+            return None
+        s = new * (1 + 1e-12)
+    return None
+
+
+def _root(x: Array) -> Array:
+    return np.nextafter(np.sqrt(x), np.inf)
+
+
+def _inner(x: Ball, y: Ball) -> Array:
+    """Upper bounds of the inner products ``|x_i y_i|`` of rows."""
+    return (x[:, None, :] @ y[:, :, None])[:, 0, 0].upper()
+
+
+def _lengths(x: Ball) -> Array:
+    """Upper bounds of the lengths of rows."""
+    size = Ball.exact(x.upper())
+    return _root(_inner(size, size))
+
+
+def region_bounds(
+    driven: DrivenSystem,
+    P: Array,
+    p_min: float,
+    level: float,
+    centre: Array,
+    inputs: Array,
+    input_bound: float,
+) -> Region | None:
+    r"""Bounds over the ellipsoid, for every input within ``input_bound`` of ``inputs``.
+
+    Uses :math:`|C_i (x - c)| \le \sqrt{\ell\, C_i P^{-1} C_i^T}` and, with an approximate inverse ``X``,
+    :math:`C_i P^{-1} C_i^T \le C_i X C_i^T + |C_i| |(I - P X) C_i^T| / p_{\min}`.
+
+    Args:
+        driven: the network.
+        P: ``(n, n)`` symmetric positive definite.
+        p_min: a proved lower bound of its spectrum.
+        level: of the ellipsoid.
+        centre: ``(n,)``.
+        inputs: ``(p,)``.
+        input_bound: >= 0.
+
+    Returns:
+        The bounds, or ``None`` where they cannot be computed.
+    """
+    system, name = driven.system, driven.activation
+    A, B, C, D = system_balls(system)
+    inverse, middle = inverse_or_none(P), driven.channel(centre, inputs)
+    if inverse is None or not np.isfinite(middle).all():
+        return None
+    w = activation_values(name, Ball.exact(middle))
+    aside = np.full(driven.inputs, float(input_bound))
+    turn = (Ball.exact(np.abs(driven.E)) @ aside).upper()
+    gap = (C @ centre + D @ w + Ball.exact(driven.E) @ inputs + driven.b - middle).upper()
+    residual = (np.eye(len(P)) - Ball.exact(P) @ inverse) @ C.T
+    norms = (Ball.exact(_lengths(C)) * _lengths(residual.T)).upper()
+    spread = Ball.exact(_inner(C @ inverse, C)) + np.nextafter(norms / p_min, np.inf)
+    swing = (Ball.exact(_root(spread.upper())) * _root(np.asarray(level))).upper()  # their product may underflow
+    steepest = np.maximum(np.abs(system.alpha), np.abs(system.beta))
+    gain = D.upper() * steepest[None, :]
+    through = _through_loop(gain, np.stack([(Ball.exact(gap) + swing + turn).upper(), turn, gap], axis=1))
+    if through is None:
+        return None
+    reach, shift, start = through.T
+    low, high = slope_range(name, middle, reach)
+    values = w + Ball(np.zeros(len(start)), start)  # the activation at the exact pre-activations of the centre
+    still = A @ centre + B @ values + Ball.exact(driven.F) @ inputs
+    if system.is_discrete:
+        still = still - centre
+    moved = Ball.exact(B.upper()) @ (Ball.exact(steepest) * shift) + Ball.exact(np.abs(driven.F)) @ aside
+    drift = (moved + still.upper()).upper()
+    return Region(middle, reach, low, high, drift)

@@ -1,0 +1,149 @@
+r"""A tube of ellipsoids around the nominal run: what the input's budget can do to every stage.
+
+Invariant, with ``d`` the difference of a perturbed run from the nominal one and :math:`\sigma` the budget spent so far
+(the sum of the squares of the perturbation; at most :math:`\epsilon^2`): :math:`d d^T \le \sigma Y`. A new step
+appends the input, :math:`Y \leftarrow \operatorname{diag}(Y, I)`. A stage with rows ``C``, slopes within
+:math:`m \pm \rho` over the reach :math:`r_i = \epsilon \sqrt{(C Y C^T)_{ii}}`, and any diagonal ``T`` with
+:math:`T - C Y C^T > 0` gives, with :math:`G = A + B m C`,
+
+.. math:: Y^+ = G Y G^T + G Y C^T (T - C Y C^T)^{-1} C Y G^T + B \rho T \rho B^T .
+
+(The S-procedure with multipliers :math:`T^{-1}` for :math:`|\delta_i| \le \rho_i |C_i d|`, and Woodbury's formula.)
+With a budget for each step, :math:`|u_t| \le \epsilon`, the invariant is :math:`d d^T \le \epsilon^2 Y`
+and the input enters by :math:`Y \leftarrow \operatorname{diag}(Y / (1 - \tau), I / \tau)`, any ``tau`` in (0, 1).
+
+Everything is batched over leading axes. Source: S. Boyd, L. El Ghaoui, E. Feron, V. Balakrishnan, Linear Matrix
+Inequalities in System and Control Theory (1994), sections 2.6.3 and 6.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stability.kernel.arithmetic.floating_point import EPS
+from stability.kernel.reachability.network_stages import Stages
+from stability.kernel.reachability.stages import Nominal, Stage
+
+Array = np.ndarray
+ROOM = 1e-9
+"""Of the budget, for the roundings of the nominal run: they enter as an input of their own."""
+
+
+def turned(x: Array) -> Array:
+    """The transposes of matrices ``(..., a, b)``."""
+    return np.swapaxes(x, -1, -2)
+
+
+def nominal_run(net: Stages, x: Array) -> list[Nominal]:
+    """Every stage of every step on the nominal run, for inputs ``(..., T, p)``."""
+    y, run = np.broadcast_to(net.start, (*x.shape[:-2], net.states)), []
+    for t in range(x.shape[-2]):
+        for stage in net.stages:
+            if stage.fresh:
+                y = np.concatenate([y, x[..., t, :]], axis=-1)
+            run.append(stage.nominal(y))
+            y = run[-1].out
+    return run
+
+
+def appended(Y: Array, free: Array, tau: Array | float | None) -> Array:
+    """``Y`` with the input of a new step: ``free`` ``(p,)`` is one for a feature that may change, else zero."""
+    n, p = Y.shape[-1], len(free)
+    out = np.zeros((*Y.shape[:-2], n + p, n + p))
+    out[..., :n, :n] = Y
+    out[..., range(n, n + p), range(n, n + p)] = free
+    if tau is not None:
+        share = np.asarray(tau)[..., None, None]
+        out[..., :n, :n] /= 1.0 - share
+        out[..., n:, n:] /= share
+    return out
+
+
+def spread(stage: Stage, Y: Array) -> tuple[Array, Array]:
+    """``C Y`` and upper bounds of the diagonal of ``C Y C^T``, roundings included."""
+    CY = stage.C @ Y
+    sizes = np.sqrt(np.maximum(np.einsum("...ii->...i", Y), 0.0)) @ np.abs(stage.C).T  # |Y_ij| <= sqrt(Y_ii Y_jj)
+    inner = np.einsum("...ij,ij->...i", CY, stage.C)
+    return CY, np.maximum(inner + 4 * (2 * stage.C.shape[1] + 8) * EPS * sizes * sizes, 0.0) * (1 + 8 * EPS)
+
+
+@dataclass(frozen=True, eq=False)
+class Local:
+    """The slopes of a stage over its reach: within ``m +- rho``, rows move by at most ``reach``."""
+
+    m: Array
+    rho: Array
+    reach: Array
+
+
+def local_slopes(stage: Stage, at: Nominal, spread_of: Array, radius: Array | float) -> Local:
+    """Slopes over the reach.
+
+    Args:
+        stage: the stage.
+        at: the nominal run there.
+        spread_of: upper bounds ``(..., m)`` of the diagonal of ``C Y C^T``.
+        radius: epsilon, ``(...,)``.
+    """
+    size = np.asarray(radius)[..., None] * (1.0 + ROOM)
+    reach = size * np.sqrt(spread_of) * (1 + 8 * EPS) + at.offset
+    low, high = stage.slopes(at.rows, reach)
+    m = 0.5 * (low + high)
+    rho = np.maximum(high - m, m - low)
+    return Local(m, np.where(high > low, np.nextafter(rho, np.inf), 0.0), reach)
+
+
+def gain(stage: Stage, m: Array) -> Array:
+    """``G = A + B m C``."""
+    return stage.A + (stage.B * m[..., None, :]) @ stage.C
+
+
+@dataclass(frozen=True, eq=False)
+class Products:
+    """Products that choosing ``T`` and using it share: ``R = C Y C^T`` ``(..., m, m)``, ``G`` and ``G Y C^T``."""
+
+    R: Array
+    G: Array
+    GYC: Array
+
+
+def products(stage: Stage, CY: Array, m: Array) -> Products:
+    """They, of a stage's ``C Y`` and the middles of its slopes."""
+    G = gain(stage, m)
+    return Products(CY @ stage.C.T, G, G @ turned(CY))
+
+
+def next_ellipsoid(stage: Stage, Y: Array, of: Products, rho: Array, T: Array) -> Array:
+    """``Y+``; channels with ``rho = 0`` take no part.
+
+    Args:
+        stage: the stage.
+        Y: ``(..., k, k)``.
+        of: its products.
+        rho: ``(..., m)``.
+        T: ``(..., m)``, positive, with ``T - C Y C^T > 0`` on the channels that take part.
+    """
+    out = of.G @ Y @ turned(of.G)
+    active = rho > 0
+    if active.any():
+        BT = stage.B * (rho * np.sqrt(T))[..., None, :]
+        left = resolvent(of.R, np.where(active, T, np.inf), of.GYC)
+        out = out + left @ turned(of.GYC) + BT @ turned(BT)
+    return 0.5 * (out + turned(out))
+
+
+def resolvent(R: Array, T: Array, X: Array) -> Array:
+    """``X (diag(T) - R)^{-1}``; rows of infinite ``T`` become zero."""
+    scale = 1.0 / np.sqrt(T)  # zero for those that take no part
+    inner = -R * scale[..., :, None] * scale[..., None, :]
+    inner[..., range(R.shape[-1]), range(R.shape[-1])] += 1.0
+    try:
+        solved = np.linalg.solve(inner, turned(X * scale[..., None, :]))
+    except np.linalg.LinAlgError:  # one of a batch has overflowed, or its T is none: nothing is proved of it
+        inner = inner + 0.0 * inner
+        singular = ~(np.abs(np.linalg.det(inner)) > 0)
+        inner[singular] = np.nan
+        solved = np.linalg.solve(inner, turned(X * scale[..., None, :]))
+    return turned(solved) * scale[..., None, :]

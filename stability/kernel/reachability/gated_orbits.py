@@ -1,0 +1,136 @@
+r"""Periodic orbits of gated cells, proved to exist: Krawczyk's test on midpoint-radius arithmetic.
+
+An orbit of period ``k`` under an input of period ``q``, ``k`` a multiple of ``q``, is a zero of the shooting equations
+``F(x_i, u_i) - x_{i+1} = 0``, ``i`` modulo ``k``; an equilibrium has ``k = q = 1``. Its multipliers are the eigenvalues
+of the product of the Jacobians along it.
+
+Source: R. Krawczyk, "Newton-Algorithmen zur Bestimmung von Nullstellen mit Fehlerschranken", Computing 4 (1969).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.linalg import block_diag
+
+from stability.kernel.arithmetic.balls import Ball, activation_slopes, activation_values
+from stability.kernel.arithmetic.eigenpairs import solved
+from stability.kernel.arithmetic.krawczyk import MOVED, proved_radius
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.gated_equations import Arithmetic, step_and_derivative
+
+Array = np.ndarray
+Step = Callable[[int, Ball], tuple[Ball, Ball]]
+"""``(i, ball of x)`` to enclosures of ``F(x, u_i)`` and of its Jacobian by ``x``."""
+
+
+def _squash(name: str, z: Ball) -> tuple[Ball, Ball]:
+    """Values and slopes of an activation."""
+    return activation_values(name, z), activation_slopes(name, z)
+
+
+def _diagonal(ball: Ball) -> Ball:
+    return Ball(np.diag(ball.mid), np.diag(ball.rad))
+
+
+def _join(*parts: Ball) -> Ball:
+    return Ball(np.concatenate([p.mid for p in parts]), np.concatenate([p.rad for p in parts]))
+
+
+BALLS = Arithmetic(Ball.exact, _squash, _diagonal, _join, Ball.stack)
+
+
+def step_and_jacobian(cell: GatedCell, state: Ball, u: Array | Ball) -> tuple[Ball, Ball]:
+    """Enclosures of the next state and of the Jacobian, for all states in a ball.
+
+    Args:
+        cell: the cell.
+        state: ball of ``(n,)``.
+        u: ``(p,)`` input, taken as exact, or a ball of inputs.
+
+    Returns:
+        Balls of ``(n,)`` and ``(n, n)``.
+    """
+    return step_and_derivative(cell, state, u, BALLS)
+
+
+def _steps(cell: GatedCell, inputs: Array) -> Step:
+    return lambda i, x: step_and_jacobian(cell, x, inputs[i % len(inputs)])
+
+
+def _shooting(step: Step, points: Ball) -> tuple[Ball, Ball]:
+    """``F(x_i, u_i) - x_{i+1}`` flattened, ``(k n,)``, and its derivative ``(k n, k n)``."""
+    k, n = points.shape
+    images, jacobians = zip(*(step(i, points[i]) for i in range(k)))
+    value = _join(*(image - points[(i + 1) % k] for i, image in enumerate(images)))
+    jacobian = Ball(*(np.asarray(block_diag(*parts)) for parts in zip(*((j.mid, j.rad) for j in jacobians))))
+    return value, jacobian - np.roll(np.eye(k * n), n, axis=1)  # the identity stands at the next point
+
+
+def orbit_jacobian(cell: GatedCell, points: Ball, inputs: Array) -> Ball:
+    """Enclosure of the Jacobian of ``k`` steps along an orbit, from its first point on.
+
+    Args:
+        cell: the cell.
+        points: ball of ``(k, n)``.
+        inputs: ``(q, p)``, repeated.
+
+    Returns:
+        Ball of ``(n, n)``.
+    """
+    return product_along(_steps(cell, inputs), points)
+
+
+def product_along(step: Step, points: Ball) -> Ball:
+    """Enclosure of the product of the Jacobians along the points of a ball ``(k, n)``, the last one leftmost."""
+    product = step(0, points[0])[1]
+    for i in range(1, points.shape[0]):
+        product = step(i, points[i])[1] @ product
+    return product
+
+
+def _polish(step: Step, points: Array, steps: int) -> Array | None:
+    """Newton's method on the shooting equations, in plain floating point."""
+    x = points
+    for _ in range(steps):
+        value, derivative = _shooting(step, Ball.exact(x))
+        move = solved(derivative.mid, value.mid)
+        if move is None:
+            return None
+        x = x - move.reshape(x.shape)
+    return x
+
+
+def enclose_orbit(cell: GatedCell, points: Array, inputs: Array) -> Ball | None:
+    """A box around an approximate orbit in which exactly one orbit of that period is proved to lie.
+
+    Args:
+        cell: the cell.
+        points: ``(k, n)`` approximate orbit.
+        inputs: ``(q, p)`` input, repeated, taken as exact; ``q`` divides ``k``.
+
+    Returns:
+        The box ``(k, n)``, or ``None`` where existence is not proved.
+
+    Example:
+        >>> cell = GatedCell("gru", np.zeros((3, 1)), np.zeros((3, 1)))
+        >>> box = enclose_orbit(cell, np.array([[1e-9]]), np.zeros((1, 1)))
+        >>> bool(abs(box.mid[0, 0]) <= box.rad[0, 0] < 1e-12)
+        True
+    """
+    return enclose(_steps(cell, inputs), points)
+
+
+def enclose(step: Step, points: Array) -> Ball | None:
+    """The same for any map whose step comes with enclosures: a box ``(k, n)`` with exactly one orbit, or ``None``.
+
+    With a step that encloses the images under all inputs of a ball, there is exactly one orbit in the box for each
+    input sequence of that ball.
+    """
+    x = _polish(step, points, 3)
+    if x is None or not np.abs(x - points).max() <= MOVED * (1.0 + np.abs(points).max()):
+        return None  # Newton's method went elsewhere: nothing is said about the given points
+    value, derivative = _shooting(step, Ball.exact(x))
+    radius = proved_radius(value, derivative, lambda r: _shooting(step, Ball(x, np.full(x.shape, r)))[1])
+    return None if radius is None else Ball(x, np.full(x.shape, radius))

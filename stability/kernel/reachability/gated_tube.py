@@ -1,0 +1,232 @@
+r"""A tube for networks of gates: the linear part of what a perturbation does, and beside it all that bends.
+
+The difference of a perturbed run from the nominal one is ``d = d1 + e``: ``d1`` follows the derivatives of the nominal
+run, :math:`d_1 d_1^T \le \sigma Y` with the budget spent :math:`\sigma`, and ``e`` is what the bends of the units add,
+:math:`e e^T \le Q`. A stage with rows ``C`` and units whose half Hessians are ``H`` (``taylor_remainder``) goes
+on with :math:`Y \leftarrow G Y G^T` and
+
+.. math:: e^+ = G e + B \left( H(v_1, v_1) + 2 H(v_1, v_e) + H(v_e, v_e) + \theta v \right),
+          \qquad v_1 = C d_1, \quad v_e = C e.
+
+A bilinear form of vectors in two ellipsoids ``K`` and ``R`` is a linear one of their tensor product, which lies in
+:math:`K \otimes R`: all units together in the ellipsoid with the entries :math:`\langle H_k, K H_l R \rangle`. So the
+bends of different units count with their signs, and not as if each had the worst input for itself. Ellipsoids are added
+by :math:`\sum_i \Omega_i / \tau_i`, :math:`\sum_i \tau_i \le 1`.
+
+Everything is rounded outwards: what is said of ``Y`` and ``Q`` holds of the exact runs. For products of ``n`` terms,
+:math:`|E_{ij}| \le \gamma a_i a_j` gives :math:`E \le \gamma n \operatorname{diag}(a^2)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stability.kernel.arithmetic.definiteness import gamma, prove_positive_definite
+from stability.kernel.arithmetic.floating_point import EPS, LOST
+from stability.kernel.reachability.ellipsoid_tube import appended, gain
+from stability.kernel.reachability.margin_loss import differences, length
+from stability.kernel.reachability.multiplier_costs import diagonal_above
+from stability.kernel.reachability.network_stages import Stages
+from stability.kernel.reachability.quadratic_lower_bound import Passage
+from stability.kernel.reachability.stages import Nominal, Stage
+from stability.kernel.reachability.taylor_remainder import Hessians, hessians, rest
+
+Array = np.ndarray
+_SURE = 1.0 + 1e-12
+_HOPELESS = 1e24
+
+
+def conjugated(M: Array, Q: Array) -> Array:
+    """A matrix that is at least ``M Q M^T``, symmetric, for ``Q >= 0``."""
+    out = M @ Q @ M.T
+    size = np.abs(M) @ np.sqrt(np.maximum(np.einsum("ii->i", Q), 0.0))
+    return _raised(0.5 * (out + out.T), gamma(2 * len(Q) + 8), size)
+
+
+def _raised(Q: Array, factor: float, size: Array) -> Array:
+    """``Q`` with room for errors ``|E_ij| <= factor size_i size_j``."""
+    index = range(len(Q))
+    Q[index, index] += factor * len(Q) * size * size * _SURE + 1e-200
+    return Q
+
+
+def scaled(Q: Array, factor: float) -> Array:
+    """A matrix that is at least ``factor Q``, for ``Q >= 0``."""
+    out = Q * factor
+    return _raised(out, gamma(8), np.sqrt(np.maximum(np.einsum("ii->i", out), 0.0)))
+
+
+def bilinear(H: Hessians, K: Array, R: Array) -> Array:
+    """An ellipsoid of ``H(v, w)``, all units together, for ``v`` in ``K`` and ``w`` in ``R``."""
+    shape = (H.blocks, H.units, H.blocks, H.units)
+    left, right, out = K.reshape(shape), R.reshape(shape), np.zeros((H.units, H.units))
+    a, b = (np.sqrt(np.maximum(np.einsum("ii->i", X), 0.0)).reshape(H.blocks, -1) for X in (K, R))
+    size = np.zeros(H.units)
+    for (i, j), one in H.entries.items():
+        size += np.abs(one) * a[i] * b[j]
+        for (p, q), other in H.entries.items():
+            out += np.outer(one, other) * left[i, :, p] * right[j, :, q]
+    return _raised(0.5 * (out + out.T), gamma(len(H.entries) ** 2 + 8), size)
+
+
+def added(parts: Sequence[Array], worth: Array) -> Array:
+    """An ellipsoid that holds the sums of vectors of some ellipsoids, small where ``worth (k,) >= 0`` is large."""
+    sizes = [float(np.sqrt(max(worth @ np.einsum("ii->i", part), 0.0))) for part in parts]
+    least = 1e-30 * sum(sizes) + 1e-200
+    shares = [max(size, least) for size in sizes]
+    whole = sum(shares) * _SURE
+    out, size = np.zeros_like(parts[0]), np.zeros(len(worth))
+    for part, share in zip(parts, shares):
+        out += part * (whole / share)
+        size += np.sqrt(np.maximum(np.einsum("ii->i", part), 0.0) * (whole / share))
+    return _raised(out, gamma(2 * len(parts) + 8), size)
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """A stage around the nominal run, whatever the radius.
+
+    Attributes:
+        stage: the stage.
+        y: ``(k,)`` the vector before it.
+        at: what it puts out.
+        G: its derivative.
+        unsure: ``(m,)`` what the slopes in it may miss.
+        H: half the Hessians of its units.
+        Y: ``(k, k)`` the ellipsoid of ``d1``.
+        K: ``(m, m)`` that of its rows.
+        bends: ``(units, units)`` that of ``H(v1, v1)``.
+        worth: ``(k2,)`` what the entries after it are worth.
+    """
+
+    stage: Stage
+    y: Array
+    at: Nominal
+    G: Array
+    unsure: Array
+    H: Hessians
+    Y: Array
+    K: Array
+    bends: Array
+    worth: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Bent:
+    """A tube for one radius.
+
+    Attributes:
+        ways: what it says of every stage.
+        Y: ``(n, n)`` of ``d1`` at the end.
+        Q: ``(n, n)`` of ``e`` there.
+        radius: epsilon.
+    """
+
+    ways: list[Passage]
+    Y: Array
+    Q: Array
+    radius: float
+
+    def moved(self, head: Array, label: int) -> Array:
+        """Upper bounds ``(k,)`` of what each logit can gain on that of the class."""
+        w = differences(head, np.asarray(label))
+        return (self.radius * length(w, self.Y) + length(w, self.Q)) * (1 + 8 * EPS)
+
+    def sides(self) -> Array:
+        """How far the entries of the vector at the end move."""
+        return _sides(self.radius, self.Y, self.Q)
+
+
+def linear_part(net: Stages, x: Array, run: Sequence[Nominal], free: Array, worth: Sequence[Array]) -> list[Linear]:
+    """What does not depend on the radius.
+
+    Args:
+        net: the stages.
+        x: ``(T, p)``.
+        run: the nominal run.
+        free: ``(T, p)``, one where an input may change, else zero.
+        worth: ``(k2,)`` of each stage, ``>= 0``, what its entries are worth: any are sound.
+    """
+    y, Y, out, count = net.start, np.zeros((net.states, net.states)), list[Linear](), len(net.stages)
+    for k, (at, w) in enumerate(zip(run, worth)):
+        stage = net.stages[k % count]
+        if stage.fresh:
+            y, Y = np.concatenate([y, x[k // count]]), appended(Y, free[k // count], None)
+        slopes, unsure = stage.tangents(at.rows, at.offset)
+        G, H, K = gain(stage, slopes), hessians(stage, at.rows, at.offset), conjugated(stage.C, Y)
+        out.append(Linear(stage, y, at, G, unsure, H, Y, K, bilinear(H, K, K), w))
+        y, Y = at.out, conjugated(G, Y)
+    return out
+
+
+def _sides(radius: float, Y: Array, Q: Array) -> Array:
+    a, b = (np.sqrt(np.maximum(np.einsum("ii->i", X), 0.0)) for X in (Y, Q))
+    return (radius * a + b) * (1 + 8 * EPS)
+
+
+@np.errstate(all="ignore")  # what overflows proves nothing
+def bent_tube(net: Stages, stages: Sequence[Linear], radius: float) -> Bent | None:
+    """The tube of a radius, or ``None`` where it leaves all bounds."""
+    Q, ways = np.zeros((net.states, net.states)), list[Passage]()
+    for of in stages:
+        if of.stage.fresh:
+            Q = appended(Q, np.zeros(net.inputs), None)
+        R = conjugated(of.stage.C, Q)
+        reach, moves = _sides(radius, of.K, R), _sides(radius, of.Y, Q)
+        loose = of.at.offset
+        if of.stage.slack is not None:
+            loose = loose + of.stage.slack[2] @ moves * _SURE
+        shape = of.Y + Q / (radius * radius)
+        ways.append(Passage(of.stage, of.y, moves, of.at.rows, (reach + loose) * _SURE, shape))
+        Q = _after(of, radius, Q, R, reach, moves)
+        if not (np.isfinite(Q).all() and np.einsum("ii->", Q) < _HOPELESS):
+            return None
+    return Bent(ways, conjugated(stages[-1].G, stages[-1].Y), Q, radius)
+
+
+def _after(of: Linear, radius: float, Q: Array, R: Array, reach: Array, moves: Array) -> Array:
+    """``Q`` after a stage."""
+    stage, H, square = of.stage, of.H, radius * radius
+    B = stage.B[:, : H.units]
+    inner = [scaled(scaled(of.bends, square), square), scaled(bilinear(H, of.K, R), 4.0 * square), bilinear(H, R, R)]
+    parts = [conjugated(of.G, Q), *(conjugated(B, part) for part in inner)]
+    theta = rest(stage, of.at.rows, of.at.offset, reach)
+    whole = added([scaled(of.K, square), R], np.ones(len(R)))
+    price = of.worth @ (B * B)
+    for block in range(H.blocks):
+        rows = slice(block * H.units, (block + 1) * H.units)
+        parts.append(conjugated(B, np.diag(theta[rows] ** 2 * _above(whole[rows, rows], theta[rows], price) * _SURE)))
+    missed = _missed(of, reach, moves)
+    parts.append(np.diag(missed * missed.sum() * _SURE))
+    return added(parts, of.worth)
+
+
+def _above(R: Array, theta: Array, price: Array) -> Array:
+    """A diagonal that is at least ``R``: proved, or by its rows' sums."""
+    root = np.sqrt(np.maximum(theta * theta * price, 0.0))
+    root = np.maximum(root, 1e-9 * root.max(initial=0.0) + LOST)
+    found = diagonal_above(R[None], root[None], np.ones((1, len(R))))[0] * (1.0 + 1e-9)
+    difference = -R
+    difference[range(len(R)), range(len(R))] += found
+    size = np.sqrt(np.maximum(np.einsum("ii->i", R), 0.0))
+    if prove_positive_definite(difference, lambda s: 4 * EPS * (found * s + size * (size @ s)), overwrite=True).holds:
+        return found
+    return (np.abs(R) @ root) / root * (1.0 + gamma(len(R) + 8))
+
+
+def _missed(of: Linear, reach: Array, moves: Array) -> Array:
+    """What a stage of floats misses of the exact one on a perturbed run, entry by entry."""
+    stage, at, H = of.stage, of.at, of.H
+    steep = stage.values(at.rows)[2] * (1.0 + (reach + at.offset).max(initial=0.0)) * _SURE  # anywhere within reach
+    through = np.abs(stage.A) @ moves + np.abs(stage.B) @ (steep * (np.abs(stage.C) @ moves))
+    far = reach.reshape(H.blocks, H.units)
+    wrong = (H.error * far).sum(axis=0) * far.sum(axis=0)
+    out = at.error + np.abs(stage.B) @ (of.unsure * reach) + np.abs(stage.B[:, : H.units]) @ wrong
+    out = out + gamma(len(stage.C) + 8) * through
+    if stage.slack is not None:
+        dA, dB, dC = stage.slack
+        out = out + dA @ moves + dB @ (steep * (reach + dC @ moves)) + np.abs(stage.B) @ (steep * (dC @ moves))
+    return out * (1 + gamma(len(stage.C) + len(moves) + 16)) + 1e-290

@@ -1,0 +1,87 @@
+"""Boxes of inputs: that of a ball, and the run of one input in a box, at which parabolas touch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from stability.kernel.reachability.affine_forms import Tube
+from stability.kernel.reachability.classifier_run import Numbers, margins
+from stability.kernel.reachability.quadratic_relaxation import Quadratic
+from stability.kernel.systems.classifier import Classifier
+
+Array = np.ndarray
+
+
+def input_box(
+    x: Array, radius: float, mask: Array | None = None, bounds: Sequence[float] | None = None
+) -> tuple[Array, Array]:
+    """Ends of the box of all inputs within an l_inf radius, rounded outwards.
+
+    Args:
+        x: ``(T, p)``.
+        radius: > 0.
+        mask: ``(T, p)``, zero where an entry may not change.
+        bounds: two numbers between which perturbed inputs stay.
+
+    Returns:
+        ``(T, p)``, ``(T, p)``.
+
+    Example:
+        >>> low, high = input_box(np.array([[0.0, 0.75]]), 0.5, bounds=(0.0, 1.0))
+        >>> [end.round(3).tolist() for end in (low, high)]
+        [[[0.0, 0.25]], [[0.5, 1.0]]]
+    """
+    low, high = np.nextafter(x - radius, -np.inf), np.nextafter(x + radius, np.inf)
+    if bounds is not None:
+        low, high = np.maximum(low, bounds[0]), np.minimum(high, bounds[1])
+    if mask is not None:
+        low, high = np.where(mask != 0, low, x), np.where(mask != 0, high, x)
+    return low, high
+
+
+def entries(tube: Tube) -> int:
+    """How many entries of the input move."""
+    return sum(len(moves) for _, moves, _ in tube.inputs)
+
+
+def inputs_of(tube: Tube) -> Array:
+    """The symbols of the entries of the input that move."""
+    return np.concatenate([np.arange(first, first + len(moves)) for _, moves, first in tube.inputs])
+
+
+def touched(
+    classifier: Classifier, tube: Tube, point: Array, label: int
+) -> tuple[list[list[tuple[Array, Array]]], Array]:
+    """The run of one input of a tube's box.
+
+    Args:
+        classifier: the network.
+        tube: the tube.
+        point: one number from -1 to 1 for each entry of the input that moves.
+        label: the class.
+
+    Returns:
+        The arguments that its units meet, and its margins.
+    """
+    x, at = np.stack([centre for centre, _, _ in tube.inputs]), 0
+    for t, (_, moves, first) in enumerate(tube.inputs):
+        x[t, moves] += point[at : at + len(moves)] * tube.radius[first : first + len(moves)]
+        at += len(moves)
+    run = Numbers()
+    value: Any = margins(classifier, run, x, x, label)
+    return run.met, value.c
+
+
+def kinked(tube: Tube, F: Quadratic) -> Array:
+    """What the symbols have to do with the units that have kinks in their ranges, for which there are no parabolas."""
+    out = np.zeros(len(F.linear))
+    for group in tube.groups:
+        for term in group.terms if not all(term.unit.is_smooth for term in group.terms) else ():
+            rows = np.abs(term.b.L) * tube.radius[: term.b.L.shape[1]]
+            out[: rows.shape[1]] += np.abs(F.linear[group.first : group.last]) @ (
+                rows / np.maximum(rows.sum(axis=1, keepdims=True), 1e-300)
+            )
+    return out

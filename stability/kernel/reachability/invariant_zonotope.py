@@ -1,0 +1,381 @@
+r"""Where a driven network's pre-activations go once it has forgotten its start: zonotopes, rounded outwards.
+
+A set :math:`S = \{c + \sum_j g_j s_j : |s_j| \le 1\}` is pushed through
+
+.. math:: x^+ = A x + B \phi(z) + F u, \qquad z = C x + D \phi(z) + E u + b, \qquad u_j \in [l_j, h_j],
+
+with :math:`\phi(z_i) \in \lambda_i z_i + \mu_i \pm \epsilon_i` on the interval that :math:`z_i` is in. A symbol keeps
+what two units have in common: the pushed generators are :math:`(A + B \Lambda C) g`, never two sums. Inputs and the
+errors of the relaxation are new symbols at each step; the oldest are merged into a box. Rounding errors are bounded
+by row sums, :math:`\gamma |C| \, |G| 1`, and become part of the newest box. What channels feed to one another, ``D``,
+is taken as an interval first, :math:`\phi` of the bounds that are known, again and again; then the pre-activations are
+solved for (``implicit_channels``), where that is narrower; a set that outgrows what is known of its states begins anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stability.errors import ConfigurationError
+from stability.kernel.arithmetic.activations import Activation, activation
+from stability.kernel.arithmetic.balls import Ball, activation_values, system_balls
+from stability.kernel.arithmetic.definiteness import gamma
+from stability.kernel.arithmetic.floating_point import EPS, TINY
+from stability.kernel.reachability.implicit_channels import Solved
+from stability.kernel.systems.driven import DrivenSystem
+
+Array = np.ndarray
+_LOOKS = 6
+"""Rounds of bounds of what channels feed to one another, in every step."""
+_SOLVES = 2
+"""Rounds in which they are solved for."""
+_STRAYS = 1.5
+"""A set so many times as wide as what is known of its states begins anew."""
+_FLAT = 1e-9
+"""Intervals narrower than this take the derivative for the slope of their chord."""
+
+
+def can_relax(name: str) -> bool:
+    """Whether an activation is bounded and smooth, or piecewise linear, which ``relaxation`` asks for.
+
+    Example:
+        >>> can_relax("tanh"), can_relax("relu")
+        (True, True)
+    """
+    phi = activation(name)
+    return bool(phi.pieces) or (phi.width is not None and bool(np.isfinite(phi.bound)))
+
+
+def breaks(phi: Activation, low: Array, high: Array) -> list[Array]:
+    """Where a piecewise linear activation less a line can be largest or smallest on ``[low, high]``: ends and kinks."""
+    return [low, high, *(np.clip(kink, low, high) for kink in phi.kinks)]
+
+
+def _between_kinks(phi: Activation, low: Array, high: Array, given: Array | None) -> tuple[Array, Array, Array]:
+    """``relaxation`` of a piecewise linear activation: a line less it bends at kinks alone."""
+    gap = high - low
+    chord = (phi.function(high) - phi.function(low)) / np.where(gap > _FLAT, gap, 1.0)
+    own = np.where(gap > _FLAT, chord, phi.derivative(0.5 * (low + high)))
+    slope = np.clip(own if given is None else given, *phi.slope)
+    rest = np.stack([phi.function(z) - slope * z for z in breaks(phi, low, high)])
+    top, bottom = rest.max(axis=0), rest.min(axis=0)
+    middle, spread = 0.5 * (top + bottom), 0.5 * (top - bottom)
+    size = np.maximum(np.abs(low), np.abs(high)) * max(map(abs, phi.pieces))
+    return slope, middle, spread + 16 * EPS * (2.0 * size + np.abs(middle) + spread) + TINY
+
+
+def relaxation(phi: Activation, low: Array, high: Array, given: Array | None = None) -> tuple[Array, Array, Array]:
+    r"""``slope``, ``offset``, ``error`` with ``|phi(z) - slope z - offset| <= error`` for ``low <= z <= high``.
+
+    With :math:`\phi(z) = \phi(0) + (\beta / w) \tanh(w z)` everything is about :math:`d(s) = \tanh s - \lambda s`: for
+    negative s it is convex, so that its ends bound it from above, and for positive s every tangent of the tanh does;
+    that where the derivative is :math:`\lambda` is the tightest. Below, the same by oddness.
+
+    Args:
+        phi: bounded and smooth, or piecewise linear, see ``can_relax``.
+        low: ``(m,)``.
+        high: ``(m,)``, not below.
+        given: ``(m,)`` slopes to take, within those of the activation; those of the chords by default.
+
+    Returns:
+        Three vectors; any slope is sound.
+
+    Example:
+        >>> slope, offset, error = relaxation(activation("tanh"), np.array([-0.5]), np.array([2.0]))
+        >>> z = np.linspace(-0.5, 2.0, 1000)
+        >>> bool((np.abs(np.tanh(z) - slope * z - offset) <= error).all())
+        True
+    """
+    if phi.width is None:
+        return _between_kinks(phi, low, high, given)
+    width = float(phi.width)
+    a, b = width * low, width * high
+    gap = b - a
+    chord = (np.tanh(b) - np.tanh(a)) / np.where(gap > _FLAT, gap, 1.0)
+    own = np.where(gap > _FLAT, chord, 1.0 - np.tanh(0.5 * (a + b)) ** 2)
+    slope = np.clip(own if given is None else given / phi.slope[1], 0.0, 1.0)
+    pad = 128 * EPS * (1.0 + np.maximum(np.abs(a), np.abs(b)))
+    top, bottom = highest(a, b, slope) + pad, -highest(-b, -a, slope) - pad
+    scale = phi.slope[1] / width
+    middle, spread = 0.5 * (top + bottom), 0.5 * (top - bottom)
+    zero = float(phi.function(np.zeros(1))[0])
+    # the slope that was given is a few roundings from the one whose rest was bounded
+    spread = spread + 4 * EPS * np.maximum(np.abs(a), np.abs(b))
+    return (
+        phi.slope[1] * slope if given is None else given,
+        zero + scale * middle,
+        scale * (spread + 4 * EPS * (np.abs(middle) + spread + 1.0)),
+    )
+
+
+def highest(a: Array, b: Array, slope: Array) -> Array:
+    """An upper bound of ``tanh s - slope s`` on ``[a, b]`` for slopes in [0, 1], but for rounding."""
+    left = np.minimum(b, 0.0)
+    convex = np.maximum(np.tanh(a) - slope * a, np.tanh(left) - slope * left)
+    start = np.maximum(a, 0.0)
+    touch = np.clip(np.arctanh(np.sqrt(np.clip(1.0 - slope, 0.0, 1.0 - 4 * EPS))), start, np.maximum(b, start))
+    t = np.tanh(touch)
+    tilt = (1.0 - t * t) - slope
+    tangent = t - (1.0 - t * t) * touch + np.maximum(tilt * start, tilt * b)
+    return np.where(a < 0, np.where(b > 0, np.maximum(convex, tangent), convex), tangent)
+
+
+@dataclass(frozen=True, eq=False)
+class _Network:
+    """What a step needs of a network, with the sizes that bound its roundings."""
+
+    driven: DrivenSystem
+    phi: Activation
+    A: Ball
+    B: Ball
+    C: Ball
+    D: Ball | None  # where it is not zero
+    middle: Array
+    reach: Array
+    diagonal: Array | None  # of B, where that is all of it
+
+    @classmethod
+    def of(cls, driven: DrivenSystem, low: Array, high: Array) -> _Network:
+        A, B, C, D = system_balls(driven.system)
+        middle = 0.5 * (low + high)
+        reach = np.nextafter(np.maximum(high - middle, middle - low) * (1 + 4 * EPS), np.inf)
+        return cls(driven, activation(driven.activation), A, B, C, feeding(D), middle, reach, diagonal_of(B))
+
+    def fed(self, low: Array, high: Array) -> tuple[Ball, Array]:
+        """``D phi(z)`` for ``z`` between bounds: a middle, and how far from it, rounded up."""
+        assert self.D is not None
+        least, _ = activation_values(self.driven.activation, Ball.exact(low)).ends()
+        _, most = activation_values(self.driven.activation, Ball.exact(high)).ends()
+        middle = 0.5 * (least + most)
+        reach = np.nextafter(np.maximum(most - middle, middle - least), np.inf)
+        return self.D @ middle, (Ball.exact(self.D.upper()) @ reach).upper()
+
+
+def diagonal_of(B: Ball) -> Array | None:
+    """The diagonal of an exact square matrix that has no other entries, else ``None``."""
+    entries = np.diagonal(B.mid)
+    square = B.shape[0] == B.shape[1]
+    return entries if square and np.count_nonzero(B.mid) == np.count_nonzero(entries) and not B.rad.any() else None
+
+
+def feeding(D: Ball) -> Ball | None:
+    """What channels feed to one another, or ``None`` where it is nothing."""
+    return D if D.mid.any() or D.rad.any() else None
+
+
+def _sums(columns: list[Array]) -> Array:
+    """Row sums of absolute values, rounded up."""
+    count = sum(c.shape[1] for c in columns)
+    total = np.sum([np.abs(c).sum(axis=1) for c in columns], axis=0)
+    return total * (1 + (count + len(columns) + 8) * EPS)
+
+
+class Tube:
+    """Zonotopes one step after another, from a box that no step leaves.
+
+    What holds of the pre-activations after ``k`` steps holds ever after, for a trajectory in the box at any time was in
+    it before: ``low`` and ``high`` only ever come closer.
+
+    Args:
+        driven: a discrete network, its activation bounded and smooth, or piecewise linear; with feedthrough bounded.
+        low: ``(p,)`` least inputs.
+        high: ``(p,)`` largest inputs.
+        box: ``(n,)`` half widths of the box around zero.
+        window: steps whose symbols are kept apart.
+        below: ``(n,)`` how far the box goes below zero, where that is not ``box``.
+        stays: whether no step leaves the box. Where it is not known, ``low`` and ``high`` are those of the present set
+            alone, so many steps after a start in the box; then there must be no feedthrough.
+
+    Raises:
+        ConfigurationError: feedthrough, or what rounding hides of it, where ``stays`` is false.
+
+    Attributes:
+        low: ``(m,)`` least pre-activations.
+        high: ``(m,)`` largest.
+        steps: that were made.
+
+    Example:
+        >>> from stability.systems import LureSystem
+        >>> cell = LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0)
+        >>> tube = Tube(DrivenSystem(cell, "tanh", [[1.0]]), np.array([1.0]), np.array([1.2]), np.ones(1), 5)
+        >>> for _ in range(20): tube.step()
+        >>> bool(1.35 < tube.low[0] < tube.high[0] < 1.7)
+        True
+    """
+
+    def __init__(
+        self,
+        driven: DrivenSystem,
+        low: Array,
+        high: Array,
+        box: Array,
+        window: int,
+        below: Array | None = None,
+        stays: bool = True,
+    ) -> None:
+        self._network, self._stays = _Network.of(driven, low, high), stays
+        if not stays and self._network.D is not None:
+            raise ConfigurationError("a box that steps may leave has no sets where channels feed one another (D = 0)")
+        self._window = max(1, int(window))
+        self._centre, half = np.zeros(driven.states), box
+        if below is not None:
+            self._centre = 0.5 * (box - below)
+            half = np.nextafter(np.maximum(box - self._centre, below + self._centre), np.inf)
+        self._columns = [np.diag(half)]
+        m = driven.system.channels
+        self.low, self.high, self.steps = np.full(m, -np.inf), np.full(m, np.inf), 0
+        self._loose = np.zeros(m)
+        self._solved: Solved | None = None
+        self._kept = self._ends()
+        self._images, self._image = self._look()
+
+    def _look(self) -> tuple[list[Array], Ball]:
+        """Bounds of the pre-activations over the present set; the generators in the channels, the centre's image."""
+        net, x = self._network, self._columns
+        driven, n = net.driven, net.driven.states
+        images = [net.C.mid @ g for g in x]
+        centre = net.C @ self._centre + Ball.exact(driven.E) @ net.middle + driven.b
+        size = _sums(x)
+        own = net.C.rad @ size + gamma(n + 4) * (np.abs(net.C.mid) @ size)
+        radius = _sums(images) + own + (Ball.exact(np.abs(driven.E)) @ net.reach).upper() + centre.rad
+        radius = radius * (1 + (n + driven.inputs + 16) * EPS)
+        if net.D is None:
+            self._within(centre.mid, radius)
+            return images, centre
+        bare, wide = centre, radius
+        for _ in range(_LOOKS):
+            fed, self._loose = net.fed(self.low, self.high)
+            centre = bare + fed
+            wide = (radius + self._loose + centre.rad) * (1 + 8 * EPS)
+            self._within(centre.mid, wide)
+        return self._look_through(size, float(wide.sum())) or (images, centre)
+
+    def _look_through(self, size: Array, wide: float) -> tuple[list[Array], Ball] | None:
+        """Bounds with what channels feed to one another solved for, where they are narrower than ``wide`` in all."""
+        net, n = self._network, self._network.driven.states
+        assert net.D is not None
+        self._solved, found = None, None
+        for _ in range(_SOLVES):
+            line = relaxation(net.phi, self.low, self.high)
+            reach = np.maximum(np.abs(self.low), np.abs(self.high))
+            solved = Solved.of(line, net.C, net.D, net.driven.E, net.driven.b, reach)
+            if solved is None:
+                break
+            images = [solved.C.mid @ g for g in self._columns]
+            centre = solved.C @ self._centre + solved.E @ net.middle + solved.rest
+            own = solved.C.rad @ size + gamma(n + 4) * (np.abs(solved.C.mid) @ size)
+            entry = (Ball.exact(solved.E.upper()) @ net.reach).upper()
+            bent = (Ball.exact(solved.H.upper()) @ solved.error).upper()
+            radius = _sums(images) + own + entry + bent + solved.loose + centre.rad
+            radius = radius * (1 + (n + 16) * EPS)
+            if not np.isfinite(radius).all():
+                break
+            self._within(centre.mid, radius)
+            if float(radius.sum()) <= wide:
+                self._solved, found = solved, (images, centre)
+        return found
+
+    def _within(self, middle: Array, radius: Array) -> None:
+        """Bounds of the pre-activations, the narrower of the known ones and these."""
+        low, high = np.nextafter(middle - radius, -np.inf), np.nextafter(middle + radius, np.inf)
+        self.low = np.maximum(self.low, low) if self._stays else low
+        self.high = np.minimum(self.high, high) if self._stays else high
+
+    def step(self) -> None:
+        """One step of the network, for all inputs in the box."""
+        images, centre = self._images, self._image
+        net, driven = self._network, self._network.driven
+        n, m = driven.states, driven.system.channels
+        if self._solved is not None:
+            self._step_through(self._solved)
+            return
+        slope, offset, error = relaxation(net.phi, self.low, self.high)
+        if net.D is not None:
+            error = (error + np.abs(slope) * self._loose) * (1 + 4 * EPS)
+        size, seen = _sums(self._columns), _sums(images)
+        value = slope * centre + Ball.exact(offset)
+        moved = net.A @ self._centre + net.B @ value + Ball.exact(driven.F) @ net.middle
+        columns = [self._push(g, slope[:, None] * image) for g, image in zip(self._columns, images)]
+        entry = self._weighted(slope[:, None] * driven.E) + driven.F
+        absolute = np.abs(net.B.mid) + net.B.rad
+        through = np.abs(net.C.mid) @ size + seen
+        rounding = gamma(2 * n + 2 * m + 16) * (
+            np.abs(net.A.mid) @ size
+            + absolute @ (slope * through)
+            + (absolute @ (slope[:, None] * np.abs(driven.E)) + np.abs(driven.F)) @ net.reach
+            + absolute @ error
+        )
+        read = slope * (seen + np.abs(driven.E) @ net.reach)
+        loose = net.A.rad @ size + absolute @ (slope * (net.C.rad @ size)) + net.B.rad @ (read + error)
+        box = moved.rad + rounding + loose
+        if net.diagonal is None:
+            columns.append(net.B.mid * error)
+        else:
+            box = box + np.abs(net.diagonal) * error
+        columns += [entry * net.reach, np.diag(box * (1 + (n + m + driven.inputs + 32) * EPS))]
+        self._arrive(moved.mid, columns)
+
+    def _step_through(self, solved: Solved) -> None:
+        """``step`` with ``z = C x + E u + rest + H e + r``: the errors ``e`` of channels reach the state in common."""
+        images, centre, slope, error = self._images, self._image, solved.slope, solved.error
+        net, driven = self._network, self._network.driven
+        n, m = driven.states, driven.system.channels
+        size, seen = _sums(self._columns), _sums(images)
+        moved = net.A @ self._centre + net.B @ (slope * centre + Ball.exact(solved.offset))
+        moved = moved + Ball.exact(driven.F) @ net.middle
+        columns = [self._push(g, slope[:, None] * image) for g, image in zip(self._columns, images)]
+        entry = self._weighted(slope[:, None] * solved.E.mid) + driven.F
+        bent = self._weighted(slope[:, None] * solved.H.mid + np.eye(m))
+        absolute = np.abs(net.B.mid) + net.B.rad
+        read, fed = solved.E.upper() @ net.reach, slope * (solved.H.upper() @ error) + error
+        rounding = gamma(2 * n + 4 * m + 2 * driven.inputs + 16) * (
+            np.abs(net.A.mid) @ size
+            + absolute @ (slope * (np.abs(solved.C.mid) @ size + seen + read))
+            + np.abs(driven.F) @ net.reach
+            + absolute @ fed
+        )
+        rest = solved.C.rad @ size + solved.E.rad @ net.reach + solved.H.rad @ error + solved.loose
+        loose = net.A.rad @ size + absolute @ (slope * rest) + net.B.rad @ (slope * (seen + read) + fed)
+        box = (moved.rad + rounding + loose) * (1 + (n + 2 * m + driven.inputs + 32) * EPS)
+        self._arrive(moved.mid, [*columns, bent * error, entry * net.reach, np.diag(box)])
+
+    def _arrive(self, centre: Array, columns: list[Array]) -> None:
+        """The set of the next step."""
+        self._centre, self._columns, self.steps = centre, self._merged(columns), self.steps + 1
+        if self._network.D is not None:
+            self._keep(*self._ends())
+        self._images, self._image = self._look()
+
+    def _keep(self, low: Array, high: Array) -> None:
+        """What is known of the states at all later times; a set that is much wider becomes the box of that."""
+        least, most = (side(known, end) for side, known, end in zip((np.maximum, np.minimum), self._kept, (low, high)))
+        self._kept = least, most
+        if float((high - low).sum()) > _STRAYS * float((most - least).sum()):
+            self._centre = 0.5 * (least + most)
+            self._columns = [np.diag(np.nextafter(np.maximum(most - self._centre, self._centre - least), np.inf))]
+
+    def _push(self, g: Array, weighted: Array) -> Array:
+        """``A g + B weighted``."""
+        A = self._network.A.mid
+        through = self._weighted(weighted)
+        return through + A @ g if A.any() else through
+
+    def _weighted(self, columns: Array) -> Array:
+        net = self._network
+        return net.B.mid @ columns if net.diagonal is None else net.diagonal[:, None] * columns
+
+    def _merged(self, columns: list[Array]) -> list[Array]:
+        """The generators, those of steps that are too old as one box; each step adds the same number of groups."""
+        each = 2 if self._network.diagonal is not None and self._network.D is None else 3
+        old = len(columns) - each * self._window
+        return columns if old <= 1 else [np.diag(_sums(columns[:old])), *columns[old:]]
+
+    def states(self) -> tuple[Array, Array]:
+        """Ends ``(n,)`` of the states in the present set, rounded outwards."""
+        return self._ends() if self._network.D is None else self._kept
+
+    def _ends(self) -> tuple[Array, Array]:
+        radius = _sums(self._columns)
+        return np.nextafter(self._centre - radius, -np.inf), np.nextafter(self._centre + radius, np.inf)

@@ -1,0 +1,63 @@
+r"""What a tube says about the logits: how much the margins of the other classes can lose.
+
+From the last ellipsoid, :math:`\epsilon \sqrt{w^T Y w}` with ``w`` the difference of two rows of the head. From the
+last stage's rows alone, each by itself: :math:`\epsilon \sqrt{w^T A Y A^T w} + \sum_i \max_{|v_i| \le r_i} (B^T w)_i
+(\phi(z_i + v_i) - \phi(z_i))`, which knows that an activation bends. The smaller of the two.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stability.kernel.arithmetic.definiteness import gamma
+from stability.kernel.arithmetic.floating_point import EPS, LOST
+from stability.kernel.reachability.ellipsoid_tube import ROOM, Local
+from stability.kernel.reachability.stages import Stage
+
+Array = np.ndarray
+
+
+def differences(head: Array, y: Array) -> Array:
+    """Rows ``(..., k, n)`` of the head, each less that of the class ``(...,)``."""
+    return head - head[y][..., None, :]
+
+
+def length(w: Array, Y: Array) -> Array:
+    """Upper bounds of ``sqrt(w^T Y w)`` for ``Y >= 0`` and rows ``(..., k, n)``, roundings and underflow included."""
+    size = np.abs(w)
+    sizes = size @ np.sqrt(np.maximum(np.einsum("...ii->...i", Y), 0.0))[..., None]
+    inner = ((w @ Y) * w).sum(axis=-1)
+    whole = np.sqrt(np.maximum(inner + gamma(3 * w.shape[-1] + 8) * sizes[..., 0] ** 2, 0.0)) * (1 + 8 * EPS)
+    return whole + LOST * (1.0 + size.sum(axis=-1))
+
+
+def moved(head: Array, y: Array, radius: Array | float, Y: Array, last: tuple[Stage, Array, Array, Local]) -> Array:
+    """Upper bounds of what each logit can gain on that of the class.
+
+    Args:
+        head: ``(k, n)`` the head on the vector after the last stage.
+        y: ``(...,)`` the class.
+        radius: ``(...,)`` epsilon.
+        Y: ``(..., n, n)`` after the last stage.
+        last: the last stage, its rows ``(..., m)`` on the nominal run, the ellipsoid before it and its local slopes.
+
+    Returns:
+        ``(..., k)``, but for the rounding errors of the nominal run; zero for the class itself.
+    """
+    stage, rows, before, local = last
+    w, size = differences(head, y), np.asarray(radius)[..., None] * (1.0 + ROOM)
+    whole = size * length(w, Y)
+    change = stage.ends(rows, local.reach)
+    if change is None:
+        return whole
+    down, up = (end[..., None, :] for end in change)
+    through = w @ stage.B
+    each = np.maximum(through * down, through * up).sum(axis=-1)
+    each = each + gamma(len(stage.C) + w.shape[-1] + 8) * (np.abs(w) @ np.abs(stage.B) * np.maximum(up, -down)).sum(
+        axis=-1
+    )
+    straight = w @ stage.A
+    straight_error = gamma(w.shape[-1] + 4) * (np.abs(w) @ np.abs(stage.A))
+    sides = np.sqrt(np.maximum(np.einsum("...ii->...i", before), 0.0))
+    linear = length(straight, before) + (straight_error @ sides[..., None])[..., 0]
+    return np.minimum(whole, (size * linear + each) * (1 + 8 * EPS))

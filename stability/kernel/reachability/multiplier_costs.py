@@ -1,0 +1,161 @@
+r"""What the multipliers of a tube are chosen for: how much a stage's error matters to the margins and to later reaches.
+
+One stage's cost :math:`\operatorname{tr}(W Y^+)` is convex in ``T``. ``W`` is made on the nominal run, backwards: the
+sensitivity of all margins, each in units of the margin itself, plus that of all rows that later channels read, since
+their reaches decide how much the slopes vary. Once a tube is there, ``refined`` gives the derivative of the share of
+the margins that it uses by each of its ellipsoids, which is what ``W`` stands for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stability.kernel.reachability.ellipsoid_tube import Products, gain, resolvent, turned
+from stability.kernel.reachability.network_stages import Stages
+from stability.kernel.reachability.stages import Nominal, Stage
+
+Array = np.ndarray
+_SWEEPS, _SAFETY = 8, 1.07
+_FLOOR = 1e-5
+"""Of what a row would move if nothing in it cancelled: a proof has to see ``T > R`` through the roundings of ``R``."""
+
+
+def nominal_slopes(stage: Stage, at: Nominal) -> Array:
+    """The slopes of a stage on the nominal run itself."""
+    return stage.tangents(at.rows, at.offset)[0]
+
+
+def weights(net: Stages, run: list[Nominal], y: Array, margins: Array, regular: float = 1.0) -> list[Array]:
+    """``W`` of every stage: what its output is worth.
+
+    Args:
+        net: the stages.
+        run: the nominal run of ``B`` samples.
+        y: ``(B,)`` their classes.
+        margins: ``(B, k)`` logit of the class less the others'; those of the class itself are infinite.
+        regular: the part of what all rows see, beside what the margins see.
+
+    Returns:
+        For every stage of every step ``(B, k2, k2)``, of trace 2 at most.
+    """
+    per_step = len(net.stages)
+    size = np.where(np.isfinite(margins), np.maximum(margins, 1e-12), np.inf)
+    marks = (net.head[y][:, None, :] - net.head[None]) / size[..., None]  # (B, k, n)
+    seen = np.zeros((len(y), net.states, net.states))
+    out: list[Array] = []
+    for index in range(len(run) - 1, -1, -1):
+        stage, at = net.stages[index % per_step], run[index]
+        out.append(_unit(turned(marks) @ marks) + regular * _unit(seen))
+        G = gain(stage, nominal_slopes(stage, at))
+        marks, seen = marks @ G, turned(G) @ seen @ G + stage.C.T @ stage.C
+        if stage.fresh:
+            n = net.states
+            marks, seen = marks[..., :n], seen[..., :n, :n]
+    return out[::-1]
+
+
+def _unit(W: Array) -> Array:
+    trace = np.einsum("...ii->...", W)[..., None, None]
+    return W / np.where(trace > 0, trace, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Passed:
+    """A stage of a tube as it was passed: the ellipsoid before it, and what was made of it.
+
+    Attributes:
+        stage: the stage.
+        Y: ``(B, k, k)``.
+        of: its products.
+        rho: ``(B, m)``.
+        T: ``(B, m)``.
+    """
+
+    stage: Stage
+    Y: Array
+    of: Products
+    rho: Array
+    T: Array
+
+    def only(self, index: Array) -> Passed:
+        """The same for some of the samples."""
+        of = Products(self.of.R[index], self.of.G[index], self.of.GYC[index])
+        return Passed(self.stage, self.Y[index], of, self.rho[index], self.T[index])
+
+
+def refined(net: Stages, tube: list[Passed], ends: Array) -> list[Array]:
+    r"""``W`` of every stage from a tube: how the largest share of a margin changes with its ellipsoids.
+
+    With ``T`` and the slopes' middles held, :math:`dY^+ = M dY M^T`, :math:`M = G (I + Y C^T (T - R)^{-1} C)`, and the
+    halfwidths ``rho`` grow like the reaches.
+
+    Args:
+        net: the stages.
+        tube: every stage as passed.
+        ends: ``(B, k, n)`` the rows of the head's differences, each in units of its margin and weighted.
+
+    Returns:
+        As ``weights``; NaN where the tube has overflowed.
+    """
+    W, out = turned(ends) @ ends, list[Array]()
+    for at in reversed(tube):
+        W = _unit(W)
+        out.append(W)
+        C, worth = at.stage.C, np.einsum("ki,bki->bi", at.stage.B, W @ at.stage.B)
+        M = at.of.G + resolvent(at.of.R, np.where(at.rho > 0, at.T, np.inf), at.of.GYC) @ C
+        spread = np.einsum("...ii->...i", at.of.R)
+        grows = np.where(spread > 0, at.rho * at.rho * at.T * worth / np.where(spread > 0, spread, 1.0), 0.0)
+        W = turned(M) @ W @ M + C.T @ (grows[..., None] * C)
+        W = 0.5 * (W + turned(W))
+        if at.stage.fresh:
+            W = W[..., : net.states, : net.states]
+    return out[::-1]
+
+
+def multipliers(stage: Stage, Y: Array, of: Products, rho: Array, W: Array) -> Array:
+    r"""``T`` of a stage: :math:`t_i + \sqrt{S_{ii} / p_i}` with a diagonal ``t >= R``.
+
+    Its cost is :math:`\operatorname{tr} S (T - R)^{-1} + \sum_i p_i T_i`, with ``R = C Y C^T``, the prices
+    :math:`p_i = (\rho B^T W B \rho)_{ii}` and :math:`S = C Y G^T W G Y C^T`. Of all diagonals
+    :math:`\sum_j |R_{ij}| v_j / v_i`, which are above ``R``, the one of :math:`v = \sqrt p` costs least; it is scaled
+    down as far as it stays above ``R``.
+
+    Args:
+        stage: the stage.
+        Y: ``(B, k, k)``.
+        of: its products.
+        rho: ``(B, m)``.
+        W: ``(B, k2, k2)``.
+
+    Returns:
+        ``(B, m)``, positive.
+    """
+    R = of.R
+    price = rho * rho * np.einsum("ki,bki->bi", stage.B, W @ stage.B)
+    price = np.maximum(price, 1e-12 * price.max(axis=-1, initial=0.0, keepdims=True))
+    root = np.sqrt(price) + 1e-150
+    sizes = np.sqrt(np.maximum(np.einsum("...ii->...i", Y), 0.0)) @ np.abs(stage.C).T
+    floor = _FLOOR * sizes * sizes + 1e-12 * (sizes * sizes).max(axis=-1, initial=0.0)[..., None]
+    worth = np.einsum("bki,bki->bi", of.GYC, W @ of.GYC)
+    free = np.sqrt(np.maximum(worth, 0.0) / (root * root))
+    return diagonal_above(R, root, rho) + free + floor + 1e-40
+
+
+def diagonal_above(R: Array, root: Array, rho: Array) -> Array:
+    r"""The diagonal :math:`\sum_j |R_{ij}| v_j / v_i` of ``v = root``, scaled down as far as it stays above ``R``.
+
+    Args:
+        R: ``(B, m, m)``, symmetric.
+        root: ``(B, m)``, positive.
+        rho: ``(B, m)``; channels with zero take no part.
+    """
+    above = (np.abs(R) @ root[..., None])[..., 0] / root
+    scale = (rho > 0) / np.sqrt(np.maximum(above, 1e-300))
+    v, top = scale * root, np.ones(len(R))
+    for _ in range(_SWEEPS):
+        v = scale * (R @ (scale * v)[..., None])[..., 0]
+        top = np.sqrt((v * v).sum(axis=-1))
+        v = v / np.where(top > 0, top, 1.0)[..., None]
+    return np.minimum(_SAFETY * top, 1.0)[..., None] * above

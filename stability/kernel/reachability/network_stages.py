@@ -1,0 +1,204 @@
+"""The stages of a classifier: which rows a step reads, in what order, and what a stage passes on to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stability.errors import UnsupportedError
+from stability.kernel.arithmetic.balls import Ball, system_balls
+from stability.kernel.reachability.stages import Activated, GruOut, GruReset, LstmCell, LstmOut, Stage
+from stability.kernel.systems.classifier import Classifier
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.systems.gated_cell import GatedCell
+
+Array = np.ndarray
+Terms = Mapping[str, Any]
+"""Matrices by the name of what they multiply; a ``Ball`` where the exact one is only enclosed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Stages:
+    """The stages of one step, and where the head reads.
+
+    Attributes:
+        stages: in order; the last one ends with the states of all layers (and their running sum, for a mean).
+        inputs: ``p``.
+        head: ``(k, n)`` the head's weights on the vector after the last stage; of a mean, on the sum.
+        start: ``(n,)`` that vector before the first step.
+    """
+
+    stages: tuple[Stage, ...]
+    inputs: int
+    head: Array
+    start: Array
+
+    @property
+    def states(self) -> int:
+        """Size of the vector between two steps."""
+        return self.head.shape[1]
+
+    @property
+    def is_affine(self) -> bool:
+        """Whether no channel bends what it reads: a ball is as large as its linearisation says."""
+        return not any(stage.bends for stage in self.stages)
+
+
+class _Writer:
+    """Stages as they are written down: every value of the step has a name and a place in the vector."""
+
+    def __init__(self, states: Mapping[str, int], inputs: int) -> None:
+        self.layout = {**states, "u": inputs}
+        self.fresh = True
+        self.stages: list[Stage] = []
+
+    def row(self, terms: Terms, size: int) -> tuple[Array, Array]:
+        """The matrix of a sum of terms on the whole vector, and its radius."""
+        mid, rad = [], []
+        for name, width in self.layout.items():
+            ball = Ball.exact(terms.get(name, np.zeros((size, width))))
+            mid.append(ball.mid)
+            rad.append(ball.rad)
+        return np.concatenate(mid, axis=1), np.concatenate(rad, axis=1)
+
+    def add(
+        self,
+        kind: type[Stage],
+        reads: list[tuple[Terms, Array]],
+        puts: Mapping[str, tuple[Terms, Any]],
+        drop: tuple[str, ...] = (),
+        **fields: Any,
+    ) -> None:
+        """One stage: blocks of rows with their biases; new values, each linear terms and what of the channels."""
+        C, dC = (np.concatenate(x) for x in zip(*[self.row(terms, len(bias)) for terms, bias in reads]))
+        bias = np.concatenate([b for _, b in reads])
+        m = len(bias)
+        kept = {name: width for name, width in self.layout.items() if name not in drop}
+        sizes = {**kept, **{name: len(Ball.exact(B).mid) for name, (_, B) in puts.items()}}
+        rows = []
+        for name, width in sizes.items():
+            terms, B = puts.get(name, ({name: np.eye(width)}, np.zeros((width, m))))
+            rows.append((*self.row(terms, width), Ball.exact(B).mid, Ball.exact(B).rad))
+        A, dA, B, dB = (np.concatenate(x) for x in zip(*rows))
+        slack = (dA, dB, dC) if dA.any() or dB.any() or dC.any() else None
+        self.stages.append(kind(A, B, C, bias, slack, self.fresh, **fields))
+        self.layout, self.fresh = sizes, False
+
+
+def _blocks(D: Array) -> list[Array]:
+    """Channels in an order in which each reads only those before it.
+
+    Raises:
+        UnsupportedError: where there is none: the channels are a loop.
+    """
+    left, done, blocks = np.arange(len(D)), np.zeros(len(D), dtype=bool), []
+    while len(left):
+        ready = left[~(D[np.ix_(left, np.flatnonzero(~done))] != 0).any(axis=1)]
+        if not len(ready):
+            raise UnsupportedError(
+                "no local certificate is known where the channels of a network read each other in a loop"
+            )
+        blocks.append(ready)
+        done[ready] = True
+        left = np.flatnonzero(~done)
+    return blocks
+
+
+def _driven(write: _Writer, layer: DrivenSystem, state: str, signal: str, reads: Array, more: Any) -> None:
+    """``D`` is worked off block by block; what a block puts out stays in the vector for those that read it."""
+    A, B, C, D = system_balls(layer.system)
+    E, F = layer.E @ reads, layer.F @ reads
+    blocks, written = _blocks(layer.system.D), []
+    for k, block in enumerate(blocks or [np.zeros(0, dtype=int)]):
+        terms: dict[str, Any] = {state: C[block], signal: E[block]}
+        terms |= {f"w{j}": D[block][:, earlier] for j, earlier in enumerate(written)}
+        rows: list[tuple[Terms, Array]] = [(terms, layer.b[block])]
+        if k < len(blocks) - 1:
+            write.add(Activated, rows, {f"w{k}": ({}, np.eye(len(block)))}, name=layer.activation)
+            written.append(block)
+            continue
+        linear = {state: A, signal: F} | {f"w{j}": B[:, earlier] for j, earlier in enumerate(written)}
+        drop = tuple(f"w{j}" for j in range(len(written)))
+        more(rows, {state: (linear, B[:, block])}, drop, Activated, name=layer.activation)
+
+
+def _gated(write: _Writer, cell: GatedCell, state: str, signal: str, reads: Array, more: Any) -> None:
+    m = cell.hidden
+    eye, none, zero = np.eye(m), np.zeros((m, m)), np.zeros(m)
+
+    def rows(gate: str, hidden: Array, recurrent: bool = True) -> tuple[Terms, Array]:
+        w, r, b_ih, b_hh = cell.gate(gate)
+        bias = b_ih + b_hh if recurrent else b_ih
+        return {signal: w @ reads, **({state: r @ hidden} if recurrent else {})}, bias
+
+    if cell.kind == "lstm":
+        hidden, memory = np.hstack([eye, none]), np.hstack([none, eye])
+        cell_rows = [rows(k, hidden) for k in ("f", "i", "g")] + [({state: memory}, zero)]
+        kept, put = np.hstack([eye, none]), np.hstack([none, eye])
+        into_c, into_h = np.vstack([none, eye]), np.vstack([eye, none])  # what a unit's value enters of (h, c)
+        write.add(LstmCell, cell_rows, {state: ({state: into_h @ kept}, np.hstack([into_c] * 4))})
+        out = {state: ({state: into_c @ put}, np.hstack([into_h] * 2))}
+        more([rows("o", hidden), ({state: put}, zero)], out, (), LstmOut)
+        return
+    w, r, b_ih, b_hh = cell.gate("n")
+    if cell.reset_after:
+        write.add(GruReset, [rows("r", eye), ({state: r}, b_hh)], {"rq": ({}, np.hstack([eye, eye]))})
+        inner = ({signal: w @ reads, "rq": eye}, b_ih)
+    else:
+        write.add(GruReset, [rows("r", eye), ({state: eye}, zero)], {"rq": ({}, np.hstack([eye, eye]))})
+        inner = ({signal: w @ reads, "rq": r}, b_ih + b_hh)
+    more([rows("z", eye), inner, ({state: eye}, zero)], {state: ({}, np.hstack([eye] * 3))}, ("rq",), GruOut)
+
+
+def stages_of(classifier: Classifier) -> Stages:
+    """The stages of one step of a classifier's network.
+
+    Args:
+        classifier: the network with its head.
+
+    Returns:
+        The stages.
+
+    Raises:
+        UnsupportedError: channels that read each other in a loop.
+    """
+    layers = classifier.layers
+    mean = classifier.reduction == "mean"
+    width = layers[-1].outputs
+    states = {f"s{k}": layer.states for k, layer in enumerate(layers)}
+    write = _Writer({**states, **({"sum": width} if mean else {})}, classifier.inputs)
+    for k, layer in enumerate(layers):
+        state, signal, last = f"s{k}", "u" if k == 0 else f"s{k - 1}", k == len(layers) - 1
+        reads = np.eye(classifier.inputs) if k == 0 else _output(layers[k - 1])
+
+        def more(
+            rows: Any, puts: Any, drop: tuple[str, ...], kind: type[Stage], *,
+            state: str = state, layer: Any = layer, first: bool = k == 0, last: bool = last, **fields: Any,
+        ) -> None:  # fmt: skip
+            """The last stage of a layer: the input is read for the last time, a sum is added to."""
+            if last and mean:
+                terms, B = puts[state]
+                pick = _output(layer)
+                added = {name: pick @ Ball.exact(x) for name, x in terms.items()}
+                puts = {**puts, "sum": ({"sum": np.eye(width), **added}, pick @ Ball.exact(B))}
+            write.add(kind, rows, puts, (*drop, *(("u",) if first else ())), **fields)
+
+        (_driven if isinstance(layer, DrivenSystem) else _gated)(write, layer, state, signal, reads, more)
+    order = list(write.layout)
+    blocks = {name: np.zeros((classifier.classes, size)) for name, size in write.layout.items()}
+    if mean:
+        blocks["sum"] = classifier.weight
+    else:
+        blocks[order[order.index(f"s{len(layers) - 1}")]] = classifier.weight @ _output(layers[-1])
+    head = np.concatenate([blocks[name] for name in order], axis=1)
+    begun = {name: np.zeros(size) for name, size in write.layout.items()}
+    begun |= {f"s{k}": start for k, start in enumerate(classifier.starts)}
+    return Stages(tuple(write.stages), classifier.inputs, head, np.concatenate([begun[name] for name in order]))
+
+
+def _output(layer: Any) -> Array:
+    """What a layer above reads, as a matrix on the state: zeros and ones."""
+    return layer.output(np.eye(layer.states)).T

@@ -1,0 +1,299 @@
+r"""One margin from its end backwards: quadratic functions of the state below what is left of it, around one input.
+
+Around the run of a reference input :math:`\hat x` (near the worst one of the ball) a margin is bounded from below, step
+by step from the end, by :math:`p_k^T d - d^T P_k d` and a price :math:`\lambda |u|^2` on changes of the input. At a
+stage with rows ``C``, a part :math:`p^T B \psi(v)` loses :math:`v^T K v` on its tangent, with the signs of its bends
+(``curvature``), and the quadratic part goes through slopes within :math:`m \pm \rho` over the reaches
+that a tube of ellipsoids proves, with multipliers ``T >= 0`` for :math:`|e_i| \le \rho_i |v_i|`:
+
+.. math:: \begin{bmatrix} P_k \oplus \lambda I - C^T (K + \rho T \rho) C & \\ & T \end{bmatrix}
+          - \begin{bmatrix} G & B \end{bmatrix}^T P_{k+1} \begin{bmatrix} G & B \end{bmatrix} > 0,
+          \qquad G = A + B m C .
+
+With :math:`s = \hat x - x` and :math:`|x' - x|^2 \le \epsilon^2`, the margin of ``x'`` is at least
+
+.. math:: \hat{\mathrm{margin}} - \lambda (\epsilon^2 - |s|^2) - |g + 2 \lambda s| (\epsilon + |s|)
+
+with ``g`` the margin's gradient there. With a budget for each step every step has a price of its own, and what it takes
+off is the same sum over the steps. It vanishes where the reference input is stationary, and then the bound is
+Lagrange's: where the inequalities hold up to the ``lambda`` of the nearest attack, the radius is that of the attack.
+Nothing in it takes more than one matrix of a stage's size at a time: it is linear in the number of steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stability.kernel.arithmetic.definiteness import gamma, prove_positive_definite
+from stability.kernel.arithmetic.floating_point import EPS
+from stability.kernel.reachability.curvature import Curvature, curvature
+from stability.kernel.reachability.ellipsoid_tube import ROOM, gain, nominal_run
+from stability.kernel.reachability.network_stages import Stages
+from stability.kernel.reachability.stages import Nominal, Stage
+
+Array = np.ndarray
+_RAISED = (1e-9, 1e-7, 1e-5)
+"""Of what an entry of ``P`` is made of: room for roundings."""
+_SURE = 1.0 + 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Passage:
+    """What a tube says of a stage: all perturbed runs pass here.
+
+    Attributes:
+        stage: the stage.
+        y: ``(k,)`` the vector before it on the tube's own run.
+        sides: ``(k,)`` how far that moves.
+        rows: ``(m,)`` on that run.
+        reach: ``(m,)`` how far they move.
+        Y: ``(k, k)`` the ellipsoid, for the choice of multipliers.
+    """
+
+    stage: Stage
+    y: Array
+    sides: Array
+    rows: Array
+    reach: Array
+    Y: Array
+
+
+def sides(radius: float, Y: Array) -> Array:
+    """How far the entries of a vector in the ellipsoid move."""
+    return radius * (1.0 + ROOM) * np.sqrt(np.maximum(np.einsum("ii->i", Y), 0.0)) * (1 + 8 * EPS)
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """The run of one input with one margin's derivatives along it.
+
+    Attributes:
+        x: ``(T, p)``.
+        run: every stage.
+        at: the vectors before every stage.
+        p: the margin's gradient by the vector after every stage, and before the first.
+        worth: the gradient by what every stage's channels put out.
+        slopes: the channels' own.
+        gradient: ``(T, p)`` by the input.
+    """
+
+    x: Array
+    run: list[Nominal]
+    at: list[Array]
+    p: list[Array]
+    worth: list[Array]
+    slopes: list[Array]
+    gradient: Array
+
+
+def reference(net: Stages, x: Array, w: Array) -> Reference:
+    """The run of ``x`` ``(T, p)`` and the gradients of ``w y``, ``y`` the vector at its end."""
+    run, count, n = nominal_run(net, x), len(net.stages), net.states
+    before = [net.start, *(at.out for at in run[:-1])]
+    at = [np.concatenate([y, x[k // count]]) if net.stages[k % count].fresh else y for k, y in enumerate(before)]
+    p, worth, slopes, gradient = [w], list[Array](), list[Array](), np.zeros(x.shape)
+    for k in range(len(run) - 1, -1, -1):
+        stage = net.stages[k % count]
+        slopes.append(stage.tangents(run[k].rows, run[k].offset)[0])
+        worth.append(stage.B.T @ p[-1])
+        after = stage.A.T @ p[-1] + stage.C.T @ (worth[-1] * slopes[-1])
+        if stage.fresh:
+            gradient[k // count], after = after[n:], after[:n]
+        p.append(after)
+    return Reference(x, run, at, p[::-1], worth[::-1], slopes[::-1], gradient)
+
+
+@dataclass(frozen=True, eq=False)
+class Around:
+    """A stage's slopes and curvature around a reference, over the reach of a tube.
+
+    Attributes:
+        m: ``(m,)``.
+        rho: ``(m,)``.
+        K: the curvature.
+        G: ``A + B m C``.
+        far: ``(m,)`` the most that a row moves from the reference.
+        sides: ``(k,)`` the same of the vector before the stage.
+        loose: ``(m,)`` what the rows of floats may miss of the exact ones.
+    """
+
+    m: Array
+    rho: Array
+    K: Curvature
+    G: Array
+    far: Array
+    sides: Array
+    loose: Array
+
+
+def around(net: Stages, tube: list[Passage], ref: Reference) -> list[Around]:
+    """The slopes and the curvature of every stage around a reference."""
+    count = len(net.stages)
+    out: list[Any] = [None] * len(tube)
+    for first, stage in enumerate(net.stages):
+        index = range(first, len(tube), count)
+        ways, runs = [tube[k] for k in index], [ref.run[k] for k in index]
+        sides_of, reach, rows = (np.stack([getattr(w, name) for w in ways]) for name in ("sides", "reach", "rows"))
+        own, loose = np.stack([r.rows for r in runs]), np.stack([r.offset for r in runs])
+        away = np.stack([np.abs(ref.at[k] - way.y) for k, way in zip(index, ways)])
+        moved, reach = (sides_of + away) * (1 + 8 * EPS), reach * _SURE + 1e-300
+        if stage.slack is not None:
+            loose = loose + moved @ stage.slack[2].T * _SURE
+            reach = reach + sides_of @ stage.slack[2].T * _SURE
+        shift = rows - own
+        wider = reach + loose + 8 * EPS * (np.abs(rows) + np.abs(own) + reach)
+        down, up = np.maximum(wider - shift, 0.0), np.maximum(wider + shift, 0.0)
+        far = np.maximum(down, up)
+        low, high = stage.slopes_between(own, down, up)
+        m = 0.5 * (low + high)
+        rho = np.where(high > low, np.nextafter(np.maximum(high - m, m - low), np.inf), 0.0)
+        K, G = curvature(stage, own, np.stack([ref.worth[k] for k in index]), -down, up), gain(stage, m)
+        for n, k in enumerate(index):
+            out[k] = Around(m[n], rho[n], K.at(n), G[n], far[n], moved[n], loose[n])
+    return out
+
+
+def _inequality(
+    stage: Stage, a: Around, P: Array, T: Array, free: Array | None, price: float
+) -> tuple[Array, Array, Array, Array]:
+    """The matrix of the inequality less ``P`` before the stage, and what it is made of.
+
+    Returns:
+        The matrix over the state, the entries of the input that change and the channels whose slope is not known;
+        ``[G B]`` and ``C`` on these, and ``rho T rho``.
+    """
+    active, n = a.rho > 0, len(a.G[0]) - (0 if free is None else len(free))
+    G, C, entries = a.G, stage.C, 0
+    if free is not None:
+        entries = int(free.sum())
+        if entries < len(free):
+            index = np.concatenate([np.arange(n), n + np.flatnonzero(free)])
+            G, C = G[:, index], C[:, index]
+    size, loss = n + entries, np.where(active, a.rho * a.rho * T, 0.0)
+    V = np.concatenate([G, stage.B[:, active]], axis=1)
+    fixed = -(V.T @ (P @ V))
+    fixed[:size, :size] -= a.K.on(C, loss)
+    fixed[range(n, size), range(n, size)] += price
+    fixed[range(size, len(fixed)), range(size, len(fixed))] += T[active]
+    return 0.5 * (fixed + fixed.T), V, C, loss
+
+
+def _eliminated(fixed: Array, n: int) -> Array | None:
+    """The least ``P`` for which the matrix is not negative; ``None`` where there is none."""
+    rest = fixed[n:, n:]
+    try:
+        np.linalg.cholesky(rest)
+        out = fixed[:n, n:] @ np.linalg.solve(rest, fixed[n:, :n]) - fixed[:n, :n]
+    except np.linalg.LinAlgError:
+        return None
+    return 0.5 * (out + out.T)
+
+
+def step(stage: Stage, a: Around, P: Array, T: Array, free: Array | None, price: float) -> Array | None:
+    """``P`` before a stage from the one after it, or ``None`` where the inequality fails.
+
+    Args:
+        stage: the stage.
+        a: its slopes and curvature.
+        P: ``(k2, k2)``.
+        T: ``(m,)``, positive.
+        free: of the input that is appended there, which entries change; ``None``: there is none.
+        price: ``lambda``.
+    """
+    fixed, *_ = _inequality(stage, a, P, T, free, price)
+    return _eliminated(fixed, len(a.G[0]) - (0 if free is None else len(free)))
+
+
+def proved_step(stage: Stage, a: Around, P: Array, T: Array, free: Array | None, price: float) -> Array | None:
+    """As ``step``, a little larger, and proved with every rounding error; ``None`` where that fails."""
+    n = len(a.G[0]) - (0 if free is None else len(free))
+    fixed, V, C, loss = _inequality(stage, a, P, T, free, price)
+    before = _eliminated(fixed, n)
+    if before is None:
+        return None
+    size, aP, aV = C.shape[1], np.abs(P), np.abs(V)
+    whole = np.abs(before).sum(axis=1)
+    room = whole + aV[:, :n].T @ (aP @ aV[:, :n].max(axis=1)) + 1e-12 * whole.max(initial=0.0) + 1e-30
+    factor = gamma(2 * len(P) + len(C) + 16)
+    for raised in _RAISED:
+        trial = before.copy()
+        trial[range(n), range(n)] += raised * room
+        matrix = fixed.copy()
+        matrix[:n, :n] += trial
+
+        def error(s: Array, trial: Array = trial) -> Array:
+            out = aV.T @ (aP @ (aV @ s))
+            out[:size] += a.K.sizes(C, s[:size], loss)
+            out[:n] += np.abs(trial) @ s[:n]
+            out[n:size] += price * s[n:size]
+            out[size:] += T[a.rho > 0] * s[size:]
+            return factor * out
+
+        if prove_positive_definite(matrix, error, overwrite=True).holds:
+            return trial
+    return None
+
+
+def missed(stage: Stage, at: Nominal, a: Around) -> Array:
+    """What a stage of floats around a reference misses of the exact one, entry by entry."""
+    steep = np.abs(a.m) + a.rho
+    absolute = np.abs(stage.A) + (np.abs(stage.B) * np.abs(a.m)) @ np.abs(stage.C)
+    out = at.error + np.abs(stage.B) @ (steep * 2.0 * a.loose) + gamma(len(stage.C) + 4) * (absolute @ a.sides)
+    if stage.slack is not None:
+        out = out + stage.slack[0] @ a.sides + stage.slack[1] @ (steep * a.far)
+    return out * (1 + gamma(len(stage.C) + len(a.sides) + 16))
+
+
+def proved_margin(
+    net: Stages, tube: list[Passage], ref: Reference, T: Array, free: Array, prices: Array, ball: tuple[Array, float]
+) -> float:
+    """A lower bound of ``w y`` over all inputs of a ball, up to the roundings of that product; minus infinity: none.
+
+    Args:
+        net: the stages.
+        tube: what is proved of the runs.
+        ref: a reference with the gradients of ``w y``.
+        T: ``(T, m)`` multipliers of all stages of a step.
+        free: ``(T, p)`` which entries of the input change.
+        prices: ``lambda > 0``: ``(1,)`` for the budget of the whole sequence, ``(T,)`` for one of each step.
+        ball: its centre ``(T, p)`` and its radius.
+    """
+    (x, radius), w, count = ball, ref.p[-1], len(net.stages)
+    paid = np.broadcast_to(prices, (len(x),))
+    P, loss, stages = np.zeros((net.states, net.states)), 0.0, around(net, tube, ref)
+    ends = [0, *np.cumsum([len(stage.C) for stage in net.stages])]
+    after = np.zeros(net.states)
+    for k in range(len(tube) - 1, -1, -1):
+        stage, a = tube[k].stage, stages[k]
+        rest, p, worth = missed(stage, ref.run[k], a), np.abs(ref.p[k + 1]), np.abs(ref.worth[k])
+        loss += float(p @ rest + 2.0 * after @ (np.abs(P) @ rest) + rest @ (np.abs(P) @ rest))
+        steep = np.abs(a.m) + a.rho
+        _, unsure = stage.tangents(ref.run[k].rows, ref.run[k].offset)
+        loss += float(worth @ (unsure * a.far))
+        loss += gamma(len(P) + 4) * float((np.abs(stage.B).T @ p) @ (steep * a.far))
+        sums = np.abs(stage.A).T @ p + np.abs(stage.C).T @ (worth * np.abs(ref.slopes[k]))
+        loss += gamma(len(stage.A) + len(stage.C) + 8) * float(sums @ a.sides)
+        entry = free[k // count] if stage.fresh else None
+        own, price = T[k // count, ends[k % count] : ends[k % count + 1]], float(paid[k // count])
+        found = proved_step(stage, a, P, own, entry, price)
+        if found is None:
+            return -np.inf
+        P, after = found, a.sides[: len(found)] if stage.fresh else a.sides
+    shift = (ref.x - x) * free
+    if (ref.x != x)[free == 0].any():
+        return -np.inf
+    steep = 2.0 * paid[:, None]
+    away = _lengths(shift, prices) * _SURE
+    rest = _lengths((ref.gradient + steep * shift) * free, prices)
+    rest = rest + 16 * EPS * _lengths(np.abs(ref.gradient) + steep * (np.abs(ref.x) + np.abs(x)), prices)
+    between = prices * (radius * radius * _SURE - away * away / _SURE**4)
+    lost = float((between + rest * (radius + away) * _SURE).sum()) + loss * (1 + 1e-6)
+    return float(w @ ref.run[-1].out) - lost - 1e-12 * (float(np.abs(between).sum()) + abs(lost))
+
+
+def _lengths(x: Array, prices: Array) -> Array:
+    """Of ``(T, p)`` the length as a whole, or those of its steps: one for each price."""
+    return np.linalg.norm(x.reshape(len(prices), -1), axis=1)

@@ -1,0 +1,223 @@
+r"""Secant slopes of an activation around one point, with their rounding errors.
+
+For :math:`|v| \le r` the quotient :math:`k(v) = (\phi(z + v) - \phi(z)) / v` lies in an interval that is far narrower
+than the activation's own slopes where ``r`` is small. For tanh (and so for the logistic function, which is a tanh)
+``k`` has one peak: its least value is the secant to the end away from the origin; its largest is :math:`\phi'(w^*)` at
+the point of tangency, :math:`\phi'(w)(z - w) = \phi(z) - \phi(w)`, where the reach contains that, and else the secant
+to the end towards the origin. For a kink at zero the quotients run between the slope on the own side and the secant
+to the end on the other; with several kinks the extremes are among the secants to these and to the ends.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stability.errors import UnsupportedError
+from stability.kernel.arithmetic.activations import TANH_ULPS, Activation, activation
+from stability.kernel.arithmetic.floating_point import EPS
+
+Array = np.ndarray
+_ERROR = (2.0 * TANH_ULPS + 16.0) * EPS
+"""Absolute, of anything below that is made of values of tanh in a few operations."""
+_STEPS = 4
+"""Of Newton's method, for points of tangency."""
+
+
+def secant_range(name: str, z: Array, r: Array, up: Array | None = None) -> tuple[Array, Array]:
+    """Bounds of the secant slopes from ``z`` over ``[z - r, z + r]``, or ``[z - r, z + up]``.
+
+    Args:
+        name: a name of ``stability.kernel.arithmetic.activations``.
+        z: ``(..., m)``, taken as exact.
+        r: ``(..., m)``, >= 0; infinite: the activation's own slopes on both sides.
+        up: ``(..., m)``, >= 0, where the reach upwards is another one.
+
+    Returns:
+        Two arrays ``(..., m)``, rounded outwards.
+
+    Raises:
+        UnsupportedError: an activation whose quotients are not known.
+
+    Example:
+        >>> low, high = secant_range("tanh", np.array([1.0]), np.array([0.5]))
+        >>> bool(low[0] <= (np.tanh(1.5) - np.tanh(1.0)) / 0.5), bool(high[0] >= (np.tanh(1.0) - np.tanh(0.5)) / 0.5)
+        (True, True)
+        >>> low, high = secant_range("relu", np.array([1.0]), np.array([0.5]))  # rounded outwards
+        >>> bool(1 - 1e-15 < low[0] <= 1.0), float(high[0])
+        (True, 1.0)
+    """
+    phi = activation(name)
+    least, most = phi.slope
+    if least == most:
+        return np.full(z.shape, least), np.full(z.shape, most)
+    up = r if up is None else up
+    near, far = np.where(z < 0, up, r), np.where(z < 0, r, up)  # towards zero and beyond, and away from it
+    if phi.width is not None:
+        low, high = _tanh(phi.width * np.abs(z), phi.width * near, phi.width * far)
+        low, high = most * low, most * high
+    elif phi.kinks == (0.0,):
+        low, high = _kink(z, np.where(z == 0, np.maximum(near, far), near), least, most)
+    elif phi.kinks:
+        low, high = _pieces(phi, z, r, up)
+    else:
+        raise UnsupportedError(f"the secant slopes of the activation {name!r} are not known here")
+    return np.clip(np.nextafter(low, -np.inf), least, most), np.clip(np.nextafter(high, np.inf), least, most)
+
+
+def secants_between(name: str, first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
+    r"""Bounds of the quotients between any point of one interval and any of another, of a smooth activation.
+
+    For tanh and a fixed ``t`` the quotient :math:`q(s, t)` has one peak over ``s``, so that the least is at a corner of
+    the two intervals. A peak inside would need :math:`\phi'(s) = q = \phi'(t)`, hence ``s = -t``, where ``q`` is larger
+    than both unless they are zero: the largest is one where both hold zero, and else on an edge.
+
+    Args:
+        name: tanh or sigmoid.
+        first: ends ``(m,)``, finite, taken as exact.
+        second: ends ``(m,)``, the same.
+
+    Returns:
+        Two arrays ``(m,)``, rounded outwards.
+
+    Raises:
+        UnsupportedError: an activation that is not smooth.
+
+    Example:
+        >>> low, high = secants_between("tanh", (np.array([0.5]), np.array([0.6])), (np.array([2.0]), np.array([3.0])))
+        >>> bool(low[0] <= (np.tanh(3) - np.tanh(0.6)) / 2.4), bool(high[0] >= (np.tanh(2) - np.tanh(0.5)) / 1.5)
+        (True, True)
+    """
+    phi = activation(name)
+    if phi.width is None:
+        raise UnsupportedError(f"quotients between two intervals are known of tanh and sigmoid, not of {name!r}")
+    (a, b), (c, d) = ((phi.width * low, phi.width * high) for low, high in (first, second))
+    corners = [_quotient(s, t) for s in (a, b) for t in (c, d)]
+    least = np.min([low for low, _ in corners], axis=0)
+    edges = [_along(c, a, b), _along(d, a, b), _along(a, c, d), _along(b, c, d)]
+    most = np.where((a <= 0) & (b >= 0) & (c <= 0) & (d >= 0), 1.0, np.max(edges, axis=0))
+    beta = phi.slope[1]
+    low, high = (np.nextafter(beta * end, way) for end, way in ((least, -np.inf), (most, np.inf)))
+    return np.clip(low, *phi.slope), np.clip(high, *phi.slope)
+
+
+def _quotient(s: Array, t: Array) -> tuple[Array, Array]:
+    """Bounds of one quotient of tanh: by its values, or as one of the derivative's where they are too close."""
+    apart = np.abs(s - t)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        value, error = np.abs(np.tanh(s) - np.tanh(t)) / apart, _ERROR / apart
+    far, near = np.maximum(np.abs(s), np.abs(t)), np.where(s * t > 0, np.minimum(np.abs(s), np.abs(t)), 0.0)
+    low, high = 1.0 - np.tanh(far) ** 2 - _ERROR, 1.0 - np.tanh(near) ** 2 + _ERROR
+    known = error < 0.1
+    return np.where(known, np.maximum(low, value - error), low), np.where(known, np.minimum(high, value + error), high)
+
+
+def _along(t: Array, low: Array, high: Array) -> Array:
+    """An upper bound of tanh's quotients from ``t`` over ``[low, high]``: at an end, or by the point of tangency."""
+    low, high = np.where(t > 0, -high, low), np.where(t > 0, -low, high)
+    t = -np.abs(t)
+    up = (high <= 0.0) | (_climb(high, t) >= _ERROR * (2.0 + high - t))
+    down = (low >= 0.0) & (_climb(low, t) <= -_ERROR * (2.0 + low - t))
+    peak = np.ones_like(t)
+    between = ~(up | down)
+    if between.any():
+        peak[between] = _tangent(-t[between], np.tanh(-t[between]))
+    return np.where(up, _quotient(high, t)[1], np.where(down, _quotient(low, t)[1], peak))
+
+
+def _climb(s: Array, t: Array) -> Array:
+    """``phi'(s) (s - t) - (phi(s) - phi(t))``, whose sign is that of the quotient's change along ``s > t``."""
+    return (1.0 - np.tanh(s) ** 2) * (s - t) - (np.tanh(s) - np.tanh(t))
+
+
+def _kink(z: Array, r: Array, least: float, most: float) -> tuple[Array, Array]:
+    """A kink at zero: ``r`` beyond it, the longest secant is a mean of both slopes."""
+    size = np.abs(z)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        part = np.where(r < size, 1.0, (1.0 - 8 * EPS) * np.minimum(size / r, 1.0))  # of that secant, on the own side
+    mixed = (most - least) * np.where(size > 0, part, 0.0)
+    low = np.where(z > 0, least + mixed, least)
+    high = np.where(z < 0, most - mixed, most)
+    return np.where(r < size, low, low - 4 * EPS), np.where(r < size, high, high + 4 * EPS)
+
+
+def _pieces(phi: Activation, z: Array, down: Array, up: Array) -> tuple[Array, Array]:
+    """Any piecewise linear one: along a piece a quotient changes one way, so that ends and kinks have the extremes."""
+    least, most = phi.slope
+    low, high = phi.slopes_near(z, 8 * EPS * (1.0 + np.abs(z)))  # at once beside z
+    ends = [(-np.minimum(down, 1e300), down > 0), (np.minimum(up, 1e300), up > 0)]
+    slack = 8 * EPS * (1.0 + np.abs(z))
+    ends += [(kink - z, (kink - z >= -down - slack) & (kink - z <= up + slack)) for kink in phi.kinks]
+    for way, there in ends:
+        there = there & (way != 0)
+        v = np.where(there, way, 1.0)
+        quotient = phi.rise(z, v) / v
+        with np.errstate(over="ignore"):
+            error = 16 * EPS * (1.0 + (1.0 + np.abs(z)) / np.abs(v))
+        low = np.where(there, np.minimum(low, quotient - error), low)
+        high = np.where(there, np.maximum(high, quotient + error), high)
+    endless = np.isinf(down) | np.isinf(up)
+    still = phi.to_kink(z) > np.maximum(down, up)  # on one piece, quotients are its slope, without rounding
+    own = phi.slopes_near(z, np.zeros_like(z))
+    return (
+        np.where(endless, least, np.where(still, own[0], low)),
+        np.where(endless, most, np.where(still, own[1], high)),
+    )
+
+
+def _tanh(z: Array, near: Array, far: Array) -> tuple[Array, Array]:
+    """For tanh and ``z >= 0``; the least quotient is one to an end, to the far one where that is no nearer."""
+    near, far = near * (1.0 + 4 * EPS), far * (1.0 + 4 * EPS)
+    t = np.tanh(z)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        away = np.where(far > 0, (np.tanh(z + far) - t) / far - _ERROR / far, -np.inf)
+        back = np.where(near > 0, (t - np.tanh(z - near)) / near, np.inf)
+        error = np.where(near > 0, _ERROR / near, 0.0)
+    # difference quotients are values of the derivative in between, which serves where the reach is tiny
+    low = np.maximum(away, 1.0 - np.tanh(z + far) ** 2 - _ERROR)
+    wide = near > far
+    low = np.where(wide, np.minimum(low, np.maximum(back - error, 1.0 - np.tanh(z + near) ** 2 - _ERROR)), low)
+    back = back + error
+    closest = np.maximum(z - near, 0.0)
+    steepest = 1.0 - np.tanh(closest) ** 2 + _ERROR
+    e = z - near
+    slope = 1.0 - np.tanh(e) ** 2
+    with np.errstate(invalid="ignore"):
+        rising = slope * near - (t - np.tanh(e)) >= _ERROR * (1.0 + near)  # the quotient still grows at this end
+    within = ~(rising | (e >= 0.0))  # the reach contains the point of tangency, or cannot be seen not to
+    peak = np.ones_like(t)
+    if within.any():
+        peak[within] = _tangent(z[within], t[within])
+    high = np.minimum(np.where(within, peak, back), steepest)
+    return np.where(np.isnan(low), 0.0, np.maximum(low, 0.0)), np.where(np.isnan(high), 1.0, high)
+
+
+def _tangent(z: Array, t: Array) -> Array:
+    """An upper bound of all quotients from ``z >= 0``: ``phi'(w)`` at a ``w`` between the point of tangency and zero.
+
+    Seen from the far side, ``tanh(w) = tanh(z) - phi'(w) (z - w)``; what counts is that
+    ``phi'(w) (z - w) >= tanh(z) - tanh(w)`` was seen with room for the roundings. Newton's steps end a little on that
+    side; where it is not seen there, a bisection keeps the end for which it was, and zero always has that.
+    """
+    w = -np.minimum(0.5 * z, 0.5 * np.log1p(2.0 * z))
+    for _ in range(_STEPS):
+        s = np.tanh(w)
+        steep, across = 1.0 - s * s, z - w
+        w = np.clip(w + (steep * across - (t - s)) / (2.0 * s * steep * across - 1e-300), -0.5 * z, 0.0)
+    w = w * (1.0 - 1e-6)
+    s = np.tanh(w)
+    out = 1.0 - s * s + _ERROR
+    unseen = ~((1.0 - s * s) * (z - w) - (t - s) >= _ERROR * (1.0 + z - w))
+    if unseen.any():
+        out[unseen] = _bisected(z[unseen], t[unseen])
+    return out
+
+
+def _bisected(z: Array, t: Array) -> Array:
+    """The same by bisection."""
+    low, high = -0.5 * z - 1e-300, np.zeros_like(z)  # the point of tangency lies between -z/2 and 0
+    for _ in range(18):
+        w = 0.5 * (low + high)
+        s = np.tanh(w)
+        good = (1.0 - s * s) * (z - w) - (t - s) >= _ERROR * (1.0 + z - w)
+        low, high = np.where(good, low, w), np.where(good, w, high)
+    return 1.0 - np.tanh(high) ** 2 + _ERROR

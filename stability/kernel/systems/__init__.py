@@ -1,0 +1,1 @@
+"""Subjects of claims: Lur'e systems, networks with inputs, gated cells, stacks, classifiers."""

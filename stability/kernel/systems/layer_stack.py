@@ -1,0 +1,185 @@
+"""A stack of recurrent layers as one subject: each layer reads what the layers of the level below put out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from stability.errors import ConfigurationError, DimensionError
+from stability.kernel.format.serialization import subject
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.systems.gated_bounds import invariant_box, round_cost
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.pairwise import PairwiseSystem
+from stability.kernel.systems.parts import as_part, part_phrase
+from stability.kernel.systems.subjects import Subject
+
+Array = np.ndarray
+Layer = DrivenSystem | GatedCell | PairwiseSystem
+_ROUNDS = 1e10
+"""Operations for the box of what a gated layer puts out: some seconds, for a thousand units two rounds of bounds."""
+
+
+@subject("cascade")
+@dataclass(frozen=True, eq=False, repr=False)
+class LayerStack(Subject):
+    r"""Recurrent layers on top of each other, one direction or two.
+
+    Level ``k`` consists of ``directions`` layers, which do not see each other. Each reads the outputs of all layers
+    of level ``k - 1`` at the same time step, one after the other in one vector; level 0 reads the input. A layer puts
+    out its state (an LSTM: ``h``). With two directions the second layer of a level runs through the sequence
+    backwards, as in a bidirectional ``torch.nn.RNN``.
+
+    A gated layer above level 0 gets the box of what it reads as its input box: the hidden units of gated layers lie
+    in their invariant box, those of a bounded activation within its bound.
+
+    Args:
+        layers: ``DrivenSystem``, ``GatedCell`` or ``PairwiseSystem``, level by level.
+        directions: layers a level, 1 or 2.
+        name: what reports call it.
+        part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.kernel.systems.parts``.
+
+    Raises:
+        ConfigurationError: an empty stack, other subjects, layers with different time bases, two directions that are
+            promised different inputs.
+        DimensionError: a layer that cannot read what the level below puts out.
+
+    Example:
+        >>> from stability.systems import LureSystem
+        >>> cell = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[1.0]])
+        >>> stack = LayerStack([cell, cell])
+        >>> stack.states, stack.inputs, stack.levels
+        (2, 1, 2)
+    """
+
+    layers: Sequence[Layer]
+    _: KW_ONLY
+    directions: int = 1
+    name: str = "stack"
+    part: str = ""
+
+    def __post_init__(self) -> None:
+        directions, parts = self.directions, tuple(self.layers)
+        if directions not in (1, 2) or isinstance(directions, bool):
+            raise ConfigurationError(f"directions must be 1 or 2, got {directions!r}")
+        _refuse_other_layers(parts, directions)
+        done: list[Layer] = []
+        for k, layer in enumerate(parts):
+            level = k // directions
+            below = done[(level - 1) * directions : level * directions] if level else []
+            width = sum(p.outputs for p in below) if level else parts[0].inputs
+            if layer.inputs != width:
+                raise DimensionError(f"the input of layer {k}", (width,), (layer.inputs,), "it reads the level below")
+            done.append(_with_outputs_of(layer, below) if level else layer)
+        _refuse_two_boxes(done[:directions])
+        self._set(layers=tuple(done), name=str(self.name), part=as_part(self.part))
+
+    def __repr__(self) -> str:
+        return f"LayerStack({len(self.layers)} layers, directions={self.directions}, name={self.name!r})"
+
+    @property
+    def levels(self) -> int:
+        """Number of levels."""
+        return len(self.layers) // self.directions
+
+    @property
+    def states(self) -> int:
+        """Size of all states together."""
+        return sum(layer.states for layer in self.layers)
+
+    @property
+    def inputs(self) -> int:
+        """Number of inputs of the lowest level."""
+        return self.layers[0].inputs
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether time advances in steps."""
+        return self.layers[0].is_discrete
+
+    @property
+    def phrase(self) -> str:
+        """Whom a claim about it is about, without quantifiers."""
+        named = part_phrase(self, f"stack of {len(self.layers)} layers")
+        return f"{named} (their stored weights and biases, exact arithmetic)"
+
+    def draw_states(self, rng: np.random.Generator, count: int) -> Array:
+        """``(count, n)`` states worth starting from, layer by layer."""
+        return np.concatenate([layer.draw_states(rng, count) for layer in self.layers], axis=1)
+
+    def with_inputs(self, low: Any, high: Any) -> LayerStack:
+        """The same stack with a promise about the inputs of its lowest level; boxes above are worked out anew."""
+        layers = [
+            layer.with_inputs(*((low, high) if k < self.directions else (None, None)))
+            for k, layer in enumerate(self.layers)
+        ]
+        return replace(self, layers=layers)
+
+    def below(self, index: int) -> range:
+        """Indices of the layers that layer ``index`` reads; empty on the lowest level."""
+        level = index // self.directions
+        return range(max(level - 1, 0) * self.directions, level * self.directions)
+
+    def advance(self, state: Array, u: Array) -> Array:
+        """One step of a discrete stack with one direction: ``(..., n)``, ``(..., p)`` to ``(..., n)``.
+
+        Raises:
+            ConfigurationError: for a continuous stack or two directions.
+        """
+        if self.directions != 1 or not self.is_discrete:
+            raise ConfigurationError("only a discrete stack with one direction advances step by step")
+        parts, at, signal = [], 0, np.asarray(u, dtype=np.float64)
+        for layer in self.layers:
+            new = layer.advance(np.asarray(state, dtype=np.float64)[..., at : at + layer.states], signal)
+            at += layer.states
+            parts.append(new)
+            signal = layer.output(new)
+        return np.concatenate(parts, axis=-1)
+
+
+Cascade = LayerStack
+"""The public name of before; ``"cascade"`` stays the word of certificate files."""
+
+
+def _refuse_other_layers(layers: tuple[Layer, ...], directions: int) -> None:
+    """What the layers must be, each and together."""
+    if not layers or len(layers) % directions:
+        raise ConfigurationError(f"a stack needs {directions} layers a level, got {len(layers)} in all")
+    for layer in layers:
+        if not isinstance(layer, Layer):
+            raise ConfigurationError(
+                "a layer of a stack must be a DrivenSystem, a GatedCell or a PairwiseSystem, got a "
+                f"{type(layer).__name__}"
+            )
+    if len({layer.is_discrete for layer in layers}) > 1:
+        raise ConfigurationError("the layers of a stack must all be discrete or all continuous in time")
+    if directions == 2 and not layers[0].is_discrete:
+        raise ConfigurationError("a stack with two directions must be discrete in time")
+
+
+def _refuse_two_boxes(lowest: Sequence[Layer]) -> None:
+    """The layers of the lowest level read one and the same input, so there is one promise about it."""
+    first, *others = [(layer.input_low, layer.input_high) for layer in lowest]
+    if not all(np.array_equal(np.asarray(a), np.asarray(b)) for box in others for a, b in zip(first, box)):
+        raise ConfigurationError(
+            "both directions of the lowest level read the same input and must be given the same input box"
+        )
+
+
+def _output_box(layer: Layer) -> tuple[Array, Array]:
+    """A box ``(m,)``, ``(m,)`` that a layer's outputs stay in from the first step on; its ends may be infinite."""
+    box = None
+    if isinstance(layer, GatedCell):
+        box = invariant_box(layer, sweeps=int(min(max(_ROUNDS / round_cost(layer), 1), 100)))
+    return layer.output_box() if box is None else (layer.output(box.low), layer.output(box.high))
+
+
+def _with_outputs_of(layer: Layer, below: Sequence[Layer]) -> Layer:
+    """The layer, with what it reads as its input box where it has none."""
+    if not layer.rests_on_boxes or layer.input_low is not None:
+        return layer
+    low, high = (np.concatenate(ends) for ends in zip(*map(_output_box, below)))
+    return layer.with_inputs(low, high) if np.isfinite(high).all() else layer

@@ -1,0 +1,199 @@
+r"""Networks whose activation acts on pairs of units: modReLU on complex numbers, OPLU and its kin on neighbours.
+
+.. math:: x^+ = \sigma(W x + V u + b), \qquad \sigma \text{ of } \texttt{stability.kernel.systems.pair_activations} .
+
+They look at more than one channel at a time, so no interval of slopes describes them and no Lur'e system does. What a
+proof needs is known all the same: OPLU, the Householder activation and the absolute value keep the norm of every vector
+and stretch no difference (:math:`|\sigma(z)| = |z|`, :math:`|\sigma(y) - \sigma(z)| \le |y - z|`, pair by pair);
+modReLU changes the norm of a pair by its bias at most, and never stretches a difference where that bias is not
+positive: it is then the proximal map of :math:`-b\,|z|`. With a positive bias it jumps by :math:`2 b` at zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from stability.errors import ConfigurationError
+from stability.kernel.checks import as_choice, as_column, as_matrix
+from stability.kernel.format.serialization import subject
+from stability.kernel.systems.pair_activations import (
+    abs_slopes,
+    householder,
+    householder_slopes,
+    modrelu,
+    modrelu_slopes,
+    oplu,
+    oplu_slopes,
+)
+from stability.kernel.systems.parts import as_part, part_phrase
+from stability.kernel.systems.subjects import Subject
+
+Array = np.ndarray
+PAIRWISE = ("modrelu", "oplu", "abs", "householder")
+NEARLY_ORTHOGONAL = 1e-6
+"""Of the row sums of ``|W^T W - I|``: what storing an orthogonal matrix in float32 may cost, at any size in use."""
+
+
+@subject("pairwise")
+@dataclass(frozen=True, eq=False, repr=False)
+class PairwiseSystem(Subject):
+    r"""A particular network ``x+ = sigma(W x + V u + b)`` with an activation on pairs of units.
+
+    The weights of an orthogonal or unitary layer are orthogonal by construction, and what is stored of them is not:
+    rounding has moved it. With ``orthogonal=True`` the network is the one whose ``W`` is the orthogonal matrix
+    nearest to the stored one, of which there is exactly one.
+
+    Args:
+        W: ``(n, n)`` recurrent weights, ``n`` even; a complex matrix in its real form ``[[Re, -Im], [Im, Re]]``.
+        V: ``(n, p)`` input weights.
+        b: ``(n/2,)`` biases of modReLU, which are inside it; ``(n,)`` of the others.
+        activation: ``modrelu`` (pairs ``i``, ``i + n/2``), ``oplu`` or ``householder`` (pairs ``2 i``, ``2 i + 1``), or
+            ``abs`` (each unit by itself; its pairs are those of OPLU).
+        orthogonal: ``W`` is the orthogonal matrix nearest to the stored one.
+        name: what reports call it.
+        angles: ``(n/2,)`` in radians, of the Householder activation; ``None`` for the others.
+        part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.kernel.systems.parts``.
+
+    Raises:
+        DimensionError: shapes that do not fit.
+        ConfigurationError: an unknown activation, an odd number of units, angles that are missing or have no use, or
+            weights that are said to be orthogonal and are not nearly so.
+
+    Example:
+        >>> turn = PairwiseSystem([[0.0, -1.0], [1.0, 0.0]], [[1.0], [0.0]], [-0.5], "modrelu", orthogonal=True)
+        >>> turn.advance(np.array([2.0, 0.0]), np.zeros(1))
+        array([0. , 1.5])
+    """
+
+    W: Any
+    V: Any
+    b: Any
+    activation: str
+    orthogonal: bool = False
+    name: str = "network"
+    angles: Any = field(default=None, kw_only=True)
+    part: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        as_choice("activation on pairs", self.activation, PAIRWISE)
+        if type(self.orthogonal) is not bool:
+            raise ConfigurationError(f"orthogonal must be true or false, got {str(self.orthogonal)[:40]!r}")
+        n = len(as_matrix("W", self.W))
+        if n == 0 or n % 2:
+            raise ConfigurationError(f"{self.activation} acts on pairs: W must have an even number of rows, got {n}")
+        w, v = as_matrix("W", self.W, (n, n)), as_matrix("V", self.V, (n, None))
+        entries = n // 2 if self.activation == "modrelu" else n
+        b = as_column("b", self.b, entries)
+        if self.orthogonal:
+            _refuse_far_from_orthogonal(w)
+        angles = _checked_angles(self.activation, self.angles, n // 2)
+        self._set(W=w, V=v, b=b, angles=angles, name=str(self.name), part=as_part(self.part))
+
+    def __repr__(self) -> str:
+        return f"PairwiseSystem({self.states} states, {self.activation!r}, inputs={self.inputs}, name={self.name!r})"
+
+    input_low = input_high = None
+    """A network takes any input: it has no box, see ``GatedCell``."""
+
+    def with_inputs(self, low: Any, high: Any) -> PairwiseSystem:
+        """Itself: what is claimed of a network holds for every input."""
+        return self
+
+    @property
+    def states(self) -> int:
+        """Number of states ``n``."""
+        return self.W.shape[0]
+
+    @property
+    def inputs(self) -> int:
+        """Number of inputs ``p``."""
+        return self.V.shape[1]
+
+    @property
+    def is_discrete(self) -> bool:
+        """It is a map."""
+        return True
+
+    @property
+    def pairs(self) -> Array:
+        """``(n/2, 2)``: the indices of the units of each pair."""
+        order = np.arange(self.states)
+        return order.reshape(2, -1).T if self.activation == "modrelu" else order.reshape(-1, 2)
+
+    @property
+    def kind_name(self) -> str:
+        """What a sentence calls a layer of this kind: its activation."""
+        return self.activation
+
+    def draw_states(self, rng: np.random.Generator, count: int) -> Array:
+        """``(count, n)`` states worth starting from."""
+        return 2.0 * rng.normal(size=(count, self.states))
+
+    @property
+    def jumps(self) -> bool:
+        """Whether the activation is modReLU with a positive bias, which is not continuous."""
+        return self.activation == "modrelu" and bool((self.b > 0.0).any())
+
+    @property
+    def phrase(self) -> str:
+        """Whom a claim about it is about, without quantifiers."""
+        nearest = ", W the orthogonal matrix nearest to the stored one" if self.orthogonal else ""
+        return (
+            f"{part_phrase(self) or 'this network'} ({self.activation}, its stored weights and bias{nearest}, exact "
+            "arithmetic)"
+        )
+
+    def advance(self, x: Array, u: Array) -> Array:
+        """The next state for states ``(..., n)`` and inputs ``(..., p)``, computed with ``W`` as stored."""
+        z = x @ self.W.T + u @ self.V.T
+        if self.activation == "modrelu":
+            return modrelu(z, self.b)
+        z = z + self.b
+        if self.activation == "householder":
+            return householder(z, self.angles)
+        return oplu(z) if self.activation == "oplu" else np.abs(z)
+
+    def jacobian(self, x: Array, u: Array) -> Array:
+        """``d advance / d x`` at one state ``(n,)`` and one input ``(p,)``, ``(n, n)``; at a kink, of one side."""
+        z = self.W @ x + self.V @ u
+        if self.activation == "modrelu":
+            slopes = modrelu_slopes(z, self.b)
+        elif self.activation == "householder":
+            slopes = householder_slopes(z + self.b, self.angles)
+        else:
+            slopes = (oplu_slopes if self.activation == "oplu" else abs_slopes)(z + self.b)
+        out = np.empty_like(self.W)
+        out[self.pairs] = slopes @ self.W[self.pairs]
+        return out
+
+    def payload(self) -> dict[str, Any]:
+        """What a file keeps: the fields, the angles where the activation has some."""
+        return {key: value for key, value in super().payload().items() if key != "angles" or value is not None}
+
+    @classmethod
+    def from_payload(cls, data: Mapping[str, Any]) -> PairwiseSystem:
+        """Inverse of ``payload``."""
+        return super().from_payload({"angles": None, **data})
+
+
+def _checked_angles(activation: str, angles: Any, pairs: int) -> Array | None:
+    """Angles ``(n/2,)`` of the Householder activation, none of the others."""
+    if (angles is None) is (activation == "householder"):
+        words = "needs an angle for each pair" if angles is None else "has no angles: leave them out"
+        raise ConfigurationError(f"{activation} {words}")
+    return None if angles is None else as_column("angles", angles, pairs)
+
+
+def _refuse_far_from_orthogonal(w: Array) -> None:
+    """The nearest orthogonal matrix is unique where ``W`` is invertible: far above the rounding of this product."""
+    with np.errstate(all="ignore"):
+        defect = float(np.abs(w.T @ w - np.eye(len(w))).sum(axis=1).max())
+    if not defect <= NEARLY_ORTHOGONAL:
+        raise ConfigurationError(
+            f"W is said to be orthogonal, but the rows of |W^T W - I| sum to {defect:.3g}, more than "
+            f"{NEARLY_ORTHOGONAL:g}: leave out orthogonal=True"
+        )

@@ -1,0 +1,64 @@
+r"""Activations on pairs that are piecewise linear, unfolded into channels of ReLU.
+
+.. math:: (\max(s, t), \min(s, t)) = (s, t) + (1, -1)\, \mathrm{relu}(t - s), \qquad |z| = z + 2\, \mathrm{relu}(-z),
+          \qquad \sigma_\theta(z) = z + 2 v\, \mathrm{relu}(-v^T z) .
+
+So OPLU (MaxMin), the absolute value and the Householder activation are Lur'e systems with one channel a pair, or a
+unit; the state's own bias enters by one more channel, whose argument is always 1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stability.errors import UnsupportedError
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.systems.lure import LureSystem
+from stability.kernel.systems.pair_activations import normals
+from stability.kernel.systems.pairwise import PairwiseSystem
+
+
+def unfolded(network: PairwiseSystem) -> DrivenSystem:
+    """The same map as a Lur'e system with ReLU channels.
+
+    The channels' rows are differences of rows of the weights, or combinations of two: rounded once in float64, exact
+    for the absolute value.
+
+    Args:
+        network: with an activation that is piecewise linear.
+
+    Returns:
+        ``x+ = W x + V u + B relu(z)``, with ``n/2`` channels (``n`` for ``abs``) and one for the bias.
+
+    Raises:
+        UnsupportedError: modReLU, which bends.
+
+    Example:
+        >>> pairs = PairwiseSystem([[0.0, 1.0], [0.5, 0.0]], [[1.0], [2.0]], [0.1, 0.2], "oplu")
+        >>> x, u = np.array([0.3, -0.4]), np.array([0.7])
+        >>> bool(np.allclose(unfolded(pairs).advance(x, u), pairs.advance(x, u)))
+        True
+    """
+    if network.activation == "modrelu":
+        raise UnsupportedError("modReLU bends: it is no piecewise linear activation that ReLU channels could stand for")
+    n = network.states
+    if network.activation == "abs":
+        rows, into = -np.eye(n), 2.0 * np.eye(n)
+    else:
+        k, order = n // 2, np.arange(n // 2)
+        rows, into = np.zeros((k, n)), np.zeros((n, k))
+        first, second = network.pairs.T
+        if network.activation == "oplu":
+            rows[order, first], rows[order, second] = -1.0, 1.0
+            into[first, order], into[second, order] = 1.0, -1.0
+        else:
+            v = normals(network.angles)
+            rows[order, first], rows[order, second] = -v.T
+            into[first, order], into[second, order] = 2.0 * v.T
+    W, V, b = network.W, network.V, network.b
+    C, E, bias = rows @ W, rows @ V, rows @ b
+    if b.any():
+        C, E = np.vstack([C, np.zeros((1, n))]), np.vstack([E, np.zeros((1, network.inputs))])
+        bias, into = np.append(bias, 1.0), np.hstack([into, b[:, None]])
+    system = LureSystem(W, into, C, slope=(0.0, 1.0), dt=1.0)
+    return DrivenSystem(system, "relu", E, bias, V, network.name, part=network.part)

@@ -1,0 +1,4 @@
+"""One file a theorem: the data of its proof, the sentence that it supports, the check.
+
+``stability.kernel.format.theorem_table.RULES`` is the table of all of them.
+"""

@@ -1,0 +1,277 @@
+r"""Sets that every trajectory enters under inputs in a box, made again by a checker: what such rules have in common.
+
+The network ``x+ = A x + B phi(C x + E u + b) + F u`` has a bounded activation, :math:`|\phi| \le \bar\phi`, and inputs
+:math:`u_j \in [l_j, h_j]`. With :math:`s = |B| \bar\phi + |F| \max(|l|, |h|)` and ``r > 0``
+
+.. math:: |A| r \le q\, r, \qquad |A| r + s \le r
+
+make :math:`V = \max_i |x_i| / r_i` obey :math:`V^+ - 1 \le q (V - 1)` above one: the box
+:math:`|x_i| \le (1 + \eta) r_i` is never left, and entered from anywhere: after one step where ``A = 0``, else after
+:math:`\lceil \log((V_0 - 1) / \eta) / \log(1 / q) \rceil` steps. Where ``|A|`` does not shrink but ``A`` does, an
+ellipsoid takes the place of that box: with :math:`\sum_j \tau_j b_j^2 \le 1`, ``b`` the bounds of what ``G = [B, F]``
+multiplies, and
+
+.. math:: q^{-1} A Y A^T + (1 - q)^{-1} G \operatorname{diag}(\tau)^{-1} G^T < Y
+
+:math:`V = x^T Y^{-1} x` obeys :math:`V^+ - 1 \le q (V - 1)`, and the box is the one around ``V <= 1``. From there on
+zonotopes (``invariant_zonotope``) enclose what the pre-activations can be ``steps`` steps later, and ever after; linear
+bounds traced back through several steps (``backward_bounds``), so often as ``backward`` says, make their ranges
+narrower. All is rounded outwards.
+
+Of an activation without a bound (ReLU) the box is :math:`-v_i \le x_i \le r_i`, with ``falls`` for ``v``, and follows
+from the signs of the weights (``kernel/theorems/decaying_boxes.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from stability.kernel.arithmetic.activations import activation
+from stability.kernel.arithmetic.balls import Ball, feeds, system_balls
+from stability.kernel.arithmetic.definiteness import prove_positive_definite
+from stability.kernel.arithmetic.floating_point import EPS
+from stability.kernel.format.fields import (
+    LIMIT,
+    AnyArray,
+    Count,
+    Input,
+    Metric,
+    Number,
+    ProofData,
+    Refused,
+    State,
+    require,
+)
+from stability.kernel.format.sentences import at_most, exactly, interval_phrase
+from stability.kernel.reachability.backward_bounds import BackwardBounds, Schedule, steps_made
+from stability.kernel.reachability.invariant_zonotope import Tube, can_relax
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.theorems.bounded import prove_ball_positive
+from stability.kernel.theorems.decaying_boxes import grows, signed_balance
+
+MOST_STEPS, MOST_WINDOW = 2000, 200
+MOST_ROUNDS, MOST_DEPTH, MOST_SWEEPS, MOST_HISTORIES = 1000, 64, 16, 256
+"""Of what a file may ask the checker to do."""
+ROWS = "backward must hold whole numbers, (rounds, depth, sweeps, cells, memory) in each row"
+BOX = "low and high must be vectors of {p} entries with low <= high"
+Array = np.ndarray
+
+
+def no_tube(subject: DrivenSystem) -> str | None:
+    """Why sets are not pushed through this network, or ``None`` where they are."""
+    if not subject.is_discrete:
+        return "this proof is about maps, not about flows"
+    if not can_relax(subject.activation):
+        return (
+            f"this proof needs a bounded smooth activation or a piecewise linear one, which {subject.activation} is not"
+        )
+    if grows(subject.activation) and feeds(subject.system):
+        return "with an activation that has no bound this proof is about networks without feedthrough (D = 0)"
+    return None
+
+
+def inputs_in_box(low: Array, high: Array) -> str:
+    """Where a box holds every entry of an input.
+
+    Example:
+        >>> inputs_in_box(-np.ones(2), np.ones(2))
+        'entries in [-1, 1]'
+    """
+    if low.size and len(set(low.tolist())) == len(set(high.tolist())) == 1:
+        return f"entries in {interval_phrase(low.flat[0], high.flat[0])}"
+    ends = interval_phrase(float(low.min(initial=0.0)), float(high.max(initial=0.0)))
+    return f"entry j in [low_j, high_j] of the proof (all within {ends})"
+
+
+@dataclass(frozen=True, eq=False)
+class Sets:
+    """Where trajectories are from a known step on.
+
+    Attributes:
+        low: ``(m,)`` least pre-activations.
+        high: ``(m,)`` largest.
+        states: ends ``(n,)`` of the states.
+    """
+
+    low: Array
+    high: Array
+    states: tuple[Array, Array]
+
+
+class Absorbed(ProofData):
+    """``low``, ``high`` (p,): the box of inputs; ``r`` (n,), ``share`` (q), ``room`` (eta): the box of states; rows of
+    ``backward``: rounds, depth, sweeps, cells and memory of linear bounds. With ``Y`` (n, n) and ``tau`` (m or m + p,)
+    the box is that around an ellipsoid. With ``falls`` (n,) it goes that far below zero, and ``r`` above.
+    """
+
+    low: Annotated[Input, BOX]
+    high: Annotated[Input, BOX]
+    r: State
+    share: Number
+    room: Number
+    steps: Count
+    window: Count
+    backward: AnyArray | None = None
+    Y: Metric | None = None
+    tau: AnyArray | None = None
+    falls: State | None = None
+
+    @property
+    def settled(self) -> int:
+        """Steps from the first box to the last sets."""
+        return steps_made(self.steps, self.backward)
+
+    def since(self, satisfied: str, starts: str, does: str) -> str:
+        """From which step on something holds, in words about one trajectory or two."""
+        if self.share == 0.0:
+            return f"from step K = {self.settled + 1} on, wherever {starts},"
+        limit = exactly(1.0 + self.room)
+        longest = f"ceil(log((V - 1) / {exactly(self.room)}) / log(1 / {at_most(self.share, near=1.0)}))"
+        if self.Y is not None:
+            return (
+                f"from step K on, {self.settled} steps after {satisfied} h^T Y^-1 h <= {limit} for the Y of the proof "
+                f"(which {does} after at most {longest} steps, V the largest h(0)^T Y^-1 h(0), and at once where V is "
+                "smaller),"
+            )
+        if self.falls is not None:
+            return (
+                f"from step K on, {self.settled} steps after {satisfied} -{limit} falls_i <= h_i <= {limit} r_i for r "
+                f"and falls of the proof (which {does} after at most {longest} steps, V the largest h_i(0) / r_i or "
+                "-h_i(0) / falls_i, and at once where V is smaller),"
+            )
+        box = f"|h_i| <= {limit} r_i"
+        return (
+            f"from step K on, {self.settled} steps after {satisfied} {box} for the r of the proof (which {does} after "
+            f"at most {longest} steps, V the largest |h_i(0)| / r_i, and at once where V is smaller),"
+        )
+
+    def enclosed(self, subject: DrivenSystem) -> Sets:
+        """Bounds of pre-activations and states once the sets have settled.
+
+        Raises:
+            Refused: there are none, or the data ask for more than a checker does.
+        """
+        require((self.low <= self.high).all(), BOX.format(p=subject.inputs))
+        require(self.steps <= MOST_STEPS and self.window <= MOST_WINDOW, "more steps than this checker makes")
+        self._absorbs(subject)
+        box = wide_box(self.r, self.room), None if self.falls is None else wide_box(self.falls, self.room)
+        tube = Tube(subject, self.low, self.high, box[0], self.window, box[1])
+        for _ in range(self.steps):
+            tube.step()
+            require(np.isfinite(tube.low).all() and np.isfinite(tube.high).all(), "the sets have no finite bounds")
+        states = kept_in(*box, tube.states())
+        bounds = BackwardBounds(subject, self.low, self.high, (tube.low, tube.high), states)
+        schedules = self._schedules()
+        require(not (schedules and feeds(subject.system)), "bounds are not traced back through feedthrough")
+        for schedule in schedules:
+            fits = schedule.histories(subject.inputs) <= MOST_HISTORIES and schedule.memory <= schedule.depth
+            require(fits, "more histories of inputs than this checker follows")
+            bounds.follow(schedule)
+        require((bounds.low <= bounds.high).all(), "the sets are empty: that cannot be")
+        return Sets(bounds.low, bounds.high, bounds.states)
+
+    def _schedules(self) -> list[Schedule]:
+        """The rows of ``backward``.
+
+        Raises:
+            Refused: they are none, or ask for more than a checker does.
+        """
+        rows = np.zeros((0, 5)) if self.backward is None else self.backward
+        require(rows.ndim == 2 and rows.shape[1:] == (5,) and len(rows) <= 16, ROWS)
+        most = np.array([MOST_ROUNDS, MOST_DEPTH, MOST_SWEEPS, MOST_HISTORIES, MOST_DEPTH])
+        require((rows == np.floor(rows)).all() and (rows >= (0, 1, 0, 1, 0)).all() and (rows <= most).all(), ROWS)
+        return [Schedule(*(int(entry) for entry in row)) for row in rows]
+
+    def _absorbs(self, subject: DrivenSystem) -> None:
+        """Prove that every trajectory enters the box, and none leaves it.
+
+        Raises:
+            Refused: it is not proved.
+        """
+        r, q = self.r, self.share
+        require((r > 0).all(), "r must be positive")
+        words = "share must lie in [0, 1), room be positive (zero where share is) and at most 1"
+        require(0.0 <= q < 1.0 and 0.0 <= self.room <= 1.0 and (self.room > 0.0 or q == 0.0), words)
+        require((1.0 + self.room) - 1.0 == self.room, "room must be a number that stays itself when one is added")
+        if self.falls is not None:
+            self._by_signs(subject, self.falls)
+            return
+        require(not grows(subject.activation), "an activation without a bound needs falls")
+        if self.Y is not None or self.tau is not None:
+            self._in_ellipsoid(subject)
+            return
+        kept, added = box_balance(subject, r, self.low, self.high)
+        require((kept <= q * r * (1 - 1e-15)).all() if q else not kept.any(), "|A| r is not proved within share r")
+        require((kept + added <= r * (1 - 1e-15)).all(), "a step may leave the box")
+
+    def _by_signs(self, subject: DrivenSystem, falls: Array) -> None:
+        """Prove that every trajectory enters ``-falls <= x <= r``, and none leaves it, by the signs of the weights.
+
+        Raises:
+            Refused: it is not proved.
+        """
+        require(self.Y is None and self.tau is None, "falls belong to no ellipsoid")
+        require(bool(activation(subject.activation).pieces), "falls are for piecewise linear activations")
+        require(not feeds(subject.system), "falls are for networks without feedthrough")
+        require((falls > 0).all() and self.share > 0.0, "falls and share must be positive")
+        kept, added = signed_balance(subject, self.r, falls, self.low, self.high)
+        for side, own, more in zip((self.r, falls), kept, added):
+            require((own <= self.share * side * (1 - 1e-15)).all(), "what the weights keep is not within the share")
+            require((own + more <= side * (1 - 1e-15)).all(), "a step may leave the box")
+
+    def _in_ellipsoid(self, subject: DrivenSystem) -> None:
+        """Prove that every trajectory enters ``x^T Y^-1 x <= 1 + room``, and that the box is around it.
+
+        Raises:
+            Refused: it is not proved.
+        """
+        Y, tau, q = self.Y, self.tau, self.share
+        if Y is None or tau is None:
+            raise Refused("Y and tau belong together")
+        push, bounds = pushed(subject, self.low, self.high)
+        require(
+            tau.shape == bounds.shape and (tau > 0).all() and (tau <= LIMIT).all(), "tau must be positive, one a push"
+        )
+        require(q > 1e-30, "share must be positive where there is an ellipsoid")
+        admitted = float((tau * bounds * bounds).sum()) * (1 + (len(tau) + 8) * EPS) <= 1.0
+        require(admitted, "the weights tau do not admit every value of the activation and input")
+        require(prove_positive_definite(Y).holds, "Y is not proved positive definite")
+        A = system_balls(subject.system)[0]
+        reach = (push * Ball(1.0 / tau, 4 * EPS / tau)[None, :]) @ push.T
+        keep, over = (Ball(np.array(1.0 / v), np.array(8 * EPS / v)) for v in (q, 1.0 - q))
+        slack = Y - keep * (A @ (Y @ A.T)) - over * reach
+        require(prove_ball_positive(slack), "a step may leave the ellipsoid: its inequality is not proved")
+        require((self.r * self.r * (1 - 4 * EPS) >= np.diagonal(Y)).all(), "the box is not around the ellipsoid")
+
+
+def wide_box(r: Array, room: float) -> Array:
+    """Half widths of the box of the states, rounded up."""
+    return np.nextafter((1.0 + room) * r, np.inf) if room else r
+
+
+def kept_in(box: Array, below: Array | None, states: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Bounds of states that never leave a box, which goes as far below zero as above where nothing else is said."""
+    return np.maximum(states[0], -(box if below is None else below)), np.minimum(states[1], box)
+
+
+def pushed(subject: DrivenSystem, low: Array, high: Array) -> tuple[Ball, Array]:
+    """``G = [B, F]`` and bounds of what it multiplies: activations first, then inputs that enter the state."""
+    _, B, _, _ = system_balls(subject.system)
+    bounds = np.full(subject.system.channels, activation(subject.activation).bound)
+    if not subject.F.any():
+        return B, bounds
+    largest = np.maximum(np.abs(low), np.abs(high))
+    return Ball.stack([[B, Ball.exact(subject.F)]]), np.concatenate([bounds, largest])
+
+
+def box_balance(subject: DrivenSystem, r: Array, low: Array, high: Array) -> tuple[Array, Array]:
+    """Upper bounds of ``|A| r``, and of what activation and inputs add to each state."""
+    A, B, _, _ = system_balls(subject.system)
+    kept = (Ball.exact(A.upper()) @ r).upper() if A.mid.any() or A.rad.any() else np.zeros(subject.states)
+    bound = np.full(subject.system.channels, activation(subject.activation).bound)
+    largest = np.maximum(np.abs(low), np.abs(high))
+    added = Ball.exact(B.upper()) @ bound + Ball.exact(np.abs(subject.F)) @ largest
+    return kept, added.upper()

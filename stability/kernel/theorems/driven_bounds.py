@@ -1,0 +1,58 @@
+r"""Rule ``driven_bounds``: where every trajectory ends under inputs in a box.
+
+The states lie in a box ``[least, most]`` from a known step on, inside of which the last of the sets of
+``absorbing_sets`` are: a zonotope's own ends, or what is left of them where linear bounds traced back say more. Its
+diagonal bounds how far apart any two states can be from then on.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+
+from stability.kernel.arithmetic.floating_point import EPS
+from stability.kernel.arithmetic.intervals import length
+from stability.kernel.format.claims import Claim
+from stability.kernel.format.fields import Number, State, require
+from stability.kernel.format.sentences import at_most, who
+from stability.kernel.format.theorem_table import certifies
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.theorems.absorbing_sets import Absorbed, inputs_in_box, no_tube
+from stability.kernel.theorems.driven_lmi import SIZE
+
+ENDS = "least and most must be vectors of {n} entries with least <= most"
+
+
+def within_diagonal(low: np.ndarray, high: np.ndarray, diagonal: float) -> float:
+    """How wide a box is on average, once its diagonal is proved to be no longer than it is said to be.
+
+    Raises:
+        Refused: it is longer.
+    """
+    across = np.nextafter(high - low, np.inf)
+    require(float(length(across)) * (1 + (len(across) + 8) * EPS) <= diagonal, "the diagonal of the box is longer")
+    return float(np.mean(across))
+
+
+@certifies("driven_bounds", subject=DrivenSystem, claim="bounded_in_box", value="diagonal", unfit=no_tube, size=SIZE)
+class DrivenBounds(Absorbed):
+    """``least``, ``most`` (n,): the box of states; ``diagonal``: its length or more."""
+
+    least: Annotated[State, ENDS]
+    most: Annotated[State, ENDS]
+    diagonal: Number
+
+    def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
+        return (
+            f"For {who(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: "
+            f"{self.since('it satisfies', 'it starts', 'it does')} every trajectory stays in the box least_i <= h_i <= "
+            f"most_i of the proof, whose diagonal is {at_most(self.diagonal)} long. Nothing is said about other inputs."
+        )
+
+    def check(self, subject: DrivenSystem, claim: Claim) -> str:
+        require((self.least <= self.most).all(), ENDS.format(n=subject.states))
+        low, high = self.enclosed(subject).states
+        require(bool((self.least <= low).all() and (high <= self.most).all()), "states may leave the box")
+        wide = within_diagonal(self.least, self.most, self.diagonal)
+        return f"states within {wide:.3g} on average after {self.settled} steps"

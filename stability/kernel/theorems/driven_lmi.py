@@ -1,0 +1,87 @@
+r"""Rule ``driven_lmi``: contraction under inputs in a box, on sets that every trajectory enters.
+
+The sets are those of ``absorbing_sets``, computed again and rounded outwards. The multiplier inequality with the
+range of the *derivative* there proves the rate for any two trajectories from the step on from which they are in them:
+on the segment between them each difference quotient lies in that range.
+
+Rule ``driven_equilibrium``: the same data prove that for each constant input of the box there is one equilibrium, which
+attracts every trajectory: a trajectory and the same a step later are two under one input, so that the steps of each are
+summable from the known step on; the limit is a fixed point, and two fixed points are two trajectories whose difference
+does not decay.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stability.errors import StabilityError
+from stability.kernel.format.claims import Claim
+from stability.kernel.format.fields import Refused, require
+from stability.kernel.format.sentences import at_most, decay_factor, decays, who
+from stability.kernel.format.theorem_table import certifies, reason_of
+from stability.kernel.reachability.ellipsoid_region import slope_range
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.systems.lure import LureSystem
+from stability.kernel.theorems.absorbing_sets import Absorbed, inputs_in_box, no_tube
+from stability.kernel.theorems.multiplier_lmi import Decay, check_lmi, no_decay
+from stability.kernel.theorems.regional_lmi import regional_system
+
+Array = np.ndarray
+SIZE = "r must be a positive vector of {n} entries"
+
+
+def slopes_on(subject: DrivenSystem, low: Array, high: Array) -> LureSystem:
+    """The system with the range of the derivative where the pre-activations are within ``low`` and ``high``."""
+    centre = 0.5 * (low + high)
+    reach = np.nextafter(np.maximum(high - centre, centre - low), np.inf)
+    return regional_system(subject.system, *slope_range(subject.activation, centre, reach))
+
+
+def decays_on(proof: Decay, subject: DrivenSystem, low: Array, high: Array, after: str) -> str:
+    """That the inequality of a proof holds with the slopes where the pre-activations are within ``low`` and ``high``.
+
+    Raises:
+        Refused: it is not proved.
+    """
+    try:
+        inner = slopes_on(subject, low, high)
+    except StabilityError as error:
+        raise Refused(f"no system with the slopes of the sets: {error}") from error
+    reason = reason_of(check_lmi(inner, proof.P, proof.L, proof.rate))
+    return f"pre-activations within {float(np.mean(high - low)):.3g} on average after {after}; {reason}"
+
+
+def one_equilibrium(subject: DrivenSystem, low: Array, high: Array) -> str:
+    """The sentence about constant inputs in a box."""
+    return (
+        f"For {who(subject)}: for every constant input with {inputs_in_box(low, high)} there is exactly "
+        "one equilibrium, and it attracts every trajectory under that input. Nothing is said about other inputs."
+    )
+
+
+@certifies("driven_lmi", subject=DrivenSystem, claim="driven_contraction", value="rate", unfit=no_tube, size=SIZE)
+class DrivenLmi(Absorbed, Decay):
+    """The metric ``P``, multipliers ``L`` and the rate on the sets that the other data make."""
+
+    def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
+        decay = decay_factor(self.rate, True).replace("^k", "^(k-K)")
+        return (
+            f"For {who(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: "
+            f"{self.since('both satisfy', 'they start', 'they do')} the difference d of any two trajectories satisfies "
+            f"|d(k)| <= {at_most(self.overshoot)} * {decay} |d(K)|. "
+            "Nothing is said about other inputs."
+        )
+
+    def check(self, subject: DrivenSystem, claim: Claim) -> str:
+        require(decays(self.rate, True), no_decay(self.rate))
+        self.require_metric()
+        sets = self.enclosed(subject)
+        return decays_on(self, subject, sets.low, sets.high, f"{self.settled} steps")
+
+
+@certifies("driven_equilibrium", subject=DrivenSystem, claim="equilibrium_in_box", unfit=no_tube, size=SIZE)
+class DrivenEquilibrium(DrivenLmi):
+    """The data of ``driven_lmi``."""
+
+    def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
+        return one_equilibrium(subject, self.low, self.high)

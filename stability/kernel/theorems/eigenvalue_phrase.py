@@ -1,0 +1,83 @@
+"""How a sentence speaks of an unstable eigenvalue: by its number where that one is proved, else by its side only."""
+
+from __future__ import annotations
+
+import math
+
+from stability.kernel.arithmetic.eigenpairs import Matrix
+from stability.kernel.arithmetic.unstable_matrices import prove_not_stable
+from stability.kernel.format.fields import Pair, ProofData, require
+
+
+class Unstable(ProofData):
+    """A proof of an eigenvalue outside the stability region; its sentence shows a number only where it is named."""
+
+    eigenvalue: Pair | None = None
+
+    @property
+    def named(self) -> complex | None:
+        """The eigenvalue that the proof names, or ``None``."""
+        return None if self.eigenvalue is None else complex(*self.eigenvalue)
+
+    def outside(self, matrix: Matrix, discrete: bool, otherwise: str, *, strict: bool = True) -> str:
+        """What is proved of an eigenvalue of every matrix in a ball, the named one where there is a name.
+
+        Raises:
+            Refused: nothing is proved, in these words.
+        """
+        proved = prove_not_stable(matrix, discrete, self.named, strict=strict)
+        require(proved is not None, otherwise)
+        return str(proved)
+
+    def phrase(self, discrete: bool, *, strict: bool = True) -> str:
+        """The eigenvalue in words, see ``eigenvalue_phrase``."""
+        return eigenvalue_phrase(self.named, discrete, strict=strict)
+
+
+def eigenvalue_text(value: complex) -> str:
+    """An eigenvalue in words."""
+    if value.imag == 0:
+        return f"{value.real:.6g}"
+    return f"{value.real:.6g} {'+' if value.imag > 0 else '-'} {abs(value.imag):.6g}i"
+
+
+def _decimal(value: float, places: int) -> str:
+    if not -6 <= places <= 12:
+        return f"{value:.6g}"
+    text = f"{value:.{max(places, 0)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _number(value: complex) -> str:
+    """Six digits of the larger part, the other part to the same place."""
+    places = 5 - math.floor(math.log10(max(abs(value.real), abs(value.imag))))
+    real, imag = _decimal(value.real, places), _decimal(abs(value.imag), places)
+    if not float(imag):
+        return real
+    turn = f"{imag}i"
+    return f"{real} {'+' if value.imag > 0 else '-'} {turn}" if float(real) else f"{'-' * (value.imag < 0)}{turn}"
+
+
+def eigenvalue_phrase(value: complex | None, discrete: bool, *, strict: bool = True) -> str:
+    """``the eigenvalue ... of modulus above 1`` or what is proved without a name.
+
+    Args:
+        value: the eigenvalue that the proof names, or ``None``.
+        discrete: unit circle instead of the imaginary axis.
+        strict: what is proved without a name lies outside the closed stability region, not only on its boundary.
+
+    Returns:
+        The phrase.
+
+    Example:
+        >>> eigenvalue_phrase(0.971134 + 0.294673j, True)
+        'the eigenvalue 0.971134 + 0.294673i of modulus above 1'
+        >>> eigenvalue_phrase(None, False, strict=False)
+        'an eigenvalue of real part at least 0'
+    """
+    side = "modulus above 1" if discrete else "positive real part"
+    if value is not None and value != 0:
+        return f"the eigenvalue {_number(value)} of {side}"
+    if strict:
+        return f"an eigenvalue of {side}"
+    return f"an eigenvalue of {'modulus at least 1' if discrete else 'real part at least 0'}"

@@ -1,0 +1,153 @@
+r"""Rules for equilibria of a network that speak against contraction, and against one equilibrium that attracts all.
+
+``two_equilibria``: two different equilibria under one constant input, each proved to exist. Both are trajectories under
+the same input, and their distance never changes.
+
+``unstable_equilibrium``: an equilibrium that nearby trajectories leave. Its existence in a box around the stored state
+is proved by Krawczyk's test, for the stored constant input; then an eigenvalue outside the stability region is proved
+for *every* Jacobian over the box. A network that contracts at an exponential rate has no such equilibrium.
+
+``unstable_everywhere``: there is such an equilibrium under every constant input. For networks without linear part,
+:math:`\dot x = B \phi(z)`, :math:`z = C x + D \phi(z) + E u + b` with :math:`\phi(0) = 0`, and their Euler and
+midpoint maps, such as the neural ODE and the antisymmetric RNN. Where ``C`` has full row rank, every constant input has
+a state with :math:`C x = -(E u + b)`; there ``z = 0`` solves the channel equation, nothing moves, and the Jacobian is
+the same for every input: that of the slopes :math:`\phi'(0)`. Full rank is proved by :math:`|I - C R|_\infty < 1` for
+an approximate right inverse ``R``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stability.kernel.arithmetic.activations import activation
+from stability.kernel.arithmetic.balls import Ball, activation_slopes, row_sum_norm
+from stability.kernel.arithmetic.eigenpairs import closed_loop, closed_loop_orbit
+from stability.kernel.arithmetic.krawczyk import distance, enclose_equilibrium
+from stability.kernel.format.claims import Claim
+from stability.kernel.format.fields import Input, ProofData, State, given, require
+from stability.kernel.format.sentences import describe
+from stability.kernel.format.theorem_table import refutes
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.theorems.eigenvalue_phrase import Unstable
+
+
+@refutes(
+    "two_equilibria",
+    subject=DrivenSystem,
+    claim=("contraction", "equilibrium"),
+    size="state1, state2 and input must be finite vectors of the network's sizes",
+)
+class TwoEquilibria(ProofData):
+    """Two states and the constant input under which they are at rest."""
+
+    state1: State
+    state2: State
+    input: Input
+
+    def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
+        attracting = "globally attracted by one equilibrium for every constant input"
+        return (
+            f"{describe(subject)} is not {'contracting' if claim.name == 'contraction' else attracting}: under the "
+            "constant input of the proof it has two different equilibria, whose distance never changes."
+        )
+
+    def check(self, subject: DrivenSystem, claim: Claim) -> str:
+        boxes: list[Ball] = []
+        for place, state in (("first", self.state1), ("second", self.state2)):
+            box = given(
+                enclose_equilibrium(subject, state, self.input),
+                f"no equilibrium is proved to exist at the {place} state",
+            )
+            boxes.append(box.states)
+        gap = distance(*boxes)
+        require(gap > 0.0, "the two boxes overlap: the equilibria may be the same")
+        return f"two equilibria proved to exist, at least {gap:.3g} apart"
+
+
+def smooth_slopes(name: str, channels: Ball) -> Ball:
+    """The activation's slopes over boxes of pre-activations.
+
+    Raises:
+        Refused: there may be no Jacobian.
+    """
+    slopes = activation_slopes(name, channels)
+    smooth = not activation(name).kinks or not slopes.rad.any()
+    require(smooth, "the orbit may pass a kink of the activation, where there is no Jacobian")
+    return slopes
+
+
+@refutes(
+    "unstable_equilibrium",
+    subject=DrivenSystem,
+    claim=("contraction", "equilibrium"),
+    size="state and input must be finite and of the network's sizes",
+)
+class UnstableEquilibrium(Unstable):
+    """A state and the constant input under which it is at rest."""
+
+    state: State
+    input: Input
+
+    def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
+        attracting = "globally asymptotically stable for every constant input"
+        return (
+            f"{describe(subject)} is not {'contracting' if claim.name == 'contraction' else attracting}: under the "
+            f"constant input of the proof it has an equilibrium whose Jacobian has {self.phrase(subject.is_discrete)}, "
+            "so trajectories that start next to it leave it."
+        )
+
+    def check(self, subject: DrivenSystem, claim: Claim) -> str:
+        found = given(
+            enclose_equilibrium(subject, self.state, self.input),
+            "no equilibrium is proved to exist at the stored state and input",
+        )
+        matrix = closed_loop_orbit(subject.system, smooth_slopes(subject.activation, found.channels))
+        proved = self.outside(
+            matrix, subject.is_discrete, "the eigenvalue of the Jacobian outside the stability region is not proved"
+        )
+        where = float(found.states.rad.max())
+        return f"an equilibrium within {where:.1e} of the stored state; its Jacobian: {proved}"
+
+
+SMOOTH = ("tanh", "identity")  # phi(0) = 0 and phi'(0) = 1
+
+
+def why_not_everywhere(subject: DrivenSystem) -> str | None:
+    """Why the network may lack an equilibrium with ``z = 0`` under some input; ``None`` where each has one."""
+    system = subject.system
+    base = system if system.origin is None else system.origin.base
+    still = np.eye(base.states) if base.is_discrete else np.zeros((base.states, base.states))
+    m = base.channels
+    if subject.activation not in SMOOTH or m == 0:
+        return f"this proof is about the activations {' and '.join(SMOOTH)}"
+    if not np.array_equal(base.A, still) or subject.F.any():
+        return "this proof is about networks without a linear part, whose input enters the channels"
+    for k in range(m, system.channels, m):  # the stages of the midpoint rule read the same input
+        if not (
+            np.array_equal(subject.E[k : k + m], subject.E[:m]) and np.array_equal(subject.b[k : k + m], subject.b[:m])
+        ):
+            return "the stages of the discretisation read different inputs"
+    right = np.asarray(np.linalg.pinv(base.C), dtype=np.float64)
+    if not (np.isfinite(right).all() and row_sum_norm(np.eye(m) - Ball.exact(base.C) @ right) < 1.0):
+        return "C is not proved to have full row rank"
+    return None
+
+
+@refutes("unstable_everywhere", subject=DrivenSystem, claim=("contraction", "equilibrium"), unfit=why_not_everywhere)
+class UnstableEverywhere(Unstable):
+    """No data but ``eigenvalue`` where the sentence names it."""
+
+    def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
+        attracting = "globally asymptotically stable for any constant input"
+        return (
+            f"{describe(subject)} is not {'contracting' if claim.name == 'contraction' else attracting}: under every "
+            f"constant input it has an equilibrium whose Jacobian has {self.phrase(subject.is_discrete)}, so "
+            "trajectories that start next to it leave it."
+        )
+
+    def check(self, subject: DrivenSystem, claim: Claim) -> str:
+        matrix = closed_loop(subject.system, Ball.exact(np.ones(subject.system.channels)))
+        proved = self.outside(
+            matrix, subject.is_discrete, "the eigenvalue of the Jacobian outside the stability region is not proved"
+        )
+        return f"every constant input has an equilibrium; its Jacobian: {proved}"

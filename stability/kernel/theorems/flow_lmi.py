@@ -1,0 +1,87 @@
+r"""Rules of flows under inputs in a box, on sets that every trajectory enters (``kernel/theorems/flow_sets.py``).
+
+``flow_lmi``: the multiplier inequality with the range of the derivative there proves the rate for any two trajectories
+from the time on from which they are in them. ``flow_equilibrium``: for each constant input of the box a trajectory and
+the same a moment later are two under one input, so that it ends in a point where nothing moves, and two of these would
+be two trajectories that stay apart. ``flow_bounds``: the box around the last ellipsoid.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+
+from stability.kernel.arithmetic.floating_point import EPS
+from stability.kernel.format.claims import Claim
+from stability.kernel.format.fields import Number, State, require
+from stability.kernel.format.sentences import at_least, at_most, decays, who
+from stability.kernel.format.theorem_table import certifies
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.theorems.absorbing_sets import inputs_in_box
+from stability.kernel.theorems.driven_bounds import ENDS, within_diagonal
+from stability.kernel.theorems.driven_lmi import decays_on, one_equilibrium
+from stability.kernel.theorems.flow_sets import FlowSets, no_flow_sets
+from stability.kernel.theorems.multiplier_lmi import Decay, no_decay
+
+Array = np.ndarray
+SIZE = "low and high must be vectors of {p} entries, least and most of {n}"
+
+
+@certifies("flow_lmi", subject=DrivenSystem, claim="driven_contraction", value="rate", unfit=no_flow_sets, size=SIZE)
+class FlowLmi(FlowSets, Decay):
+    """The metric ``P``, multipliers ``L`` and the rate on the sets that the other data make."""
+
+    def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
+        return (
+            f"For {who(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: "
+            f"{self.since('both satisfy', 'they do')} the difference d of any two trajectories satisfies "
+            f"|d(t)| <= {at_most(self.overshoot)} * exp(-{at_least(self.rate)} (t - T)) |d(T)|. "
+            "Nothing is said about other inputs."
+        )
+
+    def check(self, subject: DrivenSystem, claim: Claim) -> str:
+        require(decays(self.rate, False), no_decay(self.rate))
+        self.require_metric()
+        sets = self.ranges(subject)
+        return decays_on(self, subject, sets.low, sets.high, at_most(self.time))
+
+
+@certifies("flow_equilibrium", subject=DrivenSystem, claim="equilibrium_in_box", unfit=no_flow_sets, size=SIZE)
+class FlowEquilibrium(FlowLmi):
+    """The data of ``flow_lmi``."""
+
+    def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
+        return one_equilibrium(subject, self.low, self.high)
+
+
+@certifies("flow_bounds", subject=DrivenSystem, claim="bounded_in_box", value="diagonal", unfit=no_flow_sets, size=SIZE)
+class FlowBounds(FlowSets):
+    """``least``, ``most`` (n,): a box around the last ellipsoid; ``diagonal``: its length or more."""
+
+    least_state: Annotated[State, ENDS.replace("least", "least_state").replace("most", "most_state")]
+    most_state: Annotated[State, ENDS.replace("least", "least_state").replace("most", "most_state")]
+    diagonal: Number
+
+    def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
+        return (
+            f"For {who(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: "
+            f"{self.since('it satisfies', 'it does')} every trajectory stays in the box least_state_i <= h_i <= "
+            f"most_state_i of the proof, whose diagonal is {at_most(self.diagonal)} long. Nothing is said about other "
+            "inputs."
+        )
+
+    def check(self, subject: DrivenSystem, claim: Claim) -> str:
+        require((self.least_state <= self.most_state).all(), "least_state must not be above most_state")
+        self.ranges(subject)
+        low, high = around(self.centres[-1], self.shapes[-1], self.room)
+        inside = (self.least_state <= low).all() and (high <= self.most_state).all()
+        require(inside, "states may leave the box")
+        wide = within_diagonal(self.least_state, self.most_state, self.diagonal)
+        return f"states within {wide:.3g} on average after {at_most(self.time)}"
+
+
+def around(centre: Array, Y: Array, room: float) -> tuple[Array, Array]:
+    """Ends of the box around an ellipsoid, rounded outwards."""
+    half = np.sqrt((1.0 + room) * np.diagonal(Y)) * (1 + 16 * EPS)
+    return np.nextafter(centre - half, -np.inf), np.nextafter(centre + half, np.inf)

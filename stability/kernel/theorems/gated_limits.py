@@ -1,0 +1,81 @@
+r"""Rules about where a gated cell ends: a box of states, and one equilibrium for each constant input.
+
+``gated_bounds``: no step leaves the box and every trajectory enters it (``gated.bounds.absorbs``), under every input of
+the cell's box.
+
+``gated_equilibrium``: a proof of contraction on such a box, by ``interval_jacobian`` or ``interval_lmi``. Under a
+constant input a trajectory in the box and the same a step later are two trajectories in it, so that its steps are
+summable: it ends in a fixed point, and two fixed points are two trajectories whose difference does not decay. Every
+equilibrium has :math:`|h| < 1` and is a trajectory that enters the box, so that there is none outside.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from stability.kernel.format.claims import Claim
+from stability.kernel.format.fields import AnyArray, Number, ProofData, State, require
+from stability.kernel.format.sentences import at_most, inputs_phrase, subject_phrase, who
+from stability.kernel.format.theorem_table import certifies
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.theorems.driven_bounds import within_diagonal
+from stability.kernel.theorems.interval import BOX, IntervalJacobian, IntervalLmi, entered_box
+
+
+def start_of(cell: GatedCell) -> str:
+    """Where the trajectories of such claims start, in words."""
+    return "|h| <= 1 and any c" if cell.kind == "lstm" else "|h| <= 1"
+
+
+@certifies("gated_bounds", subject=GatedCell, claim="bounded_in_box", value="diagonal")
+class GatedBounds(ProofData):
+    """``low``, ``high`` (n,): the box of states, of an LSTM ``h`` before ``c``; ``diagonal``: its length or more."""
+
+    low: Annotated[State, BOX]
+    high: Annotated[State, BOX]
+    diagonal: Number
+
+    def sentence(self, subject: GatedCell, claim: Claim) -> str:
+        return (
+            f"For {subject_phrase(subject)}: every trajectory from {start_of(subject)} enters the box "
+            f"low_i <= x_i <= high_i of the proof, x = {'(h, c)' if subject.kind == 'lstm' else 'h'}, whose diagonal "
+            f"is {at_most(self.diagonal)} long, and stays in it."
+        )
+
+    def check(self, subject: GatedCell, claim: Claim) -> str:
+        box = entered_box(subject, self.low, self.high)
+        wide = within_diagonal(box.low, box.high, self.diagonal)
+        return f"a box that every trajectory enters and no step leaves, {wide:.3g} wide on average"
+
+
+@certifies("gated_equilibrium", subject=GatedCell, claim=("equilibrium_in_box", "equilibrium"))
+class GatedEquilibrium(ProofData):
+    """The data of ``interval_jacobian`` (with ``d``) or of ``interval_lmi`` (``P``, ``L``, ``p_min``, ``p_max``)."""
+
+    low: Annotated[State, BOX]
+    high: Annotated[State, BOX]
+    rate: Number
+    overshoot: Number
+    d: Annotated[State, "d must be a vector of {n} entries"] | None = None
+    P: AnyArray | None = None
+    L: AnyArray | None = None
+    p_min: Number | None = None
+    p_max: Number | None = None
+
+    def sentence(self, subject: GatedCell, claim: Claim) -> str:
+        constant = inputs_phrase(subject).replace("every input", "every constant input", 1)
+        return (
+            f"For {who(subject)}: for {constant} there is exactly one equilibrium, and every trajectory from "
+            f"{start_of(subject)} approaches it under that input."
+        )
+
+    def check(self, subject: GatedCell, claim: Claim) -> str:
+        named = "equilibrium" if subject.input_low is None else "equilibrium_in_box"
+        require(claim.name == named, f"about this cell and its inputs the claim is {named}")
+        both = {"low": self.low, "high": self.high, "rate": self.rate, "overshoot": self.overshoot}
+        rest = {name: getattr(self, name) for name in ("P", "L", "p_min", "p_max")}
+        if self.d is not None:
+            require(all(value is None for value in rest.values()), "d belongs to no metric P")
+            return IntervalJacobian.of({**both, "d": self.d}).check(subject, claim)
+        require(all(value is not None for value in rest.values()), "it lacks d, or P, L, p_min and p_max")
+        return IntervalLmi.of({**both, **rest}).check(subject, claim)

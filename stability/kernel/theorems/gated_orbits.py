@@ -1,0 +1,179 @@
+"""Rules that refute the contraction of a gated cell by orbits, proved to exist by Krawczyk's test.
+
+``gated_orbits``: two different points on periodic orbits under one constant or periodic input. Their distance comes
+back after the common period, for ever. Equilibria under a constant input are orbits of period one; one orbit longer
+than the input's period is enough by itself, run by two trajectories one period of the input apart.
+
+``gated_unstable``: an orbit or equilibrium, proved to exist, with a multiplier proved to lie outside the unit circle
+(an eigenvalue of the product of the Jacobians along it), so that trajectories beside it leave it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stability.kernel.arithmetic.balls import Ball
+from stability.kernel.arithmetic.eigenpairs import Matrix
+from stability.kernel.format.claims import Claim
+from stability.kernel.format.fields import LIMIT, AnyArray, ProofData, given, require, rows
+from stability.kernel.format.sentences import at_least, at_most, describe, exactly
+from stability.kernel.format.theorem_table import refutes
+from stability.kernel.reachability.gated_orbits import enclose_orbit, orbit_jacobian
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.theorems.eigenvalue_phrase import Unstable
+
+Array = np.ndarray
+MAX_UNKNOWNS, LONGEST_INPUT = 2500, 24
+SHORT = 7
+"""Characters of a number that is told as it is."""
+
+
+def inputs_of(subject: Any, value: Array) -> Array:
+    """The input of a proof as ``(q, p)``, ``(p,)`` or up to 24 of them in turn.
+
+    Args:
+        subject: the cell, or a stack, whose lowest layer reads it.
+        value: as the proof holds it.
+
+    Returns:
+        The inputs.
+
+    Raises:
+        Refused: it is none that the cell reads.
+    """
+    value, cell = rows(value), getattr(subject, "layers", (subject,))[0]
+    fits = value.ndim == 2 and value.shape[1] == cell.inputs and 1 <= len(value) <= LONGEST_INPUT
+    require(fits, f"input must hold 1 to {LONGEST_INPUT} vectors of {cell.inputs} entries")
+    require((np.abs(value) <= LIMIT).all(), f"an entry of the input exceeds {LIMIT:g}")
+    low, high = getattr(cell, "input_low", None), getattr(cell, "input_high", None)
+    inside = low is None or ((low <= value) & (value <= high)).all()
+    require(inside, "the input of the proof lies outside the cell's input box")
+    return value
+
+
+def input_phrase(value: Array) -> str:
+    """The input of a witness in words, with the range of its entries rounded outwards."""
+    value = rows(value)
+    kind = "constant input" if len(value) == 1 else f"input of period {len(value)}"
+    if not value.size:
+        return f"{kind} of the proof"
+    low, high = float(value.min()), float(value.max())
+    ends = (
+        text if len(text := exactly(x)) <= SHORT else rounded(x) for x, rounded in ((low, at_least), (high, at_most))
+    )
+    return f"{kind} of the proof (entries in [{', '.join(ends)}])"
+
+
+def orbit_of(value: Array, n: int, period: int) -> Array | None:
+    """A stored orbit as ``(k, n)``, ``k`` a multiple of the input's period."""
+    points = rows(value)
+    if points.ndim != 2 or points.shape[1] != n or not 1 <= points.size <= MAX_UNKNOWNS or len(points) % period:
+        return None
+    return points if bool((np.abs(points) <= LIMIT).all()) else None
+
+
+def least_distance(one: Ball, two: Ball) -> float:
+    """A lower bound of the largest distance of two points in one entry; not positive where they may be the same."""
+    return float((np.abs(one.mid - two.mid) * (1 - 1e-15) - (one.rad + two.rad) * (1 + 1e-15)).max())
+
+
+class OrbitsApart(ProofData):
+    """``first`` (k, n), ``second`` (l, n) unless ``first`` is longer than the input, ``input`` (q, p)."""
+
+    first: AnyArray
+    input: AnyArray
+    second: AnyArray | None = None
+
+    def sentence(self, subject: Any, claim: Claim) -> str:
+        return f"{describe(subject)} does not contract: under the {input_phrase(self.input)} it has {self.phrase()}."
+
+    def phrase(self) -> str:
+        """The orbits in words."""
+        period, first = len(rows(self.input)), len(rows(self.first))
+        if self.second is None:
+            apart = "a step" if period == 1 else f"{period} steps"
+            return f"an orbit of period {first}, and two trajectories that run it {apart} apart never approach"
+        second = len(rows(self.second))
+        if max(first, second) == 1:
+            return "two different equilibria, whose distance never changes"
+        return f"two orbits of periods {first} and {second}, which never approach each other"
+
+    def enclose(self, subject: Any, orbit: Array, inputs: Array) -> Ball | None:
+        """Boxes ``(k, n)`` in which an orbit is proved to exist, or ``None``."""
+        raise NotImplementedError
+
+    def proved(self, subject: Any, what: str) -> str:
+        """Whether the orbits exist and start apart; ``what`` the subject is called."""
+        inputs = inputs_of(subject, self.input)
+        q, orbits = len(inputs), [orbit for orbit in (self.first, self.second) if orbit is not None]
+        points = [p for orbit in orbits if (p := orbit_of(orbit, subject.states, q)) is not None]
+        fit = len(points) == len(orbits) and (len(points) == 2 or len(points[0]) >= 2 * q)
+        size = f"orbits of the {what}'s size, as long as the input or a multiple of it"
+        require(fit, f"first and second must be {size}; one alone must be longer than the input")
+        boxes = [given(self.enclose(subject, p, inputs), "an orbit is not proved to exist") for p in points]
+        gap = least_distance(boxes[0][0], boxes[0][q] if len(boxes) == 1 else boxes[1][0])
+        require(gap > 0.0, "the two points may be the same")
+        return f"orbits proved to exist, their points at least {gap:.3g} apart"
+
+
+@refutes("gated_orbits", subject=GatedCell)
+class GatedOrbits(OrbitsApart):
+    """Two orbits of a cell."""
+
+    def enclose(self, subject: GatedCell, orbit: Array, inputs: Array) -> Ball | None:
+        return enclose_orbit(subject, orbit, inputs)
+
+    def check(self, subject: GatedCell, claim: Claim) -> str:
+        return self.proved(subject, "cell")
+
+
+class UnstableOrbit(Unstable):
+    """``state`` (n,) or an orbit (k, n), ``input`` (p,) or (q, p)."""
+
+    state: AnyArray
+    input: AnyArray
+
+    def leaves(self, subject: Any, where: str, runs: str) -> str:
+        """The sentence: the equilibrium or orbit and its unstable multiplier, ``where`` that is, who leaves it."""
+        length, which = len(rows(self.state)), self.phrase(True)
+        orbit = f"an orbit of period {length} along which the product of the Jacobians has {which}"
+        return (
+            f"{describe(subject)} does not contract: under the {input_phrase(self.input)} it has "
+            f"{f'an equilibrium whose Jacobian has {which}' if length == 1 else orbit}{where}, so {runs} that start "
+            "next to it leave it."
+        )
+
+    def multiplier(self, jacobian: Ball, whose: str) -> str:
+        """What is proved of a multiplier outside the unit circle; ``whose`` it is.
+
+        Raises:
+            Refused: nothing is.
+        """
+        otherwise = f"no multiplier {whose}outside the unit circle is proved near the stored one"
+        return self.outside(Matrix(jacobian, np.ones(len(jacobian.mid))), True, otherwise)
+
+    @property
+    def what(self) -> str:
+        """What it is called."""
+        return "an equilibrium" if len(rows(self.state)) == 1 else "an orbit"
+
+
+UNPROVED = "no equilibrium or orbit is proved to exist at the stored states and input"
+
+
+@refutes("gated_unstable", subject=GatedCell)
+class GatedUnstable(UnstableOrbit):
+    """An orbit or equilibrium of a cell."""
+
+    def sentence(self, subject: GatedCell, claim: Claim) -> str:
+        return self.leaves(subject, "", "trajectories")
+
+    def check(self, subject: GatedCell, claim: Claim) -> str:
+        inputs = inputs_of(subject, self.input)
+        words = "state must be of the cell's size, one point or an orbit as long as the input or a multiple of it"
+        points = given(orbit_of(self.state, subject.states, len(inputs)), words)
+        box = given(enclose_orbit(subject, points, inputs), UNPROVED)
+        proved = self.multiplier(orbit_jacobian(subject, box, inputs), "")
+        return f"{self.what} within {float(box.rad.max()):.1e} of the stored states; for its Jacobian: {proved}"

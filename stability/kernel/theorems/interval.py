@@ -1,0 +1,109 @@
+r"""Rules that prove contraction of a gated cell on a box that all its trajectories enter.
+
+The box and the bounds over it are recomputed from the stored weights with outward rounding. No step leaves the box,
+and every trajectory from ``|h| <= 1`` and any ``c`` enters it (``absorbs``): a proof on a
+smaller box, around one of several attractors say, is refused, since it would say nothing about the others.
+
+``interval_jacobian``: over the box ``sup |J| d <= rho d``, so for two trajectories in it under one input the mean value
+theorem gives ``max_i |delta_i| / d_i`` a factor of at most ``rho`` a step.
+
+``interval_lmi``: the difference of two trajectories in the box satisfies a Lur'e system whose slope intervals are
+bounds of the gates (``embedding``); the multiplier inequality for that system is then proved as
+in ``multiplier_lmi``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+
+from stability.kernel.arithmetic.intervals import Interval
+from stability.kernel.format.claims import Claim
+from stability.kernel.format.fields import Number, ProofData, State, require
+from stability.kernel.format.sentences import at_most, decay_factor, subject_phrase
+from stability.kernel.format.theorem_table import certifies
+from stability.kernel.systems.gated_bounds import JacobianBound, absorbs, embedding, is_invariant
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.theorems.multiplier_lmi import Decay
+
+Array = np.ndarray
+BOX = "low and high must be finite vectors of {n} entries with low <= high"
+
+
+def entered_box(cell: GatedCell, low: Array, high: Array) -> Interval:
+    """A state box, when no step is proved to leave it and every trajectory to enter it.
+
+    Raises:
+        Refused: it is not.
+    """
+    require((low <= high).all(), BOX.format(n=cell.states))
+    box = Interval(low, high)
+    kept = is_invariant(cell, box)
+    require(kept, "the state box is not proved to be invariant, or does not hold the zero state")
+    require(absorbs(cell, box), "not every trajectory is proved to enter the state box")
+    return box
+
+
+class OverBox(ProofData):
+    """``low``, ``high`` (n,): the state box over which a cell is proved to contract."""
+
+    low: Annotated[State, BOX]
+    high: Annotated[State, BOX]
+    rate: Number
+    overshoot: Number
+
+    def contracts(self, subject: GatedCell, norm: str) -> str:
+        """The sentence: what the state box means, with its size, and how differences decay in it."""
+        low, high = self.low, self.high
+        size = np.maximum(np.abs(low), np.abs(high)) if low.shape == high.shape == (subject.states,) else np.zeros(0)
+        parts = [("h", size[: subject.hidden]), ("c", size[subject.hidden :])]
+        sizes = " and ".join(f"|{name}| <= {at_most(float(x.max()))}" for name, x in parts if x.size)
+        start = "|h| <= 1 and any c" if subject.kind == "lstm" else "|h| <= 1"
+        return (
+            f"For {subject_phrase(subject)}: every trajectory from {start} enters the box of the proof, in which "
+            f"{sizes} in every entry, and stays in it; the difference d of any two trajectories that start in it "
+            f"satisfies |d| <= {at_most(self.overshoot)} * {decay_factor(self.rate, True)} |d(0)| after k steps, in "
+            f"the {norm} norm."
+        )
+
+    def box(self, cell: GatedCell) -> Interval:
+        """The state box, when no step is proved to leave it and every trajectory to enter it.
+
+        Raises:
+            Refused: it is not.
+        """
+        return entered_box(cell, self.low, self.high)
+
+
+@certifies("interval_jacobian", subject=GatedCell, claim="contraction", value="rate")
+class IntervalJacobian(OverBox):
+    """``d``: the weights of the norm."""
+
+    d: Annotated[State, "d must be a vector of {n} entries"]
+
+    def sentence(self, subject: GatedCell, claim: Claim) -> str:
+        return self.contracts(subject, "infinity")
+
+    def check(self, subject: GatedCell, claim: Claim) -> str:
+        rate, d = self.rate, self.d
+        require(0.0 < rate < 1.0, f"the rate must lie in (0, 1), got {rate}")
+        require((d > 1e-100).all(), "d must be positive")
+        weighed = np.nextafter(self.overshoot, 0.0) >= d.max() / d.min()
+        require(weighed, f"the overshoot {self.overshoot} is smaller than max d / min d")
+        image = JacobianBound(subject, self.box(subject)).apply(d)
+        shrinks, worst = (image <= np.nextafter(rate * d, 0.0)).all(), int(np.argmax(image / d))
+        require(shrinks, f"sup |J| d <= {rate} d is not proved in row {worst}")
+        return f"|J| d <= {rate:.6g} d over a box that every trajectory enters, rounded outwards"
+
+
+@certifies("interval_lmi", subject=GatedCell, claim="contraction", value="rate")
+class IntervalLmi(OverBox, Decay):
+    """``P``, ``L``, ``rate``, ``overshoot``, ``p_min``, ``p_max`` are about the system of the slope intervals."""
+
+    def sentence(self, subject: GatedCell, claim: Claim) -> str:
+        return self.contracts(subject, "Euclidean")
+
+    def check(self, subject: GatedCell, claim: Claim) -> str:
+        system = embedding(subject, self.box(subject))
+        return f"over a box that every trajectory enters, {self.decays_at_the_rate(system)}"

@@ -1,0 +1,53 @@
+r"""Rule ``local_linear``: no perturbation of an input within a radius changes the class that an affine network gives.
+
+Without activations every margin is :math:`M(x) + g^T d`, and what a ball takes of it is known:
+
+.. math:: r \|g\|_1 \; (l_\infty), \quad r \|g\|_2 \; (l_2), \quad r \textstyle\sum_t \|g_t\|_2 \; (\text{every step}).
+
+Where inputs are clipped, the conditions of the balls have a price, see ``affine_margin``. All numbers
+are integers over a power of two (``fixed_point``), with as many binary places as roundings take: nothing is
+searched for, and states may grow by any factor.
+
+Sources: the dual norm; for the price, Lagrange's multipliers (S. Boyd, L. Vandenberghe, Convex Optimization, 5.1).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stability.kernel.arithmetic.adjacent_floats import above, below
+from stability.kernel.format.claims import Claim
+from stability.kernel.format.fields import require
+from stability.kernel.format.theorem_table import certifies
+from stability.kernel.reachability.affine_network import kernel, unfit
+from stability.kernel.systems.classifier import Classifier
+from stability.kernel.theorems.local_ball import EitherBall
+
+Array = np.ndarray
+
+
+@certifies("local_linear", subject=Classifier, claim="local_robustness", value="radius", unfit=unfit)
+class LocalLinear(EitherBall):
+    """The ball in either norm alone: everything else is found again."""
+
+    def check(self, subject: Classifier, claim: Claim) -> str:
+        self.require_asked(subject)
+        found = kernel(subject, len(self.x))
+        require(found is not None, "the integers that it takes are too long, or too many")
+        assert found is not None
+        each = self.norm == "l2" and self.budget == "step"
+        free = np.ones(self.x.shape, dtype=bool) if self.mask is None else self.mask != 0
+        radius, box = (None if self.norm == "linf" else self.radius), self._box(free)
+        for other in range(subject.classes):
+            if other != self.label:
+                left = found.margin(self.x, self.label, other).left(radius, box, free, each)
+                require(left > 0, f"within the radius, logit {other} is not proved to stay below that of {self.label}")
+        return f"no margin's linear function loses all of it, by integers of {found.bits} binary places"
+
+    def _box(self, free: Array) -> tuple[Array, Array] | None:
+        """Ends of all perturbations, rounded outwards; ``None`` where a ball in l2 is not clipped."""
+        wide, bounds = self.radius if self.norm == "linf" else np.inf, self.bounds
+        if bounds is None:
+            return None if self.norm == "l2" else (np.where(free, -wide, 0.0), np.where(free, wide, 0.0))
+        low, high = np.minimum(below(bounds[0] - self.x), 0.0), np.maximum(above(bounds[1] - self.x), 0.0)
+        return np.where(free, np.maximum(low, -wide), 0.0), np.where(free, np.minimum(high, wide), 0.0)

@@ -1,0 +1,87 @@
+r"""Rule ``local_zonotopes``: no perturbation of an input within an l_inf radius changes its class, over many steps.
+
+The checker runs the network on the middle of the ball's box and builds the tube of ``zonotope_tube`` around
+that run: symbols for the inputs and for what late steps leave of a linear map, an ellipsoid for the rest, which a
+network that contracts along the run keeps small however long the sequence is. The proof says only how many steps keep
+their symbols (``window``) and their inputs (``kept``); everything else is found again and proved where it is used, with
+every rounding error. Each margin is then closed from its end.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from stability.errors import UnsupportedError
+from stability.kernel.arithmetic.definiteness import gamma
+from stability.kernel.format.claims import Claim
+from stability.kernel.format.fields import Index, Pair, require
+from stability.kernel.format.theorem_table import certifies
+from stability.kernel.reachability.input_box import input_box
+from stability.kernel.reachability.linear_remainder import is_covered
+from stability.kernel.reachability.margin_loss import differences
+from stability.kernel.reachability.network_stages import stages_of
+from stability.kernel.reachability.zonotope_tube import Tube, zonotope_tube
+from stability.kernel.systems.classifier import Classifier
+from stability.kernel.theorems.local_ball import LocalBall
+
+Array = np.ndarray
+
+
+def uncovered(subject: Classifier) -> str | None:
+    """Why there is no tube of such a network, or ``None``."""
+    try:
+        stages = stages_of(subject).stages
+    except UnsupportedError as error:
+        return str(error)
+    return None if all(is_covered(stage) for stage in stages) else "one of its activations has no line that is near it"
+
+
+def margins_left(subject: Classifier, head: Array, tube: Tube, label: int, steps: int) -> tuple[Array, Array]:
+    """Lower bounds of all margins over the box, roundings included, of a mean times its steps; infinite: the class.
+
+    Beside them, about what the inputs themselves take of each, without what the network bends.
+
+    Args:
+        subject: the network.
+        head: ``(k, n)`` on the vector after the last stage.
+        tube: the tube.
+        label: the class.
+        steps: of the sequence.
+    """
+    w, scale = -differences(head, np.asarray(label)), float(steps) if subject.reduction == "mean" else 1.0
+    bias, (least, direct) = scale * subject.bias, tube.least(w)
+    sizes = np.abs(head) + np.abs(head[label])
+    error = gamma(len(tube.y) + 16) * (
+        sizes @ (np.abs(tube.y) + tube.sides) + np.abs(bias) + abs(bias[label]) + np.abs(least)
+    )
+    out = w @ tube.y + (bias[label] - bias) + least - error
+    out[label] = np.inf
+    return out, direct
+
+
+@certifies("local_zonotopes", subject=Classifier, claim="local_robustness", value="radius", unfit=uncovered)
+class LocalZonotopes(LocalBall):
+    """The ball, ``window`` and ``kept`` in steps, and ``bounds`` where a perturbed input stays between two numbers."""
+
+    window: Index
+    kept: Index
+    bounds: Pair | None = None
+
+    measure: ClassVar[str] = "l_inf"
+
+    def sentence(self, subject: Classifier, claim: Claim) -> str:
+        return self.claimed(subject, self.clipped(self.bounds))
+
+    def check(self, subject: Classifier, claim: Claim) -> str:
+        self.require_ball(subject)
+        self.require_within(self.bounds)
+        net = stages_of(subject)
+        tube = zonotope_tube(net, input_box(self.x, self.radius, self.mask, self.bounds), self.window, self.kept)
+        require(tube is not None, "the tube leaves all bounds")
+        assert tube is not None
+        left, _ = margins_left(subject, net.head, tube, self.label, len(self.x))
+        worst = int(np.argmin(left))  # of NaN, the first one
+        require(left[worst] > 0, f"within the radius, logit {worst} is not proved to stay below that of {self.label}")
+        return f"zonotopes with a tail of {len(self.x)} steps keep every logit below that of class {self.label}"

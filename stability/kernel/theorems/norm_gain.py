@@ -1,0 +1,142 @@
+r"""Rule ``norm_gain``: the incremental gain of a network whose weights are bounded in norm, input weights included.
+
+In :math:`|x|_D^2 = \sum_i d_i |x_i|^2` over the pairs of units no activation of ``stability.kernel.systems.pairwise``
+stretches a difference (modReLU with :math:`b \le 0`). So the difference ``d`` of two trajectories whose inputs differ
+by ``u`` has
+
+.. math:: [W\;V]^T D\,[W\;V] < \mathrm{diag}(\rho^2 D, g^2 I) \;\Longrightarrow\;
+          |d_{t+1}|_D^2 \le \rho^2 |d_t|_D^2 + g^2 |u_t|^2, \qquad
+          |d_T|_D^2 \le g^2 \sum_t \rho^{2 (T - 1 - t)} |u_t|^2,
+
+and with :math:`D > H^T H` the same bounds :math:`|H d_T|^2`. With :math:`\rho \le 1` that is a gain over every horizon,
+with :math:`\rho < 1` one to the whole sequence as well: the sum over time is at most
+:math:`g^2 |u|_2^2 / (1 - \rho^2)`. Weights whose norm exceeds one, by rounding or more, have :math:`\rho > 1` and a
+bound that grows with the horizon.
+
+What is proved is proved of the stored weights. Diagonal multipliers of slopes, which prove more of activations that act
+on one channel at a time, are invalid here: only weights that are constant on each pair hold.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from stability.kernel.arithmetic.definiteness import LARGEST, Definiteness, gamma, prove_positive_definite, up
+from stability.kernel.format.claims import Claim
+from stability.kernel.format.fields import AnyArray, Number, NumberOrNull, ProofData, Text, require
+from stability.kernel.format.sentences import at_most, subject_phrase
+from stability.kernel.format.theorem_table import certifies
+from stability.kernel.systems.pairwise import PairwiseSystem
+from stability.kernel.theorems.gain_lmi import bound
+from stability.kernel.theorems.pairwise import metric, why_it_stretches
+
+Array = np.ndarray
+
+
+def sequence_bound(measure: str, gain: float, growth: float, horizon: float | None) -> float:
+    """The number that the inequality proves, rounded up.
+
+    Args:
+        measure: ``final`` (the output at the last step) or ``l2`` (the whole output).
+        gain: ``g``.
+        growth: ``rho``.
+        horizon: steps; ``None`` for every horizon.
+
+    Returns:
+        The bound of ``|y| / |u|_2``; infinite where none follows.
+
+    Example:
+        >>> sequence_bound("l2", 0.6, 0.8, None) < 1.0000001, sequence_bound("final", 0.6, 1.1, None)
+        (True, inf)
+    """
+    value = bound("terminal", measure, gain, growth, horizon, True)
+    if measure == "l2" and growth < 1.0:  # 1 - rho is exact for rho >= 1/2, and both factors to a rounding each
+        value = min(value, up(gain / math.sqrt((1.0 - growth) * (1.0 + growth)) * (1.0 + 1e-14)))
+    return value
+
+
+def prove_dissipates(subject: PairwiseSystem, weights: Array, growth: float, gain: float) -> Definiteness:
+    """Prove ``[W V]^T D [W V] < diag(growth^2 D, gain^2 I)``, every rounding error inside.
+
+    Args:
+        subject: the network; of its ``W`` the stored entries.
+        weights: ``(n/2,)`` positive numbers.
+        growth: factor of the state.
+        gain: factor of the input.
+
+    Returns:
+        Whether it is proved, and why not.
+    """
+    K, d = np.hstack([subject.W, subject.V]), metric(subject, weights)
+    diagonal = np.concatenate([growth * growth * d, np.full(subject.inputs, gain * gain)])
+    size, product = np.abs(K), K.T @ (d[:, None] * K)
+    matrix = -0.5 * (product + product.T)
+    matrix[np.diag_indices_from(matrix)] += diagonal
+
+    def error(s: Array) -> Array:
+        return gamma(subject.states + 8) * (diagonal * s + size.T @ (d * (size @ s)))
+
+    return prove_positive_definite(matrix, error, overwrite=True)
+
+
+def prove_above(d: Array, H: Array) -> Definiteness:
+    """Prove ``diag(d) > H^T H``, every rounding error inside."""
+    square, size = H.T @ H, np.abs(H)
+    matrix = -0.5 * (square + square.T)
+    matrix[np.diag_indices_from(matrix)] += d
+    return prove_positive_definite(matrix, lambda s: gamma(len(H) + 8) * (d * s + size.T @ (size @ s)), overwrite=True)
+
+
+def _unfit(subject: PairwiseSystem) -> str | None:
+    return "this proof is about W as stored" if subject.orthogonal else why_it_stretches(subject)
+
+
+def is_horizon(horizon: Any) -> bool:
+    """Whether a number is ``None`` or a number of steps."""
+    return horizon is None or (type(horizon) is int and 0 < horizon < 2**31)
+
+
+@certifies("norm_gain", subject=PairwiseSystem, claim="gain", value="", unfit=_unfit)
+class NormGain(ProofData):
+    """``weights`` (n/2,), one a pair, ``H`` (k, n), ``gain``, ``growth``, ``measure``, ``horizon``."""
+
+    weights: AnyArray
+    H: AnyArray
+    gain: Number
+    growth: Number
+    measure: Text
+    horizon: NumberOrNull
+
+    def sentence(self, subject: PairwiseSystem, claim: Claim) -> str:
+        value = float(claim.value if claim.value is not None else math.inf)
+        end = "at the last of" if self.measure == "final" else "over"
+        span = "any number of" if self.horizon is None else f"{self.horizon}"
+        own = self.H.shape == (subject.states,) * 2 and np.array_equal(self.H, np.eye(subject.states))
+        what = "their states" if own else "their outputs H x (H of the proof)"
+        return (
+            f"For {subject_phrase(subject)}: when the inputs of two trajectories from one state differ by u, {what} "
+            f"differ by y with |y| <= {at_most(value)} |u|_2, {end} {span} steps."
+        )
+
+    def check(self, subject: PairwiseSystem, claim: Claim) -> str:
+        require(self.measure in ("final", "l2"), f"unknown measure {self.measure!r}")
+        require(is_horizon(self.horizon), "the horizon must be null or a whole number of steps")
+        n, pairs = subject.states, len(subject.pairs)
+        require(self.weights.shape == (pairs,), "weights must hold one number a pair")
+        require((self.weights > 0.0).all(), "a weight is not positive")
+        require(self.H.ndim == 2 and self.H.shape[1] == n, "H must have a column for each state")
+        require(self.gain > 0.0 and self.growth > 0.0, "gain and growth must be positive")
+        entries = (subject.W, subject.V, self.weights, self.H, self.gain, self.growth)
+        largest = max(float(np.abs(x).max(initial=0.0)) for x in entries)
+        require(largest <= LARGEST**0.125, "an entry is too large for its rounding to be bounded here")
+        outcome = prove_dissipates(subject, self.weights, self.growth, self.gain)
+        require(outcome.holds, f"the weights are not proved to be bounded so: {outcome.reason}")
+        above = prove_above(metric(subject, self.weights), self.H)
+        require(above.holds, f"the weights are not proved to exceed H^T H: {above.reason}")
+        least = sequence_bound(self.measure, self.gain, self.growth, self.horizon)
+        enough = claim.value is not None and claim.value >= least
+        require(enough, f"the claim says {claim.value}, the proof supports {least}")
+        return f"the norms of the weights are bounded, rounding errors of {outcome.shift:.1e} (scaled) included"

@@ -1,0 +1,219 @@
+r"""Rules for networks whose activation acts on pairs of units, :math:`F(x) = \sigma(W x + V u + b)`.
+
+``pair_norm``, ``pair_growth``: in a norm :math:`|x|_D^2 = \sum_i d_i |x_i|^2` over the pairs, sorting or reflecting
+a pair and taking absolute values never stretches a difference, and neither does modReLU with :math:`b \le 0`, a
+proximal map of each pair. So
+:math:`W^T D W < \rho^2 D` makes the network contract at the rate :math:`\rho` with overshoot
+:math:`\sqrt{\max d / \min d}`, and an orthogonal ``W`` never stretches a distance.
+
+``pair_isometry``: every activation changes the norm of a vector by a constant at most: :math:`|\sigma(z)| = |z|`, or
+:math:`|\sigma(z) - z| \le |b|` for modReLU. Where :math:`|W x| \ge |x|`, a run from :math:`x_0` therefore has
+:math:`|x_k| \ge |x_0| - c_k`, with :math:`c_k` that depends on inputs and biases and not on :math:`x_0`. Against
+the run from zero, whose state at time ``k`` is a constant as well, the distance is at least
+:math:`|x_0| - c'_k > |x_0| / 2` for all :math:`|x_0| > 2 c'_k`: no bound :math:`C \rho^k |x_0|` with
+:math:`\rho < 1` holds.
+
+``pair_linear``: for modReLU the same argument gives :math:`F^k(x_0) = W^k x_0 + O(1)`, so a network that contracts has
+:math:`|W^k| \le C \rho^k`, and every eigenvalue of ``W`` lies inside the unit circle.
+
+``pair_jump``: modReLU with a bias :math:`b_i > 0` is not continuous at :math:`z_i = 0`. Where the two rows of ``W`` of
+that pair are independent, every input has states with :math:`z_i = 0`, and beside each of them two states, as
+close as one likes, with :math:`z_i = \pm \varepsilon`, whose images are at least :math:`2 b_i` apart: no overshoot is
+large enough.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from stability.kernel.arithmetic.balls import Ball
+from stability.kernel.arithmetic.definiteness import LARGEST, gamma, prove_positive_definite
+from stability.kernel.arithmetic.eigenpairs import Matrix
+from stability.kernel.format.claims import Claim
+from stability.kernel.format.fields import AnyArray, Index, Number, ProofData, require
+from stability.kernel.format.sentences import at_least, at_most, contraction, decays, describe, subject_phrase
+from stability.kernel.format.theorem_table import certifies, refutes
+from stability.kernel.systems.pairwise import PairwiseSystem
+from stability.kernel.theorems.eigenvalue_phrase import Unstable
+from stability.kernel.theorems.multiplier_lmi import LARGEST_FACTOR, no_decay, overshoot_fits
+
+Array = np.ndarray
+
+
+def metric(subject: PairwiseSystem, weights: Array) -> Array:
+    """``D (n,)``: the weight of each unit, from those of the pairs ``(n/2,)``."""
+    out = np.empty(subject.states)
+    out[subject.pairs] = weights[:, None]
+    return out
+
+
+def prove_shrinks(subject: PairwiseSystem, weights: Array, rate: float) -> str:
+    """Prove ``W^T D W < rate^2 D``, every rounding error inside.
+
+    Args:
+        subject: the network; of its ``W`` the stored entries.
+        weights: ``(n/2,)`` positive numbers.
+        rate: the factor.
+
+    Returns:
+        What was proved, in words.
+
+    Raises:
+        Refused: it is not.
+    """
+    W, d = subject.W, metric(subject, weights)
+    size = np.abs(W)
+    require(max(size.max(), d.max()) <= LARGEST**0.25, "an entry is too large for its rounding to be bounded here")
+    product = W.T @ (d[:, None] * W)
+    matrix = -0.5 * (product + product.T)
+    matrix[np.diag_indices_from(matrix)] += rate * rate * d
+
+    def error(s: Array) -> Array:
+        return gamma(subject.states + 8) * (rate * rate * d * s + size.T @ (d * (size @ s)))
+
+    outcome = prove_positive_definite(matrix, error, overwrite=True)
+    require(outcome.holds, f"W is not proved to shrink that much: {outcome.reason}")
+    return f"W shrinks every difference, rounding errors of {outcome.shift:.1e} (scaled) included"
+
+
+def why_it_stretches(subject: PairwiseSystem) -> str | None:
+    """Why the activation may stretch a difference, or ``None``."""
+    return "modReLU with a positive bias stretches differences: it jumps at zero" if subject.jumps else None
+
+
+def _never_shrinks(subject: PairwiseSystem) -> str | None:
+    orthogonal = "an orthogonal W shrinks no difference" if subject.orthogonal else None
+    return orthogonal or why_it_stretches(subject)
+
+
+@certifies("pair_norm", subject=PairwiseSystem, claim="contraction", value="rate", unfit=_never_shrinks)
+class PairNorm(ProofData):
+    """``weights`` (n/2,), one a pair, ``rate`` and ``overshoot``."""
+
+    weights: AnyArray
+    rate: Number
+    overshoot: Number
+
+    def sentence(self, subject: PairwiseSystem, claim: Claim) -> str:
+        return contraction(subject, self.rate, self.overshoot)
+
+    def check(self, subject: PairwiseSystem, claim: Claim) -> str:
+        require(decays(self.rate, discrete=True), no_decay(self.rate))
+        require(self.weights.shape == (len(subject.pairs),), "weights must hold one number a pair")
+        require((self.weights > 0.0).all(), "a weight is not positive")
+        low, high = float(self.weights.min()), float(self.weights.max())
+        fits = overshoot_fits(self.overshoot, low, high) or (low == high and self.overshoot >= 1.0)
+        require(fits, f"the overshoot {self.overshoot} is smaller than the root of the ratio of the weights")
+        return prove_shrinks(subject, self.weights, self.rate)
+
+
+@certifies("pair_growth", subject=PairwiseSystem, claim="nonexpansive", value="factor", unfit=why_it_stretches)
+class PairGrowth(ProofData):
+    """``factor``, one for an orthogonal W, else slightly above."""
+
+    factor: Number
+
+    def sentence(self, subject: PairwiseSystem, claim: Claim) -> str:
+        never = f"For {subject_phrase(subject)}: no step stretches the difference of two trajectories"
+        if self.factor == 1.0:
+            return f"{never}."
+        near = at_most(self.factor, near=1.0)
+        return f"{never} by more than the factor {near}, which is within 1e-6 of non-expansion."
+
+    def check(self, subject: PairwiseSystem, claim: Claim) -> str:
+        words = f"the factor must lie in [1, {LARGEST_FACTOR!r}]: beyond it distances grow"
+        require(1.0 <= self.factor <= LARGEST_FACTOR, words)
+        if subject.orthogonal:
+            return "W is orthogonal, and the activation never stretches a difference"
+        return prove_shrinks(subject, np.ones(len(subject.pairs)), self.factor)
+
+
+@refutes("pair_isometry", subject=PairwiseSystem)
+class PairIsometry(ProofData):
+    """No data: what it needs is known of the subject."""
+
+    def sentence(self, subject: PairwiseSystem, claim: Claim) -> str:
+        return (
+            f"{describe(subject)} is not contracting: for every input and every number of steps, a trajectory from "
+            "zero and one that starts far enough from it are after so many steps still more than half as far apart as "
+            "they were at the start."
+        )
+
+    def check(self, subject: PairwiseSystem, claim: Claim) -> str:
+        bias = math.sqrt(float(subject.b @ subject.b))
+        kept = f"the bias changes its norm by {at_most(bias)} a step, at most"
+        return f"W shrinks no state{'' if subject.orthogonal else f' ({_prove_expands(subject)})'}, and {kept}"
+
+
+def _prove_expands(subject: PairwiseSystem) -> str:
+    """Prove ``W^T W > I``, every rounding error inside."""
+    W, size = subject.W, np.abs(subject.W)
+    require(size.max() <= LARGEST**0.25, "an entry is too large for its rounding to be bounded here")
+    product = W.T @ W
+    matrix = 0.5 * (product + product.T)
+    matrix[np.diag_indices_from(matrix)] -= 1.0
+    outcome = prove_positive_definite(
+        matrix, lambda s: gamma(subject.states + 8) * (s + size.T @ (size @ s)), overwrite=True
+    )
+    require(outcome.holds, f"W is not proved to shrink no state: {outcome.reason}")
+    return f"rounding errors of {outcome.shift:.1e} included"
+
+
+def _no_modrelu(subject: PairwiseSystem) -> str | None:
+    return None if subject.activation == "modrelu" else "this proof is about modReLU"
+
+
+def _not_nearly_linear(subject: PairwiseSystem) -> str | None:
+    stored = "this proof is about W as stored" if subject.orthogonal else None
+    return _no_modrelu(subject) or stored
+
+
+@refutes("pair_linear", subject=PairwiseSystem, unfit=_not_nearly_linear)
+class PairLinear(Unstable):
+    """No data but ``eigenvalue`` where the sentence names it."""
+
+    def sentence(self, subject: PairwiseSystem, claim: Claim) -> str:
+        return (
+            f"{describe(subject)} is not contracting: W has {self.phrase(True, strict=False)}, and far from zero "
+            "modReLU changes a vector by no more than its bias, so that under every input two trajectories that start "
+            "far enough apart follow the powers of W for as long as one likes."
+        )
+
+    def check(self, subject: PairwiseSystem, claim: Claim) -> str:
+        mass: Array = np.ones(len(subject.W), dtype=np.float64)
+        matrix = Matrix(Ball.exact(subject.W), mass)
+        return self.outside(matrix, True, "no eigenvalue of W on or outside the unit circle is proved", strict=False)
+
+
+@refutes("pair_jump", subject=PairwiseSystem, unfit=_no_modrelu)
+class PairJump(ProofData):
+    """``pair``: the index of one whose bias is positive."""
+
+    pair: Index
+
+    def sentence(self, subject: PairwiseSystem, claim: Claim) -> str:
+        gap = at_least(2.0 * subject.b[self.pair]) if self.pair < len(subject.b) else "0"
+        return (
+            f"{describe(subject)} is not contracting: under every input there are states, as close to each other as "
+            f"one likes, that are at least {gap} apart one step later, since modReLU jumps where its bias is positive."
+        )
+
+    def check(self, subject: PairwiseSystem, claim: Claim) -> str:
+        require(self.pair < len(subject.b), f"there are {len(subject.b)} pairs")
+        bias = float(subject.b[self.pair])
+        require(bias > 0.0, "the bias of that pair is not positive")
+        if not subject.orthogonal:  # rows of an orthogonal matrix are independent
+            _prove_independent(subject.W[subject.pairs[self.pair]])
+        return f"modReLU jumps by {2.0 * bias:.3g} at zero, which every input can reach"
+
+
+def _prove_independent(rows: Array) -> None:
+    """Prove that two rows are linearly independent: their Gram matrix is positive definite."""
+    size = np.abs(rows)
+    require(size.max() <= LARGEST**0.25, "an entry is too large for its rounding to be bounded here")
+    product = rows @ rows.T
+    gram = 0.5 * (product + product.T)
+    outcome = prove_positive_definite(gram, lambda s: gamma(rows.shape[1] + 8) * (size @ (size.T @ s)))
+    require(outcome.holds, f"the two rows of W are not proved independent: {outcome.reason}")

@@ -1,0 +1,110 @@
+r"""Rule ``regional_lmi``: contraction at a rate inside an ellipsoid that is proved invariant.
+
+On :math:`\Omega = \{(x - c)^T P (x - c) \le \ell\}`, for inputs :math:`|u_j - u_{0,j}| \le \bar u`, the
+pre-activations stay within a computed reach, so the activation's difference quotients lie in a narrower
+interval than globally (for tanh :math:`[\mathrm{sech}^2 r_i, 1]` and often less). The multiplier inequality
+with *those* slopes at ``(P, L, rate)`` proves that any two trajectories that stay in the region approach
+each other at the rate in the norm of ``P``. Compared with the constant ``c``, whose right-hand side (step)
+is at most :math:`\varepsilon` in that norm over all inputs, it also gives
+:math:`|x - c|_P' \le -\lambda |x - c|_P + \varepsilon`
+(:math:`|x^+ - c|_P \le \rho |x - c|_P + \varepsilon`), so :math:`\varepsilon < \lambda \sqrt\ell`
+(:math:`< (1 - \rho) \sqrt\ell`) proves the region invariant.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from stability.errors import StabilityError
+from stability.kernel.arithmetic.floating_point import EPS, TINY
+from stability.kernel.format.claims import Claim
+from stability.kernel.format.fields import Channels, Input, Metric, Number, Refused, State, given, require
+from stability.kernel.format.sentences import at_least, at_most, decay_factor, decays, describe
+from stability.kernel.format.theorem_table import certifies
+from stability.kernel.reachability.ellipsoid_region import Region, region_bounds
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.systems.lure import LureSystem
+from stability.kernel.theorems.multiplier_lmi import Decay, check_lmi, no_decay
+
+Array = np.ndarray
+
+
+def regional_system(system: LureSystem, low: Array, high: Array) -> LureSystem:
+    """The same linear part with slopes in ``[low, high]``, ``(m,)`` each.
+
+    A discretised system is rebuilt from its continuous one, so that the rounding of its formula stays inside
+    the checker's error bound; channels that are copies of one another then share the wider interval.
+    """
+    if system.origin is None:
+        return LureSystem(system.A, system.B, system.C, system.D, (low, high), system.dt)
+    base, method = system.origin.base, system.origin.method
+    copies = (system.channels // base.channels, base.channels)
+    slopes = low.reshape(copies).min(axis=0), high.reshape(copies).max(axis=0)
+    return LureSystem(base.A, base.B, base.C, base.D, slopes).discretise(method, system.origin.dt)
+
+
+@certifies(
+    "regional_lmi",
+    subject=DrivenSystem,
+    claim="regional",
+    value="rate",
+    size="P, L, centre and input must be of the network's sizes, P symmetric to the last bit",
+)
+class RegionalLmi(Decay):
+    """The ellipsoid ``(x - c)^T P (x - c) <= level`` holds the ball of ``radius`` around ``centre``."""
+
+    P: Metric
+    L: Channels
+    level: Number
+    radius: Number
+    centre: State
+    input: Input
+    input_bound: Number
+
+    def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
+        decay = decay_factor(self.rate, subject.is_discrete)
+        bound = self.input_bound
+        moves = f"every input with |u_j - u0_j| <= {at_least(bound)} at all times, u0 that of the proof,"
+        inputs = "the constant input u0 of the proof" if bound == 0 else moves
+        return (
+            f"{describe(subject)} contracts regionally: under {inputs} the ellipsoid "
+            f"(h - c)^T P (h - c) <= l of the proof is never left, and any two trajectories that start "
+            f"in it satisfy |d| <= {at_most(self.overshoot)} * {decay} |d(0)|. It contains the ball "
+            f"|h - c| <= {at_least(self.radius)}; nothing is said about states outside the ellipsoid."
+        )
+
+    def check(self, subject: DrivenSystem, claim: Claim) -> str:
+        positive = 0.0 < self.p_min <= self.p_max <= 1e30 and 0.0 < self.level <= 1e30 and self.radius > 0.0
+        words = "p_min, p_max, level and radius must be positive, input_bound not negative"
+        require(positive and self.input_bound >= 0.0, words)
+        require(decays(self.rate, subject.is_discrete), no_decay(self.rate))
+        self.require_metric()
+        fits = self.radius * math.sqrt(self.p_max) * (1.0 + 1e-14) <= math.sqrt(self.level)
+        require(fits, "the ball of the stated radius does not fit into the ellipsoid")
+        region = given(
+            region_bounds(subject, self.P, self.p_min, self.level, self.centre, self.input, self.input_bound),
+            "the bounds over the region cannot be computed",
+        )
+        drift, allowed = self._drift(region), self._undone(subject)
+        balance = f"the drift at its centre is {drift:.3g}, contraction undoes {allowed:.3g}"
+        require(drift * (1 + 4 * EPS) < allowed, f"the region is not proved invariant: {balance}")
+        try:
+            inner = regional_system(subject.system, region.low, region.high)
+        except StabilityError as error:
+            raise Refused(f"no system with the region's slopes: {error}") from error
+        valid, reason = check_lmi(inner, self.P, self.L, self.rate)
+        require(valid, f"with the region's slopes {reason}")
+        slopes = f"[{region.low.min(initial=1.0):.3g}, {region.high.max(initial=0.0):.3g}]"
+        return f"on an invariant region, slopes in {slopes}; {reason}"
+
+    def _drift(self, region: Region) -> float:
+        r"""An upper bound of :math:`\varepsilon`: how fast the centre moves in the norm of ``P``."""
+        drift, most = region.drift, np.abs(self.P) @ region.drift
+        squared = min(float(drift @ most), float(drift @ (self.p_max * drift)))
+        return math.sqrt(squared * (1 + (2 * len(drift) + 16) * EPS) + TINY)
+
+    def _undone(self, subject: DrivenSystem) -> float:
+        r"""A lower bound of :math:`\lambda \sqrt\ell` (:math:`(1 - \rho) \sqrt\ell`), what contraction undoes."""
+        return (1.0 - self.rate if subject.is_discrete else self.rate) * math.sqrt(self.level) * (1 - 8 * EPS)

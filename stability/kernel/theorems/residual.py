@@ -1,0 +1,232 @@
+r"""Rules for residual blocks around recurrent layers, ``residual_stack``: gain and contraction.
+
+With ``d`` differences of two runs, ``g_k`` the gain of layer ``k`` (by its own proof), ``|.|`` of a matrix its 2-norm
+and ``c`` how far what stands before the mixing stretches a difference,
+
+.. math:: |d s_k| \le |d s_{k-1}| + |M_k|\, c\, |d y_k| \le (1 + |M_k|\, c\, |g_k|_\infty\, G_k)\, |d s_{k-1}|,
+          \qquad |d s_0| \le |E|\, |u|
+
+in the l2 norm over the sequence, ``G_k`` the gain of layer ``k`` to its whole output: ``residual_gain``. At the last
+step alone :math:`|d s_K(T)| \le |d s_{K-1}|_2 + |M_K|\, c\, |d y_K(T)|`, so the last layer's gain may be one to its
+last output. Under a linear head ``H`` the last factor is :math:`|H| + |H M_K|\, c\, |g_K|_\infty\, G_K`.
+
+``residual_contraction``: where layer ``k`` contracts at rate :math:`\rho_k` in a norm :math:`V_k`, which an input
+difference of size one raises by at most :math:`a_k`, and :math:`|d y_k| \le o_k V_k`, two runs under one input have
+
+.. math:: V_k(t + 1) \le \rho_k V_k(t) + a_k |g_k|_\infty \sum_{j < k} |M_j|\, c\, o_j V_j(t + 1) .
+
+So weights :math:`w > 0` with :math:`\rho_k w_k + r\, a_k |g_k|_\infty \sum_{j<k} |M_j| c\, o_j w_j \le r\, w_k` make
+:math:`\max_k V_k / w_k` shrink by ``r`` a step.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from stability.kernel.arithmetic.definiteness import up
+from stability.kernel.arithmetic.floating_point import LOST
+from stability.kernel.arithmetic.intervals import length
+from stability.kernel.format.claims import Claim
+from stability.kernel.format.fields import (
+    AnyArray,
+    Number,
+    NumberOrNull,
+    Parts,
+    ProofData,
+    Refused,
+    Text,
+    given,
+    require,
+)
+from stability.kernel.format.sentences import at_most, contraction, decays, who
+from stability.kernel.format.theorem_table import certifies
+from stability.kernel.systems.residual_stack import STRETCH, ResidualStack
+from stability.kernel.theorems.norm_gain import is_horizon, prove_above
+from stability.kernel.theorems.stack_contraction import CONTRACTING, GAINS, GROW, Norm, layer_norm, proved_layers
+from stability.kernel.theorems.stack_gain import Span, layer_gain
+
+Array = np.ndarray
+_SLACK = (1e-12, 1e-10, 1e-8, 1e-6)
+
+
+def norm_above(M: Array) -> float:
+    """A proved upper bound of the 2-norm of a matrix, near it.
+
+    Args:
+        M: ``(m, n)``.
+
+    Raises:
+        Refused: an entry is too large for its rounding to be bounded.
+
+    Example:
+        >>> 5.0 <= norm_above(np.array([[3.0], [4.0]])) <= 5.0 * (1 + 1e-6)
+        True
+    """
+    size = float(np.abs(M).max(initial=0.0))
+    require(math.isfinite(size) and size <= 1e100, "an entry is too large for its rounding to be bounded here")
+    if size == 0.0:
+        return 0.0
+    power = math.frexp(size)[1]
+    scaled = np.ldexp(M, -power)  # exact, but for entries 1e300 times smaller than the largest
+    least = float(np.linalg.norm(scaled, 2))
+    for slack in _SLACK:
+        bound = least * (1.0 + slack)
+        if prove_above(np.full(int(M.shape[1]), bound * bound * (1.0 - 4e-16)), scaled).holds:
+            return up(math.ldexp(up(bound), power))
+    raise Refused("the norm of a matrix between the layers is not proved")
+
+
+def branches(network: ResidualStack) -> list[tuple[float, float]]:
+    """Of each block how far a difference of layer outputs moves what follows, and how far the scales stretch it.
+
+    Raises:
+        Refused: a norm that is not proved.
+    """
+    stretch = STRETCH[network.between]
+    scales = np.abs(network.scales).max(axis=1, initial=0.0)
+    return [(norm_above(M) * stretch, float(g)) for M, g in zip(network.mixing, scales)]
+
+
+def gain_below(network: ResidualStack, claims: list[Claim], span: Span) -> float | str:
+    """The gain to what the last layer's block reads, from the proved claims of the layers; or why there is none.
+
+    Raises:
+        Refused: a norm that is not proved.
+    """
+    total = norm_above(network.encoder)
+    for k, (out, scale) in enumerate(branches(network)[:-1]):
+        own = layer_gain(network.layers[k], claims[k], None, Span("l2", span.horizon))
+        if isinstance(own, str):
+            return f"layer {k}: {own}"
+        total *= 1.0 + out * scale * own
+    return total
+
+
+def residual_bound(network: ResidualStack, claims: list[Claim], head: Array | None, span: Span) -> float | str:
+    """The gain of the network from its layers' proved claims, rounded up, or why there is none.
+
+    Args:
+        network: the blocks.
+        claims: one a layer: contraction, or a gain to its state.
+        head: ``(k, w)``; the identity where it is ``None``.
+        span: what is asked of the whole.
+
+    Raises:
+        Refused: a norm that is not proved.
+    """
+    below = gain_below(network, claims, span)
+    own = layer_gain(network.layers[-1], claims[-1], None, span)
+    if isinstance(below, str) or isinstance(own, str):
+        return below if isinstance(below, str) else f"layer {len(claims) - 1}: {own}"
+    scale = float(np.abs(network.scales[-1]).max(initial=0.0)) * STRETCH[network.between]
+    M, size = network.mixing[-1], 1.0
+    through = norm_above(M)
+    if head is not None:
+        size = norm_above(head)
+        through = min(size * through, norm_above(head @ M) + _product_error(head, M))
+    total = up(below * (size + through * scale * own) * GROW)
+    return total if math.isfinite(total) else "the bound overflows"
+
+
+def _product_error(head: Array, M: Array) -> float:
+    """Above the 2-norm of the rounding errors of ``head @ M``."""
+    return float(length(head.ravel()) * length(M.ravel())) * (len(M) + 4) * 2.3e-16 + LOST
+
+
+def comparison(network: ResidualStack, norms: list[Norm]) -> tuple[Array, Array]:
+    """``into (K,)``: what an input difference adds to the norm of each layer; ``out (K,)``: what it does to others.
+
+    Raises:
+        Refused: a norm that is not proved.
+    """
+    both = branches(network)
+    into = np.array([norm.gain * scale for norm, (_, scale) in zip(norms, both)])
+    return into, np.array([norm.out * out for norm, (out, _) in zip(norms, both)])
+
+
+def norms_of(network: ResidualStack, claims: list[Claim]) -> list[Norm] | str:
+    """The norms in which the layers contract, or why one has none."""
+    found: list[Norm] = []
+    for k, (layer, claim) in enumerate(zip(network.layers, claims)):
+        norm = layer_norm(layer, claim)
+        if isinstance(norm, str):
+            return f"layer {k}: {norm}"
+        found.append(norm)
+    return found
+
+
+def least_overshoot(norms: list[Norm], weights: Array) -> float:
+    """The overshoot that the weights give, rounded up."""
+    out = math.hypot(*(norm.out * w for norm, w in zip(norms, weights)))
+    return max(1.0, out * max(norm.into / w for norm, w in zip(norms, weights)) * GROW)
+
+
+@certifies("residual_gain", subject=ResidualStack, claim="gain", value="gain")
+class ResidualGain(ProofData):
+    """``layers``: kind, data and rate of each layer's proof; ``head`` (k, w) where there is one."""
+
+    layers: Parts
+    gain: Number
+    measure: Text
+    horizon: NumberOrNull
+    head: AnyArray | None = None
+
+    def sentence(self, subject: ResidualStack, claim: Claim) -> str:
+        output = "what the last block puts out"
+        if self.head is not None:
+            output += ", under the linear head of the proof,"
+        steps = "any number of" if self.horizon is None else f"{self.horizon}"
+        over = f"in the l2 norm over {'the whole sequence' if self.horizon is None else f'{steps} steps'}"
+        if self.measure == "final":
+            over = f"at the last of {steps} steps, |u| the l2 norm over all of them"
+        moved = f"{output} differs by at most {at_most(self.gain)} |u|, {over}"
+        return (
+            f"For {who(subject)}, two runs from one state and any two sequences u1, u2 of inputs, with difference "
+            f"u = u1 - u2: {moved}."
+        )
+
+    def check(self, subject: ResidualStack, claim: Claim) -> str:
+        head = self.head
+        fits = head is None or (head.ndim == 2 and head.shape[1] == subject.outputs)
+        require(fits, f"head must be a finite matrix with {subject.outputs} columns")
+        require(self.measure in ("l2", "final"), f"unknown measure {self.measure[:20]!r}")
+        require(is_horizon(self.horizon), "the horizon must be null or a whole number of steps")
+        claims = proved_layers(subject.layers, self.layers, (*CONTRACTING, *GAINS), "gain is proved")
+        bound = given(residual_bound(subject, claims, head, Span(self.measure, self.horizon)))
+        require(self.gain >= bound, f"the blocks give the gain {bound}, more than {self.gain}")
+        return f"the gains of {len(claims)} residual blocks, each proved, give at most {self.gain:.6g}"
+
+
+@certifies("residual_contraction", subject=ResidualStack, claim="contraction", value="rate")
+class ResidualContraction(ProofData):
+    """``layers``: kind, data and rate of each layer's proof; ``weights`` (K,), one a layer."""
+
+    layers: Parts
+    weights: AnyArray
+    rate: Number
+    overshoot: Number
+
+    def sentence(self, subject: ResidualStack, claim: Claim) -> str:
+        return contraction(subject, self.rate, self.overshoot)
+
+    def check(self, subject: ResidualStack, claim: Claim) -> str:
+        w, rate = self.weights, self.rate
+        require(decays(rate, discrete=True), "the rate must be one of exponential decay")
+        require(w.shape == (len(subject.layers),), "weights must hold one number a layer")
+        require(bool((w > 0.0).all()), "a weight is not positive")
+        require(bool((w >= 1e-100).all() and (w <= 1e100).all()), "a weight is too small or too large")
+        claims = proved_layers(subject.layers, self.layers, CONTRACTING, "layer is proved to contract")
+        norms = given(norms_of(subject, claims))
+        into, out = comparison(subject, norms)
+        below = 0.0
+        for k, norm in enumerate(norms):
+            kept = (norm.rate * w[k] + rate * into[k] * below) * GROW
+            require(
+                kept <= rate * w[k], f"block {k}: the weights shrink by {kept / w[k]:.6g} a step, not by {rate:.6g}"
+            )
+            below += out[k] * w[k]
+        least = least_overshoot(norms, w)
+        require(self.overshoot >= least, f"the weights give the overshoot {least}, more than {self.overshoot}")
+        return f"all {len(norms)} layers are proved to contract, and so do the blocks"

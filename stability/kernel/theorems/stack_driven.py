@@ -1,0 +1,121 @@
+r"""Rule ``stack_driven``: contraction of a stack of maps under inputs in a box.
+
+In the skewed state :math:`y_k = (h^1_k, h^2_{k-1}, \dots, h^l_{k-l+1})` a stack is one network
+(``delayed_stack``), of which ``driven_lmi`` is proved. All of ``y`` is there from step ``l - 1`` on. Where nothing
+is kept of a state (``share`` zero) it is in the first box one step later. Else let ``V`` be the largest of
+:math:`|h_i(0)| / r_i` (or of both sides, with ``falls``) over all layers. A layer reads its own state and that of the
+layer below, which are within ``max(V, 1)`` times their part of the box one after the other, at whatever steps they are
+taken, so that :math:`V^+ - 1 \le q (V - 1)` above one holds from the start on, and all of ``y`` at step ``l - 1`` is
+within ``max(V, 1)`` times the box. ``l - 1`` steps more than ``driven_lmi`` counts from the start are therefore enough.
+
+``stack_driven_equilibrium`` and ``stack_driven_bounds`` are ``driven_equilibrium`` and ``driven_bounds`` of that
+network: what its states do from a step on, those of the stack's layers do, each at a step of its own up to then.
+"""
+
+from __future__ import annotations
+
+from stability.kernel.format.claims import Claim
+from stability.kernel.format.fields import Count, Refused, require
+from stability.kernel.format.sentences import at_most, decay_factor, exactly, who
+from stability.kernel.format.theorem_table import certifies
+from stability.kernel.systems.delayed_stack import skewed
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.theorems.absorbing_sets import inputs_in_box, no_tube
+from stability.kernel.theorems.driven_bounds import DrivenBounds
+from stability.kernel.theorems.driven_lmi import SIZE, DrivenLmi
+
+
+def _no_skew(subject: LayerStack) -> str | None:
+    found = skewed(subject)
+    return found if isinstance(found, str) else None
+
+
+@certifies(
+    "stack_driven",
+    subject=LayerStack,
+    claim="driven_contraction",
+    value="rate",
+    unfit=_no_skew,
+    size=SIZE,
+)
+class StackDriven(DrivenLmi):
+    """``levels``: the layers, ``l``; all else as of ``driven_lmi``, about the skewed state, without ``Y``."""
+
+    levels: Count
+
+    def sentence(self, subject: LayerStack, claim: Claim) -> str:
+        decay = decay_factor(self.rate, True).replace("^k", "^(k-K)")
+        return (
+            f"For {who(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: "
+            f"{_since(self, self.levels, 'they start', 'they')} the difference d(k) of the states "
+            f"h_j(k + 1 - j) of all layers j = 1 to {self.levels} in any two runs satisfies |d(k)| <= "
+            f"{at_most(self.overshoot)} * {decay} |d(K)|. Nothing is said about other inputs."
+        )
+
+    def check(self, subject: LayerStack, claim: Claim) -> str:
+        return super().check(_whole(subject, self), claim)
+
+
+def _since(proof: StackDriven | StackBounds, levels: int, starts: str, run: str) -> str:
+    """From which step on it holds, in words about one run or two."""
+    if proof.share == 0.0:
+        return f"from step K = {proof.settled + levels} on, wherever {starts},"
+    sides = "|h_i(0)| / r_i" if proof.falls is None else "h_i(0) / r_i or -h_i(0) / falls_i"
+    whose = "all layers" if run == "it" else "all layers in both runs"
+    return (
+        f"from step K = N + {proof.settled + levels - 1} on, N = ceil(log((V - 1) / {exactly(proof.room)}) / log(1 / "
+        f"{at_most(proof.share, near=1.0)})), V the largest {sides} of {whose}, and N = 0 where V <= "
+        f"{exactly(1.0 + proof.room)},"
+    )
+
+
+def _whole(subject: LayerStack, proof: StackDriven | StackBounds) -> DrivenSystem:
+    """The stack in its skewed state, where the data are about it.
+
+    Raises:
+        Refused: they are not, or it has none.
+    """
+    network = skewed(subject)
+    if not isinstance(network, DrivenSystem):
+        raise Refused(network)
+    require(proof.levels == len(subject.layers), "levels must be the number of layers")
+    ellipsoid = proof.Y is not None or proof.tau is not None
+    require(
+        not ellipsoid, "of stacks the first set is a box: an ellipsoid of all layers says nothing of their first steps"
+    )
+    problem = no_tube(network)
+    require(problem is None, str(problem))
+    return network
+
+
+@certifies("stack_driven_equilibrium", subject=LayerStack, claim="equilibrium_in_box", unfit=_no_skew, size=SIZE)
+class StackEquilibrium(StackDriven):
+    """The data of ``stack_driven``."""
+
+    def sentence(self, subject: LayerStack, claim: Claim) -> str:
+        return (
+            f"For {who(subject)}: for every constant input with {inputs_in_box(self.low, self.high)} there is exactly "
+            "one equilibrium of all layers, and every run approaches it under that input. Nothing is said about other "
+            "inputs."
+        )
+
+
+@certifies(
+    "stack_driven_bounds", subject=LayerStack, claim="bounded_in_box", value="diagonal", unfit=_no_skew, size=SIZE
+)
+class StackBounds(DrivenBounds):
+    """``levels``: the layers; ``least``, ``most``: of all layers' states, one layer after the other."""
+
+    levels: Count
+
+    def sentence(self, subject: LayerStack, claim: Claim) -> str:
+        return (
+            f"For {who(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: "
+            f"{_since(self, self.levels, 'it starts', 'it')} every run stays in the box least_i <= h_i <= "
+            f"most_i of the proof, h the states of all layers, whose diagonal is {at_most(self.diagonal)} long. "
+            "Nothing is said about other inputs."
+        )
+
+    def check(self, subject: LayerStack, claim: Claim) -> str:
+        return super().check(_whole(subject, self), claim)

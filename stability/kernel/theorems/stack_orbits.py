@@ -1,0 +1,67 @@
+"""Rules that refute the contraction of a stack by orbits of its own, proved to exist level by level.
+
+``stack_orbits``: two different points on periodic orbits of the whole stack under one constant or periodic input, or
+one orbit that is longer than the input's period. Their distance comes back for ever.
+
+``stack_unstable``: an orbit or equilibrium of the whole stack with a multiplier proved to lie outside the unit circle.
+The Jacobian of a stack is block triangular, so a multiplier of one layer is one of the stack; what that layer reads is
+what the levels below put out on the orbit itself.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stability.kernel.arithmetic.activations import ACTIVATIONS
+from stability.kernel.arithmetic.balls import Ball
+from stability.kernel.format.claims import Claim
+from stability.kernel.format.fields import Index, given, require
+from stability.kernel.format.theorem_table import refutes
+from stability.kernel.reachability.stack_orbits import enclose_stack_orbit
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.theorems.gated_orbits import UNPROVED, OrbitsApart, UnstableOrbit, inputs_of, orbit_of
+
+Array = np.ndarray
+KINKED = tuple(name for name, phi in ACTIVATIONS.items() if phi.kinks)
+
+
+def not_one_way(subject: LayerStack) -> str | None:
+    """Why a stack has no orbits step by step, or ``None`` where it has."""
+    one_way = subject.directions == 1 and subject.is_discrete
+    return None if one_way else "orbits are proved for discrete stacks with one direction"
+
+
+@refutes("stack_orbits", subject=LayerStack, unfit=not_one_way)
+class StackOrbits(OrbitsApart):
+    """Two orbits of a whole stack."""
+
+    def enclose(self, subject: LayerStack, orbit: Array, inputs: Array) -> Ball | None:
+        parts = enclose_stack_orbit(subject, orbit, inputs)
+        if parts is None:
+            return None
+        return Ball(np.hstack([p.points.mid for p in parts]), np.hstack([p.points.rad for p in parts]))
+
+    def check(self, subject: LayerStack, claim: Claim) -> str:
+        return self.proved(subject, "stack")
+
+
+@refutes("stack_unstable", subject=LayerStack, unfit=not_one_way)
+class StackUnstable(UnstableOrbit):
+    """An orbit or equilibrium of a whole stack, and the layer with the multiplier."""
+
+    layer: Index
+
+    def sentence(self, subject: LayerStack, claim: Claim) -> str:
+        return self.leaves(subject, f" (that of layer {self.layer})", "runs")
+
+    def check(self, subject: LayerStack, claim: Claim) -> str:
+        inputs = inputs_of(subject, self.input)
+        points = orbit_of(self.state, subject.states, len(inputs))
+        words = "state must be of the stack's size, one point or an orbit, and layer one of its layers"
+        require(self.layer < len(subject.layers), words)
+        points = given(points, words)
+        smooth = getattr(subject.layers[self.layer], "activation", "") not in KINKED
+        require(smooth, "that layer's activation has a kink, where there is no Jacobian")
+        parts = given(enclose_stack_orbit(subject, points, inputs), UNPROVED)
+        proved = self.multiplier(parts[self.layer].jacobian, "of that layer ")
+        return f"{self.what} proved level by level; for the Jacobian of layer {self.layer}: {proved}"

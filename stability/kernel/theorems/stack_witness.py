@@ -1,0 +1,79 @@
+"""Rules that hand on: a witness against a part of a stack, or against the stack as something else, refutes the stack.
+
+``cascade_layer``: a witness against one layer of the lowest level, which reads the input itself.
+
+``merged_stack``: a proof against the stack as one network, formed without rounding (``merged_stack``).
+
+Each is checked by its own rule, which must be one that refutes contraction.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stability.kernel.format.claims import Claim, Verdict
+from stability.kernel.format.fields import Index, Inner, ProofData, Text, given, require
+from stability.kernel.format.sentences import describe
+from stability.kernel.format.theorem_table import RULES, propose, reason_of, refutes
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.systems.merged_stack import merged
+
+MERGED_KINDS = (
+    "unstable_linear",
+    "unstable_everywhere",
+    "unstable_equilibrium",
+    "two_equilibria",
+    "periodic_orbits",
+    "unstable_orbit",
+)
+
+
+class HandedOn(ProofData):
+    """The ``kind`` and ``data`` of a proof about another subject."""
+
+    kind: Text
+    data: Inner
+
+    def about(self, subject: Any) -> Claim:
+        """The claim that this subject does not contract, in its rule's words; the rule has yet to check it."""
+        return propose(subject, self.kind, self.data, "contraction", verdict=Verdict.REFUTED)
+
+
+@refutes("cascade_layer", subject=LayerStack)
+class WitnessOfLayer(HandedOn):
+    """``layer``: the number of one of the lowest level."""
+
+    layer: Index
+
+    def sentence(self, subject: LayerStack, claim: Claim) -> str:
+        inner = self.about(subject.layers[self.layer]).statement
+        what = f"{describe(subject)} does not contract"
+        return f"{what}, since layer {self.layer}, of its lowest level, does not: {inner}"
+
+    def check(self, subject: LayerStack, claim: Claim) -> str:
+        words = "only a layer of the lowest level, which reads the input itself, speaks about the stack"
+        require(self.layer < subject.directions, words)
+        known = self.kind in RULES and RULES[self.kind].subject != (LayerStack,)
+        require(known, f"unknown kind of proof {self.kind[:60]!r}")
+        layer = subject.layers[self.layer]
+        return reason_of(RULES[self.kind](layer, self.about(layer)))
+
+
+@refutes("merged_stack", subject=LayerStack)
+class MergedStack(HandedOn):
+    """A proof against the merged network."""
+
+    def network(self, subject: LayerStack) -> Any:
+        """The merged network, or ``None`` where there is none, or the proof is about no network."""
+        return merged(subject) if self.kind in MERGED_KINDS else None
+
+    def sentence(self, subject: LayerStack, claim: Claim) -> str:
+        whole = self.network(subject)
+        if whole is None:
+            return "A statement about stacks of layers."
+        return f"{describe(subject)} does not contract, as one network: {self.about(whole).statement}"
+
+    def check(self, subject: LayerStack, claim: Claim) -> str:
+        words = f"the stack is no single network free of rounding, or the proof is none of {MERGED_KINDS}"
+        whole = given(self.network(subject), words)
+        return reason_of(RULES[self.kind](whole, self.about(whole)))

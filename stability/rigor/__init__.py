@@ -1,1 +1,0 @@
-"""Numbers with their errors: intervals, balls, definiteness, eigenvalues, equilibria; and exact arithmetic."""

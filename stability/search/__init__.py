@@ -1,0 +1,1 @@
+"""Untrusted searches for proofs and counterexamples. The kernel checks whatever they find."""

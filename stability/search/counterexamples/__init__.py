@@ -1,0 +1,1 @@
+"""Searches for counterexamples to contraction: unstable equilibria and periodic orbits."""

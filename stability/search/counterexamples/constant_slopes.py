@@ -1,0 +1,161 @@
+"""Search for constant slopes that destabilise: ascent of the leading eigenvalue over the box of slopes.
+
+From each start the search alternates a vertex step (every slope to the end of its interval that the gradient
+points to, shortened until the excess grows) with, for few channels, single flips. One step costs a few
+eigenvalue problems and one eigenvector: O(n^3).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from stability.kernel.systems.lure import LureSystem
+from stability.search.counterexamples.eigenvalue_gradient import Spectrum, excess, leading, leading_value
+from stability.search.solvers.deadline import Deadline
+
+Array = np.ndarray
+ENUMERATE = 10  # channels up to which every vertex is tried
+LENGTHS = (1.0, 0.5, 0.25, 0.1, 0.03, 0.003)  # of a step, the longest that gains
+PATIENCE = 5  # ascents without progress after which the search ends
+EIGENVALUES = 10.0
+"""Operations of the eigenvalues of a matrix, by n^3: they cannot be stopped half-way."""
+
+
+@dataclass(frozen=True, eq=False)
+class SlopeSearch:
+    """The most unstable slopes found.
+
+    Attributes:
+        K: ``(m,)`` slopes.
+        excess: real part (continuous) or modulus less one (discrete) of the leading eigenvalue.
+        value: that eigenvalue.
+    """
+
+    K: Array
+    excess: float
+    value: complex
+
+
+def search_slopes(
+    system: LureSystem,
+    *,
+    rng: np.random.Generator,
+    deadline: Deadline,
+    hint: Array | None = None,
+    enough: float = 1e-7,
+    starts: int = 12,
+) -> SlopeSearch:
+    """Maximise the excess of the leading eigenvalue over ``alpha <= K <= beta``.
+
+    Args:
+        system: the system; its slopes are the box.
+        rng: source of the random starts.
+        deadline: a safety net, after which no new evaluation starts; evaluations are counted.
+        hint: slopes to start from, clipped into the box.
+        enough: stop at the end of the first ascent whose excess is above this times the size of the matrices.
+        starts: number of random vertices to start from.
+
+    Returns:
+        The best slopes found, stable or not.
+    """
+    low, high = system.alpha, system.beta
+    scale, most = max(1.0, float(np.abs(system.A).max())), affordable(system)
+    tried: list[SlopeSearch] = []
+    for K in _fixed_starts(system, hint):
+        if tried and not deadline.affords(EIGENVALUES * system.states**3):
+            break
+        tried.append(SlopeSearch(K, *leading_value(system, K)))
+    tried.sort(key=lambda point: -point.excess)
+    best, count, stale = tried[0], len(tried), 0
+    if best.excess > enough * scale:
+        return best
+    starts_in_order = itertools.chain((point.K for point in tried), _random_starts(system, rng, starts))
+    for start in starts_in_order:
+        if stale >= PATIENCE or count >= most or deadline.over:
+            break
+        here, used = _ascend(system, start, deadline, most - count)
+        count += used
+        stale = stale + 1 if here.excess < best.excess + 1e-3 * abs(best.excess) else 0
+        best = here if here.excess > best.excess else best
+        if best.excess > enough * scale:
+            break
+    few = 0 < system.channels <= ENUMERATE and (low < high).any()
+    if few and best.excess <= enough * scale and not deadline.over:
+        best = _enumerate(system, best)
+    return best
+
+
+def _fixed_starts(system: LureSystem, hint: Array | None) -> list[Array]:
+    low, high = system.alpha, system.beta
+    out = [] if hint is None else [np.clip(np.where(np.isfinite(hint), hint, low), low, high)]
+    out.append(low.copy())
+    if system.channels and (low < high).any():
+        out += [high.copy(), 0.5 * (low + high)]
+    return out
+
+
+def _random_starts(system: LureSystem, rng: np.random.Generator, count: int) -> Iterator[Array]:
+    low, high = system.alpha, system.beta
+    if system.channels == 0 or not (low < high).any():
+        return
+    for i in range(count):
+        share = (0.5, 0.2, 0.8)[i % 3]
+        yield np.where(rng.random(len(low)) < share, high, low)
+
+
+def affordable(system: LureSystem) -> int:
+    """Eigenvalue problems that one search may solve."""
+    return int(min(2000.0, max(24.0, 6e8 / (system.states + system.channels) ** 3)))
+
+
+def _ascend(
+    system: LureSystem, start: Array, deadline: Deadline, most: int, steps: int = 40
+) -> tuple[SlopeSearch, int]:
+    """The end of one ascent, and the eigenvalue problems that it took."""
+    low, high = system.alpha, system.beta
+    K = start.copy()
+    known = Spectrum.at(system, K)
+    here = leading(system, K, known=known)
+    top, value, count, rank = here.excess, here.value, 1, 0
+    for _ in range(steps):
+        if here.gradient is None or count >= most or deadline.over:
+            break
+        target = np.where(here.gradient > 0, high, np.where(here.gradient < 0, low, K))
+        moved = False
+        for length in LENGTHS if (target != K).any() else ():  # at the end of every interval nothing is left to try
+            trial = target.copy() if length == 1.0 else np.clip(K + length * (target - K), low, high)
+            tried = Spectrum.at(system, trial)
+            size, eigenvalue = tried.largest(system.is_discrete)
+            count += 1
+            if size > top + 1e-9 * (1.0 + abs(top)):
+                K, top, value, known, moved = trial, size, eigenvalue, tried, True
+                break
+        if moved:
+            rank = 0
+            here = leading(system, K, known=known)
+        elif rank < 2:  # two eigenvalues may be tied: follow the next one
+            rank += 1
+            here = leading(system, K, rank, known)
+        else:
+            break
+    return SlopeSearch(K, top, value), count
+
+
+def _enumerate(system: LureSystem, best: SlopeSearch) -> SlopeSearch:
+    """Every vertex of the box: for few channels it is cheap, and certain as far as vertices go."""
+    low, high = system.alpha, system.beta
+    free = np.flatnonzero(low < high)
+    bits = np.array(list(itertools.product((False, True), repeat=len(free))))
+    corners = np.tile(low, (len(bits), 1))
+    corners[:, free] = np.where(bits, high[free], low[free])
+    matrices = np.stack([system.jacobian(K) for K in corners])
+    if not np.isfinite(matrices).all():
+        return best
+    values = np.linalg.eigvals(matrices)
+    size = excess(values, system.is_discrete)
+    i, j = np.unravel_index(int(np.argmax(size)), size.shape)
+    return SlopeSearch(corners[i], float(size[i, j]), complex(values[i, j])) if size[i, j] > best.excess else best

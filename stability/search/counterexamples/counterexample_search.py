@@ -1,0 +1,135 @@
+"""Refutation: a search by optimisation for witnesses against a claim, each checked by its rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from stability.conversion.subjects import as_subject
+from stability.errors import ConfigurationError
+from stability.kernel.checks import as_vector
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.systems.lure import LureSystem
+from stability.kernel.systems.pairwise import PairwiseSystem
+from stability.search.counterexamples.attempts import Search
+from stability.search.counterexamples.refutation import Refutation
+from stability.search.solvers.deadline import Deadline, TimeLimit
+from stability.search.trajectories.input_range import ANYWHERE
+from stability.search.trajectories.input_range import input_range as checked_range
+
+
+def refute(
+    subject: Any,
+    *,
+    seed: int = 0,
+    time_limit: TimeLimit = None,
+    hint: Any = None,
+    input_range: Any = None,
+    start: Any = None,
+    horizon: int | None = None,
+    effort: float = 1.0,
+) -> Refutation:
+    """Search for a witness against exponential incremental stability.
+
+    For a bare ``LureSystem`` ("for every activation with these slopes"): constant slopes ``K`` that make
+    ``A + B K (I - D K)^{-1} C`` unstable. For a network ("its weights, bias and activation, for every
+    input"): an unstable linear part that the bounded activation cannot hold back, an unstable equilibrium or orbit
+    under a constant or periodic input, or two equilibria or orbits under one input. Constant slopes are only a finding
+    there. For a stack: a witness against a layer of its lowest level, one against the stack as one network, or two
+    orbits of the whole stack. For a network with an activation on pairs: what its norms, eigenvalues and biases decide.
+    Every witness returned has passed its rule: it is a proof.
+
+    Args:
+        subject: a system, or anything that ``stability.conversion.subjects.as_subject`` turns into one.
+        seed: of the random starts.
+        time_limit: seconds, or the deadline of the call that this one is part of: a safety net, respected between
+            eigenvalue problems. What is tried is counted, so that without it the answer depends on nothing else.
+        hint: ``(m,)`` slopes to start from, such as those suggested by an infeasible inequality.
+        input_range: ``(low, high)``, the range of the data's inputs, where witnesses are looked for first.
+        start: the initial state in use, zero by default.
+        horizon: the number of steps in use: whether the witness's states can come up within it is told.
+        effort: multiplies the number of attempts.
+
+    Returns:
+        The witness, or none; without one nothing is proved.
+
+    Raises:
+        ConfigurationError: a seed, time limit, hint, range, horizon or effort that is none.
+        DimensionError: a range or start of another size than the network's.
+        UnsupportedError: when the subject is no system.
+
+    Source:
+        Ascent of the spectral abscissa: J. V. Burke, A. S. Lewis, M. L. Overton, "Two numerical methods for
+        optimizing matrix stability" (2002); equilibria and orbits by R. Krawczyk's test (1969).
+
+    Example:
+        >>> refute(LureSystem.recurrent([[-1.0]], [[2.0]])).proof.kind
+        'destabilising_slopes'
+        >>> refute(LureSystem.recurrent([[-2.0]], [[1.0]])).proof is None
+        True
+    """
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise ConfigurationError(f"seed must be an integer >= 0, got {seed!r}")
+    if isinstance(effort, bool) or not isinstance(effort, (int, float)) or not 0.0 < effort < np.inf:
+        raise ConfigurationError(f"effort must be a positive number, got {effort!r}")
+    if horizon is not None and (isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)) or horizon < 0):
+        raise ConfigurationError(f"horizon must be None or a number of steps >= 0, got {horizon!r}")
+    target = as_subject(subject)
+    search = _SEARCHES.get(type(target))
+    if search is None:
+        detail = f"no search for witnesses exists for a {type(target).__name__}; this proves nothing"
+        return Refutation(None, "", (), detail)
+    bare = isinstance(target, LureSystem)
+    if start is not None and not bare:
+        n = target.states
+        start = as_vector("start", start, n, f"start must be a state of {n} entries, got {start!r}")
+    system = getattr(target, "system", None)
+    return search(
+        Search(
+            target,
+            int(seed),
+            Deadline.after(time_limit).named("refutation"),
+            None if system is None else _hint(hint, system),
+            ANYWHERE if bare else checked_range(input_range, target.inputs),
+            None if bare else start,
+            None if horizon is None else int(horizon),
+            float(effort),
+        )
+    )
+
+
+def _of(file: str, name: str) -> Callable[[Search], Refutation]:
+    """A search by its file and name, loaded where one is made: most questions are answered without."""
+    return lambda search: getattr(import_module(f"{__package__}.{file}"), name)(search)
+
+
+def _search_layers(search: Search) -> Refutation:
+    from stability.search.counterexamples.stack import search_stack
+
+    return search_stack(search.subject, refute, seed=search.seed, time_limit=search.deadline, region=search.region)
+
+
+_SEARCHES: dict[type, Callable[[Search], Refutation]] = {
+    LureSystem: _of("lure", "search_bare"),
+    DrivenSystem: _of("lure", "search_network"),
+    GatedCell: _of("gated", "search_gated"),
+    PairwiseSystem: _of("pairwise", "search_pairwise"),
+    LayerStack: _search_layers,
+}
+
+
+def _hint(hint: Any, system: LureSystem) -> np.ndarray | None:
+    if hint is None:
+        return None
+    try:
+        slopes = np.asarray(hint, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"hint must be a vector of {system.channels} slopes") from error
+    if slopes.shape != (system.channels,):
+        raise ConfigurationError(f"hint must be a vector of {system.channels} slopes, got shape {slopes.shape}")
+    return slopes

@@ -1,0 +1,220 @@
+r"""Search for an unstable equilibrium, or for two equilibria under one input, among all constant inputs.
+
+Equilibria ``(x, u)`` solve ``g(x, u) = A x + B phi(z) + F u (- x) = 0``: a manifold as large as the input.
+The search draws points on it (from slopes that destabilise, from states where simulations settle or circle,
+at random), corrects each by Newton's method, and climbs the leading eigenvalue's excess along the manifold:
+the gradient through ``phi''``, projected on the kernel of ``[g_x, g_u]``, followed by a Gauss-Newton step
+back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from stability.kernel.arithmetic.activations import activation
+from stability.kernel.systems.driven import DrivenSystem
+from stability.search.counterexamples.attempts import Search
+from stability.search.counterexamples.eigenvalue_gradient import Leading, leading
+from stability.search.counterexamples.equilibrium_manifold import correct, derivatives, drift, held, slopes_at
+from stability.search.solvers.deadline import Deadline
+from stability.search.trajectories.input_range import InputRange
+from stability.search.trajectories.simulation import settle
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """An equilibrium: state, constant input, excess of the leading eigenvalue of its Jacobian."""
+
+    x: Array
+    u: Array
+    excess: float
+
+
+@dataclass(frozen=True, eq=False)
+class EquilibriumSearch:
+    """What the search found.
+
+    Attributes:
+        unstable: the equilibrium with the largest excess, stable or not; ``None`` when no equilibrium was
+            found.
+        pair: two equilibria under one input, or ``None``.
+    """
+
+    unstable: Point | None
+    pair: tuple[Point, Point] | None
+
+
+def _evaluate(driven: DrivenSystem, x: Array, u: Array) -> tuple[Point, Leading]:
+    _, k = slopes_at(driven, x, u)
+    top = leading(driven.system, k)
+    return Point(x, u, top.excess), top
+
+
+def _from_slopes(driven: DrivenSystem, K: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    """The state and input whose pre-activations come closest to having these slopes at an equilibrium."""
+    system = driven.system
+    phi = activation(driven.activation)
+    z = phi.steep_at(K, np.where(rng.random(system.channels) < 0.5, -1.0, 1.0))
+    w = phi.function(z)
+    drift = system.A - np.eye(system.states) if system.is_discrete else system.A
+    matrix = np.block([[drift, driven.F], [system.C, driven.E]])
+    target = np.concatenate([-system.B @ w, z - system.D @ w - driven.b])
+    both = np.linalg.lstsq(matrix, target, rcond=None)[0]
+    return both[: system.states], both[system.states :]
+
+
+def _from_simulation(
+    driven: DrivenSystem, rng: np.random.Generator, count: int, region: InputRange, deadline: Deadline
+) -> list[tuple[Array, Array]]:
+    """Where random trajectories under constant inputs end, and the middle of where they moved at the end."""
+    n, p = driven.system.states, driven.inputs
+    u = region.draw(rng, (count,), p)
+    x = rng.normal(size=(count, n))
+    x, mean = settle(driven, x, u[None], 900, deadline, 300)
+    if deadline.over:
+        return []
+    points = []
+    for i in range(count):
+        if np.isfinite(x[i]).all() and np.isfinite(mean[i]).all() and np.abs(x[i]).max() < 1e12:
+            points += [(x[i], u[i]), (mean[i], u[i])]
+    return points
+
+
+def _candidates(
+    driven: DrivenSystem,
+    rng: np.random.Generator,
+    slopes: Array | None,
+    draws: int,
+    region: InputRange,
+    deadline: Deadline,
+) -> Iterator[tuple[Array, Array, bool]]:
+    """Points to correct; the flag says whether the input may move in the correction."""
+    n, p = driven.system.states, driven.inputs
+    if slopes is not None:
+        for _ in range(4):
+            x, u = _from_slopes(driven, slopes, rng)
+            yield x, region.clip(u), not region.bounded
+    yield np.zeros(n), region.clip(np.zeros(p)), False
+    for x, u in _from_simulation(driven, rng, 8, region, deadline):
+        yield x, u, False
+    last = np.zeros(p)
+    for i in range(draws):
+        if i % 3 == 0:  # a new input; then two more states under it, in search of a second equilibrium
+            free = rng.normal(size=p) * 10.0 ** rng.uniform(-1.5, 1.0)
+            last = region.draw(rng, (3,), p)[1 + i // 3 % 2] if region.bounded else free
+        yield rng.normal(size=n) * driven.natural_size * 10.0 ** rng.uniform(-1.0, 0.5), last, False
+
+
+def _climb(
+    driven: DrivenSystem, start: Point, deadline: Deadline, enough: float, steps: int, region: InputRange
+) -> Point:
+    """Ascent along the manifold of equilibria, in a bounded range along its faces."""
+    system = driven.system
+    n = system.states
+    best, length = start, 0.5
+    point, top = _evaluate(driven, start.x, start.u)
+    for _ in range(steps):
+        if best.excess > enough or top.gradient is None or length < 1e-4 or deadline.over:
+            break
+        z, k = slopes_at(driven, point.x, point.u)
+        dz = top.gradient * activation(driven.activation).second_derivative(z)
+        if system.D.any():
+            dz = np.linalg.solve((np.eye(system.channels) - system.D * k).T, dz)
+        direction = np.concatenate([system.C.T @ dz, driven.E.T @ dz])
+        both = np.hstack(derivatives(driven, point.x, point.u))
+        basis = np.linalg.qr(both.T)[0]
+        direction = direction - basis @ (basis.T @ direction)
+        norm = float(np.abs(direction).max(initial=0.0))
+        if not norm > 1e-12:
+            break
+        move = direction / norm * length * (1.0 + float(np.abs(point.u).max(initial=0.0)))
+        x, u = point.x + move[:n], point.u + move[n:]
+        found = (
+            held(driven, x, region.clip(u), 20, deadline)
+            if region.bounded
+            else correct(driven, x, u, 8, deadline=deadline)
+        )
+        if found is None:
+            length *= 0.3
+            continue
+        trial, trial_top = _evaluate(driven, *found)
+        if trial.excess > best.excess:
+            best, point, top, length = trial, trial, trial_top, min(2.0 * length, 2.0)
+        else:
+            length *= 0.3
+    return best
+
+
+def search_equilibria(
+    search: Search,
+    rng: np.random.Generator,
+    *,
+    slopes: Array | None = None,
+    thorough: bool = True,
+    enough: float = 1e-6,
+) -> EquilibriumSearch:
+    """Look for the equilibrium with the largest excess, and for two equilibria under one input.
+
+    Args:
+        search: the question about a network; inputs are looked for in its region.
+        rng: source of random points.
+        slopes: destabilising slopes to aim at, when known.
+        thorough: climb from the best points, and draw more of them (for where instability is to be expected).
+        enough: the search ends at an excess above this.
+
+    Returns:
+        The best point, and a pair where one was met.
+    """
+    driven, deadline, region = search.subject, search.deadline, search.region
+    size = driven.system.states + driven.system.channels
+    share = search.effort * min(1.0, (128.0 / size) ** 2)  # of the points drawn
+    draws = max(6, round((60 if thorough else 18) * share))
+    points: list[Point] = []
+    pair = None
+    with np.errstate(all="ignore"):
+        for point in _points(driven, _candidates(driven, rng, slopes, draws, region, deadline), deadline):
+            if pair is None:
+                pair = next(((q, point) for q in points if _differ(q, point)), None)
+            points.append(point)
+            if point.excess > enough:
+                return EquilibriumSearch(point, pair)
+        points.sort(key=lambda q: -q.excess)
+        best = points[0] if points else None
+        climbs = max(2, round(6 * share)) if thorough and (driven.E.any() or driven.F.any()) else 0
+        for start in points[:climbs]:
+            if deadline.over or (best is not None and best.excess > enough):
+                break
+            climbed = _climb(driven, start, deadline, enough, max(10, round(60 * share)), region)
+            best = climbed if best is None or climbed.excess > best.excess else best
+    return EquilibriumSearch(best, pair)
+
+
+def _points(
+    driven: DrivenSystem, candidates: Iterator[tuple[Array, Array, bool]], deadline: Deadline
+) -> Iterator[Point]:
+    """The equilibria near the candidates; of those, the input may move where the flag says so."""
+    for k, (x, u, movable) in enumerate(candidates):
+        if k and deadline.over:
+            return
+        found = correct(driven, x, u, deadline=deadline) if movable else held(driven, x, u, 40, deadline)
+        if found is not None and _is_equilibrium(driven, *found):
+            point, _ = _evaluate(driven, *found)
+            if np.isfinite(point.excess):
+                yield point
+
+
+def _is_equilibrium(driven: DrivenSystem, x: Array, u: Array) -> bool:
+    if not (np.isfinite(x).all() and np.isfinite(u).all()):
+        return False
+    scale = 1.0 + float(np.abs(x).max()) * (1.0 + float(np.abs(driven.system.A).sum(axis=1).max()))
+    return float(np.abs(drift(driven, x, u)).max()) <= 1e-8 * scale
+
+
+def _differ(first: Point, second: Point) -> bool:
+    scale = 1.0 + float(np.abs(first.x).max())
+    return bool(np.array_equal(first.u, second.u) and float(np.abs(first.x - second.x).max()) > 1e-4 * scale)

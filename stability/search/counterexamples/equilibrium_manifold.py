@@ -1,0 +1,102 @@
+"""The manifold of equilibria of a network: all ``(x, u)`` with ``A x + B phi(z) + F u (- x) = 0``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.linalg import lstsq
+
+from stability.kernel.arithmetic.activations import activation
+from stability.kernel.arithmetic.eigenpairs import solved
+from stability.kernel.systems.channels import closed
+from stability.kernel.systems.driven import DrivenSystem
+from stability.search.solvers.deadline import Deadline
+
+Array = np.ndarray
+
+
+def drift(subject: Any, x: Array, u: Array) -> Array:
+    """What is zero at an equilibrium: the right-hand side, or the step less the state."""
+    change = subject.advance(x, u)
+    return change - x if subject.is_discrete else change
+
+
+def slopes_at(driven: DrivenSystem, x: Array, u: Array) -> tuple[Array, Array]:
+    """Pre-activations and slopes at a point."""
+    z = driven.channel(x, u)
+    return z, np.asarray(activation(driven.activation).derivative(z), dtype=np.float64)
+
+
+def derivatives(driven: DrivenSystem, x: Array, u: Array) -> tuple[Array, Array]:
+    """``g_x`` and ``g_u``."""
+    system = driven.system
+    _, k = slopes_at(driven, x, u)
+    gx = system.jacobian(k) - (np.eye(system.states) if system.is_discrete else 0.0)
+    return gx, (system.B * k) @ closed(system.D, k, driven.E) + driven.F
+
+
+def newton(subject: Any, x: Array, u: Array, steps: int = 40, *, deadline: Deadline | None = None) -> Array | None:
+    """An equilibrium for this input near ``x``: Newton's method with step halving, or ``None``, in time or not.
+
+    Args:
+        subject: a network, gated cell, or anything else with ``advance`` and ``jacobian``.
+        x: ``(n,)`` guess.
+        u: ``(p,)`` constant input.
+        steps: most steps.
+        deadline: asked before each step.
+    """
+    x = np.array(x, dtype=np.float64)
+    shift = np.eye(len(x)) if subject.is_discrete else 0.0
+    value = drift(subject, x, u)
+    size = float(np.linalg.norm(value))
+    for _ in range(steps):
+        if not np.isfinite(size) or (deadline is not None and deadline.over):
+            return None
+        step = solved(subject.jacobian(x, u) - shift, value)
+        if step is None:
+            return None
+        length = 1.0
+        while True:
+            trial = x - length * step
+            change = drift(subject, trial, u)
+            new = float(np.linalg.norm(change))
+            if new < (1.0 - 0.1 * length) * size or length < 1e-3:
+                break
+            length *= 0.5
+        done = float(np.abs(trial - x).max()) <= 1e-12 * (1.0 + float(np.abs(x).max()))
+        if length < 1e-3 and not done:
+            return None if size > 1e-9 * (1.0 + float(np.abs(x).max())) else x
+        x, value, size = trial, change, new
+        if done:
+            return x
+    return None
+
+
+def held(driven: DrivenSystem, x: Array, u: Array, steps: int, deadline: Deadline | None) -> tuple[Array, Array] | None:
+    """The point of the manifold under this very input near ``x``, or ``None``."""
+    found = newton(driven, x, u, steps, deadline=deadline)
+    return None if found is None else (found, u)
+
+
+def correct(
+    driven: DrivenSystem, x: Array, u: Array, steps: int = 25, *, deadline: Deadline | None = None
+) -> tuple[Array, Array] | None:
+    """The point of the manifold near ``(x, u)``: Gauss-Newton in state and input together, or ``None``."""
+    n = len(x)
+    for _ in range(steps if driven.E.any() or driven.F.any() else 0):
+        value = drift(driven, x, u)
+        if not np.isfinite(value).all() or (deadline is not None and deadline.over):
+            return None
+        both = np.hstack(derivatives(driven, x, u))
+        if not np.isfinite(both).all():
+            return None
+        least = lstsq(both, value, cond=1e-12, lapack_driver="gelsy", check_finite=False)  # the smallest change
+        assert least is not None  # only other arguments give nothing
+        step = least[0]
+        limit = 3.0 * (1.0 + float(np.abs(x).max()) + float(np.abs(u).max(initial=0.0)))
+        step *= min(1.0, limit / max(float(np.abs(step).max()), 1e-300))
+        x, u = x - step[:n], u - step[n:]
+        if float(np.abs(step).max()) <= 1e-12 * (1.0 + float(np.abs(x).max())):
+            return held(driven, x, u, 5, deadline) or (x, u)
+    return held(driven, x, u, 40, deadline)

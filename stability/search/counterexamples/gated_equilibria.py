@@ -1,0 +1,150 @@
+r"""Equilibria of a gated cell under constant inputs, and inputs that make them less and less stable.
+
+With ``x(u)`` the equilibrium at input ``u``, ``J`` and ``J_u`` the Jacobians of the step by state and input, and
+``lambda`` an eigenvalue of ``J`` with left and right vectors ``w, v`` scaled to ``w^H v = 1``,
+
+.. math:: \frac{d\lambda}{du} = w^H \partial_v J \, \frac{dx}{du} + w^H \partial_v J_u, \qquad
+          \frac{dx}{du} = (I - J)^{-1} J_u ,
+
+since ``w^H J v`` is the derivative of ``w^H F`` along ``v``, whose gradient is again one of ``F`` along ``v``.
+Derivatives along ``v`` are taken by central differences of the exact Jacobians.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from stability.kernel.arithmetic.eigenpairs import solved
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.search.counterexamples.eigenvalue_gradient import eigenvectors
+from stability.search.counterexamples.equilibrium_manifold import newton
+from stability.search.solvers.deadline import Deadline
+from stability.search.trajectories.input_range import InputRange
+
+Array = np.ndarray
+DENSE = 256  # states up to which all eigenvalues are computed
+LEAST = 0.05  # an eigenvalue below has too far to go
+FOLLOWED = 4  # eigenvalues worth following, of the largest modulus
+
+
+@dataclass(frozen=True, eq=False)
+class Steady:
+    """An approximate equilibrium ``state`` under ``u`` and an eigenvalue of its Jacobian, at first the largest."""
+
+    state: Array
+    u: Array
+    value: complex
+
+    @property
+    def radius(self) -> float:
+        """Modulus of the eigenvalue: above one, neighbours leave."""
+        return abs(self.value)
+
+
+def largest_eigenvalues(matrix: Array, count: int = 1) -> list[complex]:
+    """Eigenvalues of largest modulus in the closed upper half-plane; by Arnoldi's method where the matrix is large."""
+    n, values = len(matrix), None
+    if n > DENSE:
+        from scipy.sparse.linalg import ArpackError, aslinearoperator, eigs
+
+        try:
+            action = aslinearoperator(matrix)
+            values = eigs(action, k=2 * count, v0=np.ones(n), return_eigenvectors=False)
+        except ArpackError:
+            values = None
+    if values is None:
+        values = np.linalg.eigvals(matrix)
+    upper = sorted((x for x in map(complex, values) if x.imag >= 0.0), key=lambda x: -abs(x))
+    return upper[:count]
+
+
+def steady(cell: GatedCell, guess: Array, u: Array, deadline: Deadline | None = None) -> Steady | None:
+    """The equilibrium near a guess with its largest eigenvalue, or ``None``."""
+    point = newton(cell, guess, u, deadline=deadline)
+    return None if point is None else Steady(point, u, largest_eigenvalues(cell.jacobian(point, u))[0])
+
+
+def _eigenpair(matrix: Array, value: complex) -> tuple[complex, Array, Array] | None:
+    """The eigenvalue next to ``value`` with its vectors, ``w @ v = 1``; ``None`` where it is multiple."""
+    pair = eigenvectors(matrix, value, 4)
+    if pair is None or abs(pair[1] @ pair[0]) < 1e-8 * len(matrix):
+        return None
+    v, w = pair
+    w = w / (w @ v)
+    return complex(w @ (matrix @ v)), v, w
+
+
+def gradient(cell: GatedCell, at: Steady) -> Array | None:
+    """Gradient ``(p,)`` of the modulus of the eigenvalue by the constant input, the equilibrium moving along.
+
+    Args:
+        cell: the cell.
+        at: an equilibrium.
+
+    Returns:
+        The gradient, or ``None`` where the eigenvalue is multiple or the equilibrium does not depend smoothly on it.
+    """
+    x, u = at.state, at.u
+    jacobian, entry = cell.jacobian(x, u), cell.input_jacobian(x, u)
+    pair = _eigenpair(jacobian, at.value)
+    if pair is None or pair[0] == 0:
+        return None
+    value, v, w = pair
+    w = w * (np.conj(value) / abs(value))  # d|lambda| = Re(conj(lambda) d lambda) / |lambda|
+    step = 1e-5 * (1.0 + np.abs(x).max())
+    by_state, by_input = np.zeros(len(x)), np.zeros(len(u))
+    for part, factor in ((np.real(v), 1.0), (np.imag(v), 1j)):
+        if not part.any():
+            continue
+        ahead, behind = x + step * part, x - step * part
+        by_state += np.real(factor * (w @ (cell.jacobian(ahead, u) - cell.jacobian(behind, u)))) / (2 * step)
+        by_input += np.real(factor * (w @ (cell.input_jacobian(ahead, u) - cell.input_jacobian(behind, u)))) / (
+            2 * step
+        )
+    moved = solved(np.eye(len(x)) - jacobian.T, by_state)
+    if moved is None:
+        return None
+    total = by_input + entry.T @ moved
+    return total if np.isfinite(total).all() else None
+
+
+def ascend(cell: GatedCell, at: Steady, box: InputRange, steps: int, deadline: Deadline) -> Iterator[Steady]:
+    """Equilibria whose eigenvalue grows, by steps along the signs of its gradient inside a box of inputs.
+
+    The eigenvalue is followed: it need not be the largest one, which may belong to a unit that merely remembers.
+
+    Args:
+        cell: the cell.
+        at: where to start, with the eigenvalue to follow.
+        box: of inputs.
+        steps: most gradients.
+        deadline: when to stop early.
+
+    Yields:
+        One equilibrium a successful step.
+    """
+    low, high, size = box.low, box.high, 0.25
+    for _ in range(steps):
+        slope = None if deadline.over or not at.radius > LEAST else gradient(cell, at)
+        if slope is None:
+            return
+        while True:
+            u = np.clip(at.u + size * (high - low) * np.sign(slope), low, high)
+            expected = at.value * (1.0 + float(slope @ (u - at.u)) / at.radius)
+            trial = None if deadline.over else _followed(cell, at, u, expected, deadline)
+            if trial is not None and trial.radius > at.radius + 1e-6:
+                break
+            size *= 0.35
+            if size < 2e-3:
+                return
+        at, size = trial, min(1.5 * size, 1.0)
+        yield at
+
+
+def _followed(cell: GatedCell, at: Steady, u: Array, expected: complex, deadline: Deadline) -> Steady | None:
+    point = newton(cell, at.state, u, deadline=deadline)
+    pair = None if point is None else _eigenpair(cell.jacobian(point, u), expected)
+    return None if pair is None or point is None else Steady(point, u, complex(pair[0].real, abs(pair[0].imag)))

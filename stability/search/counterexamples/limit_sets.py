@@ -1,0 +1,178 @@
+"""Search by simulation for equilibria and periodic orbits that prove that a network does not contract.
+
+Pairs of random states run under one input until they settle. Where two of them stay apart, Newton's method makes the
+equilibria or orbits next to them exact, and their rules prove that they exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from stability.kernel.format.fields import LONGEST
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.theorems.periodic_orbits import MAX_UNKNOWNS, unknowns
+from stability.search.counterexamples.attempts import Candidate, Search
+from stability.search.counterexamples.equilibrium_manifold import newton
+from stability.search.counterexamples.limit_cycles import orbit_near, polish_orbit
+from stability.search.counterexamples.settled_orbits import close_returns, leading_of_orbit, named_value
+from stability.search.solvers.deadline import Deadline
+from stability.search.trajectories.input_range import InputRange
+from stability.search.trajectories.simulation import settle, trace
+
+Array = np.ndarray
+SETTLE = 500
+CLOSEST = 3  # pairs of one phase, the farthest apart, that are examined
+
+
+def search_pairs(
+    search: Search, rng: np.random.Generator, *, inputs: Array | None = None, brief: bool = False
+) -> Iterator[Candidate]:
+    """Let pairs of random states settle; where their distance stays, propose proofs that they never meet.
+
+    Constant inputs come first; for maps then inputs of period two to four, some of which saturate channels by turns.
+
+    Args:
+        search: the question about a network; inputs are drawn in its region.
+        rng: source of random states and inputs.
+        inputs: ``(k, p)`` constant inputs worth trying first.
+        brief: few constant inputs, where no constant slopes destabilise.
+
+    Yields:
+        Kind and data of a witness; its rule has not seen it yet.
+    """
+    driven, region, deadline = search.subject, search.region, search.deadline
+    system = driven.system
+    size = system.states * (system.states + 2 * system.channels) + 1.0
+    pairs = max(3, round(search.effort * min(12.0, 4e5 / size)))
+    with np.errstate(all="ignore"):
+        first = _constant(driven, rng, max(3, pairs // (3 if brief else 1)), region, inputs)
+        yield from _phase(driven, first, rng, deadline)
+        moved = driven.E.any() or driven.F.any()
+        for period in (2, 3, 4) if system.is_discrete and moved else ():
+            if deadline.over:
+                return
+            yield from _phase(driven, _periodic(driven, rng, pairs, period, region), rng, deadline)
+
+
+def _constant(
+    driven: DrivenSystem, rng: np.random.Generator, pairs: int, region: InputRange, inputs: Array | None
+) -> Array:
+    """``(pairs, 1, p)`` constant inputs."""
+    u = region.draw(rng, (pairs, 1), driven.inputs)
+    if inputs is not None:
+        u[1 : 1 + len(inputs), 0] = inputs[: pairs - 1]
+    return u
+
+
+def _periodic(driven: DrivenSystem, rng: np.random.Generator, pairs: int, period: int, region: InputRange) -> Array:
+    """``(2 pairs, period, p)`` inputs: drawn, and chosen so that some channels are steep and others flat by turns."""
+    drawn = region.draw(rng, (pairs, period), driven.inputs)
+    if not (driven.system.channels and driven.E.any()):
+        return drawn
+    n, m = driven.system.states, driven.system.channels
+    inverse = np.linalg.pinv(driven.E)
+    shape = (period, pairs, m)
+    flat = np.where(rng.random(shape) < 0.5, 5.0 * rng.choice([-1.0, 1.0], shape), 0.0)
+    u, x = np.zeros((period, pairs, driven.inputs)), np.zeros((pairs, n))
+    for t in range(6 * period):  # the input that brings the channels there from the state reached
+        k = t % period
+        u[k] = region.clip((flat[k] - driven.channel(x, np.zeros((pairs, driven.inputs)))) @ inverse.T)
+        x = driven.advance(x, u[k])
+    return np.concatenate([drawn, np.swapaxes(u, 0, 1)])
+
+
+def _phase(driven: DrivenSystem, u: Array, rng: np.random.Generator, deadline: Deadline) -> Iterator[Candidate]:
+    """Pairs under the inputs ``(pairs, q, p)``: settle, then look at those that are still apart, the farthest first."""
+    count, q, _ = u.shape
+    x = rng.normal(size=(2, count, driven.system.states)) * driven.natural_size
+    inputs = np.swapaxes(u, 0, 1)[:, None]
+    for _ in range(4):
+        x, _ = settle(driven, x, inputs, q * (SETTLE // q), deadline)
+        if deadline.over:
+            return
+        order = _apart(x)
+        if not len(order):
+            return
+    for i in order[:CLOSEST]:
+        if deadline.over:
+            return
+        yield from _proofs(driven, x[0, i], x[1, i], np.ascontiguousarray(u[i]), deadline)
+
+
+def _apart(x: Array) -> Array:
+    """Indices of the pairs ``(2, pairs, n)`` that are still apart, the farthest first."""
+    gaps = np.linalg.norm(x[0] - x[1], axis=1)
+    size = np.linalg.norm(x, axis=2).max(axis=0)
+    alive = np.isfinite(gaps) & (size < 1e9) & (gaps > 1e-3 * (1e-3 + size))
+    order = np.argsort(-np.where(alive, gaps, -1.0), kind="stable")
+    return order[: int(alive.sum())]
+
+
+def _proofs(
+    driven: DrivenSystem, first: Array, second: Array, inputs: Array, deadline: Deadline
+) -> Iterator[Candidate]:
+    """What two settled runs under one input may prove, the simplest first."""
+    if driven.system.is_discrete:
+        yield from _orbit_witnesses(driven, first, second, inputs, deadline)
+    else:
+        states = [newton(driven, state, inputs[0], 8, deadline=deadline) for state in (first, second)]
+        if states[0] is not None and states[1] is not None and _differ(states[0], states[1]):
+            yield "two_equilibria", {"state1": states[0], "state2": states[1], "input": inputs[0]}
+    for state in (first, second):
+        if not deadline.over:
+            yield from _inner_equilibrium(driven, state, inputs, deadline)
+
+
+def _orbit_witnesses(
+    driven: DrivenSystem, first: Array, second: Array, inputs: Array, deadline: Deadline
+) -> Iterator[Candidate]:
+    longest = min(LONGEST, MAX_UNKNOWNS // unknowns(driven, 1))
+    orbits = [orbit_near(driven, state, inputs, longest, deadline) for state in (first, second)]
+    for orbit in orbits:
+        if orbit is not None and len(orbit) > len(inputs) and _differ(orbit[0], orbit[len(inputs)]):
+            yield "periodic_orbits", {"first": orbit, "input": inputs}
+    if orbits[0] is not None and orbits[1] is not None and _differ(orbits[0][0], orbits[1][0]):
+        if len(orbits[0]) == len(orbits[1]) == 1:
+            yield "two_equilibria", {"state1": orbits[0][0], "state2": orbits[1][0], "input": inputs[0]}
+        else:
+            yield "periodic_orbits", {"first": orbits[0], "second": orbits[1], "input": inputs}
+    for orbit, state in zip(orbits, (first, second)):
+        for repelling in close_returns(driven, state, inputs, deadline=deadline) if orbit is None else ():
+            yield from unstable_candidate(driven, repelling, inputs)
+            if len(repelling) > len(inputs) and _differ(repelling[0], repelling[len(inputs)]):
+                yield "periodic_orbits", {"first": repelling, "input": inputs}
+
+
+def _differ(first: Array, second: Array) -> bool:
+    return bool(np.abs(first - second).max() > 1e-7 * (1.0 + np.abs(first).max()))
+
+
+def unstable_candidate(driven: DrivenSystem, orbit: Array, inputs: Array) -> Iterator[Candidate]:
+    """An equilibrium ``(1, n)``, or an orbit, where its linearisation says that it is unstable."""
+    value = leading_of_orbit(driven, orbit, inputs)
+    if not (abs(value) > 1.0 if driven.is_discrete else value.real > 0.0):
+        return
+    name = named_value(driven, orbit, inputs, value)
+    if len(orbit) == 1:
+        yield "unstable_equilibrium", {"state": orbit[0], "input": inputs[0], "eigenvalue": name}
+    else:
+        yield "unstable_orbit", {"orbit": orbit, "input": inputs, "eigenvalue": name}
+
+
+def _inner_equilibrium(driven: DrivenSystem, state: Array, inputs: Array, deadline: Deadline) -> Iterator[Candidate]:
+    """Equilibria, or orbits of the input's own period, in the middle of a run and beside it."""
+    q = len(inputs)
+    run = trace(driven, state, inputs, q * (400 // q), deadline)
+    if deadline.over:
+        return
+    points, middle = run[:q], np.stack([run[k::q].mean(axis=0) for k in range(q)])
+    for guess in (middle, points, 0.5 * (middle + points)):
+        if q == 1:
+            found = newton(driven, guess[0], inputs[0], deadline=deadline)
+            orbit = None if found is None else found[None]
+        else:
+            orbit = polish_orbit(driven, guess, inputs, 30, deadline=deadline)
+        if orbit is not None and np.isfinite(orbit).all():
+            yield from unstable_candidate(driven, orbit, inputs)

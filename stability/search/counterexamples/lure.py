@@ -1,0 +1,149 @@
+"""Searches for witnesses against Lur'e systems: bare ones, and networks under inputs of the data's range first."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from stability.certificate import Finding
+from stability.kernel.arithmetic.activations import activation
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.systems.lure import LureSystem
+from stability.search.counterexamples.attempts import Candidate, Search, decide
+from stability.search.counterexamples.constant_slopes import EIGENVALUES, SlopeSearch, search_slopes
+from stability.search.counterexamples.equilibria import search_equilibria
+from stability.search.counterexamples.limit_sets import search_pairs, unstable_candidate
+from stability.search.counterexamples.linear import unstable_everywhere_data, unstable_linear_data
+from stability.search.counterexamples.periodic_inputs import slow_inputs
+from stability.search.counterexamples.refutation import Refutation, accepted
+from stability.search.criteria.nonexpansive import nonexpansive
+from stability.search.solvers.deadline import Deadline
+from stability.search.trajectories.input_range import ANYWHERE
+
+Array = np.ndarray
+AT_ONCE = (("unstable_linear", unstable_linear_data), ("unstable_everywhere", unstable_everywhere_data))
+"""What one eigenvalue problem decides."""
+PERIODS, ASCENTS, ASCENDED = (1, 2, 3, 4, 6), 3, 256
+"""Of inputs whose orbits are made less stable: periods, starts of each, states at most."""
+ROUNDING = 1e-12
+"""An excess of eigenvalues that storing an orthogonal matrix can cost."""
+
+
+def slope_data(found: SlopeSearch) -> dict[str, Any]:
+    """Data of a ``destabilising_slopes`` proof."""
+    return {"K": found.K, "eigenvalue": [found.value.real, abs(found.value.imag)]}
+
+
+def slope_finding(found: SlopeSearch, discrete: bool, holds: bool) -> Finding:
+    """What the search for constant slopes has learnt."""
+    what = "modulus of an eigenvalue less one" if discrete else "real part of an eigenvalue"
+    detail = f"constant slopes reach {found.excess:+.4g} ({what}): " + (
+        "no certificate that ignores bias and slopes can exist" if holds else "none found that destabilise"
+    )
+    margin = float(found.excess) if np.isfinite(found.excess) else None
+    return Finding("destabilising_slopes", holds, margin, detail, None, {"K": found.K})
+
+
+def search_bare(search: Search) -> Refutation:
+    """Search for constant slopes that destabilise a system of which nothing else is known."""
+    system = search.subject
+    with np.errstate(all="ignore"):
+        found = search_slopes(
+            system, rng=np.random.default_rng(search.seed), deadline=search.deadline, hint=search.hint
+        )
+        corners = [slope_data(found)] if np.isfinite(found.excess) else []
+        corners += [{"K": K} for K in _boundary_cases(system)]
+    candidates = (("destabilising_slopes", data) for data in corners)
+    answer = decide(search, candidates, f"constant slopes reach {found.excess:.3g}")
+    return replace(answer, findings=(slope_finding(found, system.is_discrete, answer.proof is not None),))
+
+
+def _boundary_cases(system: LureSystem) -> list[Array]:
+    """Ends of the box whose matrix may sit exactly on the boundary, where the trace decides."""
+    cases = []
+    for K in (system.alpha, system.beta):
+        trace = float(np.trace(system.jacobian(K)))
+        if (abs(trace) >= system.states) if system.is_discrete else (trace >= 0):
+            cases.append(K.copy())
+    return cases
+
+
+def search_network(search: Search) -> Refutation:
+    """Search for a witness against a network: its weights, bias and activation, under every input.
+
+    First what one eigenvalue problem decides, then destabilising slopes (a finding only), then equilibria, orbits and
+    runs, in the data's range (there also along periodic inputs that gradients lead to) and anywhere. An unstable linear
+    part on the very boundary comes last. Where no step stretches a difference, no equilibrium or orbit is unstable, the
+    equilibria under one input are a convex set, and a run that stays apart from another keeps its neighbours apart from
+    itself: nothing of that is looked for.
+    """
+    driven, system, deadline = search.subject, search.subject.system, search.deadline
+    with np.errstate(all="ignore"):
+        answer = decide(search, ((kind, make(driven)) for kind, make in AT_ONCE))
+        if answer.proof is not None or not deadline.affords(EIGENVALUES * driven.states**3):  # all else takes more
+            return answer
+        edge = accepted(driven, "unstable_linear", unstable_linear_data(driven, boundary=True))
+        rng = np.random.default_rng(search.seed)
+        found = search_slopes(system, rng=rng, deadline=deadline.share(0.3), hint=search.hint, enough=1e-4)
+        proved = np.isfinite(found.excess) and accepted(system, "destabilising_slopes", slope_data(found))
+        finding = slope_finding(found, system.is_discrete, bool(proved))
+        places = (search.region, ANYWHERE) if search.region.bounded else (ANYWHERE,)
+        if found.excess <= ROUNDING and nonexpansive(driven, time_limit=deadline) is not None:
+            places = ()
+        candidates = (
+            _candidates(
+                replace(
+                    search,
+                    region=place,
+                    effort=0.3 * search.effort if edge else search.effort,
+                    deadline=deadline.share(0.5) if place.bounded else deadline,
+                ),
+                rng,
+                found,
+            )
+            for place in (places if system.channels else ())
+        )
+        last = [[]] if edge is None else [[edge]]
+        ordered = itertools.chain.from_iterable(itertools.chain(candidates, last))
+        return decide(search, ordered, finding.detail, (finding,))
+
+
+def _candidates(search: Search, rng: np.random.Generator, slopes: SlopeSearch) -> Iterator[Candidate]:
+    """Equilibria first, then runs that stay apart, under inputs of the search's range."""
+    driven, deadline = search.subject, search.deadline
+    thorough = slopes.excess > 0  # without destabilising slopes no equilibrium can be unstable: look only briefly
+    aim = _own_slopes(driven, slopes, rng, deadline.share(0.3)) if thorough else None
+    found = search_equilibria(replace(search, deadline=deadline.share(0.6)), rng, slopes=aim, thorough=thorough)
+    best, pair = found.unstable, found.pair
+    if best is not None and best.excess > 0:
+        yield from unstable_candidate(driven, best.x[None], best.u[None])
+    if pair is not None:
+        yield "two_equilibria", {"state1": pair[0].x, "state2": pair[1].x, "input": pair[0].u}
+    yield from search_pairs(search, rng, inputs=None if best is None else best.u[None], brief=not thorough)
+    if thorough:
+        yield from _led_astray(search, rng)
+
+
+def _led_astray(search: Search, rng: np.random.Generator) -> Iterator[Candidate]:
+    """Orbits under periodic inputs that were moved to where differences grow, in a range that is known."""
+    driven, region = search.subject, search.region
+    moved = driven.E.any() or driven.F.any()
+    smooth = activation(driven.activation).width is not None and not driven.system.D.any()
+    if not (driven.is_discrete and moved and smooth and region.bounded and driven.states <= ASCENDED):
+        return
+    for found in slow_inputs(driven, region, rng=rng, deadline=search.deadline, periods=PERIODS, starts=ASCENTS):
+        if found.radius > 1.0:
+            yield from unstable_candidate(driven, found.orbit, found.inputs)
+
+
+def _own_slopes(driven: DrivenSystem, found: SlopeSearch, rng: np.random.Generator, deadline: Deadline) -> Array:
+    """Destabilising slopes that the activation itself has, where the system admits more."""
+    system, (low, high) = driven.system, activation(driven.activation).slope
+    if ((low <= found.K) & (high >= found.K)).all():
+        return found.K
+    own = LureSystem(system.A, system.B, system.C, system.D, (low, high), system.dt)
+    return search_slopes(own, rng=rng, deadline=deadline, hint=found.K).K

@@ -1,0 +1,141 @@
+r"""Search for periodic inputs along which differences of trajectories grow.
+
+Ascent of :math:`\log r(J_{q-1} \cdots J_0) / q` over the inputs :math:`u_0, \dots, u_{q-1}`: the orbit that the network
+settles on under them gives the Jacobians, and the adjoint of the orbit the gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from stability.kernel.arithmetic.activations import activation
+from stability.kernel.systems.driven import DrivenSystem
+from stability.search.counterexamples.eigenvalue_gradient import eigenvectors
+from stability.search.counterexamples.limit_cycles import polish_orbit
+from stability.search.counterexamples.settled_orbits import leading_of_orbit
+from stability.search.solvers.deadline import Deadline
+from stability.search.trajectories.input_range import InputRange
+
+Array = np.ndarray
+SETTLE, AROUND = 30, 8
+"""Periods until an orbit is settled, periods of its adjoint."""
+
+
+@dataclass(frozen=True, eq=False)
+class PeriodicInput:
+    """An input, the orbit under it and its growth a step.
+
+    Attributes:
+        inputs: ``(q, p)``.
+        orbit: ``(q, n)``.
+        radius: ``q``-th root of the modulus of the leading multiplier.
+    """
+
+    inputs: Array
+    orbit: Array
+    radius: float
+
+
+def slow_inputs(
+    driven: DrivenSystem,
+    region: InputRange,
+    *,
+    rng: np.random.Generator,
+    deadline: Deadline,
+    periods: tuple[int, ...],
+    starts: int,
+    steps: int = 12,
+) -> Iterator[PeriodicInput]:
+    """Ends of the ascents, one for every start.
+
+    Args:
+        driven: a map without feedthrough, its activation smooth.
+        region: bounds of the inputs, finite.
+        rng: of the starts.
+        deadline: asked before every step.
+        periods: of the inputs.
+        starts: of each period.
+        steps: of each ascent.
+
+    Yields:
+        What was found, unless nothing settles.
+    """
+    for q in periods:
+        for u in region.draw(rng, (starts, q), driven.inputs):
+            if deadline.over:
+                return
+            found = _ascend(driven, region, u, steps, deadline)
+            if found is not None:
+                yield found
+
+
+def _ascend(driven: DrivenSystem, region: InputRange, u: Array, steps: int, deadline: Deadline) -> PeriodicInput | None:
+    here, length = _settled(driven, u, np.zeros(driven.states), deadline), 0.5
+    for _ in range(steps):
+        if here is None or deadline.over or length < 1e-3:
+            break
+        gradient = _gradient(driven, here)
+        size = 0.0 if gradient is None else float(np.abs(gradient).max())
+        if gradient is None or not 0.0 < size < np.inf:
+            break
+        reach = 1.0 + float(np.abs(here.inputs).max())
+        trial = region.clip(here.inputs + length * reach / size * gradient)
+        found = _settled(driven, trial, here.orbit[0], deadline)
+        if found is not None and found.radius > here.radius * (1 + 1e-9):
+            here, length = found, min(1.5 * length, 1.0)
+        else:
+            length *= 0.4
+    return here
+
+
+def _settled(driven: DrivenSystem, u: Array, state: Array, deadline: Deadline) -> PeriodicInput | None:
+    """The orbit under an input, or ``None`` where the network settles on none of its period."""
+    q = len(u)
+    for t in range(SETTLE * q):
+        state = driven.advance(state, u[t % q])
+    points = [state]
+    for t in range(q - 1):
+        points.append(driven.advance(points[-1], u[t]))
+    orbit = np.array(points)
+    if not np.isfinite(orbit).all():
+        return None
+    if np.abs(driven.advance(orbit[-1], u[-1]) - orbit[0]).max() > 1e-9:
+        polished = polish_orbit(driven, orbit, u, deadline=deadline)
+        if polished is None:
+            return None
+        orbit = polished
+    return PeriodicInput(u, orbit, abs(leading_of_orbit(driven, orbit, u)))
+
+
+def _gradient(driven: DrivenSystem, here: PeriodicInput) -> Array | None:
+    """Derivative of the logarithm of the product's leading eigenvalue by the inputs, ``(q, p)``."""
+    system, phi, q = driven.system, activation(driven.activation), len(here.inputs)
+    z = np.array([driven.channel(x, u) for x, u in zip(here.orbit, here.inputs)])
+    slopes, bends = np.asarray(phi.derivative(z)), phi.second_derivative(z)
+    steps = [system.jacobian(k) for k in slopes]
+    product = steps[0]
+    for step in steps[1:]:
+        product = step @ product
+    values = np.linalg.eigvals(product)
+    value = complex(values[int(np.argmax(np.abs(values)))])
+    pair = eigenvectors(product, value) if value else None
+    if pair is None or abs(pair[1] @ pair[0]) < 1e-14 * float(np.linalg.norm(pair[1])):
+        return None
+    right, left = [pair[0]], [pair[1]]
+    for step in steps[:-1]:
+        right.append(step @ right[-1])
+    for step in steps[:0:-1]:
+        left.append(step.T @ left[-1])
+    overlap = value * (pair[1] @ pair[0])
+    by_slope = np.array([np.real((y @ system.B) * (system.C @ x) / overlap) for x, y in zip(right, reversed(left))])
+    by_channel = by_slope * bends
+    state, gradient = np.zeros(driven.states), np.zeros_like(here.inputs)
+    for t in reversed(range(AROUND * q)):
+        k = t % q
+        channel = by_channel[k] + slopes[k] * (system.B.T @ state)
+        gradient[k] = driven.E.T @ channel + driven.F.T @ state
+        state = system.C.T @ by_channel[k] + steps[k].T @ state
+    return gradient if np.isfinite(gradient).all() else None

@@ -1,0 +1,199 @@
+r"""What a slower rate buys: proved pairs of rate and overshoot beside the fastest one.
+
+The bound :math:`C e^{-\lambda t}` of the fastest rate may start far above one. Two kinds of pairs say more about the
+first steps: a rate in the metric :math:`P = I`, where differences shrink from the start (``C = 1``), and, where the
+overshoot of the fastest rate is large, the rate of a stated share of its exponent with the overshoot that it costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from stability.kernel.arithmetic.spectral_bounds import spectrum_bracket
+from stability.kernel.format.claims import Claim, Verdict
+from stability.kernel.format.sentences import undecided
+from stability.kernel.format.theorem_table import propose
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.systems.lure import LureSystem
+from stability.kernel.systems.state_space import StateSpace
+from stability.search.criteria.multiplier import multiplier_criterion
+from stability.search.criteria.schur import schur_criterion
+from stability.search.criteria.witness import Witness, prove, retreat
+from stability.search.solvers.deadline import Deadline, TimeLimit, TimeOverError
+from stability.search.solvers.loop_transformation import centre, completions, fixed_channels
+from stability.search.solvers.scalar import minimum
+
+Array = np.ndarray
+LARGE = 10.0
+"""An overshoot beyond this calls for a slower rate beside the fastest."""
+SHARES = (0.9, 0.7, 0.5, 0.25)
+_STATES = 512
+
+
+def contraction_claim(
+    subject: LureSystem | DrivenSystem, witness: Witness, kind: str = "multiplier_lmi"
+) -> Claim | None:
+    """The certified claim of a proved witness with its overshoot, or ``None`` where ``P > 0`` cannot be bracketed.
+
+    Args:
+        subject: whom the claim is about.
+        witness: ``P``, ``L`` and rate, proved.
+        kind: of the proof.
+
+    Returns:
+        The claim.
+    """
+    bracket = spectrum_bracket(witness.data["P"]) if witness.rate is not None else None
+    if bracket is None or witness.rate is None:
+        return None
+    low, high, overshoot = bracket
+    data = {**witness.data, "rate": witness.rate, "overshoot": overshoot, "p_min": low, "p_max": high}
+    return propose(subject, kind, data)
+
+
+def overshoot_of(claim: Claim) -> float:
+    """The overshoot that a claim's proof holds; infinite without one."""
+    return float(claim.proof.data["overshoot"]) if claim.proof is not None else np.inf
+
+
+def open_claim(subject: Any) -> Claim:
+    """The claim of whom neither a proof of contraction nor a counter-example is known."""
+    return Claim("contraction", undecided(subject), Verdict.INCONCLUSIVE)
+
+
+def steady_witness(system: LureSystem, *, deadline: Deadline | None = None) -> Witness:
+    r"""A rate at which differences shrink from the start: the multiplier inequality at ``P = I``.
+
+    With the centred loop scaled by one number :math:`s` it leaves, in continuous time,
+
+    .. math:: -2 \lambda = \min_s \lambda_{\max}\bigl(A + A^T + s^2 C^T C
+              + (B/s + s\, C^T D) (I - D^T D)^{-1} (B/s + s\, C^T D)^T\bigr)
+
+    and its like for :math:`\rho^2` in discrete time.
+
+    Args:
+        system: the system.
+        deadline: asked before every spectrum; a minimum that is half found is none.
+
+    Returns:
+        A proved witness with ``P = I``, or an empty one.
+
+    Example:
+        >>> system = LureSystem(np.zeros((2, 2)), np.eye(2), [[0.0, 0.9], [0.1, 0.0]], dt=1.0)
+        >>> round(steady_witness(system).rate, 6)  # the norm of the weights
+        0.9
+    """
+    fixed = fixed_channels(system)
+    loop = centre(system).restricted(~fixed)
+    b, c = float(np.linalg.norm(loop.B)), float(np.linalg.norm(loop.C))
+    middle = 0.5 * np.log(b / c) if b > 0 and c > 0 else 0.0
+
+    deadline = deadline or Deadline()
+
+    def exponent(log_s: float) -> float:
+        deadline.require()
+        return _exponent(loop, float(np.exp(middle + log_s)))
+
+    log_s = 0.0
+    try:
+        if loop.B.shape[1]:
+            grid = np.linspace(-6.0, 6.0, 13)
+            values = [exponent(float(u)) for u in grid]
+            i = int(np.argmin(values))
+            bounds = (grid[max(i - 1, 0)], grid[min(i + 1, 12)])
+            log_s, _ = minimum(exponent, *bounds)
+            log_s = min((log_s, float(grid[i])), key=exponent)
+        value = exponent(log_s)
+    except TimeOverError:
+        return Witness()
+    best = float(np.sqrt(max(value, 0.0))) if system.is_discrete else -0.5 * value
+    if not np.isfinite(value) or (best >= 1.0 if system.is_discrete else best <= 0.0):
+        return Witness()
+    identity, multipliers = np.eye(system.states), np.zeros(system.channels)
+    multipliers[~fixed] = 0.5 * np.exp(2.0 * (middle + log_s))
+    for rate in retreat(system, best, (1e-9, 1e-7, 1e-5, 1e-3)):
+        if deadline.over:
+            break
+        for full in completions(system, identity, multipliers, rate, fixed):
+            found = prove(system, identity, full, rate)
+            if found:
+                return found
+    return Witness()
+
+
+def _exponent(loop: StateSpace, s: float) -> float:
+    """``-2 lambda`` or ``rho^2`` of the loop at ``P = I`` and multipliers of one size; infinite where there is none."""
+    B, C, D = loop.B / s, s * loop.C, loop.D
+    inner = np.eye(B.shape[1]) - D.T @ D
+    if loop.is_discrete:
+        inner = inner - B.T @ B
+        whole, cross = loop.A.T @ loop.A + C.T @ C, loop.A.T @ B + C.T @ D
+    else:
+        whole, cross = loop.A + loop.A.T + C.T @ C, B + C.T @ D
+    try:
+        half = np.linalg.solve(np.linalg.cholesky(inner), cross.T)
+    except np.linalg.LinAlgError:
+        return 1e300
+    return float(np.linalg.eigvalsh(whole + half.T @ half)[-1])
+
+
+def calmer_claims(subject: LureSystem | DrivenSystem, claim: Claim, *, time_limit: TimeLimit = None) -> list[Claim]:
+    """Slower rates of clearly smaller overshoot, beside a certified fastest rate.
+
+    Args:
+        subject: whom the claim is about.
+        claim: the certified claim of the fastest rate, proved by the multiplier inequality.
+        time_limit: seconds.
+
+    Returns:
+        At most two claims: the first share in ``SHARES`` of the exponent whose overshoot is at most ``LARGE`` (where
+        none is, the one of the smallest), and a rate without overshoot. Empty where the overshoot is one already.
+    """
+    system = subject.system
+    deadline = Deadline.after(time_limit).named("slower rates")
+    out: list[Claim] = []
+    least = overshoot_of(claim)
+    for witness in _witnesses(system, claim, deadline):
+        made = contraction_claim(subject, witness) if witness else None
+        if made is not None and overshoot_of(made) < 0.5 * least + 0.5:
+            out.append(made)
+            least = overshoot_of(made)
+    return out
+
+
+def _witnesses(system: LureSystem, claim: Claim, deadline: Deadline) -> Iterator[Witness]:
+    rate = float(claim.value or 0.0)
+    if overshoot_of(claim) > LARGE:
+        calmest: Witness | None = None
+        for share in SHARES:
+            if deadline.over:
+                return
+            slower = rate**share if system.is_discrete else share * rate
+            calmest = min(_at(system, slower, calmest, deadline), key=_spread)
+            if _spread(calmest) <= LARGE:
+                break
+        if calmest is not None and calmest:  # where no share comes down to LARGE, the best of them still says more
+            yield calmest
+    if system.states <= _STATES and not deadline.over:
+        with np.errstate(all="ignore"):
+            yield steady_witness(system, deadline=deadline)
+
+
+def _at(system: LureSystem, rate: float, calmest: Witness | None, deadline: Deadline) -> Iterator[Witness]:
+    """Witnesses of one rate, the cheapest first, beside the one at hand."""
+    yield calmest or Witness()
+    found = schur_criterion(system, rate=rate, time_limit=deadline)
+    cheap = Witness(found.rate, dict(found.witness)) if found.witness else Witness()
+    yield cheap
+    if _spread(cheap) > LARGE:
+        found = multiplier_criterion(system, rate=rate, solver="riccati", time_limit=deadline)
+        yield Witness(found.rate, dict(found.witness)) if found.witness else Witness()
+
+
+def _spread(witness: Witness) -> float:
+    """The overshoot of a witness, infinite for an empty one or one that cannot be bracketed."""
+    bracket = spectrum_bracket(witness.data["P"]) if witness else None
+    return np.inf if bracket is None else bracket[2]

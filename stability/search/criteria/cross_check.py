@@ -1,0 +1,250 @@
+r"""A second opinion on the circle criterion and KYP: the same inequalities as semidefinite programs, by cvxpy.
+
+``certify`` decides both criteria in the frequency domain. Here they are asked once more, as their textbooks write
+them: is there a ``P`` with
+
+.. math:: \begin{bmatrix} A^T P + P A + C^T C & P B + C^T D \\ \cdot & D^T D - I \end{bmatrix} \le -t I
+          \quad\text{(circle)}, \qquad
+          \begin{bmatrix} A^T P + P A & P B - C^T \\ \cdot & -(D + D^T) \end{bmatrix} \le -t I
+          \quad\text{(KYP)}, \qquad P \ge t I
+
+and ``t`` above a strictness that rounding cannot make up (in discrete time ``A^T P A - P`` and so on). A solver answers
+with a status. Whoever takes it at its word is wrong where it says yes and the ``P`` that came with it does not satisfy
+the inequality, all rounding errors counted, and where it says no and the frequency domain says yes. How often that
+happens is measured here; no verdict depends on it.
+
+Source: bounded real and positive real lemma: B. D. O. Anderson, S. Vongpanitlerd, Network Analysis and Synthesis, 1973;
+cvxpy: S. Diamond, S. Boyd, JMLR 17 (2016); SCS: B. O'Donoghue et al., JOTA 169 (2016).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from stability.certificate import finite_or_none
+from stability.conversion.subjects import as_subject
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.systems.lure import LureSystem
+from stability.kernel.systems.state_space import StateSpace
+from stability.search.criteria.circle import bounded_real_slack, centred_loop
+from stability.search.criteria.kyp import positive_real_slack, transformed_loop
+from stability.search.solvers.deadline import Deadline, TimeLimit, TimeOverError
+from stability.search.solvers.hinf import hinf_peak
+from stability.search.solvers.loop_transformation import state_scales
+from stability.search.solvers.positive_real import positivity
+from stability.search.solvers.rates import margin_of, spectral_rate
+from stability.search.solvers.semidefinite import Terms, pose_strictly
+
+Array = np.ndarray
+LARGEST = 64
+"""Of the states: a dense program in ``P`` and its inequality takes minutes above."""
+BOTH_SOLVERS = 12
+"""Up to so many states Clarabel, an interior-point method, is asked beside SCS, which splits: it takes no longer."""
+SECONDS = 20.0
+STRICTNESS = 1e-6
+YES, NO = ("optimal", "optimal_inaccurate"), ("infeasible", "infeasible_inaccurate")
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """One criterion, by one solver, beside the frequency domain.
+
+    Attributes:
+        criterion: ``circle`` or ``kyp``.
+        solver: ``SCS`` or ``CLARABEL``; empty where none was asked.
+        status: the solver's own word, or why there is none.
+        says: what the status says of the criterion; ``None`` where it says nothing, also where a limit of steps or
+            seconds ended the search.
+        margin: the solver's ``t``; ``None`` where it gave none.
+        verified: whether the ``P`` that came with a yes satisfies the criterion's inequality beyond rounding errors.
+        holds: whether the criterion holds by the frequency domain; ``None`` where that was not decided.
+        frequency_margin: its margin there, as ``circle_criterion`` and ``kyp_criterion`` give it.
+        agrees: whether status and frequency domain say the same; ``None`` where one says nothing.
+        wrong: whether the status alone would have been wrong; ``None`` where it says nothing.
+        seconds: of posing the program and solving it.
+        layer: of a stack, the layer by its number; ``None`` for a single system.
+    """
+
+    criterion: str
+    solver: str
+    status: str
+    says: bool | None = None
+    margin: float | None = None
+    verified: bool = False
+    holds: bool | None = None
+    frequency_margin: float | None = None
+    agrees: bool | None = None
+    wrong: bool | None = None
+    seconds: float = 0.0
+    layer: int | None = None
+
+
+@dataclass(frozen=True)
+class CrossCheck:
+    """All opinions about one subject.
+
+    Attributes:
+        states: of the subject.
+        opinions: one a criterion and solver; one without a solver where none was asked.
+    """
+
+    states: int
+    opinions: tuple[Opinion, ...]
+
+    @property
+    def asked(self) -> int:
+        """How many statuses say something."""
+        return sum(o.wrong is not None for o in self.opinions)
+
+    @property
+    def wrong(self) -> int:
+        """How many of them would have been wrong by themselves."""
+        return sum(bool(o.wrong) for o in self.opinions)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it in JSON's own types."""
+        numbers = ("margin", "frequency_margin")
+        opinions = [{k: finite_or_none(v) if k in numbers else v for k, v in asdict(o).items()} for o in self.opinions]
+        return {"states": self.states, "asked": self.asked, "wrong": self.wrong, "opinions": opinions}
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A criterion as a strict inequality in ``P``, its answer in the frequency domain, what a ``P`` is judged by."""
+
+    loop: StateSpace
+    supply: Callable[[StateSpace], Terms]
+    by_frequency: Callable[[Deadline], float]
+    slack: Callable[[StateSpace, Array], float]
+
+
+def cross_check(
+    subject: Any, *, time_limit: TimeLimit = SECONDS, steps: int = 20_000, largest: int = LARGEST
+) -> CrossCheck:
+    """The circle criterion and KYP as linear matrix inequalities, beside the frequency domain.
+
+    Args:
+        subject: a ``LureSystem``, a network with one, a stack of these, or anything that ``certify`` takes.
+        time_limit: seconds for the whole call; what it stops says so.
+        steps: of SCS, at most: without a time limit the answers depend on these alone.
+        largest: systems of more states are not asked about.
+
+    Returns:
+        The opinions. Where none can be asked (more than 64 states, a gated cell), an opinion says why.
+
+    Raises:
+        UnsupportedError: an object that nobody knows a system for.
+
+    Example:
+        >>> found = cross_check(LureSystem.recurrent([[-2.0]], [[1.0]]))
+        >>> [(o.criterion, o.solver, o.status, o.verified, o.wrong) for o in found.opinions][:2]
+        [('circle', 'SCS', 'optimal', True, False), ('circle', 'CLARABEL', 'optimal', True, False)]
+    """
+    target, deadline = as_subject(subject), Deadline.after(time_limit)
+    if isinstance(target, LayerStack):
+        count = len(target.layers)
+        found = [
+            replace(opinion, layer=k)
+            for k, layer in enumerate(target.layers)
+            for opinion in _opinions(layer, deadline.share(1.0 / (count - k)), steps, largest)
+        ]
+        return CrossCheck(target.states, tuple(found))
+    return CrossCheck(getattr(target, "states", 0), tuple(_opinions(target, deadline, steps, largest)))
+
+
+def _opinions(subject: Any, deadline: Deadline, steps: int, largest: int) -> Iterator[Opinion]:
+    """Each criterion by each solver."""
+    system = subject.system if isinstance(subject, DrivenSystem) else subject
+    reason = _not_asked(system, largest)
+    if reason:
+        yield from (Opinion(name, "", f"not run: {reason}") for name in ("circle", "kyp"))
+        return
+    solvers = ("SCS", "CLARABEL") if system.states <= BOTH_SOLVERS else ("SCS",)
+    for k, (name, pose) in enumerate(_CRITERIA.items()):
+        limit = deadline.share(1.0 / (len(_CRITERIA) - k))
+        question = pose(system)
+        if question is None:
+            yield Opinion(name, "", "not run: every channel has a single slope")
+            continue
+        margin = _margin(question, limit)
+        for solver in solvers:
+            yield _asked(name, question, margin, solver, limit, steps)
+
+
+def _not_asked(system: Any, largest: int) -> str:
+    if not isinstance(system, LureSystem):
+        return "these criteria are about Lur'e systems"
+    if system.states > largest:
+        return f"{system.states} states, at most {largest} are asked"
+    return "" if system.states and system.channels else "nothing nonlinear"
+
+
+def _margin(question: _Question, deadline: Deadline) -> float | None:
+    try:
+        return question.by_frequency(deadline)
+    except (TimeOverError, ArithmeticError, np.linalg.LinAlgError, ValueError):
+        return None
+
+
+def _asked(
+    name: str,
+    question: _Question,
+    margin: float | None,
+    solver: str,
+    deadline: Deadline,
+    steps: int,
+) -> Opinion:
+    """Ask one solver, and hold its status against the proof and the frequency domain."""
+    scales = state_scales(question.loop)
+    loop = question.loop.rescaled(scales)
+    status, P, t, seconds, stopped = pose_strictly(
+        loop, question.supply(loop), solver, deadline, strictness=STRICTNESS, steps=steps
+    )
+    says = True if status in YES else False if status in NO else None
+    if stopped and says is not None:  # cut short by us: no answer of the solver's
+        status, says = f"{status}, stopped early", None
+    verified = says is True and P is not None and _satisfies(question, P / np.outer(scales, scales))
+    holds = None if margin is None or np.isnan(margin) else margin > 0
+    wrong = None if says is None else not verified if says else bool(holds)
+    agrees = None if says is None or holds is None else says == holds
+    return Opinion(name, solver, status, says, t, verified, holds, margin, agrees, wrong, round(seconds, 3))
+
+
+def _satisfies(question: _Question, P: Array) -> bool:
+    with np.errstate(all="ignore"):
+        return question.slack(question.loop, 0.5 * (P + P.T)) > 0
+
+
+def _circle(system: LureSystem) -> _Question:
+    loop, _, unit = centred_loop(system)
+
+    def supply(at: StateSpace) -> Terms:
+        return at.C.T @ at.C, at.C.T @ at.D, at.D.T @ at.D - np.eye(at.B.shape[1])
+
+    def margin(deadline: Deadline) -> float:
+        room = margin_of(spectral_rate(np.linalg.eigvals(loop.A), loop.is_discrete), loop)
+        return unit * (1.0 - hinf_peak(loop, deadline=deadline).norm) if room > 0 else room
+
+    return _Question(loop, supply, margin, bounded_real_slack)
+
+
+def _kyp(system: LureSystem) -> _Question | None:
+    transformed, wide = transformed_loop(system)
+    if not wide.any():
+        return None
+
+    def margin(deadline: Deadline) -> float:
+        return positivity(transformed, deadline=deadline).margin
+
+    def supply(at: StateSpace) -> Terms:
+        return np.zeros_like(at.A), -at.C.T, -(at.D + at.D.T)
+
+    return _Question(transformed, supply, margin, positive_real_slack)
+
+
+_CRITERIA: dict[str, Callable[[LureSystem], _Question | None]] = {"circle": _circle, "kyp": _kyp}

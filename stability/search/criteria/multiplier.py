@@ -1,0 +1,354 @@
+"""The multiplier criterion: the strongest of the Lur'e criteria here, by a structured solver or by an SDP.
+
+``P`` comes from one Riccati equation for given multipliers (``riccati``), multipliers from convex
+minimisation over ``log Delta`` (``diagonal_multipliers``). Every candidate is put to the rigorous check before it
+counts, so that a finding that holds is a theorem already.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stability.certificate import Finding
+from stability.errors import ConfigurationError
+from stability.kernel.checks import as_choice
+from stability.kernel.systems.lure import LureSystem, as_lure
+from stability.search.criteria.linear import linear_criterion
+from stability.search.solvers.deadline import STOPPED, Deadline, TimeLimit, TimeOverError
+from stability.search.solvers.diagonal_multipliers import optimise_scaling
+from stability.search.solvers.multiplier_program import multiplier_lmi
+from stability.search.solvers.overshoot import condition_number
+from stability.search.solvers.peak_exchange import Exchange
+from stability.search.solvers.rates import Rate, bisect, crawl, margin_of, parse_rate, spectral_rate, start_rate
+from stability.search.solvers.scaling import balanced_states, power_of_two
+from stability.search.solvers.witness_search import Search
+from stability.threads import threads_for
+
+Array = np.ndarray
+_SMALL, _SDP_SIZE, _PEAKS = 64, 24, 3
+_USEFUL = 1e8
+"""The best rate is the best whose overshoot stays below the square root of this (or ten times that of mere
+existence): in a reducible network the fastest rates are approached only by overshoots beyond every bound."""
+
+
+def default_tolerance(system: LureSystem) -> float:
+    """Relative tolerance of the best rate: ``1e-6`` up to 64 states, ``1e-3`` beyond."""
+    return 1e-6 if system.states <= _SMALL else 1e-3
+
+
+def rate_ceiling(
+    system: LureSystem,
+    samples: int = 8,
+    seed: int = 0,
+    *,
+    deadline: Deadline | None = None,
+    enough: float = np.inf,
+) -> float:
+    """No rate beyond this can be certified: the slowest decay over some constant slopes.
+
+    Args:
+        system: the system.
+        samples: random vertices of the slopes to try, beside their ends and middle.
+        seed: of those.
+        deadline: asked before each eigenvalue problem but the first.
+        enough: an abscissa (a radius) at which no more slopes need be tried.
+
+    Returns:
+        An upper bound of ``lambda`` (continuous) or a lower bound of ``rho`` (discrete).
+    """
+    rng = np.random.default_rng(seed)
+    picks = [system.alpha, system.beta, 0.5 * (system.alpha + system.beta)]
+    picks += [np.where(rng.random(system.channels) < 0.5, system.alpha, system.beta) for _ in range(samples)]
+    sign, worst = 1.0 if system.is_discrete else -1.0, -np.inf
+    for k in picks:
+        if worst >= enough or (deadline is not None and worst > -np.inf and deadline.over):
+            break  # fewer slopes: a ceiling all the same
+        eigenvalues = np.linalg.eigvals(system.jacobian(k))
+        worst = max(worst, sign * spectral_rate(eigenvalues, system.is_discrete))
+    return sign * worst
+
+
+def _existence(search: Search) -> bool:
+    """Whether there is a proof at all; one whose overshoot could not be bounded is made better at once."""
+    found = _exists(search)
+    if found and condition_number(search.witness["P"]) > _USEFUL:
+        search.condition()
+    return found
+
+
+def _exists(search: Search) -> bool:
+    start = crawl(search.system)
+    if search.system.states >= 96 and search.attempt(start, 1e-2, np.float32):
+        return True
+    if search.feasible(start):
+        return True
+    if search.deadline.over:
+        return False
+    return _improved(search, start, None)
+
+
+def _improved(search: Search, rate: float, *more: float | None) -> bool:
+    """Attempts at a rate with the best multipliers for it, as their gain on the samples says and as ``more`` would."""
+    gain = search.improve(rate, target=0.0)
+    if gain >= 1.05 or search.deadline.over:
+        return False
+    return any(search.feasible(rate, g) for g in (min(gain, 0.999999), *more))
+
+
+_ROUNDED = 1e-4
+"""A proof this near to the rate that an exchange of peaks found, relative, is not searched for again."""
+
+
+@dataclass
+class _Bracket:
+    """A rate that is proved, one that is not, and what is known of the logarithm of the best gain there.
+
+    The next rate is where the line through both logarithms crosses zero (regula falsi); after two steps that hardly
+    narrowed the bracket one in its middle.
+    """
+
+    low: float
+    high: float
+    log_low: float | None = None
+    log_high: float | None = None
+    slow: int = 0
+
+    @property
+    def width(self) -> float:
+        return abs(self.high - self.low)
+
+    def next(self) -> float:
+        part = 0.5
+        if self.log_low is not None and self.log_high is not None and self.slow < 2:
+            part = float(np.clip(self.log_low / (self.log_low - self.log_high), 0.02, 0.98))
+        return self.low + part * (self.high - self.low)
+
+    def narrow(self, rate: float, proved: bool, gain: float | None) -> None:
+        before = self.width
+        log = None if gain is None else float(np.log(max(gain, 1e-300)))
+        if proved:
+            self.low, self.log_low = rate, log if log is not None and log < 0 else None
+        else:
+            self.high, self.log_high = rate, log if log is not None and log > 0 else None
+        self.slow = 0 if self.width < 0.6 * before or self.slow == 2 else self.slow + 1
+
+
+def _best(search: Search, tol: float) -> None:
+    """Find the rate where the best gain reaches one; keeps the fastest verified witness.
+
+    The gain on the sampled axis steers, Riccati attempts decide.
+    """
+    system = search.system
+    low = search.rate
+    if low is None:
+        return
+    search.most = max(_USEFUL, 100.0 * condition_number(search.witness["P"]))
+    before = search.x
+    try:
+        if _exchanged(search, tol):
+            return
+    except (ArithmeticError, np.linalg.LinAlgError, ValueError):  # extreme entries
+        search.x = before
+    high, low = rate_ceiling(system, deadline=search.deadline), search.rate or low
+    if not np.isfinite(high) or (high <= low) != system.is_discrete:
+        return
+    first = low + (1.0 - 0.5 * tol) * (high - low)
+    if first > 0.0 and search.feasible(first):  # the ceiling is reached in the scalar and many small cases
+        return
+    width = tol * _scale(high, system)
+    bracket = _Bracket(float(search.rate or low), high)
+    while bracket.width > width and not search.deadline.over:
+        rate = bracket.next()
+        gain = search.improve(rate, target=0.9) if search.channels > 1 else None
+        proved = (gain is None or gain < 1.0) and search.feasible(rate, gain)
+        if gain is not None and gain < 1.0 and not proved:
+            gain = search.resample(rate)
+            proved = gain < 1.0 and search.feasible(rate, gain)
+        bracket.narrow(rate, proved, gain)
+
+
+def _exchange_of(search: Search) -> tuple[Exchange, float] | None:
+    """An exchange of peaks in balanced coordinates, and its unit of time, where it serves."""
+    loop, time = balanced_states(search.loop), 1.0
+    if not loop.is_discrete:
+        time = power_of_two(float(np.abs(loop.A).max(initial=0.0)))
+        loop = loop.rescaled(np.ones(loop.states), time)
+    if search.channels < 2 or not search.deadline.affords(100.0 * loop.states**3) or not np.isfinite(loop.A).all():
+        return None
+    exchange = Exchange(loop, search.deadline, search.x - search.x.mean())
+    return (exchange, time) if exchange.usable else None
+
+
+def _exchanged(search: Search, tol: float) -> bool:
+    """Whether the best rate came out of an exchange of peaks: proved a hair below what that found, or as near to it as
+    rounding lets a proof come. No multipliers have a better rate than it found, so that no search can gain more.
+    """
+    made = _exchange_of(search)
+    if made is None:
+        return False
+    (exchange, time), before = made, search.x
+    share = exchange.run(tol)
+
+    def proved(less: float) -> bool:
+        search.x, at = exchange.x, share * (1.0 - less * tol)
+        if search.deadline.over or at <= 0.0:
+            return False
+        rate, gain = exchange.at(at) * time, exchange.gain(at)
+        return gain < 1.0 and search.faster(rate) and search.feasible(rate, gain)
+
+    for _ in range(_PEAKS):
+        if proved(0.5) or proved(1.0):
+            return True
+        peak = search.peak(exchange.at(share * (1.0 - 0.5 * tol)) * time, 0.05 * tol)
+        if peak is None or peak.norm < 1.0:
+            break
+        share = exchange.run_on(peak.omega / time, tol, share)
+    steps = [8.0**k for k in range(1, 6)]
+    best = next((k for k, less in enumerate(steps) if proved(less)), None)
+    if best is None:
+        search.x = before
+        return False
+    high, low = steps[best], steps[best] / 8.0  # where rounding asked for more room than the tolerance gives: how much
+    for _ in range(4):
+        middle = float(np.sqrt(low * high))
+        low, high = (low, middle) if proved(middle) else (middle, high)
+    return high * tol <= _ROUNDED  # else the other search goes on from there
+
+
+def _scale(ceiling: float, system: LureSystem) -> float:
+    """What a tolerance of the rate is relative to."""
+    return max(margin_of(ceiling, system), 1e-12)
+
+
+def multiplier_criterion(
+    system: LureSystem,
+    *,
+    rate: Rate = "best",
+    solver: str = "auto",
+    tol: float | None = None,
+    time_limit: TimeLimit = None,
+) -> Finding:
+    r"""The multiplier inequality with diagonal multipliers (slope-restricted Lur'e systems).
+
+    .. math:: \begin{bmatrix} A^T P + P A + 2\lambda P & P B \\ B^T P & 0 \end{bmatrix}
+              + \begin{bmatrix} C & D \\ 0 & I \end{bmatrix}^T
+              \begin{bmatrix} -2\alpha\beta L & (\alpha+\beta) L \\ (\alpha+\beta) L & -2 L \end{bmatrix}
+              \begin{bmatrix} C & D \\ 0 & I \end{bmatrix} < 0
+
+    Args:
+        system: a Lur'e system, continuous or discrete.
+        rate: ``"any"`` (existence only, the fastest), ``"best"``, or a number: at least this rate.
+        solver: ``"riccati"`` (structured, any size), ``"cvxpy"`` (SDP, small sizes), or ``"auto"``: the first, then
+            the second where it failed and the size allows.
+        tol: relative tolerance of the best rate; ``1e-6`` up to 64 states and ``1e-3`` beyond by default.
+        time_limit: seconds after which the search stops with what it has.
+
+    Returns:
+        A finding whose witness ``{"P", "L"}`` is proved already at ``rate``; the margin is the certified rate
+        (continuous) or ``1 - rho`` (discrete), or minus the shortfall of the gain where it fails.
+
+    Raises:
+        ConfigurationError: a bad rate, solver or tolerance.
+
+    Source:
+        Lipschitz Recurrent Neural Networks, theorem 1, generalised; the inequality is the KYP lemma with the
+        multipliers of Lur'e, Yakubovich and Safonov for slope-restricted nonlinearities.
+
+    Cost:
+        ``O(n^3)`` a Riccati attempt (about 0.1 s at n = 256 on two cores); a few for existence, 10 to 40 for the
+        best rate.
+
+    Example:
+        >>> finding = multiplier_criterion(LureSystem.recurrent([[-2.0]], [[1.0]]))
+        >>> finding.holds, round(finding.rate, 4)
+        (True, 1.0)
+    """
+    rate = parse_rate(rate, as_lure(system))
+    as_choice("solver", solver, ("auto", "riccati", "cvxpy"))
+    if tol is None:
+        tol = default_tolerance(system)
+    if not 0.0 < tol < 1.0:
+        raise ConfigurationError(f"tol must lie in (0, 1), got {tol!r}")
+    deadline = Deadline.after(time_limit).named("multiplier")
+    with threads_for(system.states), np.errstate(all="ignore"):
+        search = Search(system, deadline)
+        if solver != "cvxpy":
+            try:
+                _structured(search, rate, tol)
+            except (ArithmeticError, np.linalg.LinAlgError, ValueError):  # LAPACK on extreme entries: no candidate
+                search.witness = search.witness or {}
+        if not search.witness and (solver == "cvxpy" or (solver == "auto" and system.states <= _SDP_SIZE)):
+            _by_sdp(search, rate, tol)
+        if rate != "any":
+            search.condition()
+        return _finding(search, rate)
+
+
+def _structured(search: Search, rate: Rate, tol: float) -> None:
+    if not search.channels:  # nothing but a linear system is left
+        search.attempts += 1
+        exact = linear_criterion(search.system, rate=rate)
+        if exact.witness:
+            search.witness, search.rate = dict(exact.witness), exact.rate
+            return
+    if isinstance(rate, float):
+        if not search.feasible(rate) and search.channels > 1 and not search.deadline.over:
+            _improved(search, rate)
+        return
+    if _existence(search) and rate == "best":
+        _best(search, tol)
+
+
+def _by_sdp(search: Search, rate: Rate, tol: float) -> None:
+    """The same question put to an SDP solver; its answers are proved."""
+    system = search.system
+
+    def proved(value: float) -> bool:
+        if search.deadline.over:
+            return False
+        search.attempts += 1
+        result = multiplier_lmi(system, value, time_limit=search.deadline)
+        if result.P is None or result.L is None:
+            return False
+        search.witness, search.rate = {"P": result.P, "L": result.L}, value
+        return True
+
+    start = rate if isinstance(rate, float) else crawl(system)
+    if proved(start) and rate == "best":
+        ceiling = rate_ceiling(system, deadline=search.deadline)
+        bisect(proved, start, ceiling, max(tol, 1e-4) * _scale(ceiling, system), search.deadline)
+
+
+def _finding(search: Search, rate: Rate) -> Finding:
+    effort = f"{search.attempts} attempts"
+    cut = search.deadline.cut
+    if search.witness and search.rate is not None:
+        margin = margin_of(search.rate, search.system)
+        what = f"rho = {search.rate:.6g} per step" if search.system.is_discrete else f"lambda = {search.rate:.6g}"
+        words = f"holds at {what} ({effort})" + (f"; {STOPPED}" if cut and rate != "any" else "")
+        return Finding("multiplier", True, margin, words, search.rate, search.witness)
+    stopped = "the time limit came first" if cut else "no multipliers and P were found"
+    wanted = "" if rate in ("any", "best") else f" at rate {rate:g}"
+    return Finding("multiplier", False, _shortfall(search), f"{stopped}{wanted} ({effort})")
+
+
+def _shortfall(search: Search) -> float | None:
+    """How far it is from holding: minus the excess of the scaled gain over one on the samples, or, where the centre
+    of the slopes is unstable already, minus the excess of its abscissa (of its radius over one).
+    """
+    if not np.isfinite(search.loop.A).all():
+        return None
+    values = search.samples.eigenvalues if search.samples is not None else np.linalg.eigvals(search.loop.A)
+    margin = margin_of(spectral_rate(values, search.system.is_discrete), search.system)
+    if margin <= 0.0:
+        return margin
+    if search.samples is None or not search.channels or search.deadline.over:
+        return None
+    try:
+        samples = search.samples.at(start_rate(search.system), search.deadline)
+    except TimeOverError:
+        return None
+    gain = optimise_scaling(samples, search.x, deadline=search.deadline)[1]
+    return min(1.0 - gain, 0.0) if np.isfinite(gain) else None

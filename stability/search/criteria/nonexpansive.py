@@ -1,0 +1,59 @@
+"""Non-expansiveness: distances never grow by more than a stated factor a step.
+
+Orthogonal networks are of this kind: ``|W h| = |h|`` and an activation of slope at most one never stretch a
+difference, but nothing shrinks it either, so they are no contractions. In floating point ``W`` is orthogonal to
+rounding only; the factor proved is therefore ``1 + epsilon`` with the smallest epsilon tried that can be proved. A
+network whose activation acts on pairs says of its ``W`` whether the orthogonal matrix beside it is meant: then the
+factor is one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stability.kernel.format.claims import Claim
+from stability.kernel.format.theorem_table import accepted, propose
+from stability.kernel.systems.lure import LureSystem
+from stability.kernel.systems.pairwise import PairwiseSystem
+from stability.kernel.theorems.multiplier_lmi import check_lmi
+from stability.search.solvers.deadline import Deadline, TimeLimit
+
+EPSILONS = (1e-9, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
+
+
+def nonexpansive(subject: Any, *, time_limit: TimeLimit = None) -> Claim | None:
+    """Whether a step never stretches a difference by more than ``1 + epsilon`` in the Euclidean norm.
+
+    Args:
+        subject: a discrete ``LureSystem`` or ``DrivenSystem``, or a ``PairwiseSystem``.
+        time_limit: seconds.
+
+    Returns:
+        The certified claim ``nonexpansive`` with the factor as its value, or ``None``.
+
+    Example:
+        >>> rotation = LureSystem([[0.0, 0.0], [0.0, 0.0]], np.eye(2), [[0.0, 1.0], [-1.0, 0.0]], dt=1.0)
+        >>> nonexpansive(rotation).value
+        1.000000001
+    """
+    if isinstance(subject, PairwiseSystem):
+        factors = (1.0,) if subject.orthogonal else tuple(1.0 + e for e in EPSILONS)
+        found = (accepted(subject, "pair_growth", {"factor": factor}) for factor in factors)
+        return next((claim for claim in found if claim is not None), None)
+    system: Any = getattr(subject, "system", None)
+    if not isinstance(system, LureSystem) or not system.is_discrete:
+        return None
+    deadline = Deadline.after(time_limit).named("nonexpansive")
+    p = np.eye(system.states)
+    room = np.maximum(1.0 - system.alpha, 1e-3)
+    column = np.maximum(np.einsum("ij,ij->j", system.B, system.B), 1e-30)
+    for epsilon in EPSILONS:
+        for factor in (1.0, 0.5, 2.0):
+            if deadline.over:
+                return None
+            multipliers = factor * column / room
+            if check_lmi(system, p, multipliers, 1.0 + epsilon, limit=2.0)[0]:
+                return propose(subject, "growth_lmi", {"L": multipliers, "factor": 1.0 + epsilon})
+    return None

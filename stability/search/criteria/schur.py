@@ -1,0 +1,317 @@
+r"""The Schur test: contraction by comparison with a non-negative system.
+
+Write the centred loop (``loop_transformation``) as :math:`d^+ = A d + B \delta`, :math:`y = C d + D \delta`,
+:math:`|\delta_k| \le |y_k|`, and let bars denote entrywise absolute values (in continuous time :math:`\bar A` keeps the
+signs of the diagonal). With the comparison matrix
+
+.. math:: M = \bar A + \bar B (I - \bar D)^{-1} \bar C
+
+and any level :math:`\nu` above its largest eigenvalue (its spectral radius; in continuous time :math:`\nu = -\lambda`),
+
+.. math:: u = (\nu I - M)^{-1} r, \quad v = (\nu I - M^T)^{-1} r', \quad s = (I - \bar D)^{-1} \bar C u, \quad
+          t = (I - \bar D^T)^{-1} \bar B^T v
+
+are positive for positive right-hand sides, and ``P = diag(v / u)`` with ``2 L = diag(t / s)`` (times the rate in
+discrete time) satisfies the multiplier inequality at every rate beyond :math:`\nu`: each square of a sum is bounded by
+the Cauchy-Schwarz inequality with the weights u and s, as in Schur's test for the norm of an integral operator. For the
+map :math:`x^+ = \phi(W x)` with slopes in [0, 1] the matrix M is :math:`|W|`. The test is exact for triangular and
+non-negative W and for those that a change of signs makes so.
+
+The same argument holds for groups of states and channels with the norms of blocks for absolute values. With a single
+group it is ``P = I`` and the norm of W; with the strongly connected parts as groups it composes parts in series.
+
+Source: I. Schur, Bemerkungen zur Theorie der beschränkten Bilinearformen mit unendlich vielen Veränderlichen, J. reine
+angew. Math. 140 (1911); the weights are those of E. Gagliardo (1965).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stability.certificate import Finding
+from stability.kernel.systems.lure import LureSystem
+from stability.kernel.systems.state_space import StateSpace
+from stability.search.criteria.witness import Witness, answering, prove
+from stability.search.solvers.deadline import TOO_LATE, Deadline, TimeLimit
+from stability.search.solvers.loop_transformation import centre, completions, fixed_channels, times
+from stability.search.solvers.nonnegative_matrices import (
+    Comparison,
+    Groups,
+    block_sizes,
+    layers_of,
+    norms_leave_room,
+    numbered,
+    parts_in_order,
+)
+from stability.search.solvers.rates import Rate, as_rate, bisect, start_rate
+
+Array = np.ndarray
+_USEFUL = 1e4
+"""The best rate is the best whose overshoot stays below this, or ten times that of a rate half-way to none: in a
+reducible network the fastest rates are approached only by overshoots beyond every bound."""
+_QUICK, _PARTS, _HALVINGS = 200, 512, 10
+
+
+@dataclass(frozen=True, eq=False)
+class SchurTest:
+    """One choice of groups, with its comparison matrix; ``top`` is the limit of its rates.
+
+    Attributes:
+        system: the system.
+        fixed: ``(m,)`` channels that bring no uncertainty.
+        states, channels: group of every state and of every other channel.
+        B, C: non-negative, between the groups.
+        through: ``(I - D)^{-1}`` between the groups of channels.
+        comparison: the matrix M.
+        words: what was compared, for a reader.
+    """
+
+    system: LureSystem
+    fixed: Array
+    states: Array
+    channels: Array
+    B: Array
+    C: Array
+    through: Array | None
+    comparison: Comparison
+    words: str
+
+    @property
+    def top(self) -> float:
+        """The largest eigenvalue of M: every slower rate is proved, rounding aside."""
+        return self.comparison.top
+
+    def rate(self, level: float) -> float:
+        """The rate that belongs to a level: ``rho`` itself, ``lambda = -level``."""
+        return level if self.system.is_discrete else -level
+
+    def vectors(self, level: float) -> tuple[Array, Array]:
+        """``u`` and ``v`` at a level."""
+        ones = np.ones(len(self.comparison.matrix))
+        return self.comparison.solve(level, ones), self.comparison.solve_transposed(level, ones)
+
+    def overshoot(self, level: float) -> float:
+        """``sqrt(max P / min P)`` at a level."""
+        u, v = self.vectors(level)
+        p = v / u
+        return float(np.sqrt(p.max() / p.min())) if (p > 0).all() and np.isfinite(p).all() else np.inf
+
+    def witness(self, level: float, rate: float) -> Witness:
+        """The proved witness at a rate, from u and v at a level between ``top`` and that rate's."""
+        u, v = self.vectors(level)
+        beyond = rate if self.system.is_discrete else -rate
+        with np.errstate(all="ignore"):
+            s, t = self._channels(u, v, beyond - level)
+            p = v / u
+            unit = np.exp(-0.5 * (np.log(p.max()) + np.log(p.min())))
+            P = np.diag((unit * p)[self.states])
+            L = np.zeros(self.system.channels)
+            L[~self.fixed] = 0.5 * unit * (rate if self.system.is_discrete else 1.0) * (t / s)[self.channels]
+        if not (np.isfinite(P).all() and np.isfinite(L).all()):
+            return Witness()
+        for full in completions(self.system, P, L, rate, self.fixed):
+            found = prove(self.system, P, full, rate)
+            if found:
+                return found
+        return Witness()
+
+    def _channels(self, u: Array, v: Array, slack: float) -> tuple[Array, Array]:
+        """``s`` and ``t``, enlarged by the part of the slack between level and rate that is theirs."""
+        through = np.eye(len(self.C)) if self.through is None else self.through
+        s, t = through @ (self.C @ u), through.T @ (self.B.T @ v)
+        most = max(float((self.B @ s / u).max(initial=0.0)), float((self.C.T @ t / v).max(initial=0.0)))
+        share = min(0.5 * slack / most, 1.0) if most > 0.0 else 1.0
+        few = 0.1 * slack / max(len(s), 1)  # a channel that moves nothing, or is moved by nothing, still needs a number
+        return (
+            np.maximum((1.0 + share) * s, few * _least(u, self.B.T)),
+            np.maximum((1.0 + share) * t, few * _least(v, self.C)),
+        )
+
+
+def _least(weights: Array, rows: Array) -> Array:
+    """``min_i weights_i / rows_ki`` over the nonzero entries of each row k, one for a zero row."""
+    with np.errstate(divide="ignore"):
+        found = (weights / rows).min(axis=1, initial=np.inf)
+    return np.where(np.isfinite(found), found, 1.0)
+
+
+def schur_tests(system: LureSystem, enough: float = np.inf) -> Iterator[SchurTest]:
+    """The tests worth trying: one group (norms), entries, then the strongly connected parts.
+
+    Args:
+        system: the system.
+        enough: a test whose limit is at least this is of no use and need not be finished.
+
+    Yields:
+        Tests with a finite limit.
+
+    Example:
+        >>> system = LureSystem(np.zeros((2, 2)), np.eye(2), [[0.5, 9.0], [0.0, -0.25]], dt=1.0)
+        >>> [round(test.top, 6) for test in schur_tests(system, 1.0)]  # the radius of |W|; its norm is beyond one
+        [0.5]
+    """
+    fixed = fixed_channels(system)
+    loop = centre(system).restricted(~fixed)
+    if not all(np.isfinite(x).all() for x in loop.matrices):
+        return
+    n, m = loop.B.shape
+    one, layers = np.zeros(n, dtype=int), numbered(layers_of(system.D)[~fixed])
+    if layers.any():  # centring rounds: what is no earlier layer drives nothing
+        loop = replace(loop, D=np.where(layers[:, None] > layers[None, :], loop.D, 0.0))
+    if n > 1 and (n <= _QUICK or norms_leave_room(loop, enough)):
+        yield from _test(system, fixed, loop, (one, layers), (one, np.zeros(m, dtype=int)), enough, "norms")
+    entries = (np.arange(n), np.arange(m))
+    found = _test(system, fixed, loop, entries, entries, enough, "absolute values")
+    yield from found
+    if not found and n <= _PARTS:
+        yield from _by_parts(system, fixed, loop, layers, enough)
+
+
+def _by_parts(system: LureSystem, fixed: Array, loop: StateSpace, layers: Array, enough: float) -> list[SchurTest]:
+    """The strongly connected parts as groups: by norms where that is better than by entries, one layer a group."""
+    n, m = loop.B.shape
+    parts = parts_in_order((np.block([[loop.A, loop.B], [loop.C, loop.D]]) != 0.0) | np.eye(n + m, dtype=bool))
+    if len(parts) <= 1 or not any((part < n).sum() > 1 for part in parts):
+        return []
+    states, channels, belongs = np.arange(n), np.arange(m), np.empty(n + m, dtype=int)
+    for k, part in enumerate(parts):
+        belongs[part] = k
+        x, w = part[part < n], part[part >= n] - n
+        if len(x) > 1 and _limit(loop, x, w, None) > _limit(loop, x, w, layers):
+            states[x] = x[0]
+            for layer in np.unique(layers[w]):
+                channels[w[layers[w] == layer]] = w[layers[w] == layer][0]
+    labels = (numbered(states), numbered(channels))
+    return _test(system, fixed, loop, labels, (belongs[:n], belongs[n:]), enough, "norms of connected parts")
+
+
+def _test(
+    system: LureSystem, fixed: Array, loop: StateSpace, labels: Groups, parts: Groups, enough: float, words: str
+) -> list[SchurTest]:
+    """The test of these groups, where its limit is below ``enough``."""
+    sizes = block_sizes(loop, labels, parts)
+    through, M = _comparison(*sizes)
+    comparison = Comparison(M, enough) if np.isfinite(M).all() else None
+    if comparison is None or not comparison.top < enough:
+        return []
+    return [SchurTest(system, fixed, *labels, sizes[1], sizes[2], through, comparison, words)]
+
+
+def _comparison(A: Array, B: Array, C: Array, D: Array) -> tuple[Array | None, Array]:
+    """``(I - D)^{-1}``, or ``None`` for the identity, and ``M``; not finite where D has no room."""
+    if not D.any():
+        return None, A + times(B, C)
+    inner = Comparison(D, 1.0)
+    if not inner.top < 1.0:
+        return None, np.full_like(A, np.inf)
+    through = inner.solve(1.0, np.eye(len(D)) + 1e-300)
+    return through, A + B @ (through @ C)
+
+
+def _limit(loop: StateSpace, x: Array, w: Array, layers: Array | None) -> float:
+    """The limit of the rates of one connected part by itself, by entries or, given the layers, by norms."""
+    A, B, C, D = loop.A[np.ix_(x, x)], loop.B[np.ix_(x, w)], loop.C[np.ix_(w, x)], loop.D[np.ix_(w, w)]
+    part = StateSpace(A, B, C, D, loop.is_discrete)
+    own = (np.zeros(len(x), dtype=int), np.zeros(len(w), dtype=int))
+    labels = (np.arange(len(x)), np.arange(len(w))) if layers is None else (own[0], numbered(layers[w]))
+    M = _comparison(*block_sizes(part, labels, own))[1]
+    return Comparison(M).top if np.isfinite(M).all() else np.inf
+
+
+@answering("schur")
+def schur_criterion(system: LureSystem, *, rate: Rate = "best", time_limit: TimeLimit = None) -> Finding:
+    r"""Contraction by comparison with a non-negative system (Schur test); ``P`` is diagonal.
+
+    For :math:`x^+ = \phi(W x)` with slopes in [0, 1] it holds whenever the spectral radius of :math:`|W|`, or the norm
+    of W, is below one; this decides triangular and non-negative W.
+
+    Args:
+        system: a Lur'e system.
+        rate: ``"best"`` (the best with a useful overshoot), ``"any"`` or a number: at least this rate.
+        time_limit: seconds, or a deadline, respected between factorisations.
+
+    Returns:
+        A finding with margin ``1 - top`` or ``-top``, ``top`` the largest eigenvalue of the comparison matrix, and a
+        witness ``{"P", "L"}`` proved at ``rate``.
+
+    Raises:
+        ConfigurationError: a bad rate or time limit.
+
+    Source:
+        See the module; the comparison argument is that of D. D. Šiljak, Large-Scale Dynamic Systems (1978).
+
+    Cost:
+        A comparison matrix and some products of it with vectors where it fails; two solves and one check for ``"any"``.
+
+    Example:
+        >>> W = np.triu(np.ones((12, 12)))
+        >>> np.fill_diagonal(W, 0.9)
+        >>> finding = schur_criterion(LureSystem(np.zeros((12, 12)), np.eye(12), W, dt=1.0), rate=0.95)
+        >>> finding.holds, round(finding.margin, 6), finding.rate
+        (True, 0.1, 0.95)
+    """
+    rate = as_rate(rate, system)
+    deadline = Deadline.after(time_limit).named("schur")
+    start = start_rate(system)
+    wanted = start if isinstance(rate, str) else rate if system.is_discrete else -rate
+    tests: Iterable[SchurTest] = schur_tests(system, wanted)
+    if rate == "best":
+        tests = sorted(tests, key=lambda test: round(test.top, 9))  # stable: norms have the smaller overshoot
+    first: SchurTest | None = None
+    for test in tests:
+        first = first or test
+        if rate == "best":
+            witness = _fastest(test, start, deadline)
+        else:
+            witness = _some(test, wanted, deadline, exactly=wanted != start)
+        if witness:
+            return Finding("schur", True, start - test.top, _words(test), witness.rate, witness.data)
+        if deadline.over:
+            return Finding("schur", False, start - test.top, f"{_words(test)}, {TOO_LATE}")
+    if first is None:
+        words = "neither norms nor absolute values of the weights are small enough"
+        return Finding("schur", False, None, words)
+    return Finding("schur", False, start - first.top, f"{_words(first)}, a margin within rounding errors")
+
+
+def _words(test: SchurTest) -> str:
+    return f"{test.words}: spectral {'radius' if test.system.is_discrete else 'abscissa'} {test.top:.6g}"
+
+
+def _some(test: SchurTest, beyond: float, deadline: Deadline, exactly: bool = False) -> Witness:
+    """A witness of a rate, or of one strictly inside; its level far from the limit, where the overshoot is small."""
+    room = beyond - test.top
+    for level, inside in ((0.7, 0.9), (0.5, 0.95), (0.3, 0.99)):
+        if deadline.over:
+            break
+        rate = beyond if exactly else test.top + inside * room
+        found = test.witness(test.top + level * room, test.rate(rate))
+        if found:
+            return found
+    return Witness()
+
+
+def _fastest(test: SchurTest, start: float, deadline: Deadline) -> Witness:
+    """The fastest rate whose overshoot says something."""
+    room = start - test.top
+    most = max(_USEFUL, 10.0 * test.overshoot(test.top + 0.5 * room))
+    least = max(1e-9, 1e-12 * float(np.abs(test.comparison.matrix).max()) / room)  # a level that differs from the limit
+    high = min(least, 0.5)
+    if test.overshoot(test.top + high * room) > most:
+
+        def useful(log_share: float) -> bool:
+            return test.overshoot(test.top + np.exp(log_share) * room) <= most
+
+        small, half = float(np.log(high)), float(np.log(0.5))
+        high = float(np.exp(bisect(useful, half, small, (half - small) * 2.0**-_HALVINGS * (1.0 + 1e-6), deadline)))
+    while high < 0.5 and not deadline.over:
+        found = test.witness(test.top + high * room, test.rate(test.top + 1.01 * high * room))
+        if not found:
+            found = test.witness(test.top + high * room, test.rate(test.top + 2.0 * high * room))
+        if found:
+            return found
+        high *= 10.0
+    return _some(test, start, deadline)

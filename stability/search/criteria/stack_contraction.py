@@ -1,0 +1,85 @@
+"""Certificates of stacks: the layers' certificates composed into one claim about the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stability.certificate import Certificate, Finding
+from stability.kernel.format.claims import Claim, Verdict
+from stability.kernel.format.theorem_table import accepted, propose
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.theorems.stack_contraction import GROW, compose, layer_claim, pack
+
+
+def stack_claim(stack: LayerStack, parts: Sequence[Certificate], *, tolerance: float = 1e-3) -> Claim | None:
+    """The claim about a stack that the certificates of its layers support.
+
+    Its rate is that of the slowest layer; where two layers are equally slow within ``tolerance``, a little less.
+
+    Args:
+        stack: the stack.
+        parts: one certificate a layer, in the order of ``stack.layers``.
+        tolerance: how much of ``1 - rho`` (of ``lambda``) is given up where rates are equal.
+
+    Returns:
+        The certified claim; a refuted one where a layer of the lowest level is refuted; ``None`` where no more is
+        known.
+
+    Source:
+        Cascades of contracting systems: W. Lohmiller, J.-J. Slotine, "On contraction analysis for non-linear systems",
+        Automatica 34 (1998), section 3.8.
+    """
+    for k, part in enumerate(parts[: stack.directions]):
+        if part.verdict is Verdict.REFUTED and part.proof is not None:
+            data = {"layer": k, "kind": part.proof.kind, "data": dict(part.proof.data)}
+            return accepted(stack, "cascade_layer", data)
+    if any(part.verdict is not Verdict.CERTIFIED or part.proof is None for part in parts):
+        return None
+    packed = [pack(part.claim) for part in parts]
+    claims = [layer_claim(data) for data in packed]
+    composed = compose(stack, claims, tolerance)
+    if isinstance(composed, str):
+        return None
+    rate, overshoot = composed[0], composed[1] * GROW  # room for a machine that adds in another order
+    data = {"layers": packed, "rate": rate, "overshoot": overshoot, "tolerance": tolerance}
+    return accepted(stack, "cascade", data)
+
+
+def stack_equilibrium(stack: LayerStack, main: Claim) -> Claim | None:
+    """One equilibrium of all layers for each constant input, where the composition of the layers proves contraction.
+
+    Args:
+        stack: the stack.
+        main: its claim of contraction.
+
+    Returns:
+        The claim ``equilibrium`` (``equilibrium_in_box`` where its inputs have a box), or ``None``.
+    """
+    if main.verdict is not Verdict.CERTIFIED or main.proof is None or main.proof.kind != "cascade":
+        return None
+    if stack.directions != 1:
+        return None
+    name = "equilibrium" if stack.layers[0].input_low is None else "equilibrium_in_box"
+    return propose(stack, "cascade_equilibrium", main.proof.data, name)
+
+
+def layer_findings(parts: Sequence[Certificate], discrete: bool) -> tuple[Finding, ...]:
+    """What became of every layer by itself, as findings about the stack.
+
+    Args:
+        parts: one certificate a layer.
+        discrete: whether rates are per step.
+
+    Returns:
+        One finding a layer.
+    """
+    return tuple(
+        Finding(
+            f"layer {k + 1}",
+            part.verdict is Verdict.CERTIFIED,
+            None if part.rate is None else 1.0 - part.rate if discrete else part.rate,
+            f"{part.verdict} ({part.criterion})",
+            part.rate,
+        )
+        for k, part in enumerate(parts)
+    )

@@ -1,0 +1,272 @@
+r"""Theorem 1 of the Lipschitz recurrent network, case (a), case (b) as published, and case (b) made sound.
+
+The system is :math:`\dot h = A h + \sigma(W h + U x + b)` with ``sigma`` M-Lipschitz.
+Source: N. B. Erichson, O. Azencot, A. Queiruga, L. Hodgkinson, M. W. Mahoney, Lipschitz Recurrent Neural
+Networks, ICLR 2021.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stability.certificate import Finding
+from stability.errors import ConfigurationError, DimensionError
+from stability.kernel.checks import as_matrix, as_positive, as_slope
+from stability.kernel.systems.lure import LureSystem
+from stability.search.criteria.witness import CAPS, Multiplier, Witness, answering, nested_multiplier, prove, retreat
+from stability.search.solvers.deadline import TOO_LATE, Deadline, TimeLimit, TimeOverError
+from stability.search.solvers.graphs import components
+from stability.search.solvers.rates import quadratic_rate
+from stability.search.solvers.semidefinite import pose_combination
+
+Array = np.ndarray
+_SYMMETRY = 1e-8
+_SDP_STATES = 64
+
+
+@dataclass(frozen=True)
+class Theorem1:
+    """The three findings.
+
+    Attributes:
+        a: case (a): certifies.
+        b_published: case (b) as printed: never certifies, for it is false when W is not symmetric.
+        b_sound: case (b) where ``L W`` is symmetric for a positive diagonal L: certifies.
+    """
+
+    a: Finding
+    b_published: Finding
+    b_sound: Finding
+
+
+@np.errstate(all="ignore")
+def theorem1(A: Any, W: Any, M: float = 1.0, *, slope: Any = None, time_limit: TimeLimit = None) -> Theorem1:
+    r"""Check Theorem 1 for ``dh/dt = A h + sigma(W h + input)``.
+
+    * (a): ``A_sym < 0`` and ``sigma_min(A_sym) > M sigma_max(W)``, with ``A_sym = (A + A^T)/2``. It gives
+      the rate ``sigma_min(A_sym) - M sigma_max(W)`` with overshoot 1.
+    * (b) as published: ``A_sym < 0``, ``W + W^T < 0``, ``A^T W + W^T A > 0``. There are systems that meet
+      this and have an unstable equilibrium, so it certifies nothing.
+    * (b) sound: a positive diagonal L with ``L W`` symmetric negative definite and ``A^T L W + L W A > 0``;
+      then ``V = -h^T L W h`` decreases.
+
+    Args:
+        A: ``(n, n)``.
+        W: ``(n, n)``.
+        M: Lipschitz constant of ``sigma``.
+        slope: ``(alpha, beta)`` of ``sigma``, ``(0, M)`` by default; witnesses are for this interval.
+        time_limit: seconds; what is not decided by then does not hold, and says so.
+
+    Returns:
+        The findings; witnesses ``{"P", "L"}`` are proved for the multiplier inequality with ``B = I``, ``C = W``.
+
+    Raises:
+        DimensionError: matrices that are not square or differ in size.
+        NonFiniteError: NaN or infinite entries.
+        ConfigurationError: M not positive, or a slope beyond it.
+
+    Example:
+        >>> result = theorem1([[-2.0]], [[-1.0]])
+        >>> result.a.rate, result.b_sound.holds
+        (1.0, True)
+    """
+    deadline = Deadline.after(time_limit).named("theorem1")
+    a = as_matrix("A", A)
+    w = as_matrix("W", W)
+    if a.shape[0] != a.shape[1] or a.shape[0] == 0:
+        raise DimensionError("A", "(n, n) with n >= 1", a.shape)
+    if w.shape != a.shape:
+        raise DimensionError("W", f"{a.shape} like A", w.shape)
+    M = as_positive("M", M)
+    alpha, beta = as_slope((0.0, M) if slope is None else slope, len(a))
+    if max(-float(alpha.min()), float(beta.max())) > M:
+        raise ConfigurationError(f"the slopes must lie in [-M, M] = [{-M:g}, {M:g}]")
+    system = LureSystem.recurrent(a, w, (alpha, beta))
+    return Theorem1(_case_a(system, 1.0, M, deadline), _published(system), _sound(system, 1.0, deadline))
+
+
+@np.errstate(all="ignore")
+def theorem1_system(system: LureSystem, *, time_limit: TimeLimit = None) -> Theorem1:
+    """Theorem 1 for a system of its form: continuous, ``B = c I`` with ``c > 0``, ``D = 0``.
+
+    Args:
+        system: the system; ``M = c max(|alpha|, |beta|)`` and ``W = C``.
+        time_limit: as for ``theorem1``.
+
+    Returns:
+        The findings, witnesses for this system; none holds when the system has another form.
+
+    Example:
+        >>> round(theorem1_system(LureSystem([[-2.0]], [[0.5]], [[2.0]])).a.rate, 6)
+        1.0
+    """
+    n, c = system.states, float(system.B[0, 0]) if system.channels else 0.0
+    reach = c * max(float(np.abs(system.alpha).max(initial=0.0)), float(np.abs(system.beta).max(initial=0.0)))
+    if system.is_discrete or not (c > 0 and reach > 0) or system.D.any() or not np.array_equal(system.B, c * np.eye(n)):
+        why = "does not apply: the theorem is about dh/dt = A h + sigma(W h + input)"
+        return Theorem1(*(Finding(f"theorem1{case}", False, None, why) for case in ("a", "b_published", "b")))
+    deadline = Deadline.after(time_limit).named("theorem1")
+    return Theorem1(_case_a(system, c, reach, deadline), _published(system), _sound(system, c, deadline))
+
+
+def _top(M: Array) -> float:
+    """Largest eigenvalue of the symmetric part."""
+    return float(np.linalg.eigvalsh(0.5 * (M + M.T))[-1])
+
+
+@answering("theorem1a")
+def _case_a(system: LureSystem, c: float, M: float, deadline: Deadline) -> Finding:
+    """Case (a) of a system with ``B = c I``: that of ``c sigma``, whose multipliers are ``L / c^2``."""
+    n, slopes = system.states, (c * system.alpha, c * system.beta)
+    decay, norm = -_top(system.A), M * float(np.linalg.norm(system.C, 2))
+    margin = decay - norm
+    words = f"sigma_min(A_sym) = {decay:.6g}, M sigma_max(W) = {norm:.6g}"
+    if not margin > 0:
+        what = "A_sym is not negative definite" if not decay > 0 else "sigma_min(A_sym) <= M sigma_max(W)"
+        return Finding("theorem1a", False, margin, f"{what}: {words}")
+    level = 1.0 / (2.0 * M * max(norm, 1e-12 * decay))  # multiplier for the slopes [-M, M]
+    ball = np.full(n, M)
+
+    def multiplier(cap: float) -> Array:
+        return c * c * level * nested_multiplier((-ball, ball), slopes, cap) * M
+
+    try:
+        found = _proved(system, np.eye(n), multiplier, margin, deadline)
+    except TimeOverError:
+        return Finding("theorem1a", False, margin, f"{words}; {TOO_LATE}")
+    words += "" if found else ", a margin within rounding errors"
+    return Finding("theorem1a", bool(found), margin, words, found.rate, found.data)
+
+
+def _proved(system: LureSystem, P: Array, multiplier: Multiplier, best: float, deadline: Deadline) -> Witness:
+    """A witness with this P, within a hundredth of the best rate unless only the largest multipliers give one.
+
+    Raises:
+        TimeOverError: when the deadline comes first.
+    """
+    for cap in CAPS:
+        for rate in (best, *retreat(system, best)):
+            deadline.require()
+            found = prove(system, P, multiplier(cap), rate)
+            if found and (float(found.rate or 0.0) > 0.99 * best or cap == CAPS[-1]):
+                return found
+    return Witness()
+
+
+@answering("theorem1b_published")
+def _published(system: LureSystem) -> Finding:
+    A, W = system.A, system.C
+    product = A.T @ W
+    margin = min(-_top(A), -2 * _top(W), -_top(-(product + product.T)))
+    holds = bool(margin > 0 and (system.alpha >= 0).all())
+    why = "as printed it is false unless W is symmetric: the proof takes an infimum over real vectors only"
+    state = "the hypotheses hold" if holds else "the hypotheses fail"
+    return Finding("theorem1b_published", holds, margin + 0.0, f"{state}; it never certifies: {why}")
+
+
+def symmetrizer(W: Any) -> tuple[Array, Array, float]:
+    """A positive diagonal ``L`` that makes ``L W`` symmetric, as far as one does.
+
+    Along the edges of W's graph ``l_i W_ij = l_j W_ji`` fixes the ratio of neighbours; a spanning tree of its
+    largest entries fixes all, and the remaining entries decide whether they agree.
+
+    Args:
+        W: ``(n, n)``.
+
+    Returns:
+        ``L (n,)`` with maximum 1 in every connected component, the component of each index ``(n,)``, and the
+        asymmetry ``|L W - W^T L| / |L W|`` that remains (Frobenius; 1 or more where no L exists).
+
+    Example:
+        >>> L, parts, asymmetry = symmetrizer([[-2.0, 1.0], [4.0, -9.0]])
+        >>> L, float(asymmetry)
+        (array([1.  , 0.25]), 0.0)
+    """
+    w = as_matrix("W", W)
+    n = len(w)
+    size = float(np.linalg.norm(w))
+    if size == 0.0:
+        return np.ones(n), np.arange(n), 0.0
+    strength = np.abs(w) + np.abs(w.T)
+    np.fill_diagonal(strength, 0.0)
+    parts = components(strength > 0)
+    if np.array_equal(w, w.T):
+        return np.ones(n), parts, 0.0
+    if ((w > 0) != (w.T > 0)).any() or ((w < 0) != (w.T < 0)).any():
+        return np.ones(n), parts, max(1.0, float(np.linalg.norm(w - w.T)) / size)
+    from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree  # loaded where there is an L to find
+
+    cost = np.where(strength > 0, 1.0 + np.log(strength.max() / np.where(strength > 0, strength, 1.0)), 0.0)
+    tree = minimum_spanning_tree(cost)
+    log = np.zeros(n)
+    for part in range(int(parts.max()) + 1):
+        members = np.flatnonzero(parts == part)
+        order, parent = breadth_first_order(tree, members[0], directed=False)
+        for j in order[1:]:
+            i = parent[j]
+            log[j] = log[i] + np.log(abs(w[i, j])) - np.log(abs(w[j, i]))
+        log[members] -= log[members].max()
+    L = np.exp(log)
+    LW = L[:, None] * w
+    total = float(np.linalg.norm(LW))
+    return L, parts, float(np.linalg.norm(LW - LW.T)) / total if total > 0 else 1.0
+
+
+@answering("theorem1b")
+def _sound(system: LureSystem, c: float, deadline: Deadline) -> Finding:
+    """Case (b) of a system with ``B = c I``, as in ``_case_a``."""
+    name = "theorem1b"
+    A, W = system.A, system.C
+    if not ((system.alpha >= 0).all() and (system.beta > 0).all()):
+        return Finding(name, False, None, "does not apply: sigma must be monotone non-decreasing")
+    L, parts, asymmetry = symmetrizer(W)
+    if asymmetry > _SYMMETRY:
+        words = f"no positive diagonal L makes L W symmetric (asymmetry {asymmetry:.2g})"
+        return Finding(name, False, -asymmetry, words)
+    scaled = "W is symmetric" if (L == 1).all() else "L W is symmetric for a positive diagonal L"
+    P = -0.5 * (L[:, None] * W + (L[:, None] * W).T)
+    bottom = float(np.linalg.eigvalsh(P)[0])
+    if not bottom > 0:
+        words = f"{scaled} but not negative definite (eigenvalue {-bottom + 0.0:.6g})"
+        return Finding(name, False, bottom + 0.0, words)
+    weight = _component_weights(A, P, parts, deadline)
+    P, L = P * weight[:, None], L * weight  # blocks: a weight is constant on a component
+    P = 0.5 * (P + P.T)
+    product = A.T @ P
+    margin = min(-_top(product + product.T) / float(np.abs(P).max()), bottom)
+    best = quadratic_rate(A, P, False)
+    if not (margin > 0 and best > 0):
+        words = f"{scaled} and negative definite, but A^T L W + L W A > 0 fails"
+        return Finding(name, False, min(margin, best), words)
+    alpha, beta = c * system.alpha, c * system.beta
+
+    def multiplier(cap: float) -> Array:
+        return c * c * nested_multiplier((0.0 * beta, beta), (alpha, beta), cap) * L / beta
+
+    try:
+        found = _proved(system, P, multiplier, best, deadline)
+    except TimeOverError:
+        return Finding(name, False, margin, f"{scaled}; {TOO_LATE}")
+    proved = ", negative definite, and A^T L W + L W A > 0" if found else ", but the margin is within rounding errors"
+    return Finding(name, bool(found), margin, scaled + proved, found.rate, found.data)
+
+
+def _component_weights(A: Array, P: Array, parts: Array, deadline: Deadline) -> Array:
+    """Weights, constant on every component, for which ``A^T P + P A < 0`` if there are any to be found."""
+    product = A.T @ P
+    k = int(parts.max()) + 1
+    if _top(product + product.T) < 0 or k == 1 or len(A) > _SDP_STATES:
+        return np.ones(len(A))
+    blocks = []
+    for part in range(k):
+        inside = (parts == part).astype(float)
+        half = A.T @ (inside[:, None] * P)
+        blocks.append(-(half + half.T))
+    status, weights, width = pose_combination(blocks, deadline)
+    if status != "solved" or weights is None or not width > 0:
+        return np.ones(len(A))
+    weights = np.maximum(weights, 1e-12 * weights.max())
+    return (weights / weights.max())[parts]

@@ -1,0 +1,277 @@
+"""From a criterion's own solution to a witness ``(P, L)`` of the multiplier inequality, proved before it
+counts.
+
+A criterion that asks for more than the slopes do (a ball ``[-M, M]`` around them) gives multipliers for the
+larger interval; the S-lemma turns them into multipliers for the smaller one.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from stability.certificate import Finding
+from stability.errors import ConfigurationError, DimensionError, NonFiniteError
+from stability.kernel.systems.lure import LureSystem
+from stability.kernel.systems.state_space import StateSpace
+from stability.kernel.theorems.multiplier_lmi import check_lmi
+from stability.search.solvers.deadline import Deadline, TimeOverError
+from stability.search.solvers.rates import bisect, crawl, shift_factor, start_rate
+from stability.search.solvers.riccati import bounded_real
+from stability.search.solvers.scalar import root
+
+Array = np.ndarray
+Multiplier = Callable[[float], Array]
+Solutions = Callable[[float], Iterable[Array]]
+CAPS = (4.0, 1e3, 1e6)
+"""Caps of ``nested_multiplier``: where every large number will do, the smallest that is proved is taken."""
+
+
+@dataclass(frozen=True, eq=False)
+class Witness:
+    """A proved ``(P, L)`` with its rate; empty when none was proved."""
+
+    rate: float | None = None
+    data: dict[str, Array] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return self.rate is not None
+
+
+def answering(name: str) -> Callable[[Callable[..., Finding]], Callable[..., Finding]]:
+    """Decorator of a criterion: overflow on extreme entries becomes a finding that does not hold.
+
+    Args:
+        name: the criterion's.
+
+    Returns:
+        The decorator.
+    """
+
+    def decorate(function: Callable[..., Finding]) -> Callable[..., Finding]:
+        @functools.wraps(function)
+        def guarded(*args: Any, **kwargs: Any) -> Finding:
+            try:
+                with np.errstate(all="ignore"):
+                    return function(*args, **kwargs)
+            except (ConfigurationError, DimensionError, NonFiniteError):
+                raise
+            except (np.linalg.LinAlgError, ArithmeticError, ValueError) as error:  # LAPACK and scipy on overflow
+                words = f"undecided: the entries are out of the range of floating point ({error})"
+                return Finding(name, False, None, words)
+
+        return guarded
+
+    return decorate
+
+
+def nested_multiplier(outer: tuple[Array, Array], inner: tuple[Array, Array], cap: float = 4.0) -> Array:
+    r"""Numbers ``t`` with :math:`t\,q_{\mathrm{inner}} \le q_{\mathrm{outer}}`, channel by channel (S-lemma).
+
+    ``q(w, z) = 2 (w - a z)(b z - w)`` is non-negative exactly for slopes in ``[a, b]``. Whatever is proved
+    with the multiplier L for the outer interval then holds with ``t L`` for the inner one.
+
+    Args:
+        outer: ``(a, b)``, vectors ``(m,)``.
+        inner: ``(alpha, beta)`` inside.
+        cap: where every large t will do (a single slope), one near this is taken.
+
+    Returns:
+        ``(m,)``.
+
+    Example:
+        >>> one = np.ones(1)
+        >>> nested_multiplier((-one, one), (0 * one, one))
+        array([2.])
+    """
+    a, b = outer
+    alpha, beta = inner
+    wide, narrow = b - a, beta - alpha
+    k = (a + b) * (alpha + beta) - 2.0 * (a * b + alpha * beta)
+    root = np.sqrt(np.maximum(k * k - (narrow * wide) ** 2, 0.0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low = np.where(k > 0, wide**2 / (k + root), cap)
+        middle = np.where(narrow > 0, wide / narrow, np.inf)  # the geometric mean of the two roots
+    return np.maximum(low, np.minimum(middle, np.maximum(2.0 * low, cap)))
+
+
+def _strictly_inside(system: LureSystem, rate: float) -> Iterable[float]:
+    """The rate itself; where it says no more than stability, slow rates that do: the inequality is strict."""
+    if rate != start_rate(system):
+        return (rate,)
+    if system.is_discrete:
+        return (crawl(system), 1.0 - 2.0**-40, 1.0 - 2.0**-50)
+    return tuple(crawl(system) * 2.0**-k for k in (0, 10, 20, 100))
+
+
+def prove(system: LureSystem, P: Array, L: Array, rate: float) -> Witness:
+    """The witness at this rate if the rigorous check accepts it, P scaled by a power of two to about unit size.
+
+    At the rate that means no more than stability (0, or 1 per step) the witness is of a rate strictly inside.
+    """
+    if not (np.isfinite(P).all() and np.isfinite(L).all()):
+        return Witness()
+    size, least = float(np.abs(P).max()), float(np.diagonal(P).min())
+    if 0.0 < least < 1e-30 * size:  # far apart: one in the middle, so that neither end leaves the checker's range
+        size = float(np.sqrt(size) * np.sqrt(least))
+    unit = 2.0 ** -np.round(np.log2(size)) if 1e-280 < size < 1e280 else 1.0
+    rate = float(rate)
+    p = np.ascontiguousarray(0.5 * unit * (P + P.T))
+    multipliers = np.maximum(np.ascontiguousarray(unit * L), 0.0)
+    for inside in _strictly_inside(system, rate):
+        if check_lmi(system, p, multipliers, inside)[0]:
+            return Witness(inside, {"P": p, "L": multipliers})
+    return Witness()
+
+
+def retreat(system: LureSystem, best: float, steps: Iterable[float] | None = None) -> Iterable[float]:
+    """Rates from just inside ``best`` back to the start, for a supremum that is not reached."""
+    start = start_rate(system)
+    for step in steps if steps is not None else 10.0 ** np.arange(-15.0, 0.0, 1.25):
+        rate = best + step * (start - best)
+        if rate != best:
+            yield rate
+    yield start
+
+
+_NEARLY = 1.0 - 1e-12  # of the span of rates
+
+
+@dataclass
+class _Room:
+    """How far below one a gain stays, in (-1, 1], over the share ``x`` of a span of rates; ``brentq`` takes it to zero.
+
+    Attributes:
+        gain: gain at a rate.
+        start: the rate at ``x = 0``.
+        span: from there to the rate at ``x = 1``.
+        reached: the largest share at which the gain was seen below one.
+    """
+
+    gain: Callable[[float], float]
+    start: float
+    span: float
+    reached: float = 0.0
+
+    def rate(self, x: float) -> float:
+        return self.start + x * self.span
+
+    def __call__(self, x: float) -> float:
+        value = self.gain(self.rate(x))
+        if value < 1.0:
+            self.reached = max(self.reached, x)
+        return 1.0 - min(value, 1e9) if value <= 1.0 else 1.0 / min(value, 1e9) - 1.0
+
+
+def best_rate(gain: Callable[[float], float], limit: float, discrete: bool, tol: float = 1e-9) -> float:
+    """The fastest rate at which a gain that grows with it is below one, or, when the time is over, the fastest seen.
+
+    Args:
+        gain: gain at a rate; below one at the start (0 or 1), infinite beyond ``limit``; may raise ``TimeOverError``.
+        limit: decay rate of the linear part.
+        discrete: time base.
+        tol: absolute tolerance relative to the span of rates.
+
+    Returns:
+        The rate.
+
+    Example:
+        >>> round(best_rate(lambda r: 1.0 / (2.0 - r) if r < 2.0 else np.inf, 2.0, False), 6)
+        1.0
+    """
+    start = 1.0 if discrete else 0.0
+    room = _Room(gain, start, limit - start)
+    try:
+        if room(_NEARLY) > 0:  # the feedback costs nothing
+            return room.rate(_NEARLY)
+        found = root(room, 0.0, _NEARLY, xtol=tol, rtol=1e-12, maxiter=80)
+    except TimeOverError:
+        return room.rate(room.reached)
+    return room.rate(found)
+
+
+def prove_capped(system: LureSystem, P: Array, multiplier: Multiplier, rate: float) -> Witness:
+    """``prove`` for a solution of the shifted loop; where a channel has a single slope, for one cap after another."""
+    for cap in CAPS if (system.alpha == system.beta).any() else CAPS[:1]:
+        witness = prove(system, P, shift_factor(system, rate) * multiplier(cap), rate)
+        if witness:
+            return witness
+    return Witness()
+
+
+def prove_first(
+    system: LureSystem, rates: Iterable[float], solutions: Solutions, multiplier: Multiplier, deadline: Deadline
+) -> Witness:
+    """The first of some rates that is proved.
+
+    Args:
+        system: the system that the witness is for.
+        rates: rates to try, the best first.
+        solutions: candidates ``P`` of a loop's inequality at a rate.
+        multiplier: the multipliers in the system's slopes, given the cap of ``nested_multiplier``.
+        deadline: asked after each candidate.
+
+    Returns:
+        The witness.
+    """
+    for rate in rates:
+        for P in solutions(rate):
+            witness = prove_capped(system, P, multiplier, rate)
+            if witness or deadline.over:
+                return witness
+        if deadline.over:
+            break
+    return Witness()
+
+
+def riccati_solutions(loop: StateSpace, gain: float, deadline: Deadline) -> Solutions:
+    """Solutions of the bounded real Riccati equation of a loop, shifted to a rate, with less and less slack.
+
+    Args:
+        loop: a loop whose gain below one proves the system stable, unshifted.
+        gain: of the loop at the start; sets the slack.
+        deadline: asked before each equation.
+    """
+    room = max(1.0 - gain * gain, 1e-12)
+
+    def solutions(rate: float) -> Iterator[Array]:
+        for share in (0.1, 1e-3, 1e-6, 1e-9):
+            if deadline.over:
+                return
+            P = bounded_real(loop.shifted(rate), share * room, deadline=deadline)
+            if P is not None:
+                yield P
+
+    return solutions
+
+
+def climb(
+    system: LureSystem, limit: float, solutions: Solutions, multiplier: Multiplier, deadline: Deadline
+) -> Witness:
+    """Bisection on the rate by solutions alone: the way for large systems, to a thousandth of the span.
+
+    Args:
+        system: the system that the witness is for.
+        limit: decay rate of the linear part, beyond which nothing can be proved.
+        solutions: as in ``prove_first``.
+        multiplier: as in ``prove_first``.
+        deadline: asked before each equation; the best rate proved until then is the answer.
+
+    Returns:
+        The best proved witness.
+    """
+    proved: list[Witness] = []
+
+    def holds(rate: float) -> bool:
+        found = prove_first(system, [rate], solutions, multiplier, deadline)
+        proved.extend([found] if found else [])
+        return bool(found)
+
+    start = start_rate(system)
+    if holds(start):
+        bisect(holds, start, limit, 1e-3 * abs(limit - start), deadline)
+    return proved[-1] if proved else Witness()

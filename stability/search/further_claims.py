@@ -1,0 +1,102 @@
+"""What else is true of a subject beside the main claim: further claims, each proved or left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from stability.certificate import Certificate
+from stability.kernel.format.claims import Claim, Verdict
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.systems.lure import LureSystem
+from stability.kernel.systems.pairwise import PairwiseSystem
+from stability.kernel.systems.residual_stack import ResidualStack
+from stability.search.criteria.contraction_claim import calmer_claims
+from stability.search.criteria.nonexpansive import nonexpansive
+from stability.search.criteria.stack_contraction import stack_equilibrium
+from stability.search.gains.norm_gain_claim import norm_gain, stack_norm_gain
+from stability.search.gains.residual import residual_norm_gain
+from stability.search.input_sets.bounded import bounded, equilibrium_claim
+from stability.search.input_sets.gated_limits import gated_bounds, gated_equilibrium
+from stability.search.solvers.deadline import Deadline
+from stability.search.solvers.rates import Rate
+from stability.search.trajectories.input_range import InputRange
+
+_ANY, _NETWORKS, _PAIRS = (LureSystem, DrivenSystem), (DrivenSystem,), (LureSystem, DrivenSystem, PairwiseSystem)
+_CELLS = (GatedCell,)
+_FURTHER: tuple[tuple[Callable[[Any, Claim, Deadline], Claim | None], tuple[type, ...], bool], ...] = (
+    (lambda subject, main, limit: equilibrium_claim(subject, main), _ANY, False),
+    (lambda subject, main, limit: bounded(subject, time_limit=limit), _NETWORKS, False),
+    (lambda subject, main, limit: gated_equilibrium(subject, main), _CELLS, False),
+    (lambda subject, main, limit: gated_bounds(subject, main, time_limit=limit), _CELLS, False),
+    (lambda subject, main, limit: nonexpansive(subject, time_limit=limit), _PAIRS, True),
+    (lambda subject, main, limit: norm_gain(subject), (PairwiseSystem,), False),
+    (lambda subject, main, limit: stack_norm_gain(subject), (LayerStack,), False),
+    (lambda subject, main, limit: residual_norm_gain(subject, main), (ResidualStack,), False),
+    (lambda subject, main, limit: stack_equilibrium(subject, main), (LayerStack,), False),
+    (lambda subject, main, limit: _ends(subject, limit), (LayerStack,), False),
+)
+"""Makers of further claims, what each is about, and whether it is asked only where contraction is not certified."""
+
+
+def _ends(subject: LayerStack, deadline: Deadline) -> Claim | None:
+    """Where a stack ends whose inputs have a box."""
+    first = subject.layers[0]
+    if first.input_low is None or first.input_high is None or subject.directions != 1:
+        return None
+    from stability.search.input_sets.stack_bounds import stack_bounds
+
+    return stack_bounds(subject, first.input_low, first.input_high, time_limit=deadline)
+
+
+def stack_ends(found: Certificate, box: InputRange, deadline: Deadline) -> Certificate:
+    """A stack's certificate with where it ends under inputs in a box, layer by layer, where nothing else says it.
+
+    Args:
+        found: of the stack; with the box in the subject the claim is one of the further ones.
+        box: of inputs.
+        deadline: asked before.
+
+    Returns:
+        The certificate, with the claim ``bounded_in_box`` where there is one.
+    """
+    known = found.subject.layers[0].input_low is not None or any(c.name == "bounded_in_box" for c in found.claims)
+    if known or deadline.stops("bounds in the box"):
+        return found
+    from stability.search.input_sets.stack_bounds import stack_bounds
+
+    claim = stack_bounds(found.subject, box.low, box.high, time_limit=deadline)
+    meta = {**found.meta, "input_box": [box.low.tolist(), box.high.tolist()]}
+    return found if claim is None else replace(found, claims=(*found.claims, claim), meta=meta)
+
+
+def further_claims(subject: Any, main: Claim, *, rate: Rate, deadline: Deadline) -> tuple[Claim, ...]:
+    """The strongest true statements below (or about) the main one.
+
+    Args:
+        subject: whom the main claim is about.
+        main: the main claim.
+        rate: the one asked for: ``"any"`` asks for nothing else, ``"best"`` for calmer rates beside it.
+        deadline: asked before each.
+
+    Returns:
+        Proved claims.
+    """
+    certified = main.verdict is Verdict.CERTIFIED
+    if certified and rate == "any":
+        return ()
+    claims: list[Claim] = []
+    for make, about, of_the_open in _FURTHER:
+        if not isinstance(subject, about) or (of_the_open and certified):
+            continue
+        if deadline.stops("further claims"):
+            break
+        claim = make(subject, main, deadline)
+        if claim is not None and claim.verdict is not Verdict.INCONCLUSIVE:
+            claims.append(claim)
+    lure = isinstance(subject, _ANY) and certified and rate == "best"
+    calmer = calmer_claims(subject, main, time_limit=deadline) if lure else []
+    return (*calmer, *claims)

@@ -1,0 +1,1 @@
+"""Searches for incremental gains: bounds of output differences by input differences."""

@@ -1,0 +1,104 @@
+r"""Gains of networks whose activation acts on pairs of units: the norms of the weights, input weights included.
+
+For a growth :math:`\rho` above :math:`|W|` the least ``g`` with :math:`|W d + V u|^2 \le \rho^2 |d|^2 + g^2 |u|^2` for
+all ``d`` and ``u`` is :math:`g^2 = \lambda_{\max}(V^T (I - W W^T / \rho^2)^{-1} V)`. Which growth gives the best bound
+depends on what is asked for: at the last step of any number of them it is one, for a whole sequence a smaller one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from stability.kernel.format.claims import Proof
+from stability.kernel.format.theorem_table import RULES, propose
+from stability.kernel.systems.pairwise import PairwiseSystem
+from stability.kernel.theorems.norm_gain import sequence_bound
+from stability.kernel.theorems.pairwise import why_it_stretches
+from stability.search.solvers.scalar import minimum
+
+Array = np.ndarray
+SLACK = (1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-6)
+"""Relative room for the rounding of the proof."""
+
+
+def least_gain(subject: PairwiseSystem) -> Callable[[float], float]:
+    """The least ``g`` of a growth, as a function; infinite where the growth is not above the norm of ``W``.
+
+    Args:
+        subject: the network.
+
+    Example:
+        >>> half = PairwiseSystem(0.5 * np.eye(2), np.eye(2), np.zeros(2), "oplu")
+        >>> gain = least_gain(half)
+        >>> round(gain(1.0), 6), gain(0.5)
+        (1.154701, inf)
+    """
+    squares, vectors = np.linalg.eigh(subject.W @ subject.W.T)
+    seen = vectors.T @ subject.V
+
+    def gain(growth: float) -> float:
+        room = 1.0 - squares / (growth * growth)
+        if not room.min(initial=1.0) > 0.0:
+            return math.inf
+        return float(np.linalg.norm(seen / np.sqrt(room)[:, None], 2)) if seen.size else 0.0
+
+    return gain
+
+
+def pairwise_proof(subject: PairwiseSystem, H: Array, measure: str, horizon: int | None) -> tuple[float, Proof] | str:
+    """The least bound that the rule ``norm_gain`` accepts, over all growths.
+
+    Args:
+        subject: the network.
+        H: ``(k, n)`` state to output.
+        measure: ``final`` or ``l2``.
+        horizon: steps; ``None`` for every horizon.
+
+    Returns:
+        The bound with its proof, or why there is none.
+    """
+    if subject.orthogonal:
+        return "W is the orthogonal matrix beside the stored one: its norm is one, and input adds to it at every step"
+    why = why_it_stretches(subject)
+    if why is not None:
+        return why
+    out = max(float(np.linalg.norm(H, 2)), 1e-30) if H.size else 1e-30
+    gain, norm = least_gain(subject), float(np.linalg.norm(subject.W, 2))
+    growth = _best_growth(gain, norm, measure, horizon)
+    if growth is None:
+        return f"the norm of W is {norm:.6g}: over every horizon no gain follows from norms"
+    for slack in SLACK:
+        wider = growth if growth == 1.0 else growth * (1.0 + slack)
+        scale, inner = out * out * (1.0 + slack), out * max(gain(wider), 1e-30) * (1.0 + 2.0 * slack)
+        value = sequence_bound(measure, inner, wider, horizon)
+        if not math.isfinite(value):
+            continue
+        data: dict[str, Any] = {"weights": np.full(len(subject.pairs), scale), "H": H, "gain": inner}
+        data |= {"growth": wider, "measure": measure, "horizon": horizon}
+        if RULES["norm_gain"](subject, propose(subject, "norm_gain", data, value=value))[0]:
+            return value, Proof("norm_gain", data)
+    return "rounding keeps the bound from being proved"
+
+
+def _best_growth(gain: Callable[[float], float], norm: float, measure: str, horizon: int | None) -> float | None:
+    """The growth whose bound is the least; ``None`` where none is finite."""
+    least = max(norm, 1e-6) * (1.0 + 1e-12)  # above the norm by more than rounding
+
+    def value(exponent: float) -> float:
+        growth = math.exp(exponent)
+        return math.log(min(sequence_bound(measure, max(gain(growth), 1e-30), growth, horizon), 1e300))
+
+    candidates = [] if least > 1.0 else [1.0]
+    top = least * 2.0 if horizon is not None else 1.0
+    if not (measure == "final" and candidates) and least < top:
+        grid = np.log(least) + (np.log(top) - np.log(least)) * np.linspace(0.0, 1.0, 25) ** 3
+        values = [value(float(x)) for x in grid]
+        i = int(np.argmin(values))
+        point, _ = minimum(value, float(grid[max(i - 1, 0)]), float(grid[min(i + 1, len(grid) - 1)]), xatol=1e-9)
+        candidates += [math.exp(float(grid[i])), math.exp(point)]
+    best = min(candidates, key=lambda growth: value(math.log(growth)), default=None)
+    return None if best is None or value(math.log(best)) > math.log(1e299) else best

@@ -1,0 +1,136 @@
+r"""Gains to the whole output over every horizon: multipliers and gain at once, by the exchange of peaks.
+
+.. math:: \min_{\Delta, g} g \quad\text{subject to}\quad \left\| \begin{bmatrix} \Delta & 0 \\ 0 & I \end{bmatrix}
+          \begin{bmatrix} M_{11} & M_{12} \\ M_{21} & M_{22} \end{bmatrix}
+          \begin{bmatrix} \Delta & 0 \\ 0 & g I \end{bmatrix}^{-1} \right\|_\infty \le 1,
+
+``M`` the transfer matrix of the centred loop with input and output attached: the search of ``peak_exchange``
+with ``-log g`` in the place of the rate, and with one more scale, that of output and input, since only ratios of scales
+count there.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from stability.errors import UnsupportedError
+from stability.kernel.systems.state_space import StateSpace
+from stability.search.solvers.deadline import Deadline, TimeOverError
+from stability.search.solvers.frequency_peaks import Axis
+from stability.search.solvers.hinf import hinf_peak
+from stability.search.solvers.peak_exchange import Exchange
+
+Array = np.ndarray
+_ABOVE, _BELOW = math.log(1e5), math.log(1e3)
+"""How far above and below a first estimate (in logarithms) the least gain is looked for."""
+
+
+class _AttachedAxis(Axis):
+    """Triplets of the attached loop; its rate is ``-log g``, its last scale that of output and input.
+
+    Args:
+        loop: channels first, then input and output.
+        m: channels.
+        deadline: see ``Axis``.
+    """
+
+    def __init__(self, loop: StateSpace, m: int, deadline: Deadline) -> None:
+        super().__init__(loop, deadline=deadline)
+        self.m, self.entries, self.outputs = m, loop.channels - m, len(loop.C) - m
+        self.block = min(self.block, len(loop.C))
+
+    def shifted(self, points: Array, rate: float) -> Array:
+        """The points themselves: the rate moves no pole here."""
+        return points
+
+    def scales(self, x: Array, rate: float) -> tuple[Array, Array]:
+        """``(Delta, d I)`` and ``(Delta, d g I)``."""
+        delta, last = np.exp(x[: self.m]), math.exp(x[-1])
+        entry = last * math.exp(min(max(-rate, -300.0), 300.0))
+        return np.append(delta, np.full(self.outputs, last)), np.append(delta, np.full(self.entries, entry))
+
+    def by_scale(self, u: Array, v: Array) -> Array:
+        """See ``Axis.by_scale``; the last row is that of output and input."""
+        last = u[self.m :].sum(axis=0) - v[self.m :].sum(axis=0)
+        return np.concatenate([u[: self.m] - v[: self.m], last[None]])
+
+    def by_rate(self, points: Array, v: Array, slope: Array) -> Array:
+        """The input's part of ``|v|^2``."""
+        return (np.abs(v[self.m :]) ** 2).sum(axis=0)
+
+    def parts(self, omega: Array, x: Array) -> tuple[float, float, float]:
+        """Largest norms over the frequencies: input to output, channels to output, input to channels."""
+        resolvent = 1.0 / (self.point(omega)[:, None, None] - self.poles[:, None])
+        m, delta = self.m, np.exp(x[: self.m])
+        within, out = self.C[:m] * delta[:, None], self.C[m:]
+        into = self.B[:, m:] * resolvent
+        direct, feed = out @ into + self.D[m:, m:], within @ into + delta[:, None] * self.D[:m, m:]
+        back = (out @ (self.B[:, :m] * resolvent) + self.D[m:, :m]) / delta
+        direct, back, feed = (float(np.linalg.norm(part, axis=(1, 2)).max()) for part in (direct, back, feed))
+        return direct, back, feed
+
+
+class GainExchange(Exchange):
+    """The search for the least gain.
+
+    Args:
+        loop: the centred loop with input and output attached, channels first.
+        delta: ``(m,)`` scales that prove the loop of the channels stable.
+        deadline: asked before each step.
+    """
+
+    def __init__(self, loop: StateSpace, delta: Array, deadline: Deadline) -> None:
+        self.loop, self.deadline, self.x = loop, deadline, np.append(np.log(delta), 0.0)
+        self.axis = self._attached = _AttachedAxis(loop, len(delta), deadline)
+        self.start, self.span = 0.0, 1.0
+        self._tol = self._share = 0.0
+        self._reset()
+
+    @property
+    def usable(self) -> bool:
+        """Whether the eigenvectors of the centred loop serve, and it is stable."""
+        poles = self.axis.poles
+        stable = np.abs(poles).max() < 1.0 if self.loop.is_discrete else np.real(poles).max() < 0.0
+        return bool(stable) and self.axis.usable
+
+    def least(self, tol: float = 2e-3) -> tuple[float, Array] | None:
+        """The gain and the scales ``Delta``, a proposal; ``None`` where input or output do not count.
+
+        Args:
+            tol: of the gain's logarithm.
+        """
+        direct, back, feed = self._attached.parts(self._frequencies(), self.x)
+        estimate = direct + back * feed
+        if not (math.isfinite(estimate) and back > 0.0 and estimate > 0.0):
+            return None
+        self.start, self.span = -math.log(estimate) - _ABOVE, _ABOVE + _BELOW
+        self.x[-1] = -math.log(2.0 * back)
+        self._tol = tol / self.span
+        self._share = self.run(self._tol, (_ABOVE - math.log(3.0)) / self.span)
+        return self._proposal()
+
+    def beyond(self, above: float) -> tuple[float, Array] | None:
+        """Another proposal, once no Riccati equation was solved: with the peak that the search has not seen.
+
+        Args:
+            above: by how much the gain was raised when there was no solution, relative.
+
+        Returns:
+            Gain and scales; ``None`` where there is no such peak.
+        """
+        left, right = self.axis.scales(self.x, self.at(self._share) - math.log1p(above))
+        A, B, C, D = self.loop.matrices
+        scaled = StateSpace(A, B / right, left[:, None] * C, left[:, None] * D / right, self.loop.is_discrete)
+        try:
+            peak = hinf_peak(scaled, rtol=0.1 * above, deadline=self.deadline)
+        except (ArithmeticError, np.linalg.LinAlgError, TimeOverError, UnsupportedError):
+            return None
+        if not (math.isfinite(peak.omega) and peak.norm >= 1.0):
+            return None
+        self._share = self.run_on(peak.omega, self._tol, self._share)
+        return self._proposal()
+
+    def _proposal(self) -> tuple[float, Array]:
+        return math.exp(-self.at(self._share)), np.exp(self.x[:-1] - self.x[-1])

@@ -1,0 +1,222 @@
+r"""What inputs of size one can reach, step by step: ellipsoids from multipliers, and how they depend on these.
+
+In the centred loop ``x+ = A x + F u + B p``, ``q = C x + E u + D p``, ``|p_i| <= |q_i|``, started from rest, positive
+numbers :math:`\tau_t` (``1 / (2 L_t)``) give matrices with :math:`x_t x_t^T \preceq Q_t \sum_{s<t} |u_s|^2`:
+
+.. math:: Q_{t+1} = S_{MM} + S_{MN} (\tau_t - S_{NN})^{-1} S_{NM}, \qquad
+          S = \begin{bmatrix} N \\ M \end{bmatrix} \mathrm{blkdiag}(Q_t, I, \tau_t)
+              \begin{bmatrix} N \\ M \end{bmatrix}^T, \quad N = [C\; E\; D], \; M = [A\; F\; B],
+
+as long as :math:`\tau_t - S_{NN} > 0`. Every ``z^T Q_T z`` is convex in all multipliers together (a supremum of affine
+functions of them), and its derivative by them costs no more than vectors sent back through the steps. With the output
+paid for on the way, ``Q_t`` is first made larger to :math:`(Q_t^{-1} - \epsilon H^T H)^{-1}`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import get_lapack_funcs
+
+from stability.kernel.systems.channels import closed
+from stability.kernel.systems.lure import LureSystem
+from stability.search.solvers.loop_transformation import centre
+
+Array = np.ndarray
+_POTRF, _POTRI = get_lapack_funcs(("potrf", "potri"), dtype=np.float64)
+_DOUBLINGS, _SWEEPS = 40, 24
+_LEAST = 1e-8
+"""A multiplier's set is at least this large, relative to what the input reaches in the step."""
+
+
+Spread = tuple[Array, Array]
+"""``S`` without what symmetry repeats: ``[S_NN S_NM] (m, m + n)`` and ``S_MM (n, n)``."""
+
+
+@dataclass(frozen=True, eq=False)
+class Passage:
+    """One way through the steps.
+
+    Attributes:
+        Q: ``(n, n)``, what is reached at the end.
+        feedback: ``(m, n)`` a step, ``(tau - S_NN)^{-1} S_NM``.
+        wider: ``(k, n)`` a step: the output on the way turns vectors z by ``z + H^T wider z``; or ``None``.
+        price: what the output on the way counts; ``wider`` is so many times ``H Q`` after widening.
+    """
+
+    Q: Array
+    feedback: list[Array]
+    wider: list[Array | None]
+    price: float
+
+
+class Reach:
+    """The recursion of a system with inputs.
+
+    Args:
+        system: the map.
+        E: ``(m, p)`` input to channel.
+        F: ``(n, p)`` input to state.
+        H: ``(k, n)`` state to output.
+        slack: by how much every set is made larger, as the storages of a proof will be: multipliers that leave no room
+            for it would be worthless.
+    """
+
+    def __init__(self, system: LureSystem, E: Array, F: Array, H: Array, slack: float = 1e-5) -> None:
+        middle, radius = 0.5 * (system.alpha + system.beta), 0.5 * (system.beta - system.alpha)
+        seen, loop = closed(system.D, middle, E), centre(system)
+        self.n, self.m, self.H, self.slack = system.states, system.channels, H, slack
+        self.A, self.B, self.C, self.D = loop.matrices
+        through = np.vstack([radius[:, None] * seen, F + (system.B * middle) @ seen])
+        self.states, self.inputs = np.vstack([self.C, self.A]), through @ through.T
+        self.channels = np.vstack([self.D, self.B])
+        self.direct = bool(self.D.any())
+
+    def spread(self, Q: Array, tau: Array | None) -> Spread:
+        """``S`` for a set; without multipliers, what does not depend on them."""
+        m, half = self.m, self.states @ Q
+        S = self.inputs[:m] + half[:m] @ self.states.T, self.inputs[m:, m:] + half[m:] @ self.A.T
+        return S if tau is None else self._with_channels(S, tau)
+
+    def _with_channels(self, S: Spread, tau: Array) -> Spread:
+        seen = S[0] + (self.D * tau) @ self.channels.T if self.direct else S[0]
+        return seen, S[1] + (self.B * tau) @ self.B.T
+
+    def step(self, S: Spread, tau: Array) -> tuple[Array, Array] | None:
+        """The next set and the feedback, from ``S`` with its multipliers; ``None`` where they are too small."""
+        (seen, moved), m = S, self.m
+        if not m:
+            return self._larger(moved), np.zeros((0, self.n))
+        room = -seen[:, :m]
+        _diagonal(room)[:] += tau
+        inverse = _inverse(room)
+        if inverse is None:
+            return None
+        feedback = inverse @ seen[:, m:]
+        return self._larger(moved + seen[:, m:].T @ feedback), feedback
+
+    def _larger(self, Q: Array) -> Array:
+        Q *= 1.0 + self.slack
+        _diagonal(Q)[:] *= 1.0 + self.slack
+        return Q
+
+    def through(self, tau: Array, price: float = 0.0) -> Passage | None:
+        """All steps.
+
+        Args:
+            tau: ``(T, m)``.
+            price: ``epsilon``, what the squared output on the way counts; zero where only its end does.
+
+        Returns:
+            The passage, or ``None`` where a multiplier, or the gain that the price stands for, is too small.
+        """
+        Q, feedback, wider = np.zeros((self.n, self.n)), [], []
+        for t, row in enumerate(tau):
+            turn = None
+            if price and t:
+                widened = self._widened(Q, price)
+                if widened is None:
+                    return None
+                Q, turn = widened
+            found = self.step(self.spread(Q, row), row)
+            if found is None or not np.isfinite(found[0]).all():
+                return None
+            Q = found[0]
+            feedback.append(found[1])
+            wider.append(turn)
+        return Passage(Q, feedback, wider, price)
+
+    def _widened(self, Q: Array, price: float) -> tuple[Array, Array] | None:
+        """``(Q^{-1} - price H^T H)^{-1}`` and ``wider`` of it (see ``Passage``)."""
+        seen = self.H @ Q
+        inverse = _inverse(np.eye(len(self.H)) - price * (seen @ self.H.T))
+        if inverse is None:
+            return None
+        middle = price * (inverse @ seen)
+        return Q + seen.T @ middle, middle
+
+    def slopes(self, passage: Passage, z: Array) -> tuple[Array, float]:
+        """Derivatives of ``sum_j z_j^T Q_T z_j``.
+
+        Args:
+            passage: the way through.
+            z: ``(n, k)``.
+
+        Returns:
+            ``(T, m)`` by the multipliers, and the one by the price.
+        """
+        by_tau, by_price = np.empty((len(passage.feedback), self.m)), 0.0
+        for t in range(len(by_tau) - 1, -1, -1):
+            z = math.sqrt(1.0 + self.slack) * z
+            back = passage.feedback[t] @ z
+            out = self.B.T @ z + self.D.T @ back if self.direct else self.B.T @ z
+            by_tau[t] = (out * out).sum(axis=1) - (back * back).sum(axis=1)
+            z = self.A.T @ z + self.C.T @ back
+            turn = passage.wider[t]
+            if turn is not None:
+                turned = turn @ z
+                by_price += float((turned * turned).sum()) / passage.price**2
+                z = z + self.H.T @ turned
+        return by_tau, by_price
+
+    def start(self, steps: int) -> Array:
+        """``(T, m)``: multipliers to start from, each step's next to the best for that step alone."""
+        tau, Q = np.empty((steps, self.m)), np.zeros((self.n, self.n))
+        weight = self.H.T @ self.H
+        weight[np.diag_indices(self.n)] += 1e-3 * np.trace(weight) / self.n + 1e-300
+        size = np.maximum(np.einsum("ji,jk,ki->i", self.B, weight, self.B), 1e-300)
+        for t in range(steps):
+            S, found = self.spread(Q, None), None
+            base = self._greedy(S, weight, size)
+            for _ in range(_DOUBLINGS):
+                tau[t] = self._room_for_direct(base)
+                found = self.step(self._with_channels(S, tau[t]), tau[t])
+                if found is not None:
+                    break
+                base *= 2.0
+            if found is None:
+                tau[t:] = np.inf
+                break
+            Q = found[0]
+        return tau
+
+    def _greedy(self, S: Spread, weight: Array, size: Array) -> Array:
+        m = self.m
+        if not m:
+            return np.zeros(0)
+        cross, reach = S[0][:, m:], np.diagonal(S[0])
+        pull = np.maximum(np.einsum("ij,jk,ik->i", cross, weight, cross), 0.0)
+        root = np.sqrt(np.maximum(reach, 1e-300))
+        most = float(np.linalg.eigvalsh(S[0][:, :m] / root[:, None] / root)[-1])
+        floor = _LEAST * (float((weight * S[1]).sum()) / self.n / size + float(reach.max())) + 1e-150
+        return np.maximum(1.01 * most * reach + np.sqrt(pull / size), floor)
+
+    def _room_for_direct(self, base: Array) -> Array:
+        """Multipliers that exceed ``D tau D^T`` by the given ones, where channels read each other."""
+        tau = base.copy()
+        for _ in range(_SWEEPS if self.direct else 0):
+            before, tau = tau, base + 1.01 * np.abs((self.D * tau) @ self.D.T).sum(axis=1)
+            if (tau == before).all():  # D has no cycle
+                break
+        return tau
+
+
+def _inverse(symmetric: Array) -> Array | None:
+    """The inverse, from the lower triangle; ``None`` where the matrix is not positive definite."""
+    root, failed = _POTRF(symmetric, lower=1)
+    if failed:
+        return None
+    half, failed = _POTRI(root, lower=1)
+    if failed:
+        return None
+    half = np.tril(half)
+    inverse = half + half.T
+    _diagonal(inverse)[:] *= 0.5
+    return inverse
+
+
+def _diagonal(square: Array) -> Array:
+    """A view that may be written to."""
+    return np.einsum("ii->i", square)

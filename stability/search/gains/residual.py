@@ -1,0 +1,124 @@
+"""Claims about residual blocks around recurrent layers, made of the claims about their layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from stability.certificate import Certificate
+from stability.kernel.format.claims import Claim, Verdict
+from stability.kernel.format.fields import Refused
+from stability.kernel.format.theorem_table import accepted, propose
+from stability.kernel.systems.pairwise import PairwiseSystem
+from stability.kernel.systems.residual_stack import ResidualStack
+from stability.kernel.theorems.residual import comparison, least_overshoot, norms_of, residual_bound
+from stability.kernel.theorems.stack_contraction import GROW, Norm, layer_claim, pack
+from stability.kernel.theorems.stack_gain import Span
+
+Array = np.ndarray
+SHARES = (0.02, 0.1, 0.3, 0.6, 0.9)
+"""How much of ``1 - rho`` of the slowest layer may be given up for the blocks' rate: of these the one that takes least
+time to shrink differences for good, overshoot included."""
+FOR_GOOD = 1e-3
+
+
+def residual_claim(network: ResidualStack, parts: Sequence[Certificate]) -> Claim | None:
+    """Contraction of the blocks, from certificates of their layers.
+
+    Args:
+        network: the blocks.
+        parts: one certificate a layer.
+
+    Returns:
+        The certified claim, or ``None``.
+
+    Example:
+        >>> from stability.certify import certify
+        >>> half = PairwiseSystem(0.5 * np.eye(2), 0.5 * np.eye(2), np.zeros(2), "abs")
+        >>> blocks = ResidualStack([half, half], np.eye(2), [np.eye(2), np.eye(2)])
+        >>> claim = residual_claim(blocks, [certify(half), certify(half)])
+        >>> str(claim.verdict), 0.5 < claim.value < 1.0
+        ('certified', True)
+    """
+    if any(part.verdict is not Verdict.CERTIFIED or part.proof is None for part in parts):
+        return None
+    packed = [pack(part.claim) for part in parts]
+    claims = [layer_claim(data) for data in packed]
+    try:
+        norms = norms_of(network, claims)
+        into, out = comparison(network, norms) if not isinstance(norms, str) else (np.zeros(0), np.zeros(0))
+    except Refused:
+        return None
+    if isinstance(norms, str):
+        return None
+    best: tuple[float, dict[str, object]] | None = None
+    slowest = max(norm.rate for norm in norms)
+    for share in SHARES:
+        rate = slowest + share * (1.0 - slowest)
+        weights = _weights(norms, into, out, rate)
+        with np.errstate(all="ignore"):
+            overshoot = least_overshoot(norms, weights) * GROW
+            time = float(np.log(FOR_GOOD / overshoot) / np.log(rate))
+        if np.isfinite(overshoot) and (best is None or time < best[0]):
+            best = time, {"layers": packed, "weights": weights, "rate": rate, "overshoot": overshoot}
+    return None if best is None else accepted(network, "residual_contraction", best[1])
+
+
+def _weights(norms: Sequence[Norm], into: Array, out: Array, rate: float) -> Array:
+    """Weights ``(K,)`` that shrink by ``rate`` a step: each as small as those below it admit."""
+    weights: list[float] = []
+    below = 0.0
+    for k, norm in enumerate(norms):
+        least = rate * into[k] * below / (rate - norm.rate * GROW) * GROW * GROW
+        weights.append(max(least, 1e-3 * max(weights, default=1e3)))
+        below += out[k] * weights[-1]
+    return np.array(weights)
+
+
+def residual_gain_claim(network: ResidualStack, claims: list[Claim], head: Array | None, span: Span) -> Claim | None:
+    """The gain of the blocks from proved claims of their layers, or ``None``.
+
+    Args:
+        network: the blocks.
+        claims: one a layer: contraction, or a gain to its state.
+        head: ``(k, w)`` or ``None``.
+        span: what is asked of the whole.
+    """
+    try:
+        total = residual_bound(network, claims, head, span)
+    except Refused:
+        return None
+    if isinstance(total, str):
+        return None
+    data = {"layers": [pack(claim) for claim in claims], "gain": total * GROW, "measure": span.measure}
+    data |= {"horizon": span.horizon, **({} if head is None else {"head": head})}
+    return accepted(network, "residual_gain", data)
+
+
+def residual_norm_gain(network: ResidualStack, main: Claim) -> Claim | None:
+    """The gain to what the last block puts out at any time, as a claim beside that of contraction.
+
+    Args:
+        network: the blocks.
+        main: the claim of contraction: its layers' proofs give gains where no norm of weights does.
+
+    Returns:
+        The certified claim, or ``None``.
+    """
+    from stability.search.gains.pairwise import pairwise_proof  # with the rules of gains; for such networks alone
+
+    contracting = None if main.proof is None else main.proof.data.get("layers")
+    claims: list[Claim] = []
+    for k, layer in enumerate(network.layers):
+        measure = "final" if k == len(network.layers) - 1 else "l2"
+        found = "no norm" if not isinstance(layer, PairwiseSystem) else ""
+        if isinstance(layer, PairwiseSystem):
+            proved = pairwise_proof(layer, np.eye(layer.states), measure, None)
+            found = proved if isinstance(proved, str) else ""
+            claims += [] if isinstance(proved, str) else [propose(layer, "norm_gain", proved[1].data, value=proved[0])]
+        if found:
+            if contracting is None:
+                return None
+            claims.append(layer_claim(contracting[k]))
+    return residual_gain_claim(network, claims, None, Span("final"))

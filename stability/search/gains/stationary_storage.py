@@ -1,0 +1,163 @@
+r"""Gains to the output at one time from one storage: multipliers optimised through the Riccati equation.
+
+For positive numbers :math:`\tau` (``1 / (2 L)``) the least ellipsoid ``Q`` that holds what inputs of size one can reach
+is the stabilising solution of a Riccati equation (of the transposed loop), and every ``z^T Q z`` is convex in the
+multipliers. With the feedback ``U`` of the equation, ``J = A + U^T C`` and ``W`` from one linear equation,
+
+.. math:: W = J^T W J + z z^T \;\;(\text{or } J^T W + W J + z z^T = 0), \qquad
+          \frac{\partial\, z^T Q z}{\partial \tau_i} = (B + U^T D)_i^T W (B + U^T D)_i - (U W U^T)_{ii}.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from stability.kernel.systems.channels import closed
+from stability.kernel.systems.lure import LureSystem
+from stability.kernel.systems.state_space import StateSpace
+from stability.search.gains.gain_objective import Aim
+from stability.search.solvers.deadline import Deadline
+from stability.search.solvers.descent import descend
+from stability.search.solvers.loop_transformation import centre
+from stability.search.solvers.rates import shift_factor
+from stability.search.solvers.riccati import bounded_real
+
+Array = np.ndarray
+_STEPS, _TOL = 40, 3e-4
+_FACTORS = 10.0 ** np.arange(0, 10)
+_DOUBLINGS = 50
+_BARRIERS = (0.03, 0.003)
+"""Weights of ``-log det(1 - S_NN / tau) / m``, which keeps the search off the border of the multipliers there are: what
+is left of the least gain is half of the last, relative."""
+_SLACKS = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
+
+
+class Stationary:
+    """The search for one system, output and growth.
+
+    Args:
+        system: the system.
+        matrices: ``E``, ``F`` and ``H``.
+        growth: ``rho`` or ``lambda`` of the storage.
+        pairs: whether pairs of outputs are aimed at.
+        deadline: asked before each step.
+    """
+
+    def __init__(
+        self, system: LureSystem, matrices: tuple[Array, Array, Array], growth: float, pairs: bool, deadline: Deadline
+    ) -> None:
+        E, F, H = matrices
+        middle, radius = 0.5 * (system.alpha + system.beta), 0.5 * (system.beta - system.alpha)
+        seen = closed(system.D, middle, E)
+        self.unshift, self.deadline, self.aim = shift_factor(system, growth), deadline, Aim(H, pairs)
+        self.barrier = 0.0
+        self.loop = centre(system).shifted(growth)
+        self.into = (F + (system.B * middle) @ seen) / math.sqrt(self.unshift)
+        self.direct = radius[:, None] * seen
+
+    def best(self, delta: Array) -> Iterator[tuple[Array, Array]]:
+        """``P`` and ``L`` of the least gain, up to a common factor, with less and with more to spare.
+
+        Args:
+            delta: ``(m,)`` scales that prove the loop stable: where to start.
+
+        Yields:
+            The candidates, tightest first.
+        """
+        found = self._start(delta)
+        if found is None:
+            return
+        value, log = math.inf, found
+        aims = self.aim.sharper()
+        for aim, barrier in ((aims[0], _BARRIERS[0]), (aims[-1], _BARRIERS[1])):
+            self.aim, self.barrier = aim, barrier / max(len(delta), 1)
+            value, log = descend(self._objective, log, steps=_STEPS, tol=_TOL, deadline=self.deadline)
+        tau = np.exp(log)
+        for slack in _SLACKS if math.isfinite(value) else ():
+            Q = self.ellipsoid(tau, slack)
+            if Q is not None:
+                P = np.linalg.inv(Q)
+                yield 0.5 * (P + P.T), 0.5 * self.unshift / tau
+
+    def _start(self, delta: Array) -> Array | None:
+        """Logarithms of multipliers with a finite gain, of the shape of the given ones: the best of some sizes."""
+        shape = -2.0 * np.log(delta)
+        if not len(delta):
+            return shape if math.isfinite(self._objective(shape)[0]) else None
+        reached = (np.linalg.norm(self.into) * np.linalg.norm(self.loop.C) + np.linalg.norm(self.direct)) ** 2
+        shape += math.log(1e-4 * float(reached) * float((delta * delta).max()) + 1e-300)
+        best: tuple[float, Array | None] = (math.inf, None)
+        for factor in _FACTORS:
+            value = self._objective(shape + math.log(factor))[0]
+            if value < best[0]:
+                best = value, shape + math.log(factor)
+            elif math.isfinite(best[0]):
+                break
+        return best[1]
+
+    def ellipsoid(self, tau: Array, slack: float = 1e-9) -> Array | None:
+        """``Q`` of multipliers, where there is one."""
+        root, loop = np.sqrt(tau), self.loop
+        B, C = np.hstack([loop.B * root, self.into]), loop.C / root[:, None]
+        D = np.hstack([loop.D * root, self.direct]) / root[:, None]
+        dual = StateSpace(loop.A.T, C.T, B.T, D.T, loop.is_discrete)
+        return bounded_real(dual, slack, deadline=self.deadline)
+
+    def _objective(self, log: Array) -> tuple[float, Array | None]:
+        with np.errstate(all="ignore"):
+            tau = np.exp(log)
+            try:
+                Q = self.ellipsoid(tau)
+                if Q is None:
+                    return math.inf, None
+                value, z = self.aim.of(Q)
+                room, slopes = self._slopes(Q, tau, z)
+                value -= self.barrier * room
+            except (np.linalg.LinAlgError, ValueError):
+                return math.inf, None
+        if not (math.isfinite(value) and np.isfinite(slopes).all()):
+            return math.inf, None
+        return value, slopes * tau
+
+    def _slopes(self, Q: Array, tau: Array, z: Array) -> tuple[float, Array]:
+        """``log det`` of what the multipliers leave of themselves, and the derivatives of aim and barrier."""
+        A, B, C, D = self.loop.matrices
+        if not len(tau):
+            return 0.0, np.zeros(0)
+        seen, moved = C @ Q, (A if self.loop.is_discrete else np.eye(len(A)))
+        cross = seen @ moved.T + self.direct @ self.into.T + (D * tau) @ B.T
+        room = np.diag(tau) - self.direct @ self.direct.T - (D * tau) @ D.T
+        if self.loop.is_discrete:
+            room -= seen @ C.T
+        factor = cho_factor(room)
+        feedback, inverse = cho_solve(factor, cross), cho_solve(factor, np.eye(len(tau)))
+        square = z @ z.T + (self.barrier * C.T @ inverse @ C if self.loop.is_discrete else 0.0)
+        weight = _summed(A + feedback.T @ C, square, self.loop.is_discrete)
+        out, back = B + feedback.T @ D, weight @ feedback.T
+        left = np.diagonal(inverse) - (D * (inverse @ D)).sum(axis=0) - 1.0 / tau
+        slopes = ((weight @ out) * out).sum(axis=0) - (feedback.T * back).sum(axis=0) - self.barrier * left
+        return float(2.0 * np.log(np.diagonal(factor[0])).sum() - np.log(tau).sum()), slopes
+
+
+def _summed(J: Array, square: Array, discrete: bool) -> Array:
+    """``W = J^T W J + Z`` or ``J^T W + W J + Z = 0`` for a stable ``J``, by doubling.
+
+    Raises:
+        numpy.linalg.LinAlgError: it does not converge.
+    """
+    if not discrete:
+        shift = float(np.linalg.norm(J)) / math.sqrt(len(J)) + 1e-300
+        inverse = np.linalg.inv(shift * np.eye(len(J)) - J)
+        J, square = (J + shift * np.eye(len(J))) @ inverse, 2.0 * shift * inverse.T @ square @ inverse
+    total = square
+    for _ in range(_DOUBLINGS):
+        more = J.T @ total @ J
+        total = total + more
+        if not np.abs(more).max() > 1e-12 * np.abs(total).max():
+            return total
+        J = J @ J
+    raise np.linalg.LinAlgError("the closed loop is not stable")

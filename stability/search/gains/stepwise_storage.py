@@ -1,0 +1,267 @@
+r"""Gains over a number of steps: multipliers of their own for every step, all of them optimised together.
+
+The least ``g`` is that of a convex problem in ``T m`` multipliers (``reachable_ellipsoids``). What is found is a
+proposal, which rule ``gain_steps`` proves.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from stability.kernel.format.claims import Proof
+from stability.kernel.systems.lure import LureSystem
+from stability.kernel.theorems.gain_steps import MOST_NUMBERS, MOST_STEPS, check_steps, storages
+from stability.search.gains.gain_objective import Aim
+from stability.search.gains.reachable_ellipsoids import Passage, Reach
+from stability.search.solvers.deadline import Deadline
+from stability.search.solvers.descent import descend
+
+Array = np.ndarray
+_STEPS, _TOL = 80, 2e-3
+_SHORT = 6
+"""Steps where the first gain is above what is worth a search: they take about half of what is to be gained."""
+_WORK = 1.5e11
+"""Multiplications that a search may take: long horizons of large networks get fewer steps."""
+_SMALL = 1e7
+"""Up to so many multiplications a passage, over four, the whole output is searched with the sharp aim, too."""
+_DESCENT: dict[str, dict[str, Any]] = {
+    "final": {"pairs": 12, "tol": _TOL},
+    "l2": {"pairs": 40, "tol": 2.5 * _TOL, "halvings": 7},
+}
+"""Options of the descent."""
+_ROOTS, _ROUGH, _CLOSE, _EXACT = 20, 5e-3, 1e-4, 1e-5
+"""Passages for one price, and what its logarithm may be off by: at first, during the descent, and at its end."""
+_SHARE = 0.05
+"""It may also be off by so much of what was gained."""
+_LOWER = 0.5
+"""By how much the logarithm of a first price is lowered where there is no passage, then twice as much, and so on."""
+_AHEAD, _FORESEEN = 0.7, 0.05
+"""The share of a foreseen gain that is tried first; larger gains are foreseen too badly."""
+_SLACKS = (1e-7, 1e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)
+_ROOMS = (1e-5, 1e-3)
+"""Slacks of the proof, and those with which multipliers are looked for."""
+
+
+class StepSearch:
+    """The search for one network, output and horizon.
+
+    Args:
+        system: the map.
+        matrices: ``E``, ``F`` and ``H``.
+        steps: the horizon.
+        measure: ``final`` or ``l2``.
+        pairs: whether pairs of outputs are aimed at instead of all of them; of the measure ``final`` only.
+        deadline: asked before each step of the descent.
+        worth: a search that begins with a larger gain is a short one; of the measure ``final`` only.
+    """
+
+    def __init__(
+        self,
+        system: LureSystem,
+        matrices: tuple[Array, Array, Array],
+        steps: int,
+        measure: str,
+        pairs: bool,
+        deadline: Deadline,
+        worth: float = math.inf,
+    ) -> None:
+        self.worth = worth
+        self.system, self.deadline, self.steps, self.measure = system, deadline, steps, measure
+        self.E, self.F, self.H = matrices
+        self.reach = Reach(system, *matrices)
+        self.aim = Aim(self.H, pairs and measure == "final")
+        self._known: _Root | None = None  # of the best multipliers so far
+        self._price, self._least_of = 0.0, cast(tuple[Array, float] | None, None)
+
+    @property
+    def fits(self) -> bool:
+        """Whether a proof of this horizon is one that may be stored."""
+        return self.steps <= MOST_STEPS and self.steps * self.system.channels <= MOST_NUMBERS
+
+    def best(self) -> tuple[float, Proof] | None:
+        """The gain and its proof, where one was found."""
+        start = self.reach.start(self.steps)
+        if not np.isfinite(start).all():
+            return None
+        size = sum(self.reach.channels.shape)
+        most = int(min(_STEPS, _WORK / (4.0 * self.steps * size**3) + 4))
+        best, aims, how = None, self.aim.sharper(), _DESCENT[self.measure]
+        most = min(most, _SHORT) if self._begins_beyond(start) else most
+        if self.measure == "l2":
+            # near the root the sets grow so fast with the price that the blunt aim has nearly the same one
+            aims = aims if self.steps * size**3 < _SMALL else aims[:1]
+            self._price = self._first_price(start)
+        log = np.log(start).ravel()
+        for room in _ROOMS:  # more, where the proof needs it and the multipliers did not leave it
+            self.reach.slack = room
+            value = math.inf
+            for aim in aims:
+                self.aim, self._known = aim, None
+                value, log = descend(self._objective, log, steps=most, deadline=self.deadline, **how)
+            found = self._proved(np.exp(log.reshape(start.shape))) if math.isfinite(value) else None
+            if found is not None and (best is None or found[0] < best[0]):
+                best = found
+            if found is not None and found[1].data["slack"] <= 10.0 * room:
+                break
+        return best
+
+    def _begins_beyond(self, tau: Array) -> bool:
+        """Whether the multipliers to start from give a gain above what is worth a search."""
+        if self.measure != "final" or not math.isfinite(self.worth):
+            return False
+        passage = self.reach.through(tau)
+        return passage is None or self.aim.largest(passage.Q)[0] > 2.0 * math.log(max(self.worth, 1e-300))
+
+    def _objective(self, log: Array) -> tuple[float, Array | None]:
+        with np.errstate(all="ignore"):
+            tau = np.exp(log.reshape(self.steps, -1))
+            found = self._final(tau) if self.measure == "final" else self._summed(tau)
+        if found is None or not (math.isfinite(found[0]) and np.isfinite(found[1]).all()):
+            return math.inf, None
+        return found[0], (found[1] * tau).ravel()
+
+    def _final(self, tau: Array) -> tuple[float, Array] | None:
+        passage = self.reach.through(tau)
+        if passage is None:
+            return None
+        value, z = self.aim.of(passage.Q)
+        return value, self.reach.slopes(passage, z)[0]
+
+    def _summed(self, tau: Array) -> tuple[float, Array] | None:
+        """``log g^2`` at which the largest eigenvalue at the end just equals ``g^2``, where that is an improvement.
+
+        With ``F(tau, log price) = log(price lambda_max)``, which is zero there, ``d log g^2 = F_tau / F_price d tau``.
+        The price of the best multipliers so far is known: where these have no passage at it, one look was enough.
+        """
+        known = self._known
+        log, least = (self._price, -math.inf) if known is None else (known.price, known.price)
+        if known is not None:
+            foreseen = -float((known.slopes * (np.log(tau) - known.log)).sum())
+            log += _AHEAD * foreseen if 0.0 < foreseen < _FORESEEN else 0.0
+        found = self._root(tau, log, least, _ROUGH if known is None else _CLOSE)
+        if found is None:
+            return None
+        if known is None or found.price > known.price:
+            self._known, self._price = found, found.price
+        return -found.price, found.slopes / tau
+
+    def _root(self, tau: Array, log: float, least: float, close: float) -> _Root | None:
+        """Where F is zero, by Newton's method for ``exp(-F) - 1``, which is nearly straight; ``None`` below ``least``.
+
+        Args:
+            tau: ``(T, m)``.
+            log: of the price to begin with.
+            least: of a price that is not worth a second look.
+            close: how far off the answer may be, to first order.
+        """
+        bracket, allowed = _Bracket(least), close
+        for _ in range(_ROOTS):
+            passage = self.reach.through(tau, math.exp(log))
+            if passage is None:
+                if log <= least:
+                    return None
+                log = bracket.lower(log)
+                continue
+            value, slopes, by_price = self._excess(passage, log)
+            step = (-math.expm1(value) if value < 0.0 else -value) / by_price
+            if value > 0.0 and log + step < least:
+                return None
+            if least > -math.inf:
+                allowed = max(close, _SHARE * (log + step - least))
+            if value < 1.0 and value * value < allowed * by_price:
+                return _Root(log + step, np.log(tau), slopes * tau / by_price)
+            log = bracket.onward(log, log + step, value)
+        return None
+
+    def _excess(self, passage: Passage, log: float) -> tuple[float, Array, float]:
+        value, z = self.aim.largest(passage.Q)
+        slopes, by_price = self.reach.slopes(passage, z)
+        return value + log, slopes, 1.0 + math.exp(log) * by_price
+
+    def _first_price(self, tau: Array) -> float:
+        """The logarithm of a price to begin with: as if half of the outputs were as large as the last."""
+        passage = self.reach.through(tau)
+        top = self.aim.largest(passage.Q)[0] if passage is not None else 0.0
+        return -min(max(top, -600.0), 600.0) - math.log(0.5 * self.steps)
+
+    def _proved(self, tau: Array) -> tuple[float, Proof] | None:
+        """The gain that the multipliers prove, with as little slack as rounding allows."""
+        for slack in _SLACKS:
+            if slack != _SLACKS[-1] and (self.deadline.over or not self._begins(tau, slack)):
+                continue
+            for gain in self._gains(tau, slack):
+                L = gain * gain * 0.5 / tau
+                data = {"L": L, "E": self.E, "F": self.F, "H": self.H, "gain": gain, "slack": slack}
+                data["measure"] = self.measure
+                if check_steps(self.system, **data)[0]:
+                    return gain, Proof("gain_steps", {**data, "horizon": self.steps})
+        return None
+
+    def _begins(self, tau: Array, slack: float) -> bool:
+        """Whether the slack is enough for the first step, which has no storage before it and depends on no gain."""
+        H = np.zeros((1, self.system.states))
+        data = {"L": 0.5 / tau[:1], "E": self.E, "F": self.F, "H": H, "gain": 1.0}
+        return check_steps(self.system, **data, slack=slack, measure="final")[0]
+
+    def _gains(self, tau: Array, slack: float) -> list[float]:
+        """Gains that may be proved with this slack, the smallest first."""
+        if self.measure == "l2":
+            least = self._least(tau)
+            return [least * (1.0 + step + self.steps * slack) for step in (1e-7, 1e-5, 1e-4)]
+        *_, last = storages(self.system, 0.5 / tau, (self.E, self.F), None, 1.0, slack)
+        least = math.sqrt(max(float(np.linalg.eigvalsh(self.H @ np.linalg.inv(last) @ self.H.T)[-1]), 0.0))
+        return [least * (1.0 + 1e-9) + 1e-12]
+
+    def _least(self, tau: Array) -> float:
+        """The gain of the whole output that the multipliers give."""
+        if self._least_of is None or self._least_of[0] is not tau:
+            aim, self.aim = self.aim, self.aim.sharper()[-1]
+            found = self._root(tau, self._price, -math.inf, _EXACT)
+            self.aim, self._least_of = aim, (tau, math.inf if found is None else math.exp(-0.5 * found.price))
+        return self._least_of[1]
+
+
+@dataclass(frozen=True, eq=False)
+class _Root:
+    """A price at which the last set just has the size that its gain allows.
+
+    Attributes:
+        price: its logarithm.
+        log: ``(T, m)`` logarithms of the multipliers.
+        slopes: ``(T, m)`` derivatives of ``log g^2 = -price`` by them.
+    """
+
+    price: float
+    log: Array
+    slopes: Array
+
+
+class _Bracket:
+    """Where a root lies: above the prices that are too low, below those without a passage or too high."""
+
+    def __init__(self, least: float) -> None:
+        self.least, self.low, self.high, self.down = least, -math.inf, math.inf, _LOWER
+
+    def lower(self, log: float) -> float:
+        """The next price after one without a passage."""
+        self.high = min(self.high, log)
+        if self.low > -math.inf:
+            return 0.5 * (self.low + self.high)
+        if self.least > -math.inf:
+            return self.least
+        self.down *= 2.0
+        return log - 0.5 * self.down
+
+    def onward(self, log: float, proposed: float, value: float) -> float:
+        """The next price after one with this value of F: the proposed one where the bracket holds it."""
+        if value < 0.0:
+            self.low = max(self.low, log)
+        else:
+            self.high = min(self.high, log)
+        if self.low < proposed < self.high:
+            return proposed
+        return 0.5 * (self.low + self.high) if self.low > -math.inf else self.high - self.down

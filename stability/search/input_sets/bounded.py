@@ -1,0 +1,221 @@
+r"""Boundedness: weaker than contraction, and true of real networks that do not contract.
+
+The claims are ordered: *bounded* < *one globally attracting equilibrium per constant input* < *contracting*.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from scipy.linalg import solve_continuous_lyapunov, solve_discrete_lyapunov
+
+from stability.conversion.subjects import as_subject
+from stability.errors import ConfigurationError
+from stability.kernel.arithmetic.activations import activation
+from stability.kernel.format.claims import Claim, Verdict
+from stability.kernel.format.theorem_table import accepted, propose
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.systems.lure import LureSystem
+from stability.kernel.theorems.bounded import push_bounds
+from stability.search.solvers.deadline import Deadline, TimeLimit
+
+Array = np.ndarray
+Candidate = tuple[str, Mapping[str, Any]]
+
+
+def bounded(subject: Any, *, input_bound: float | None = None, time_limit: TimeLimit = None) -> Claim:
+    r"""Whether every trajectory ends in a ball of known radius, whatever the input.
+
+    A bounded activation and a stable linear part suffice. Two sets are tried, a box (from :math:`|A|`) and an
+    ellipsoid (:math:`A Y + Y A^T + \mu Y + \mu^{-1} G T^{-1} G^T < 0`, the best of several ``mu``, weights
+    ``T`` in closed form), and the smaller radius is claimed. An unstable linear part refutes the claim.
+
+    Args:
+        subject: a network, or anything that ``stability.conversion.subjects.as_subject`` turns into one.
+        input_bound: bound on every input entry, needed (and 1 when not given) only where inputs enter the
+            state directly.
+        time_limit: seconds; the smallest radius proved until then is the answer.
+
+    Returns:
+        The claim ``bounded``; its value is the radius.
+
+    Raises:
+        ConfigurationError: an input bound that is no number >= 0.
+
+    Source:
+        Boyd, El Ghaoui, Feron, Balakrishnan (1994), section 6.1.3.
+
+    Example:
+        >>> from stability.systems import LureSystem
+        >>> cell = LureSystem([[0.0]], [[1.0]], [[3.0]], dt=1.0)
+        >>> claim = bounded(DrivenSystem(cell, "tanh", [[1.0]]))
+        >>> str(claim.verdict), round(claim.value, 6)
+        ('certified', 1.0)
+    """
+    if input_bound is not None:
+        check_input_bound(input_bound)
+    target = as_subject(subject)
+    if not isinstance(target, DrivenSystem):
+        own: Callable[[], Claim] | None = getattr(target, "bounded", None)
+        if own is not None:
+            return own()
+        return _open("A bare system names no activation, so nothing bounds what its channels add to the state.")
+    with np.errstate(all="ignore"):
+        return _bounded(target, input_bound, Deadline.after(time_limit).named("bounded"))
+
+
+def check_input_bound(value: Any) -> None:
+    """Refuse what is no bound of inputs.
+
+    Raises:
+        ConfigurationError: for anything but a number >= 0.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e100:
+        raise ConfigurationError(f"input_bound must be a number >= 0, got {value!r}")
+
+
+def _open(statement: str) -> Claim:
+    return Claim("bounded", statement, Verdict.INCONCLUSIVE)
+
+
+def _bounded(driven: DrivenSystem, input_bound: float | None, deadline: Deadline) -> Claim:
+    system = driven.system
+    if system.channels and not math.isfinite(activation(driven.activation).bound):
+        return _open(f"The activation {driven.activation} is not bounded, so boundedness needs contraction.")
+    from stability.search.counterexamples.linear import (
+        unstable_linear_data,  # with the rules of orbits; for networks alone
+    )
+
+    growth = unstable_linear_data(driven)
+    if growth is not None:
+        refuted = accepted(driven, "unstable_linear", growth, name="bounded")
+        if refuted is not None:
+            return refuted
+    extra: dict[str, Any] = {}
+    if driven.F.any():
+        extra["input_bound"] = 1.0 if input_bound is None else float(input_bound)
+    push, bounds = push_bounds(driven, extra.get("input_bound"))
+    candidates = [_box(driven, push.mid, bounds), *ellipsoids(driven, push.mid, bounds, deadline)]
+    found = [(kind, {**data, **extra}) for kind, data in (c for c in candidates if c is not None)]
+    for kind, data in sorted(found, key=lambda item: item[1]["radius"]):
+        claim = accepted(driven, kind, data)
+        if claim is not None:
+            return claim
+    return _open("The linear part is not proved stable, so no bound on the state is known.")
+
+
+def _box(driven: DrivenSystem, push: Array, bounds: Array) -> Candidate | None:
+    """``(I - |A|)^{-1} s`` or its continuous counterpart."""
+    a, n = driven.system.A, driven.system.states
+    size = np.abs(a)
+    matrix = (
+        np.eye(n) - size
+        if driven.system.is_discrete
+        else -(size - np.diag(np.diagonal(size)) + np.diag(np.diagonal(a)))
+    )
+    try:
+        r = np.linalg.solve(matrix, np.abs(push) @ bounds + 1e-300)
+        lift = np.linalg.solve(matrix, np.ones(n))
+    except np.linalg.LinAlgError:
+        return None
+    if not (np.isfinite(r).all() and (r > 0).all() and (lift > 0).all()):
+        return None
+    r = r * (1 + 1e-10) + 1e-10 * float(r.max()) / float(lift.max()) * lift
+    r = np.maximum(r, 1e-200)
+    return "box", {"r": r, "radius": float(np.linalg.norm(r)) * (1 + 1e-10)}
+
+
+def ellipsoids(driven: DrivenSystem, push: Array, bounds: Array, deadline: Deadline) -> list[Candidate]:
+    """Data of rule ``ball``: the best few over a line search in ``mu``, five shares of the largest, then four
+    beside the best.
+    """
+    active = np.flatnonzero(np.any(push != 0, axis=0) & (bounds > 0))
+    edge = _largest_mu(driven.system)
+    if not edge > 0 or len(active) == 0:
+        return []
+
+    def at(shares: Iterable[float]) -> Iterator[tuple[float, Mapping[str, Any]]]:
+        for share in shares:
+            if deadline.over:
+                return
+            data = _ellipsoid(driven, push, bounds, active, min(max(share, 0.01), 0.99) * edge)
+            if data is not None:
+                yield share, data
+
+    found = list(at((0.5,) if driven.states > 400 else (0.1, 0.3, 0.5, 0.7, 0.9)))
+    if len(found) > 1 and not deadline.over:
+        best = min(found, key=lambda item: item[1]["radius"])[0]
+        found += at((best - 0.1, best + 0.1, best + 0.05, best - 0.05))
+    return [("ball", data) for data in sorted((data for _, data in found), key=lambda data: data["radius"])[:3]]
+
+
+def _largest_mu(system: LureSystem) -> float:
+    """The ``mu`` at which the linear part is as stable as the inequality needs; zero where it is not stable at all."""
+    values = np.linalg.eigvals(system.A)
+    largest = float(np.abs(values).max())
+    if not largest < 1e100:
+        return 0.0
+    return 1.0 - largest**2 if system.is_discrete else -2.0 * float(values.real.max())
+
+
+def _ellipsoid(driven: DrivenSystem, push: Array, bounds: Array, active: Array, mu: float) -> Mapping[str, Any] | None:
+    """``Y`` of least trace for one ``mu``: the weights follow from the adjoint equation."""
+    a, n, discrete = driven.system.A, driven.system.states, driven.system.is_discrete
+
+    def solve(matrix: Array, right: Array) -> Array:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # near the boundary of stability; the rule judges the result
+            if discrete:
+                return solve_discrete_lyapunov(matrix / math.sqrt(1.0 - mu), right)
+            return solve_continuous_lyapunov(matrix + 0.5 * mu * np.eye(n), -right)
+
+    try:
+        adjoint = solve(a.T, np.eye(n))
+        cost = np.maximum(np.einsum("ij,ik,kj->j", push, adjoint, push), 0.0)
+        weight = np.full(len(bounds), 1e100)
+        part = np.sqrt(np.maximum(cost[active], 1e-12 * cost.max(initial=0.0)))
+        if not (np.isfinite(part).all() and (part > 0).all()):
+            return None
+        weight[active] = part / float((part * bounds[active]).sum()) / bounds[active] * (1 - 1e-9)
+        tau = np.where(
+            bounds > 0,
+            np.where(weight < 1e99, weight, 1e-9 / (len(bounds) * np.maximum(bounds, 1e-100) ** 2)),
+            1.0,
+        )
+        tau = tau / max(1.0, float((tau * bounds * bounds).sum()) * (1 + 1e-12))
+        reach = (push / tau) @ push.T / mu
+        reach += 1e-9 * float(np.trace(reach)) / n * np.eye(n)
+        Y = solve(a, reach)
+    except (np.linalg.LinAlgError, ValueError):
+        return None
+    Y = np.ascontiguousarray(0.5 * (Y + Y.T)) * (1 + 1e-9)
+    if not np.isfinite(Y).all():
+        return None
+    top = float(np.linalg.eigvalsh(Y)[-1])
+    if not top > 0:
+        return None
+    return {"Y": Y, "mu": float(mu), "tau": tau, "radius": math.sqrt(top) * (1 + 1e-8)}
+
+
+def equilibrium_claim(subject: Any, contraction: Claim) -> Claim | None:
+    """What a proof of contraction says about constant inputs: one globally attracting equilibrium.
+
+    Args:
+        subject: the system of the proof.
+        contraction: a certified claim with a ``multiplier_lmi`` proof.
+
+    Returns:
+        The claim ``equilibrium``, or ``None`` where there is no such proof.
+
+    Example:
+        >>> equilibrium_claim(None, Claim("contraction", "", Verdict.INCONCLUSIVE)) is None
+        True
+    """
+    proof = contraction.proof
+    if contraction.verdict is not Verdict.CERTIFIED or proof is None or proof.kind != "multiplier_lmi":
+        return None
+    return propose(subject, "attracting_equilibrium", {key: proof.data[key] for key in ("P", "L", "rate")})

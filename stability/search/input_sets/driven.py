@@ -1,0 +1,213 @@
+r"""Contraction under inputs in a box: sets that every trajectory enters, and the multiplier inequality on them.
+
+A claim about every input is lost with the first input under which a network does not contract. Inputs of a range, and
+biases that keep units saturated, leave the activation's derivative a narrower interval in every channel, on which the
+same inequality may hold. The rule ``driven_lmi`` makes the sets again; here they are made until they no longer shrink:
+zonotopes first, then linear bounds traced back through several steps, at last with the latest inputs told apart. Where
+they stay wide, trajectories are drawn to one run that does not (``search/input_sets/near_run.py``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from stability.certificate import Finding
+from stability.errors import ConfigurationError, StabilityError
+from stability.kernel.format.claims import Claim, Verdict
+from stability.kernel.format.sentences import undecided_in_box
+from stability.kernel.format.theorem_table import accepted
+from stability.kernel.systems.delayed_stack import skewed
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.theorems.absorbing_sets import no_tube
+from stability.kernel.theorems.driven_lmi import slopes_on
+from stability.search.criteria.multiplier import multiplier_criterion
+from stability.search.input_sets.flows import flow_contraction
+from stability.search.input_sets.narrowing import Narrowed, first_box, narrowed
+from stability.search.input_sets.near_run import near_run, rate_data
+from stability.search.solvers.deadline import Deadline, TimeLimit
+from stability.search.solvers.rates import Rate
+from stability.search.trajectories.input_range import input_range
+
+Array = np.ndarray
+_HOPELESS = -0.4
+"""Where it fails by more on linear bounds, deeper ones or inputs told apart have not been seen to help."""
+TOLERANCE = 1e-3
+"""Of the best rate: a finer one says little of sets that are bounds themselves, and where a stack's layers only feed
+one another it takes scales, and an overshoot, that grow without end.
+"""
+_SAYS = 0.1
+"""A rate that uses less of what the linear part alone would forget is looked for again on narrower sets."""
+_STILL = 0.8
+"""Near a run is looked once more on sets that are narrower than this share of those where it was looked before."""
+
+
+def driven_contraction(
+    subject: DrivenSystem | LayerStack,
+    input_box: Any,
+    *,
+    rate: Rate = "best",
+    tol: float | None = None,
+    time_limit: TimeLimit = None,
+) -> tuple[Claim, Finding]:
+    r"""Whether any two trajectories approach each other under every input in a box, from a known step on.
+
+    Args:
+        subject: a network: a map, its activation bounded and smooth (tanh, sigmoid) or piecewise linear (of one
+            without a bound, like ReLU, without feedthrough), or a stack of such layers with one activation; or a
+            flow without feedthrough whose activation is bounded and whose linear part is stable.
+        input_box: ``(low, high)``, numbers or ``(p,)``.
+        rate: ``"best"``, ``"any"``, or a number: at least this rate.
+        tol: relative tolerance of the best rate, see ``multiplier_criterion``; 1e-3 by default.
+        time_limit: seconds.
+
+    Returns:
+        The claim ``driven_contraction``, certified or open, and the outcome in words; of an open one the witness holds
+        the data of the last sets (``claims_in_box`` says what they prove).
+
+    Raises:
+        ConfigurationError: no box, or an empty one.
+        DimensionError: a box of another size than the inputs.
+
+    Cost:
+        ``O((w + 1) n^2 (n + m))`` a step of the zonotopes with a window of ``w`` steps, ``O(k s m^2 n)`` a round of
+        linear bounds over ``k`` steps and ``s`` sequences of cells, and after each kind a search for multipliers.
+
+    Example:
+        >>> from stability.systems import LureSystem
+        >>> cell = LureSystem([[0.0]], [[1.0]], [[1.5]], dt=1.0)
+        >>> claim, _ = driven_contraction(DrivenSystem(cell, "tanh", [[1.0]], [1.5]), (-0.1, 0.1))
+        >>> str(claim.verdict), claim.value < 0.05
+        ('certified', True)
+    """
+    box = input_range(input_box, subject.inputs, "input_box")
+    if not box.bounded:
+        raise ConfigurationError("input_box must be (low, high), the range that inputs stay in")
+    low, high = (np.ascontiguousarray(np.broadcast_to(end, (subject.inputs,))) for end in (box.low, box.high))
+    with np.errstate(all="ignore"):
+        if isinstance(subject, DrivenSystem) and not subject.is_discrete:
+            return _of_a_flow(subject, low, high, rate, tol, Deadline.after(time_limit).named("driven"))
+        return _searched(
+            subject, low, high, rate, TOLERANCE if tol is None else tol, Deadline.after(time_limit).named("driven")
+        )
+
+
+def _of_a_flow(
+    subject: DrivenSystem, low: Array, high: Array, rate: Rate, tol: float | None, deadline: Deadline
+) -> tuple[Claim, Finding]:
+    claim, finding = flow_contraction(subject, low, high, rate, TOLERANCE if tol is None else tol, deadline)
+    if claim is not None:
+        return claim, finding
+    return Claim("driven_contraction", undecided_in_box(subject), Verdict.INCONCLUSIVE), finding
+
+
+def _searched(
+    whole: DrivenSystem | LayerStack, low: Array, high: Array, rate: Rate, tol: float, deadline: Deadline
+) -> tuple[Claim, Finding]:
+    subject = skewed(whole) if isinstance(whole, LayerStack) else whole
+    first = subject if isinstance(subject, str) else no_tube(subject) or first_box(subject, low, high, deadline)
+    if isinstance(first, str) or isinstance(subject, str):
+        return _open(whole, str(first))
+    if isinstance(whole, LayerStack) and "Y" in first:
+        return _open(whole, "of stacks this is proved where the sizes of their linear parts decay, |A| r < r")
+    search = _Search(whole, subject, rate, tol, deadline, _SAYS * (1.0 - first["share"]) if rate == "best" else 0.0)
+    width, made = math.inf, {}
+    for sets in narrowed(subject, low, high, first, deadline):
+        width, made = sets.width, sets.data
+        try:
+            if search.ends(sets):
+                break
+        except StabilityError as error:
+            why = f"the slopes on the sets make no system: {error}"
+            return search.best or _open(whole, why, search.margin, made)
+    words = "the time limit came first" if deadline.cut else f"it fails on sets of width {width:.3g} on average"
+    return search.best or _open(whole, words, search.margin, made)
+
+
+class _Search:
+    """What was found on the sets so far.
+
+    Attributes:
+        best: the claim of the fastest rate, with its outcome; ``None`` before the first.
+        margin: the largest by which the inequality held on sets, or failed.
+    """
+
+    def __init__(
+        self,
+        whole: DrivenSystem | LayerStack,
+        subject: DrivenSystem,
+        rate: Rate,
+        tol: float,
+        deadline: Deadline,
+        enough: float,
+    ) -> None:
+        self._whole, self._subject, self._rate, self._tol = whole, subject, rate, tol
+        self._deadline, self._enough, self._tried = deadline, enough, math.inf
+        self.best: tuple[Claim, Finding] | None = None
+        self.margin: float | None = None
+
+    def ends(self, sets: Narrowed) -> bool:
+        """Look on these sets, and near a run in them; whether narrower ones need not be looked at.
+
+        Raises:
+            StabilityError: the slopes on them make no system.
+        """
+        inner = slopes_on(self._subject, sets.low, sets.high)
+        finding = multiplier_criterion(
+            inner, rate=self._rate, solver="riccati", tol=self._tol, time_limit=self._deadline
+        )
+        self.margin = finding.margin if self.margin is None else max(self.margin, finding.margin or self.margin)
+        claim, before = _claim(self._whole, finding, sets), _margin(self.best)
+        if claim is None and self.best is not None:
+            return True
+        if claim is not None:
+            words = f"on sets of width {sets.width:.3g} on average, {sets.settled} steps after entry"
+            reached = self._keep((claim, Finding("driven", True, finding.margin, words, finding.rate)))
+            if reached >= self._enough or reached < 1.1 * before:
+                return True
+        if self._near_a_run(sets) >= self._enough and self.best is not None:
+            return True
+        hopeless = finding.margin is not None and finding.margin < _HOPELESS
+        return claim is None and "backward" in sets.data and hopeless
+
+    def _near_a_run(self, sets: Narrowed) -> float:
+        """Look near a run in the sets, where they are new; the best margin after it."""
+        if self._whole is self._subject and sets.width < _STILL * self._tried:
+            self._tried = sets.width
+            near = near_run(self._subject, sets.data, self._rate, self._tol, self._deadline)
+            if near is not None:
+                self._keep(near)
+        return _margin(self.best)
+
+    def _keep(self, found: tuple[Claim, Finding]) -> float:
+        """Keep what decays faster than what is kept; its margin."""
+        if self.best is None or _margin(found) > _margin(self.best):
+            self.best = found
+        return _margin(found)
+
+
+def _margin(found: tuple[Claim, Finding] | None) -> float:
+    """How much faster than not at all differences decay, by what was found; zero by nothing."""
+    return 0.0 if found is None else found[1].margin or 0.0
+
+
+def _open(
+    subject: DrivenSystem | LayerStack, why: str, margin: float | None = None, sets: Mapping[str, Any] | None = None
+) -> tuple[Claim, Finding]:
+    claim = Claim("driven_contraction", undecided_in_box(subject), Verdict.INCONCLUSIVE)
+    return claim, Finding("driven", False, margin, why, witness=sets or {})
+
+
+def _claim(subject: DrivenSystem | LayerStack, finding: Finding, sets: Narrowed) -> Claim | None:
+    """The claim where its rule accepts it."""
+    own = rate_data(finding)
+    if own is None:
+        return None
+    data = {**own, **sets.data}
+    if isinstance(subject, LayerStack):
+        return accepted(subject, "stack_driven", {**data, "levels": len(subject.layers)})
+    return accepted(subject, "driven_lmi", data)

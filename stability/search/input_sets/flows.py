@@ -1,0 +1,181 @@
+r"""Contraction of flows under inputs in a box: ellipsoids in a row, each tighter, and the inequality on the last.
+
+The rules ``flow_lmi``, ``flow_equilibrium`` and ``flow_bounds`` make the sets again; here they are searched for. The
+weights ``tau`` of an ellipsoid follow from the adjoint of its Lyapunov equation, as in ``bounded``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy.linalg import solve_continuous_lyapunov
+
+from stability.certificate import Finding
+from stability.errors import StabilityError
+from stability.kernel.arithmetic.activations import activation
+from stability.kernel.arithmetic.floating_point import EPS
+from stability.kernel.arithmetic.intervals import length
+from stability.kernel.arithmetic.spectral_bounds import spectrum_bracket
+from stability.kernel.format.claims import Claim
+from stability.kernel.format.theorem_table import accepted
+from stability.kernel.reachability.invariant_zonotope import relaxation
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.theorems.driven_lmi import slopes_on
+from stability.kernel.theorems.flow_lmi import around
+from stability.kernel.theorems.flow_sets import Ranges, Stage, no_flow_sets, rise_of
+from stability.search.criteria.multiplier import multiplier_criterion
+from stability.search.solvers.deadline import Deadline
+from stability.search.solvers.rates import Rate
+
+Array = np.ndarray
+ROOM, STAGES, SHARES = 0.0625, 16, (0.1, 0.3, 0.5, 0.7, 0.9)
+KEPT = (1.0, 0.6, 0.0)
+"""Shares of the chords' slopes that lines are tried with: a linear part that loses its stability bounds nothing."""
+_LYAPUNOV = 100.0
+"""Operations of two Lyapunov equations of n states, by n^3, on a slow core: they cannot be stopped half-way."""
+_NARROWS = 0.02
+"""Share by which ranges must shrink for another ellipsoid."""
+
+
+def flow_contraction(
+    subject: DrivenSystem, low: Array, high: Array, rate: Rate, tol: float, deadline: Deadline
+) -> tuple[Claim | None, Finding]:
+    """Whether any two trajectories of a flow approach each other under inputs in a box, from a known time on.
+
+    Args:
+        subject: the flow, without feedthrough, its activation bounded.
+        low: ``(p,)`` least inputs.
+        high: ``(p,)`` largest.
+        rate: as of ``multiplier_criterion``.
+        tol: of the best rate.
+        deadline: asked before each search.
+
+    Returns:
+        The certified claim or ``None``, and the outcome; the witness of an open one holds the sets' data.
+    """
+    why = no_flow_sets(subject)
+    if why is not None:
+        return None, Finding("driven", False, None, why)
+    found = flow_sets(subject, low, high, deadline)
+    if found is None:
+        words = "no set of states is known that every trajectory enters: the linear part is not stable by itself"
+        words = "the time limit came first" if deadline.cut else words
+        return None, Finding("driven", False, None, words)
+    data, sets = found
+    try:
+        inner = slopes_on(subject, sets.low, sets.high)
+        finding = multiplier_criterion(inner, rate=rate, solver="riccati", tol=tol, time_limit=deadline)
+    except StabilityError as error:
+        return None, Finding("driven", False, None, f"the slopes on the sets make no system: {error}", witness=data)
+    width = float(np.mean(sets.high - sets.low))
+    bracket = (
+        spectrum_bracket(np.ascontiguousarray(finding.witness["P"])) if finding.holds and finding.witness else None
+    )
+    if bracket is not None and finding.rate is not None and finding.rate > 0.0:
+        p_min, p_max, overshoot = bracket
+        more = {key: np.ascontiguousarray(finding.witness[key], dtype=np.float64) for key in ("P", "L")}
+        more |= {"rate": float(finding.rate), "overshoot": overshoot, "p_min": p_min, "p_max": p_max}
+        claim = accepted(subject, "flow_lmi", {**data, **more})
+        if claim is not None:
+            words = f"on sets of width {width:.3g} on average, {data['time']:.3g} after entry"
+            return claim, Finding("driven", True, finding.margin, words, finding.rate)
+    words = "the time limit came first" if deadline.cut else f"it fails on sets of width {width:.3g} on average"
+    return None, Finding("driven", False, finding.margin, words, witness=data)
+
+
+def flow_ends(subject: DrivenSystem, data: Mapping[str, Any]) -> Claim | None:
+    """The claim ``bounded_in_box`` from the data of sets, or ``None``."""
+    low, high = around(data["centres"][-1], data["shapes"][-1], float(data["room"]))
+    room = 1e-9 * (high - low) + 1e-12 * np.maximum(np.abs(low), np.abs(high))
+    low, high = low - room, high + room
+    diagonal = float(length(np.nextafter(high - low, np.inf))) * (1 + (len(low) + 16) * EPS)
+    ends = {"least_state": low, "most_state": high, "diagonal": diagonal}
+    return accepted(subject, "flow_bounds", {**data, **ends})
+
+
+def flow_sets(
+    subject: DrivenSystem, low: Array, high: Array, deadline: Deadline
+) -> tuple[dict[str, Any], Ranges] | None:
+    """Ellipsoids as long as they shrink; ``None`` where there is not even the first."""
+    sets, rows, spent = Ranges.under(subject, low, high), [], 0.0
+    for _ in range(STAGES):
+        if deadline.over or not deadline.affords(_LYAPUNOV * subject.states**3):
+            break
+        row = _next(sets, bool(rows), deadline)
+        if row is None:
+            break
+        trial = Ranges(subject, sets.middle, sets.reach, sets.low, sets.high)
+        trial.enter(row["centre"], row["Y"], ROOM)
+        if rows:
+            shrunk = 1.0 - float(np.sum(trial.high - trial.low)) / float(np.sum(sets.high - sets.low))
+            if shrunk < _NARROWS:
+                break
+            rise = rise_of(rows[-1]["centre"], rows[-1]["Y"], row["centre"], row["least"], ROOM)
+            spent += max(math.log(rise / ROOM), 0.0) / row["mu"]
+        rows.append(row)
+        sets = trial
+    if not rows:
+        return None
+    keys = {"centres": "centre", "shapes": "Y", "slopes": "slope", "tau": "tau", "mu": "mu", "least": "least"}
+    data = {name: np.ascontiguousarray([row[key] for row in rows]) for name, key in keys.items()}
+    return {"low": low, "high": high, **data, "room": ROOM, "time": spent * (1 + 1e-9) + 1e-12}, sets
+
+
+def _next(sets: Ranges, known: bool, deadline: Deadline) -> dict[str, Any] | None:
+    """The ellipsoid that leaves the pre-activations the narrowest, over slopes and decays."""
+    phi, m = activation(sets.driven.activation), sets.driven.system.channels
+    chord = relaxation(phi, sets.low, sets.high)[0] if known else np.zeros(m)
+    best, size = None, math.inf
+    for share in KEPT if known else (0.0,):
+        slope = np.clip(share * chord, 0.0, phi.slope[1])
+        centre = _centre(sets, slope)
+        if centre is None:
+            continue
+        stage = sets.stage(slope, centre)
+        for made in _shapes(sets, stage, deadline):
+            spread = float(
+                np.sum(np.sqrt(np.maximum(np.diagonal(sets.driven.system.C @ made["Y"] @ sets.driven.system.C.T), 0.0)))
+            )
+            if spread < size:
+                best, size = {**made, "slope": slope, "centre": centre}, spread
+    return best
+
+
+def _centre(sets: Ranges, slope: Array) -> Array | None:
+    """Where the linear part rests under the middle input."""
+    stage = sets.stage(slope, np.zeros(sets.driven.states))
+    driven, system, (offset, _) = sets.driven, sets.driven.system, sets.lines(slope)
+    through = system.B * slope
+    rest = through @ driven.b + system.B @ offset + (driven.F + through @ driven.E) @ sets.middle
+    if not float(np.linalg.eigvals(stage.A.mid).real.max()) < -1e-9:
+        return None
+    return -np.linalg.solve(stage.A.mid, rest)
+
+
+def _shapes(sets: Ranges, stage: Stage, deadline: Deadline) -> list[dict[str, Any]]:
+    """Ellipsoids for a few decays, their weights from the adjoint equation; fewer where time is short."""
+    A, G, n = stage.A.mid, stage.push.mid, sets.driven.states
+    edge, C, out = -2.0 * float(np.linalg.eigvals(A).real.max()), sets.driven.system.C, []
+    bounds = np.maximum(stage.bounds, 1e-12 * max(float(stage.bounds.max()), 1e-100))
+    for share in SHARES:
+        if not deadline.affords(_LYAPUNOV * n**3):
+            break
+        mu = share * edge
+        try:
+            adjoint = solve_continuous_lyapunov((A + 0.5 * mu * np.eye(n)).T, -(C.T @ C + 1e-6 * np.eye(n)))
+            cost = np.maximum(np.einsum("ij,ik,kj->j", G, adjoint, G), 0.0)
+            part = np.sqrt(np.maximum(cost, 1e-12 * float(cost.max(initial=1e-300))))
+            tau = part / float((part * bounds).sum()) / bounds * (1 - 1e-9)
+            reach = (G / tau) @ G.T / mu
+            reach += 1e-9 * float(np.trace(reach)) / n * np.eye(n)
+            Y = solve_continuous_lyapunov(A + 0.5 * mu * np.eye(n), -reach)
+        except (np.linalg.LinAlgError, ValueError):
+            continue
+        Y = np.ascontiguousarray(0.5 * (Y + Y.T)) * (1 + 1e-9)
+        values = np.linalg.eigvalsh(Y)
+        if np.isfinite(Y).all() and values[0] > 0.0:
+            out.append({"Y": Y, "mu": mu, "tau": tau, "least": 0.9 * float(values[0])})
+    return out

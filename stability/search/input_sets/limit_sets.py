@@ -1,0 +1,93 @@
+"""What else is true under inputs in a box: where trajectories end, and one equilibrium for each constant input."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from stability.certificate import Finding
+from stability.kernel.arithmetic.floating_point import EPS
+from stability.kernel.arithmetic.intervals import length
+from stability.kernel.format.claims import Claim, Verdict
+from stability.kernel.format.fields import Refused
+from stability.kernel.format.theorem_table import accepted, propose
+from stability.kernel.systems.delayed_stack import skewed
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.theorems.absorbing_sets import Absorbed
+from stability.kernel.theorems.near_run import NearRun
+from stability.search.input_sets.flows import flow_ends
+from stability.search.solvers.deadline import Deadline
+
+SETS = ("low", "high", "r", "share", "room", "steps", "window", "backward", "Y", "tau", "falls")
+FLOW_SETS = ("low", "high", "centres", "shapes", "slopes", "tau", "mu", "least", "room", "time")
+_ENTRY = ("entry_P", "entry_L", "entry_rate", "entry_least", "entry_top")
+RUN = ("run_low", "run_high", "turns", "settling", *_ENTRY, "near", "waits")
+_KINDS: dict[type, str] = {DrivenSystem: "driven", LayerStack: "stack_driven"}
+_ROOM = 1e-9
+"""How much wider the box of states is than the sets, relative: other processors sum in another order."""
+
+
+def claims_in_box(
+    subject: Any, claim: Claim, finding: Finding, deadline: Deadline, beside: Sequence[Claim] = ()
+) -> tuple[Claim, ...]:
+    """Claims beside one about contraction under inputs in a box, from the sets that were made for it.
+
+    Args:
+        subject: the network, or a stack of maps that is one in its skewed state; of others nothing more is said.
+        claim: of ``driven_contraction``, certified or open.
+        finding: its outcome; an open one's witness holds the data of the sets.
+        deadline: asked before the sets are made again.
+        beside: what is claimed of every input.
+
+    Returns:
+        ``equilibrium_in_box`` where contraction is certified, ``bounded_in_box`` where there are sets and they say more
+        than ``bounded`` does.
+
+    Example:
+        >>> from stability.search.input_sets.driven import driven_contraction
+        >>> from stability.systems import LureSystem
+        >>> cell = LureSystem([[0.0]], [[1.0]], [[1.5]], dt=1.0)
+        >>> network = DrivenSystem(cell, "tanh", [[1.0]], [1.5])
+        >>> [c.name for c in claims_in_box(network, *driven_contraction(network, (-0.1, 0.1)), Deadline())]
+        ['equilibrium_in_box', 'bounded_in_box']
+    """
+    network = skewed(subject) if isinstance(subject, LayerStack) else subject
+    if isinstance(network, str) or not isinstance(network, DrivenSystem):
+        return ()
+    proof = claim.proof if claim.verdict is Verdict.CERTIFIED else None
+    kind = _KINDS[type(subject)] if network.is_discrete else "flow"
+    if proof is not None and "run_low" in proof.data:
+        kind = "run"
+    out = () if proof is None else (propose(subject, f"{kind}_equilibrium", proof.data),)
+    data = finding.witness if proof is None else proof.data
+    if not ("r" in data or "shapes" in data) or deadline.stops("bounds in the box"):
+        return out
+    if network.is_discrete:
+        more = {"levels": len(subject.layers)} if isinstance(subject, LayerStack) else {}
+        ends = ends_of_sets(
+            subject, network, f"{kind}_bounds", {key: data[key] for key in (*SETS, *RUN) if key in data}, more
+        )
+    else:
+        with np.errstate(all="ignore"):
+            ends = flow_ends(network, {key: data[key] for key in FLOW_SETS})
+    ball = min((c.value for c in beside if c.name == "bounded" and c.value is not None), default=math.inf)
+    return out if ends is None or ends.value is None or ends.value >= 2.0 * ball else (*out, ends)
+
+
+def ends_of_sets(
+    subject: Any, network: DrivenSystem, kind: str, data: Mapping[str, Any], more: Mapping[str, Any]
+) -> Claim | None:
+    """The claim ``bounded_in_box`` of a map from the data of its sets, or ``None`` where its rule refuses it."""
+    with np.errstate(all="ignore"):
+        try:
+            least, most = (NearRun if "run_low" in data else Absorbed).of(data).enclosed(network).states
+        except Refused:
+            return None
+        room = _ROOM * (most - least) + 1e-12 * np.maximum(np.abs(least), np.abs(most)) + 1e-100
+        least, most = least - room, most + room
+        diagonal = float(length(np.nextafter(most - least, np.inf))) * (1 + (subject.states + 16) * EPS)
+        return accepted(subject, kind, {**data, "least": least, "most": most, "diagonal": diagonal, **more})

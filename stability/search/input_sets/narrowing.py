@@ -1,0 +1,214 @@
+"""Sets that every trajectory enters under inputs in a box, narrower from one to the next: the search for their data.
+
+A first box of states comes from the sizes of the weights, from an ellipsoid or from their signs; zonotopes from it come
+first, then linear bounds traced back through several steps, at last with the latest inputs told apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from stability.kernel.arithmetic.balls import feeds
+from stability.kernel.reachability.backward_bounds import BackwardBounds, Schedule
+from stability.kernel.reachability.invariant_zonotope import Tube
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.theorems.absorbing_sets import MOST_STEPS, box_balance, kept_in, pushed, wide_box
+from stability.kernel.theorems.decaying_boxes import grows, signed_balance
+from stability.search.input_sets.bounded import ellipsoids
+from stability.search.solvers.deadline import Deadline
+
+Array = np.ndarray
+ROOM = 0.0625
+"""``eta``: how much wider than what is never left the first box is, where it is only approached."""
+WINDOW, WAITS = 20, 60
+"""Steps whose symbols are kept apart in zonotopes, and time constants that are waited for."""
+FIRST = 2
+"""Zonotopes where there is no linear part: linear bounds do the rest."""
+BACKWARD = (Schedule(120, 6, 2), Schedule(40, 6, 1, 2, 3), Schedule(40, 6, 1, 2, 4), Schedule(40, 6, 1, 2, 2))
+"""Linear bounds: as long as they become narrower, with the inputs told apart once they do not."""
+MOST_APART = 16
+"""Histories of inputs that are looked at here."""
+_SETTLED, _NARROWING = 1e-3, 2e-3
+"""Sets that shrink by less than this share, in a time constant or a round, are taken as they are."""
+_DEEPEST = 30
+"""Steps that bounds are traced back where a linear part keeps what was longer than one step."""
+_WIDE = 0.75
+"""Where linear bounds leave more than this share of what all states give, inputs told apart do not help either: what
+keeps them wide is what units add to one another."""
+_LIFTED = 0.02
+"""By how much, of its largest side, a box of a network without a bound of its activation is wider than it must be."""
+_PRODUCTS = 60.0
+"""Operations of a box by signs, by n^3, on a slow core."""
+_PATIENCE = 4
+"""Rounds that may bring less than that before the others are given up."""
+
+
+def first_box(subject: DrivenSystem, low: Array, high: Array, deadline: Deadline) -> dict[str, Any] | str:
+    """Half widths ``r`` of a box that no step leaves, and ``q`` with ``|A| r <= q r``; or those of the box around an
+    ellipsoid ``Y``; or why there is none.
+    """
+    n = subject.states
+    if grows(subject.activation):
+        return _signed_box(subject, low, high, deadline)
+    _, added = box_balance(subject, np.ones(n), low, high)
+    kept = np.abs(subject.system.A)
+    if not kept.any():
+        return {"r": np.maximum(added * (1 + 1e-12), 1e-200), "share": 0.0, "room": 0.0}
+    solved = _balance(kept, added)
+    if solved is None:
+        return _ellipsoid(subject, low, high, deadline)
+    r, lift = solved
+    r = r * (1 + 1e-9) + 1e-9 * float(r.max(initial=1e-100)) / float(lift.max()) * lift
+    share = float(((kept @ r) / r).max()) * (1 + 1e-12)
+    if not (share < 1.0 and (r > 0).all()):
+        return "no box of states is known that every trajectory enters"
+    return {"r": r, "share": share, "room": ROOM}
+
+
+def _signed_box(subject: DrivenSystem, low: Array, high: Array, deadline: Deadline) -> dict[str, Any] | str:
+    """``r`` and ``falls`` of a network whose activation has no bound, by the signs of its weights."""
+    n = subject.states
+    if not deadline.affords(_PRODUCTS * n**3):
+        return "the time limit came first"
+    units = np.eye(2 * n)
+    kept = np.vstack(signed_balance(subject, units[:n], units[n:], low, high)[0])
+    solved = _balance(kept, np.concatenate(signed_balance(subject, np.ones(n), np.ones(n), low, high)[1]))
+    if solved is None:
+        return (
+            f"{subject.activation} has no bound, and by sizes and signs of the weights no box of states is known that "
+            "every trajectory enters: what negative weights hold back is not counted"
+        )
+    both, lift = solved
+    both = both * (1 + 1e-9) + _LIFTED * float(both.max(initial=1e-100)) / float(lift.max()) * lift
+    share = float(((kept @ both) / both).max()) * (1 + 1e-12)
+    if not (share < 1.0 and (both > 0).all()):
+        return "no box of states is known that every trajectory enters"
+    return {"r": both[:n], "falls": both[n:], "share": max(share, 1e-3), "room": ROOM}
+
+
+def _balance(kept: Array, added: Array) -> tuple[Array, Array] | None:
+    """``(I - K)^-1 s`` and ``(I - K)^-1 1`` for ``K >= 0``; ``None`` where its spectral radius is one or more, which is
+    where the second is not positive, or next to one.
+    """
+    try:
+        both = np.linalg.solve(np.eye(len(kept)) - kept, np.column_stack([added, np.ones(len(kept))])).T
+    except np.linalg.LinAlgError:
+        return None
+    return (both[0], both[1]) if np.isfinite(both).all() and (both[1] > 0.0).all() and both[1].max() < 1e9 else None
+
+
+def _ellipsoid(subject: DrivenSystem, low: Array, high: Array, deadline: Deadline) -> dict[str, Any] | str:
+    push, bounds = pushed(subject, low, high)
+    for _, data in ellipsoids(subject, push.mid, bounds, deadline):
+        Y = np.ascontiguousarray(data["Y"])
+        r = np.sqrt(np.diagonal(Y)) * (1 + 1e-12)
+        return {"r": r, "share": 1.0 - float(data["mu"]), "room": ROOM, "Y": Y, "tau": data["tau"]}
+    return "no box of states is known that every trajectory enters: A has an eigenvalue of modulus one or more"
+
+
+@dataclass(frozen=True, eq=False)
+class Narrowed:
+    """Bounds of the pre-activations, and the data of a proof that say how they are made."""
+
+    low: Array
+    high: Array
+    settled: int
+    data: Mapping[str, Any]
+
+    @property
+    def width(self) -> float:
+        """How wide they are, on average."""
+        return float(np.mean(self.high - self.low))
+
+
+def narrowed(
+    subject: DrivenSystem, low: Array, high: Array, first: Mapping[str, Any], deadline: Deadline
+) -> Iterator[Narrowed]:
+    """Bounds that become narrower from one to the next, until they do not."""
+    r, share = first["r"], first["share"]
+    falls = first.get("falls")
+    tube = _settled(subject, low, high, r, falls, share, deadline)
+    if tube is None:
+        return
+    data = {"low": low, "high": high, **first, "steps": tube.steps, "window": WINDOW}
+    if share:
+        yield Narrowed(tube.low, tube.high, tube.steps, data)
+    if feeds(subject.system):
+        if not share:
+            yield Narrowed(tube.low, tube.high, tube.steps, data)
+        return
+    room = ROOM if share else 0.0
+    states = kept_in(wide_box(r, room), None if falls is None else wide_box(falls, room), tube.states())
+    bounds = BackwardBounds(subject, low, high, (tube.low, tube.high), states)
+    made: list[Schedule] = []
+    widest = float(np.mean(tube.high - tube.low))
+    for schedule in _schedules(share):
+        stuck = bool(made) and float(np.mean(bounds.high - bounds.low)) > _WIDE * widest
+        if schedule.histories(subject.inputs) > MOST_APART or stuck or deadline.over:
+            continue
+        rounds = _rounds(bounds, schedule, deadline)
+        if not np.isfinite(bounds.high - bounds.low).all() or (made and rounds <= _PATIENCE):
+            continue
+        made.append(replace(schedule, rounds=rounds))
+        rows = np.array([astuple(part) for part in made], dtype=np.float64)
+        yield Narrowed(bounds.low, bounds.high, tube.steps + bounds.steps, {**data, "backward": rows})
+
+
+def _schedules(share: float) -> tuple[Schedule, ...]:
+    """``BACKWARD``, its first with more steps at a time for a state that keeps the share ``q`` of itself."""
+    first, *others = BACKWARD
+    return replace(first, depth=min(first.depth * _beat(share), _DEEPEST)), *others
+
+
+def _beat(share: float) -> int:
+    """Steps of a time constant of the linear part."""
+    return max(1, min(round(1.0 / (1.0 - share)), 50))
+
+
+def _rounds(bounds: BackwardBounds, schedule: Schedule, deadline: Deadline) -> int:
+    """Rounds of a schedule until they bring little; how many they were."""
+    bounds.begin()
+    last, idle, k = float(np.mean(bounds.high - bounds.low)), 0, 0
+    while k < schedule.rounds and idle < _PATIENCE and not deadline.over:
+        bounds.round(schedule)
+        width, k = float(np.mean(bounds.high - bounds.low)), k + 1
+        idle = idle + 1 if last - width <= _NARROWING * width else 0
+        last = width
+    return k
+
+
+def _settled(
+    subject: DrivenSystem,
+    low: Array,
+    high: Array,
+    r: Array,
+    falls: Array | None,
+    share: float,
+    deadline: Deadline,
+) -> Tube | None:
+    """Zonotopes, with a linear part once they no longer shrink; ``None`` where time is over or they have no bounds.
+
+    A symbol lives for about a time constant of the linear part, ``1 / (1 - q)`` steps: the window is as many of them as
+    the largest number of columns allows.
+    """
+    beat = _beat(share)
+    room = ROOM if share else 0.0
+    below = None if falls is None else wide_box(falls, room)
+    tube = Tube(subject, low, high, wide_box(r, room), WINDOW, below)
+    last = math.inf
+    long = share or feeds(subject.system)  # linear bounds are not traced back through feedthrough
+    for k in range(min(WAITS * beat, MOST_STEPS) if long else FIRST):
+        if deadline.over:
+            return None
+        tube.step()
+        if k % (5 * beat) == 5 * beat - 1:
+            width = float(np.mean(tube.high - tube.low))
+            if not math.isfinite(width) or last - width <= 5 * _SETTLED * width:
+                break
+            last = width
+    return tube if np.isfinite(tube.high - tube.low).all() and (tube.low <= tube.high).all() else None

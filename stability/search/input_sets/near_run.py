@@ -1,0 +1,186 @@
+"""Contraction under inputs in a box, near one run: the search for what ``kernel/theorems/near_run.py`` proves.
+
+Runs of a network that contracts are a function of its last inputs, and lie where a few seeded runs are seen to, or not
+much beside. So the box that a run stays in is made from those, and widened to what zonotopes from it reach until they
+come back inside.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from stability.certificate import Finding
+from stability.errors import StabilityError
+from stability.kernel.arithmetic.spectral_bounds import spectrum_bracket
+from stability.kernel.format.claims import Claim
+from stability.kernel.format.fields import Refused
+from stability.kernel.format.theorem_table import accepted
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.theorems.absorbing_sets import Absorbed, Sets
+from stability.kernel.theorems.driven_lmi import slopes_on
+from stability.kernel.theorems.near_run import apart, drawn, near_after, no_run, turned, widened, within
+from stability.search.criteria.multiplier import multiplier_criterion
+from stability.search.solvers.deadline import Deadline
+from stability.search.solvers.rates import Rate
+
+Array = np.ndarray
+_RUNS, _SEEN, _SEED = 32, 60, 0
+"""Runs that are simulated, their steps, and the seed of their inputs."""
+_TURNS, _TRIES = 16, 10
+"""Most ``turns``, and boxes of a run that are tried."""
+_BEYOND = 0.1
+"""How much wider, of its half widths, a box is than what it must hold."""
+_ENTRY = 0.99
+"""The rate at which trajectories are drawn to the run: a slower one waits longer, a faster one is found less often."""
+_NEAR = 0.01
+"""By how much of their width bounds of a run are widened on average for the distance from it that is left."""
+_HALVES = 1.0
+"""Give up where sets of a run are no narrower than this share of those of all trajectories."""
+
+
+def near_run(
+    subject: DrivenSystem, data: Mapping[str, Any], rate: Rate, tol: float, deadline: Deadline
+) -> tuple[Claim, Finding] | None:
+    """The claim on bounds near a run, where one is found, with the outcome in words.
+
+    Args:
+        subject: a map without feedthrough, its activation smooth and bounded; of others nothing is found.
+        data: of the sets of all trajectories, as ``Absorbed`` takes them.
+        rate: as ``driven_contraction`` takes it.
+        tol: relative tolerance of the best rate.
+        deadline: asked before each part.
+
+    Returns:
+        The claim and its finding, or ``None``.
+    """
+    if no_run(subject) is not None or deadline.over:
+        return None
+    try:
+        sets = Absorbed.of(data).enclosed(subject)
+        found = _settled_run(subject, data, sets, deadline)
+        if found is None or deadline.over:
+            return None
+        run, made = found
+        entry = _entry(subject, sets, run, deadline)
+    except Refused:
+        return None
+    if entry is None:
+        return None
+    near, waits = _wait(subject, sets, run, entry)
+    whole = {**data, **made, **entry, "near": near, "waits": waits}
+    return _claim(subject, widened(subject, sets, run, near), whole, rate, tol, deadline)
+
+
+def _settled_run(
+    subject: DrivenSystem, data: Mapping[str, Any], sets: Sets, deadline: Deadline
+) -> tuple[Sets, dict[str, Any]] | None:
+    """The sets of a run that stays in a box, and the box with its steps; ``None`` where none is found."""
+    box = data["low"], data["high"]
+    low, high = _seen(subject, *box)
+    wide = float((sets.states[1] - sets.states[0]).sum())
+    for _ in range(_TRIES):
+        middle, half = 0.5 * (low + high), 0.5 * (1.0 + _BEYOND) * (high - low) + 1e-9
+        low, high = middle - half, middle + half
+        if not float((high - low).sum()) < _HALVES * wide:
+            return None
+        tube, ends, turns = turned(subject, box, (low, high), 2 * _TURNS), [], None
+        while len(ends) < 2 * _TURNS - 1 and turns is None:
+            if deadline.over:
+                return None
+            tube.step()
+            ends.append(tube.states())
+            if not np.isfinite(tube.high - tube.low).all():
+                return None
+            turns = _turns(ends, (low, high))
+        if turns is not None:
+            made = {"run_low": low, "run_high": high, "turns": turns, "settling": tube.steps}
+            return Sets(tube.low, tube.high, tube.states()), made
+        last = ends[_TURNS - 1 :]
+        low = np.minimum(low, np.min([end for end, _ in last], axis=0))
+        high = np.maximum(high, np.max([end for _, end in last], axis=0))
+    return None
+
+
+def _turns(ends: list[tuple[Array, Array]], box: tuple[Array, Array]) -> int | None:
+    """``k`` with all of steps ``k`` to ``2 k - 1`` inside of the box, once that is seen of the last."""
+    if len(ends) % 2 == 0:
+        return None
+    k = (len(ends) + 1) // 2
+    return k if all(within(end, box) for end in ends[k - 1 :]) else None
+
+
+def _seen(subject: DrivenSystem, low: Array, high: Array) -> tuple[Array, Array]:
+    """Ends of the states of some runs, their inputs at random, at the ends of the box and held there."""
+    rng = np.random.default_rng(_SEED)
+    x, p = np.zeros((_RUNS, subject.states)), subject.inputs
+    least, most = np.full(subject.states, np.inf), np.full(subject.states, -np.inf)
+    for k in range(2 * _SEEN):
+        share = rng.random((_RUNS, p))
+        share[: _RUNS // 2] = rng.integers(0, 2, (_RUNS // 2, p))
+        share[0], share[1] = 0.0, 1.0
+        x = subject.advance(x, low + share * (high - low))
+        if k >= _SEEN:
+            least, most = np.minimum(least, x.min(axis=0)), np.maximum(most, x.max(axis=0))
+    return least, most
+
+
+def _entry(subject: DrivenSystem, sets: Sets, run: Sets, deadline: Deadline) -> dict[str, Any] | None:
+    """What draws every trajectory to the run: a metric, multipliers and a rate, with the metric's bounds."""
+    finding = multiplier_criterion(drawn(subject, sets, run), rate=_ENTRY, solver="riccati", time_limit=deadline)
+    if not finding.holds or not finding.witness or finding.rate is None:
+        return None
+    P = np.ascontiguousarray(finding.witness["P"], dtype=np.float64)
+    bracket = spectrum_bracket(P)
+    if bracket is None:
+        return None
+    L = np.ascontiguousarray(finding.witness["L"], dtype=np.float64)
+    found = {"entry_P": P, "entry_L": L, "entry_rate": float(finding.rate)}
+    return {**found, "entry_least": bracket[0], "entry_top": bracket[1]}
+
+
+def _wait(subject: DrivenSystem, sets: Sets, run: Sets, entry: Mapping[str, Any]) -> tuple[float, int]:
+    """How near every trajectory is to the run, and after how many steps."""
+    rows = np.linalg.norm(subject.system.C, axis=1)
+    near = _NEAR * float(np.mean(run.high - run.low)) / max(2.0 * float(np.mean(rows)), 1e-100)
+    least, top, rate = (float(entry[key]) for key in ("entry_least", "entry_top", "entry_rate"))
+    distance = apart(sets, run)
+    waits = max(1, math.ceil(math.log(max(math.sqrt(top / least) * distance / near, 1.0)) / -math.log(rate)))
+    while near_after(distance, least, top, rate, waits) > near:
+        waits += 1
+    return near, waits
+
+
+def _claim(
+    subject: DrivenSystem, sets: Sets, data: Mapping[str, Any], rate: Rate, tol: float, deadline: Deadline
+) -> tuple[Claim, Finding] | None:
+    """The claim where its rule accepts it."""
+    try:
+        inner = slopes_on(subject, sets.low, sets.high)
+        finding = multiplier_criterion(inner, rate=rate, solver="riccati", tol=tol, time_limit=deadline)
+    except StabilityError:
+        return None
+    own = rate_data(finding)
+    if own is None:
+        return None
+    claim = accepted(subject, "run_lmi", {**data, **own})
+    if claim is None:
+        return None
+    words = f"on sets of width {float(np.mean(sets.high - sets.low)):.3g} on average around a run that draws all others"
+    return claim, Finding("driven", True, finding.margin, words, finding.rate)
+
+
+def rate_data(finding: Finding) -> dict[str, Any] | None:
+    """What a proof says of a rate below one that the multiplier criterion found: its metric and what that costs."""
+    if not finding.holds or not finding.witness or finding.rate is None or not finding.rate < 1.0:
+        return None
+    P = np.ascontiguousarray(finding.witness["P"], dtype=np.float64)
+    bracket = spectrum_bracket(P)
+    if bracket is None:
+        return None
+    p_min, p_max, overshoot = bracket
+    L = np.ascontiguousarray(finding.witness["L"], dtype=np.float64)
+    return {"P": P, "L": L, "rate": float(finding.rate), "overshoot": overshoot, "p_min": p_min, "p_max": p_max}

@@ -1,0 +1,233 @@
+"""Regional certificates: a rate on a stated invariant region, for networks that have none globally.
+
+A neural ODE ``dh/dt = tanh(W h + ...)`` or an antisymmetric network cannot contract globally, because tanh
+saturates; near an equilibrium it can. The search widens a region around the equilibrium until the inequality
+fails.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from stability.conversion.subjects import as_subject
+from stability.errors import ConfigurationError
+from stability.kernel.checks import as_vector
+from stability.kernel.format.claims import Claim, Verdict
+from stability.kernel.format.theorem_table import accepted
+from stability.kernel.reachability.ellipsoid_region import slope_range
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.theorems.regional_lmi import regional_system
+from stability.search.counterexamples.eigenvalue_gradient import excess
+from stability.search.counterexamples.equilibrium_manifold import newton
+from stability.search.criteria.multiplier import multiplier_criterion
+from stability.search.input_sets.bounded import check_input_bound
+from stability.search.solvers.deadline import TOO_LATE, Deadline, TimeLimit
+from stability.search.trajectories.simulation import natural_step, stepped
+
+Array = np.ndarray
+
+
+def regional(
+    subject: Any,
+    *,
+    input: Any = None,
+    input_bound: float = 0.0,
+    rate: float | None = None,
+    seed: int = 0,
+    time_limit: TimeLimit = None,
+) -> Claim:
+    r"""A contraction rate inside an invariant ellipsoid around a stable equilibrium.
+
+    Where every pre-activation stays within ``r_i`` of zero, tanh has slopes in
+    :math:`[\mathrm{sech}^2 r_i, 1]`; the multiplier inequality with those slopes holds on a region of some
+    size although it fails globally.
+
+    Args:
+        subject: a network, or anything that ``stability.conversion.subjects.as_subject`` turns into one.
+        input: ``(p,)`` the input of the equilibrium; zero when not given.
+        input_bound: inputs may move by this much around ``input``, entry by entry and at every time.
+        rate: the rate asked for (``lambda``, or ``rho`` per step in discrete time); half of the
+            equilibrium's own rate when not given. A lower rate gives a larger region.
+        seed: of the random starts in the search for the equilibrium.
+        time_limit: seconds; the widest region proved until then is the answer.
+
+    Returns:
+        The claim ``regional``; its value is the rate. Inconclusive, with the reason, where no region is
+        found.
+
+    Raises:
+        ConfigurationError: options that make no sense.
+        DimensionError: an input of the wrong size.
+
+    Example:
+        >>> from stability.systems import LureSystem
+        >>> ode = DrivenSystem(LureSystem.recurrent([[0.0]], [[-1.0]]), "tanh", [[1.0]])
+        >>> claim = regional(ode, rate=0.25)
+        >>> str(claim.verdict), claim.value, claim.proof.data["radius"] > 1
+        ('certified', 0.25, True)
+    """
+    deadline = Deadline.after(time_limit).named("regional")
+    check_input_bound(input_bound)
+    target = as_subject(subject)
+    if not isinstance(target, DrivenSystem) or target.system.channels == 0:
+        return _open("A region needs a network with an activation; this subject has none.")
+    discrete = target.system.is_discrete
+    if rate is not None and (
+        isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate < (1.0 if discrete else 1e100)
+    ):
+        raise ConfigurationError(f"rate must be a number in (0, {'1' if discrete else 'inf'}), got {rate!r}")
+    p = target.inputs
+    centre = as_vector("input", np.zeros(p) if input is None else input, p, f"input must be a vector of {p} numbers")
+    with np.errstate(all="ignore"):
+        return _search(target, centre, float(input_bound), rate, seed, deadline)
+
+
+def _open(statement: str) -> Claim:
+    return Claim("regional", statement, Verdict.INCONCLUSIVE)
+
+
+def _equilibrium(driven: DrivenSystem, u: Array, seed: int, deadline: Deadline) -> tuple[Array, float] | None:
+    """The most stable equilibrium found, with its excess."""
+    best: tuple[Array, float] | None = None
+    for number, start in enumerate(_starts(driven, u, np.random.default_rng(seed), deadline)):
+        if deadline.over:
+            break
+        found = newton(driven, start, u, deadline=deadline)
+        if found is not None:
+            size = float(excess(np.linalg.eigvals(driven.jacobian(found, u)), driven.system.is_discrete).max())
+            if best is None or size < best[1]:
+                best = (found, size)
+        if best is not None and best[1] < 0 and number == 0:
+            break
+    return best
+
+
+def _starts(driven: DrivenSystem, u: Array, rng: np.random.Generator, deadline: Deadline) -> Iterator[Array]:
+    """Zero, then where trajectories are after a while, then random states."""
+    n = driven.system.states
+    yield np.zeros(n)
+    x, step = np.vstack([np.zeros(n), rng.normal(size=(5, n))]), None if driven.is_discrete else natural_step(driven)
+    field = driven.held(np.broadcast_to(u, (len(x), len(u))))
+    for _ in range(1500):
+        if deadline.over:
+            break
+        x = stepped(field, x, step)
+    yield from (row for row in x if np.isfinite(row).all())
+    yield from rng.normal(size=(6, n))
+
+
+def _search(driven: DrivenSystem, u: Array, bound: float, rate: float | None, seed: int, deadline: Deadline) -> Claim:
+    found = _equilibrium(driven, u, seed, deadline)
+    problem = _unfit(driven, u, found, deadline)
+    if found is None or problem is not None:
+        return _open(problem or "")
+    centre, size = found
+    discrete = driven.is_discrete
+    own = 1.0 + size if discrete else -size
+    target = (0.5 * (1.0 + own) if discrete else 0.5 * own) if rate is None else float(rate)
+    if (target <= own) if discrete else (target >= own):
+        return _open(f"The rate {target!r} is not below that of the equilibrium itself, {own:.6g}: no region has it.")
+    best = _widest(driven, centre, u, bound, target, deadline)
+    if best is not None:
+        return best
+    what = "" if bound == 0 else " for inputs that move this much"
+    return _open(f"No invariant region with the rate {target:.6g} was found around the stable equilibrium{what}.")
+
+
+def _unfit(driven: DrivenSystem, u: Array, found: tuple[Array, float] | None, deadline: Deadline) -> str | None:
+    """Why no region can be centred on what was found, as a sentence; ``None`` where one can."""
+    if found is None and deadline.cut:
+        return f"Whether there is a region of contraction is open: {TOO_LATE}."
+    if found is None:
+        return "No equilibrium was found for this input, so there is nothing to centre a region on."
+    centre, size = found
+    if not (np.isfinite(size) and abs(size) < 1e25 and np.isfinite(driven.channel(centre, u)).all()):
+        return "The network's entries are too large for a region to be computed."
+    if not size < 0:
+        return f"The equilibrium found for this input is not stable: {size:+.3g} beyond the boundary."
+    return None
+
+
+def _widest(
+    driven: DrivenSystem, centre: Array, u: Array, bound: float, rate: float, deadline: Deadline
+) -> Claim | None:
+    """The widest region proved: the reach of the channels grows while the inequality holds, then is bisected."""
+    middle = driven.channel(centre, u)
+    weights, best, low, high = np.ones(len(middle)), None, 0.0, math.inf
+    reach = 0.25
+    for rounds in range(24):
+        if deadline.over:
+            break
+        claim, shape = _attempt(driven, centre, u, bound, rate, middle, reach * weights, deadline)
+        if claim is not None and (best is None or _radius(claim) > _radius(best)):
+            best = claim
+        if shape is None and deadline.cut:
+            break
+        if shape is None:
+            high = reach
+        else:
+            low = reach
+            weights = shape if rounds < 3 else np.sqrt(weights * shape)  # the box takes the ellipsoid's shape
+            high = math.inf if rounds < 3 else high
+        reach = 2.0 * low if math.isinf(high) else (0.25 * high if low == 0.0 else math.sqrt(low * high))
+        if high < 1.02 * low or not 1e-9 < reach < 1e3:
+            break
+    return best
+
+
+def _radius(claim: Claim) -> float:
+    return 0.0 if claim.proof is None else float(claim.proof.data["radius"])
+
+
+def _attempt(
+    driven: DrivenSystem,
+    centre: Array,
+    u: Array,
+    bound: float,
+    rate: float,
+    middle: Array,
+    swing: Array,
+    deadline: Deadline,
+) -> tuple[Claim | None, Array | None]:
+    """One inequality, with the slopes that states may reach who move the channels by at most ``swing``.
+
+    Returns:
+        The claim where the rule accepts it; the shape of the ellipsoid in the channels where the inequality
+        holds.
+    """
+    system = driven.system
+    turn = np.abs(driven.E).sum(axis=1) * bound
+    gain = np.abs(system.D) * np.maximum(np.abs(system.alpha), np.abs(system.beta))[None, :]
+    slopes = slope_range(driven.activation, middle, np.linalg.solve(np.eye(len(middle)) - gain, swing + turn))
+    if not all(np.isfinite(s).all() for s in slopes):
+        return None, None
+    inner = regional_system(system, *slopes)
+    finding = multiplier_criterion(inner, rate=rate, solver="riccati", time_limit=deadline)
+    if not finding.holds or not finding.witness:
+        return None, None
+    P, L = np.asarray(finding.witness["P"]), np.asarray(finding.witness["L"])
+    spread = np.sqrt(np.maximum(np.einsum("ij,ji->i", system.C, np.linalg.solve(P, system.C.T)), 0.0))
+    shape = np.maximum(spread / max(float(spread.max()), 1e-300), 1e-3)
+    level = float(((swing / np.maximum(spread, 1e-300)) ** 2).min()) * (1 - 1e-6)
+    eigenvalues = np.linalg.eigvalsh(P)
+    p_min, p_max = float(eigenvalues[0]) * (1 - 1e-9), float(eigenvalues[-1]) * (1 + 1e-9)
+    if not (p_min > 0 and level > 0):
+        return None, shape
+    data = {
+        "P": P,
+        "L": L,
+        "rate": rate,
+        "overshoot": math.sqrt(p_max / p_min) * (1 + 1e-12),
+        "p_min": p_min,
+        "p_max": p_max,
+        "level": level,
+        "radius": math.sqrt(level / p_max) * (1 - 1e-12),
+        "centre": centre,
+        "input": u,
+        "input_bound": bound,
+    }
+    return accepted(driven, "regional_lmi", data), shape

@@ -1,0 +1,109 @@
+"""Where a stack ends under inputs in a box: the layers' boxes, each made for what the layer below puts out."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from stability.kernel.arithmetic.floating_point import EPS
+from stability.kernel.arithmetic.intervals import length
+from stability.kernel.format.claims import Claim, Verdict
+from stability.kernel.format.sentences import undecided
+from stability.kernel.format.theorem_table import accepted
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import Layer, LayerStack
+from stability.kernel.theorems.absorbing_sets import no_tube
+from stability.kernel.theorems.flow_sets import no_flow_sets
+from stability.kernel.theorems.stack_bounds import SIDES, steps_named, within
+from stability.kernel.theorems.stack_contraction import pack
+from stability.search.input_sets.flows import flow_ends, flow_sets
+from stability.search.input_sets.gated_limits import gated_bounds
+from stability.search.input_sets.limit_sets import FLOW_SETS, SETS, ends_of_sets
+from stability.search.input_sets.narrowing import first_box, narrowed
+from stability.search.solvers.deadline import Deadline, TimeLimit
+
+Array = np.ndarray
+_KINDS_OF_SETS = 2
+"""Zonotopes, and the first kind of linear bounds where there are any: others cost more and serve the rate."""
+_WHOLE = 0.999
+"""Share of the diagonal of what is known without a proof from which on a box says no more than that."""
+
+
+def stack_bounds(stack: LayerStack, low: Any, high: Any, *, time_limit: TimeLimit = None) -> Claim | None:
+    """The box of states that every run of a stack ends in, under inputs in a box.
+
+    Args:
+        stack: with one direction, of gated layers and networks of which sets are known, maps or flows.
+        low: ``(p,)`` least inputs.
+        high: ``(p,)`` largest.
+        time_limit: seconds.
+
+    Returns:
+        The claim ``bounded_in_box``, its value the diagonal; ``None`` where some layer has no such box, or time is
+        over, or all boxes together say no more than the bounds of the activations.
+
+    Example:
+        >>> from stability.systems import LureSystem
+        >>> cell = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[1.0]])
+        >>> gru = GatedCell("gru", np.ones((3, 1)), 0.1 * np.ones((3, 1)))
+        >>> claim = stack_bounds(LayerStack([cell, gru]), np.array([-0.1]), np.array([0.1]))
+        >>> claim.name, claim.value < 1.0, claim.proof.data["most"] < 0.4
+        ('bounded_in_box', True, array([ True,  True]))
+    """
+    if stack.directions != 1:
+        return None
+    deadline = Deadline.after(time_limit).named("bounds in the box")
+    ends = [np.array(np.broadcast_to(np.asarray(x, dtype=np.float64), (stack.inputs,))) for x in (low, high)]
+    box, parts = (ends[0], ends[1]), []
+    for k, layer in enumerate(stack.layers):
+        claim = _layer_ends(within(layer, *box), *box, deadline.share(1.0 / (len(stack.layers) - k)))
+        if claim is None or claim.proof is None:
+            return None
+        parts.append(claim)
+        least, most = (claim.proof.data[side] for side in SIDES[claim.proof.kind])
+        box = layer.output(least), layer.output(most)
+    sides = [[part.proof.data[side] for side in SIDES[part.proof.kind]] for part in parts]
+    least, most = (np.concatenate(ends) for ends in zip(*sides))
+    diagonal = float(length(np.nextafter(most - least, np.inf))) * (1 + (stack.states + 16) * EPS)
+    if diagonal > _WHOLE * _known(stack):
+        return None
+    data = {"low": ends[0], "high": ends[1], "layers": [pack(part) for part in parts]}
+    data |= {"least": least, "most": most, "diagonal": diagonal}
+    steps = [steps_named(part.proof.data) if part.proof.kind == "driven_bounds" else None for part in parts]
+    known = [step for step in steps if step is not None]
+    return accepted(stack, "cascade_bounds", data | ({"since": sum(known)} if len(known) == len(steps) else {}))
+
+
+def _known(stack: LayerStack) -> float:
+    """The diagonal of what is known of all states without a proof; infinite where nothing is."""
+    sizes = [
+        np.full(layer.states, layer.output_bound if layer.states == layer.outputs else np.inf) for layer in stack.layers
+    ]
+    return 2.0 * float(np.linalg.norm(np.concatenate(sizes)))
+
+
+def _layer_ends(layer: Layer, low: Array, high: Array, deadline: Deadline) -> Claim | None:
+    """Where one layer ends under inputs in a box, in words of its own."""
+    if deadline.over:
+        return None
+    if isinstance(layer, GatedCell):
+        open_claim = Claim("contraction", undecided(layer), Verdict.INCONCLUSIVE)
+        return gated_bounds(layer, open_claim, time_limit=deadline, always=True)
+    if not isinstance(layer, DrivenSystem):
+        return None
+    with np.errstate(all="ignore"):
+        if not layer.is_discrete:
+            found = None if no_flow_sets(layer) else flow_sets(layer, low, high, deadline)
+            return None if found is None else flow_ends(layer, {key: found[0][key] for key in FLOW_SETS})
+        first = no_tube(layer) or first_box(layer, low, high, deadline)
+        if isinstance(first, str):
+            return None
+        made = [sets.data for sets in islice(narrowed(layer, low, high, first, deadline), _KINDS_OF_SETS)]
+        return (
+            ends_of_sets(layer, layer, "driven_bounds", {k: made[-1][k] for k in SETS if k in made[-1]}, {})
+            if made
+            else None
+        )

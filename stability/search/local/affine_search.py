@@ -1,0 +1,106 @@
+"""The largest balls of affine networks: where what a ball takes of a margin is all of it.
+
+What is found is a claim only where the rule ``local_linear`` accepts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from stability.kernel.arithmetic.fixed_point import ratio
+from stability.kernel.format.claims import Claim
+from stability.kernel.format.theorem_table import accepted
+from stability.kernel.reachability.affine_margin import Margin, by_group, priced
+from stability.kernel.reachability.affine_network import kernel, seconds, unfit
+from stability.search.local.request import Request, one_by_one
+from stability.search.solvers.deadline import Deadline
+
+Array = np.ndarray
+KIND = "local_linear"
+_BELOW = (1e-12, 1e-9, 1e-7)
+"""Of a radius that was found: what is taken off, in turn."""
+_HALVINGS = 80
+_SHARE = 0.9
+"""Of the time; other searches have the rest of it."""
+
+
+def covers(asked: Request) -> bool:
+    """Whether the rule is about this network, and its numbers are few enough for the time that all inputs have."""
+    net, steps, limit = asked.classifier, asked.x.shape[1], asked.time_limit
+    if not len(asked.right) or unfit(net) is not None:
+        return False
+    in_time = limit is None or seconds(net, steps) <= limit * len(asked.right)
+    return in_time and kernel(net, steps) is not None
+
+
+def linear(asked: Request, k: int, norm: str, deadline: Deadline) -> tuple[Claim | None, bool]:
+    """The claim about one input, and whether there is no use in looking for a better one.
+
+    Args:
+        asked: the inputs.
+        k: which of them.
+        norm: ``l2`` or ``linf``.
+        deadline: of the search.
+    """
+    net, x, label = asked.classifier, asked.x[k], int(asked.y[k])
+    found, most = kernel(net, len(x)), asked.furthest(k)
+    assert found is not None
+    if asked.epsilon is not None:
+        claim = accepted(net, KIND, asked.data(k, norm, asked.epsilon))
+        return claim, True
+    for other in range(net.classes):
+        if deadline.over:
+            return None, False
+        if other != label:
+            most = min(most, _distance(asked, x, norm, found.margin(x, label, other), most))
+    for part in _BELOW if most > 0.0 else ():
+        claim = accepted(net, KIND, asked.data(k, norm, most * (1.0 - part)))
+        if claim is not None:
+            return claim, True
+    return None, True  # what is proved of a margin is all of it: nothing else proves more
+
+
+def all_linear(asked: Request, norm: str) -> tuple[list[Claim | None], Array, float | None]:
+    """The claims about an affine network's inputs, which of these are settled, and seconds a sample for the others.
+
+    Args:
+        asked: the inputs.
+        norm: ``l2`` or ``linf``.
+    """
+    return one_by_one(asked, norm, linear, _SHARE)
+
+
+def _distance(asked: Request, x: Array, norm: str, margin: Margin, most: float) -> float:
+    """The radius at which nothing is left of a margin, nearly, or ``most``."""
+    each, free = norm == "l2" and asked.budget == "step", asked.free != 0
+    if not margin.value > 0:
+        return 0.0
+    if norm == "l2" and asked.bounds is None:
+        dual = margin.dual(free, each)
+        return min(most, ratio(margin.value, dual)) if dual else most
+    g, value = np.where(free, margin.floats(), 0.0), ratio(margin.value, margin.scale)
+    bottom, top = (-np.inf, np.inf) if asked.bounds is None else asked.bounds
+    low, high = bottom - x, top - x
+
+    def left(radius: float) -> float:
+        if norm == "linf":
+            down, up = np.maximum(low, -radius), np.minimum(high, radius)
+            return value + float(np.minimum(g * down, g * up).sum())
+        own = by_group(g, each)
+        _, d = priced(own, by_group(low, each), by_group(high, each), radius)
+        return value + float((own * d).sum())
+
+    return _crossing(left, most)
+
+
+def _crossing(left: Callable[[float], float], most: float) -> float:
+    """Where a falling function has no more than zero, or ``most``."""
+    if left(most) > 0.0:
+        return most
+    least = most * 1e-80
+    for _ in range(_HALVINGS):
+        middle = (least * most) ** 0.5
+        least, most = (middle, most) if left(middle) > 0.0 else (least, middle)
+    return least

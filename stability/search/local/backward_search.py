@@ -1,0 +1,198 @@
+"""Larger balls for single samples: classes that the tube leaves open are closed from their ends, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from stability.kernel.reachability.margin_loss import differences
+from stability.kernel.reachability.quadratic_lower_bound import Passage
+from stability.kernel.reachability.stages import Nominal
+from stability.search.local.tube_trials import Task, Tube, of_samples, tube
+from stability.search.local.undecided_margins import Closed, closed, passages, priced
+from stability.search.solvers.deadline import Deadline
+
+Array = np.ndarray
+_FAR = 4.0
+"""The share of a margin that a tube uses up, beyond which closing is not tried: its reaches are too long for it."""
+_TRIALS, _NARROW = 4, 0.015
+_DEAR_TRIALS = 2
+"""Of networks whose steps have several stages."""
+_SMALL_TRIALS, _SMALL_NARROW = 8, 5e-3
+_BELOW = (5e-8, 1e-6, 1e-4, 2e-3)
+"""How far below the nearest boundary balls are tried first, where a trial costs next to nothing."""
+NEAR = 0.9
+"""Of the radius of an attack, tried first, and enough of it where a trial costs something."""
+_AIMED = 0.3
+"""The logarithm of the share that is tried next."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ball:
+    """A radius with what proves it: the tube's multipliers ``(T, m)`` or weights, the classes that it left open, and
+    the inputs' shares ``(T,)`` where every step has a budget.
+    """
+
+    radius: float
+    T: Array | None
+    closed: list[Closed]
+    weights: Array | None = None
+    tau: Array | None = None
+
+    def data(self) -> dict[str, Array]:
+        """For the proof."""
+        tube = {} if self.T is None else {"T": self.T}
+        if self.weights is not None:
+            tube["weights"] = self.weights
+        if self.tau is not None:
+            tube["tau"] = self.tau
+        if not self.closed:
+            return tube
+        return {
+            **tube,
+            "others": np.array([float(c.other) for c in self.closed]),
+            "points": np.stack([c.point for c in self.closed]),
+            "prices": np.array([c.prices if self.tau is not None else c.prices[0] for c in self.closed]),
+            "sectors": np.stack([c.T for c in self.closed]),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """What came of a radius.
+
+    Attributes:
+        share: that of the tube alone.
+        T: its multipliers.
+        closed: what closes the classes that it leaves open; ``None`` where one of them stays open.
+        weights: in the place of multipliers.
+        tau: the inputs' shares, where every step has a budget.
+    """
+
+    share: float
+    T: Array | None
+    closed: list[Closed] | None
+    weights: Array | None = None
+    tau: Array | None = None
+
+    def ball(self, radius: float) -> Ball:
+        """The ball of this radius, whose classes are all closed."""
+        return Ball(radius, self.T, self.closed or [], self.weights, self.tau)
+
+
+@np.errstate(all="ignore")
+def decided(task: Task, run: list[Nominal], worth: list[Array], radius: float) -> Trial:
+    """Whether a ball around one sample is found to be safe, and by what.
+
+    Args:
+        task: one sample.
+        run: its nominal run.
+        worth: what every stage is worth to it.
+        radius: > 0.
+    """
+    return judged(task, run, tube(task, run, worth, np.array([radius])), 0, radius)
+
+
+def judged(task: Task, run: list[Nominal], made: Tube, i: int, radius: float) -> Trial:
+    """What comes of a radius, of one sample with its run and number ``i`` of some tubes."""
+    shares, share, T = made.shares[i], float(made.share[i]), made.T[i]
+    tau = made.tau[i] if task.budget == "step" else None
+    if not share < _FAR:
+        return Trial(share, T, None)
+    if not (shares >= 1.0 - 1e-6).any():
+        return Trial(share, T, [], tau=tau)
+    single = [Nominal(at.out[0], at.rows[0], at.offset[0], at.error[0]) for at in run]
+    ways = passages(radius, task.net, task.x[0], single, [at.Y[i] for at in made.passed])
+    return Trial(share, T, closing(task, run, ways, shares, radius), tau=tau)
+
+
+def closing(task: Task, run: list[Nominal], ways: list[Passage], shares: Array, radius: float) -> list[Closed] | None:
+    """What closes the classes of one sample whose margins a tube uses up, or ``None`` where one stays open.
+
+    Args:
+        task: one sample.
+        run: its nominal run.
+        ways: the tube.
+        shares: ``(k,)`` of the margins.
+        radius: > 0.
+    """
+    order = [int(j) for j in np.argsort(-shares) if not shares[j] < 1.0 - 1e-6]
+    if not order:
+        return []
+    net, found = task.net, list[Closed]()
+    w = -differences(net.head, np.asarray(int(task.y[0])))[order]
+    bias = task.margins[0, order] - w @ run[-1].out[0]
+    starts = priced(net, task.x[0], w, bias, task.free, radius, task.budget == "step")
+    for j, (ref, prices) in zip(order, starts or ()):
+        T = closed(net, ways, ref, task.free, prices)
+        if T is None:
+            return None
+        found.append(Closed(j, ref.x, prices, T))
+    return None if starts is None else found
+
+
+def widened(
+    decide: Callable[[float], Trial],
+    ball: Ball,
+    upper: float,
+    deadline: Deadline,
+    *,
+    fine: bool = False,
+    dear: bool = False,
+) -> Ball:
+    """The largest ball found between one that holds and a radius that is not to be reached.
+
+    Args:
+        decide: whether a radius is found to be safe.
+        ball: one that holds.
+        upper: a radius above it, of an attack or an estimate.
+        deadline: of the search.
+        fine: whether a trial costs next to nothing.
+        dear: whether it costs much: steps of several stages.
+    """
+    trials, narrow = (_SMALL_TRIALS, _SMALL_NARROW) if fine else (_TRIALS, _NARROW)
+    if not fine and dear:
+        trials = _DEAR_TRIALS
+    if fine and (found := _just_below(decide, ball, upper, deadline)) is not None:
+        return found
+    low, high, top = ball, upper, np.inf
+    for turn in range(trials):
+        if deadline.over or high <= low.radius * (1.0 + narrow):
+            break
+        if turn == 0:
+            trial = NEAR * upper
+        elif low.radius >= NEAR * upper:
+            trial = float(np.sqrt(low.radius * high))
+        else:
+            part = float(np.clip(_AIMED / np.log(top), 0.1, 0.5)) if 1.0 < top < np.inf else 0.25
+            trial = float(low.radius * (high / low.radius) ** part)
+        if not low.radius < trial < high:
+            continue
+        found = decide(trial)
+        if found.closed is None:
+            high, top = trial, found.share
+        else:
+            low = found.ball(trial)
+            if trial >= NEAR * upper and not fine:
+                break
+    return low
+
+
+def _just_below(decide: Callable[[float], Trial], ball: Ball, upper: float, deadline: Deadline) -> Ball | None:
+    """The first of some radii just below one that is not to be reached, and above a ball's, that holds."""
+    for part in _BELOW if np.isfinite(upper) else ():
+        radius = upper * (1.0 - part)
+        if deadline.over or radius <= ball.radius:
+            break
+        found = decide(radius)
+        if found.closed is not None:
+            return found.ball(radius)
+    return None
+
+
+def one_of(task: Task, run: list[Nominal], worth: list[Array], i: int) -> tuple[Task, list[Nominal], list[Array]]:
+    """One of many."""
+    index = np.array([i])
+    return task.only(index), [of_samples(at, index) for at in run], [W[index] for W in worth]

@@ -1,0 +1,99 @@
+"""Proofs in pieces: a box of inputs is cut in two, at one entry, until each piece is proved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stability.kernel.format.claims import Claim
+from stability.kernel.format.theorem_table import accepted
+from stability.kernel.systems.classifier import Classifier
+from stability.search.solvers.deadline import Deadline
+
+Array = np.ndarray
+Tree = Mapping[str, Any]
+DEEP = 24
+"""Cuts one below the other: a file is not read where it is nested more than 64 deep."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one piece: its leaf, or the entry at which to cut it; neither where that would not help.
+
+    Attributes:
+        leaf: of the tree.
+        cut: number of an entry, counted through all steps.
+        broken: how far an input of another class is, where one was found.
+    """
+
+    leaf: Tree | None = None
+    cut: int | None = None
+    broken: float = np.inf
+
+
+@dataclass(frozen=True, eq=False)
+class About:
+    """One input, what may be done to it, and how long that may be thought about."""
+
+    classifier: Classifier
+    x: Array
+    label: int
+    mask: Array | None
+    bounds: tuple[float, float] | None
+    deadline: Deadline
+
+    def claimed(self, kind: str, norm: str, radius: float, tree: Tree, **more: Any) -> Claim | None:
+        """The claim that a tree is to prove, where the rule accepts it."""
+        data: dict[str, Any] = {"x": self.x, "label": self.label, "norm": norm, "radius": radius, "tree": tree, **more}
+        if self.mask is not None:
+            data["mask"] = self.mask
+        if self.bounds is not None:
+            data["bounds"] = self.bounds
+        return accepted(self.classifier, kind, data)
+
+
+def tree_of(
+    box: tuple[Array, Array], look: Callable[[Array, Array], Outcome], room: int, deadline: Deadline
+) -> tuple[Tree | None, int]:
+    """A tree whose leaves are all proved.
+
+    Args:
+        box: ends of the inputs.
+        look: what comes of a piece.
+        room: pieces that may be looked at; a leaf without content costs one, too.
+        deadline: of the search.
+
+    Returns:
+        The tree, ``None`` where none was found; and how many pieces were looked at.
+
+    Example:
+        >>> def small(low, high):
+        ...     return Outcome({}) if high[0, 0] - low[0, 0] <= 1.0 else Outcome(cut=0)
+        >>> tree_of((np.zeros((1, 1)), np.full((1, 1), 2.0)), small, 9, Deadline.after(None))
+        ({'entry': 0, 'at': 1.0, 'parts': [{}, {}]}, 3)
+    """
+    left = room
+
+    def node(low: Array, high: Array, depth: int) -> Tree | None:
+        nonlocal left
+        if left <= 0 or depth > DEEP or deadline.over:
+            return None
+        left -= 1
+        found = look(low, high)
+        if found.leaf is not None or found.cut is None:
+            return found.leaf
+        at = float(0.5 * low.flat[found.cut] + 0.5 * high.flat[found.cut])
+        upper, lower = high.copy(), low.copy()
+        upper.flat[found.cut] = lower.flat[found.cut] = at
+        parts: list[Tree] = []
+        for ends in ((low, upper), (lower, high)):
+            part = node(*ends, depth + 1)
+            if part is None:
+                return None
+            parts.append(part)
+        return {"entry": found.cut, "at": at, "parts": parts}
+
+    return node(*box, 0), room - left

@@ -1,0 +1,311 @@
+"""The largest balls around inputs that a tube of ellipsoids proves to keep their class: a search, then a proof each.
+
+A class whose margin a tube leaves open is closed from its end, where that can be (``quadratic_lower_bound``): there
+the channels' bends count with their signs. What it cannot do: the reaches of all rows still come from the tube, which
+takes bends for adverse at every step, so that the tube of a network that expands ends at some radius, whatever the
+multipliers. LSTM and GRU, whose gates multiply two such errors, have a tube of their own beside it
+(``gated_tube``), which lasts twice as far: to somewhat less than a tenth of the distance of the nearest
+attack, on sequences of 28 steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from stability.kernel.format.claims import Claim
+from stability.kernel.format.theorem_table import accepted
+from stability.kernel.reachability.ellipsoid_tube import gain, nominal_run
+from stability.kernel.reachability.margin_loss import differences
+from stability.kernel.reachability.multiplier_costs import nominal_slopes, weights
+from stability.kernel.reachability.network_stages import stages_of
+from stability.kernel.reachability.stages import Nominal
+from stability.kernel.systems.classifier import Classifier
+from stability.search.local.backward_search import Ball, Trial, decided, one_of, widened
+from stability.search.local.gated_search import Growing, is_gated
+from stability.search.local.initial_radius import ahead, boundary
+from stability.search.local.long_sequences import better_weights, few
+from stability.search.local.request import Request
+from stability.search.local.tube_trials import Task, of_samples, tube
+from stability.search.solvers.deadline import Deadline
+
+Array = np.ndarray
+_EVALUATIONS, _REFINED = 18, 3
+_TOLERANCE, _FINE = 1e-3, 1e-8
+_ALONE = 1e-9
+"""The part of all rows in the weights, where one class is looked at alone."""
+_SMALL = 3e6
+"""Operations of one evaluation of a sample, roughly, below which the radius is found to ``_FINE``."""
+_NEAR = 0.3
+"""The share of the margin from which on a tube is taken as the one that better weights are made of."""
+_ENDED = 1e3
+"""Of a margin: the share from which on a tube has as good as left all bounds."""
+_FAR = 1e3
+"""Where the search begins for an input at which no attack succeeded and every derivative is zero (dead ReLUs)."""
+_BATCH = 2**24
+"""Bytes of ellipsoids and their costs at a time."""
+_STEPS_BACK = (2e-8, 2e-7, 8e-7, 1e-4, 1e-2, 0.1)
+_LONG, _LONG_BACK = 200, (1e-4, 1e-2, 0.1)
+"""Steps from which on a proof costs as much as some trials, and what roundings take of a radius is more."""
+_AFTER = 1.2
+"""Of a radius that held: tried next with better weights."""
+
+
+def _search(
+    task: Task,
+    run: list[Nominal],
+    worth: list[Array],
+    upper: Array,
+    tolerance: float,
+    deadline: Deadline,
+    refine: int | None = None,
+) -> tuple[Array, Array, Array]:
+    """Radii ``(B,)`` that hold, with their multipliers and shares; zero where none was found.
+
+    What a ball of radius e uses of its margin grows at least like e, so that a share just below one is enough: secants
+    of the logarithms go for that, kept between the largest radius that held and the least that did not.
+    """
+    high = np.minimum(upper, 8.0 * linear_radius(task, run))
+    high = np.where(np.isposinf(high), _FAR, high)
+    low, top, better = np.zeros(len(high)), high.copy(), np.zeros(len(high), dtype=int)
+    trial = np.minimum(np.where(np.isfinite(upper), 0.5 * high, 0.08 * high), 0.9 * high)
+    found = np.zeros((len(high), len(task.free), sum(len(stage.C) for stage in task.net.stages)))
+    shares, goal = np.zeros((len(high), len(task.free))), np.log1p(-0.5 * tolerance)
+    left, slope = np.flatnonzero(high > 0), np.full(len(high), 1.2)
+    radii, logs = np.full(len(high), np.nan), np.full(len(high), np.nan)
+    for _ in range(_EVALUATIONS):
+        if not len(left) or deadline.over:
+            break
+        e = trial[left]
+        part = task.only(left)
+        made = tube(part, [of_samples(at, left) for at in run], [W[left] for W in worth], e)
+        share, good = made.share, made.share < 1.0
+        held, failed = left[good], left[~good]
+        low[held], found[held], shares[held], high[failed] = e[good], made.T[good], made.tau[good], e[~good]
+        now = good & (share >= _NEAR) & (better[left] < (_REFINED if refine is None else refine))
+        if now.any():
+            better_weights(part, made, worth, now, left[now])
+            again = left[now]
+            better[again] += 1
+            high[again] = np.where(better[again] == 1, top[again], np.minimum(top[again], 1.5 * high[again]))
+        with np.errstate(all="ignore"):
+            log = np.log(share)
+            secant = (log - logs[left]) / (np.log(e) - radii[left])
+            slope[left] = np.where(np.isfinite(secant), np.clip(secant, 1.0, 50.0), slope[left])
+            following = np.exp(np.log(e) + (goal - log) / slope[left])
+        radii[left], logs[left] = np.log(e), log
+        # what is not between the ends, or far from them all, is replaced by their middle
+        middle = np.where(low[left] > 0, np.sqrt(low[left] * high[left]), 0.3 * high[left])
+        if now.any():
+            middle[now] = np.minimum(middle[now], _AFTER * low[left[now]])
+        inside = np.isfinite(following) & (following > low[left]) & (following < high[left])
+        trial[left] = np.where(inside, following, middle)
+        done = (good & ~now & (share >= 1.0 - tolerance)) | (high[left] - low[left] <= tolerance * high[left])
+        left = left[~done]
+    return low, found, shares
+
+
+def _searched(
+    task: Task, run: list[Nominal], worth: list[Array], some: Array, upper: Array, tolerance: float, deadline: Deadline
+) -> tuple[Array, Array, Array]:
+    """``_search`` for some of the samples, whose weights it betters; radii of the others are zero."""
+    own = [W[some] for W in worth]
+    found = _search(task.only(some), [of_samples(at, some) for at in run], own, upper[some], tolerance, deadline)
+    out = tuple(np.zeros((len(upper), *part.shape[1:])) for part in found)
+    for whole, part in zip(out, found):
+        whole[some] = part
+    for W, better in zip(worth, own):
+        W[some] = better
+    radius, T, tau = out
+    return radius, T, tau
+
+
+def _nearest_alone(
+    task: Task,
+    run: list[Nominal],
+    away: Array,
+    upper: Array,
+    tolerance: float,
+    deadline: Deadline,
+    found: tuple[Array, Array, Array],
+) -> tuple[Array, Array, Array]:
+    """What was found, or better: the shares of the steps made for the nearest class alone.
+
+    Sums of ellipsoids touch what they stand for in one direction; where the other classes are far enough, that of the
+    nearest one is all that counts, and an affine network's radius is met. Tried on small problems alone.
+    """
+    if task.budget != "step" or tolerance > _FINE:
+        return found
+    rows = np.arange(len(away))
+    alone = np.full(task.margins.shape, np.inf)
+    alone[rows, away.argmin(axis=1)] = task.margins[rows, away.argmin(axis=1)]
+    worth = weights(task.net, run, task.y, alone, _ALONE)
+    other = _search(task, run, worth, upper, tolerance, deadline, refine=0)
+    larger = other[0] > found[0]
+    radius, T, tau = (np.where(larger.reshape(-1, *[1] * (new.ndim - 1)), new, old) for new, old in zip(other, found))
+    return radius, T, tau
+
+
+def linear_radius(task: Task, run: list[Nominal]) -> Array:
+    """``(B,)`` the distance to the nearest decision boundary of the network's linearisation at each input."""
+    return linear_distances(task, run).min(axis=1)
+
+
+def linear_distances(task: Task, run: list[Nominal]) -> Array:
+    """``(B, k)`` those to the boundaries of all classes; infinite for the class itself."""
+    net, count = task.net, len(task.net.stages)
+    w = differences(net.head, task.y)
+    squares = np.zeros(w.shape[:-1])
+    for k in range(len(run) - 1, -1, -1):
+        stage = net.stages[k % count]
+        w = w @ gain(stage, nominal_slopes(stage, run[k]))
+        if stage.fresh:
+            entry = w[..., net.states :] * task.free[k // count]
+            size = np.sqrt((entry * entry).sum(axis=-1))
+            squares, w = (squares + size if task.budget == "step" else squares + size * size), w[..., : net.states]
+    with np.errstate(divide="ignore"):
+        return task.margins / (squares if task.budget == "step" else np.sqrt(squares))
+
+
+def proved(asked: Request) -> list[Claim | None]:
+    """Return the claims about balls in l2.
+
+    Args:
+        asked: the inputs.
+
+    Raises:
+        UnsupportedError: a network for which no local certificate is known.
+    """
+    classifier, x, y, free, epsilon = asked.classifier, asked.x, asked.y, asked.free, asked.epsilon
+    net = stages_of(classifier)
+    steps = x.shape[1] if classifier.reduction == "mean" else 1  # of a mean the tube carries the sum
+    right = asked.right if free.any() or epsilon is not None else asked.right[:0]
+    claims: list[Claim | None] = [None] * len(y)
+    k = max(stage.A.shape[1] for stage in net.stages)
+    size, work = (
+        8 * x.shape[1] * len(net.stages) * k * k,
+        float(x.shape[1] * sum(s.A.size * len(s.C) for s in net.stages)),
+    )
+    for part in np.array_split(right, max(1, -(-len(right) * size // _BATCH))):
+        if not len(part):
+            continue
+        task = Task(net, x[part], y[part], steps * asked.margins[part], free, asked.budget)
+        deadline = Deadline.after(None if asked.time_limit is None else asked.time_limit * len(part))
+        run = nominal_run(net, task.x)
+        worth = weights(net, run, task.y, task.margins)
+        fine, limit = work < _SMALL, asked.upper[part]
+        gated, away = is_gated(task), linear_distances(task, run)
+        begun: list[Ball | None] = [None] * len(part)
+        shares = np.zeros(len(part))
+        if epsilon is not None:
+            radius, T, tau = _decide(task, run, worth, np.full(len(part), epsilon))
+        else:
+            if not fine and asked.budget == "total":
+                begun, shares = _begun(task, run, worth, limit, away, deadline)
+            left = np.array([ball is None for ball in begun])
+            if gated and not fine:  # a tube that ends early is no use, and the one of bends costs as much
+                left &= shares < _ENDED
+            tolerance = _FINE if fine else _TOLERANCE
+            radius, T, tau = _searched(task, run, worth, np.flatnonzero(left), limit, tolerance, deadline)
+            radius, T, tau = _nearest_alone(task, run, away, limit, tolerance, deadline, (radius, T, tau))
+        far = np.minimum(limit, 1.5 * away.min(axis=1))
+        for i, sample in enumerate(part):
+            top = _nearest(task.only(np.array([i]))) if fine and epsilon is None else np.inf
+            first = ball = Ball(float(radius[i]), T[i], [], tau=tau[i] if asked.budget == "step" else None)
+            more = {} if asked.mask is None else {"mask": free}
+            if (here := begun[i]) is not None:
+                ball = here
+            else:
+                one = one_of(task, run, worth, i)
+                told_of = (ball, epsilon, min(float(far[i]), top), deadline, fine)
+                ball = _of_gates(one, shares[i] < _ENDED, *told_of) if gated else _larger(one, *told_of)
+            for given in (ball, first) if ball is not first else (ball,):
+                backs = _LONG_BACK if x.shape[1] > _LONG and not net.is_affine else (0.0, *_STEPS_BACK)
+                told = (classifier, task.x[i], int(y[sample]), given, more, backs if epsilon is None else (0.0,))
+                claims[sample] = claims[sample] or _accepted(*told)
+    return claims
+
+
+def _begun(
+    task: Task, run: list[Nominal], worth: list[Array], upper: Array, away: Array, deadline: Deadline
+) -> tuple[list[Ball | None], Array]:
+    """Balls from very few tubes, and the shares of margins near the boundary, where these were looked at."""
+    if task.x.shape[1] > _LONG and not is_gated(task):
+        return few(task, run, worth, upper, away, deadline), np.zeros(len(away))
+    return ahead(task, run, worth, upper, away.argmin(axis=1), deadline)
+
+
+def _larger(
+    one: tuple[Task, list[Nominal], list[Array]],
+    ball: Ball,
+    epsilon: float | None,
+    far: float,
+    deadline: Deadline,
+    fine: bool,
+) -> Ball:
+    """A ball that closing single classes gives, or the one that is there."""
+    if epsilon is not None:
+        return _asked(lambda radius: decided(*one, radius), ball, epsilon, deadline)
+    if not ball.radius > 0:
+        return ball
+    dear = len(one[0].net.stages) > 1
+    return widened(lambda radius: decided(*one, radius), ball, far, deadline, fine=fine, dear=dear)
+
+
+def _nearest(task: Task) -> float:
+    """How far the nearest boundary of one sample seems to be."""
+    others = np.flatnonzero(np.isfinite(task.margins[0]))
+    return float(boundary(task.only(np.zeros(len(others), dtype=int)), others, fine=True).min(initial=np.inf))
+
+
+def _asked(decide: Callable[[float], Trial], ball: Ball, epsilon: float, deadline: Deadline) -> Ball:
+    """A ball of this radius, or the one that is there."""
+    found = None if ball.radius > 0 or deadline.over else decide(epsilon)
+    return ball if found is None or found.closed is None else found.ball(epsilon)
+
+
+def _of_gates(
+    one: tuple[Task, list[Nominal], list[Array]],
+    lasts: bool,
+    ball: Ball,
+    epsilon: float | None,
+    far: float,
+    deadline: Deadline,
+    fine: bool,
+) -> Ball:
+    """The same for a network of gates."""
+    made = Growing.of(*one, lasts)
+    if epsilon is not None:
+        return _asked(made.decided, ball, epsilon, deadline)
+    found = made.largest(far, deadline)
+    if found is not None and found.radius > ball.radius:
+        ball = found
+    return widened(made.decided, ball, far, deadline, fine=fine, dear=True) if ball.radius > 0 else ball
+
+
+def _decide(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -> tuple[Array, Array, Array]:
+    """The radii where they hold, else zero; a tube that fails by less than half is tried once more."""
+    made = tube(task, run, worth, radius)
+    near = (made.share >= 1.0) & (made.share < 2.0)
+    if near.any():
+        better_weights(task, made, worth, near, np.flatnonzero(near))
+        again = tube(task, run, worth, radius)
+        kept = np.where(made.share < 1.0, made.share, again.share)
+        first = made.share < 1.0
+        T = np.where(first[:, None, None], made.T, again.T)
+        return np.where(kept < 1.0, radius, 0.0), T, np.where(first[:, None], made.tau, again.tau)
+    return np.where(made.share < 1.0, radius, 0.0), made.T, made.tau
+
+
+def _accepted(
+    classifier: Classifier, x: Array, label: int, ball: Ball, more: dict[str, Any], backs: tuple[float, ...]
+) -> Claim | None:
+    """The claim that the rule accepts: of this radius less one of some shares of it, tried in turn."""
+    for back in backs if ball.radius > 0 else ():
+        given = {"x": x, "label": label, "norm": "l2", "radius": ball.radius * (1.0 - back), **more}
+        claim = accepted(classifier, "local_ellipsoids", {**given, **ball.data()})
+        if claim is not None:
+            return claim
+    return None

@@ -1,0 +1,97 @@
+"""Balls around single samples of networks of gates: the tube of their bends, for larger and larger radii."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stability.kernel.reachability.gated_tube import Linear, bent_tube, linear_part
+from stability.kernel.reachability.stages import Gated, Nominal
+from stability.search.local.backward_search import Ball, Trial, closing, decided
+from stability.search.local.tube_trials import Task
+from stability.search.solvers.deadline import Deadline
+
+Array = np.ndarray
+_FIRST = 0.07
+"""Of the distance of an attack, tried first."""
+_TRIALS, _NARROW = 7, 0.03
+_AIMED = 0.9
+"""The share of a margin that is gone for: beyond it a tube soon leaves all bounds."""
+
+
+@dataclass(frozen=True, eq=False)
+class Growing:
+    """One sample of a network of gates, with what does not depend on the radius.
+
+    Attributes:
+        task: the sample.
+        run: its nominal run, as of many.
+        worth: what every stage is worth to it.
+        stages: the linear part.
+        weights: ``(T, k)`` for the proof.
+        lasts: whether the tube of multipliers gets far, so that it is tried, too.
+    """
+
+    task: Task
+    run: list[Nominal]
+    worth: list[Array]
+    stages: list[Linear]
+    weights: Array
+    lasts: bool
+
+    @classmethod
+    def of(cls, task: Task, run: list[Nominal], worth: list[Array], lasts: bool) -> Growing:
+        """One sample."""
+        single = [Nominal(at.out[0], at.rows[0], at.offset[0], at.error[0]) for at in run]
+        sizes, count = [np.maximum(np.einsum("bii->i", W), 0.0) for W in worth], len(task.net.stages)
+        stages = linear_part(task.net, task.x[0], single, task.free, sizes)
+        rows = [np.concatenate(sizes[k : k + count]) for k in range(0, len(sizes), count)]
+        return cls(task, run, worth, stages, np.stack(rows), lasts)
+
+    def share(self, radius: float) -> float:
+        """The largest share of a margin that the tube alone uses up; infinite where there is none."""
+        tube = bent_tube(self.task.net, self.stages, radius)
+        if tube is None:
+            return np.inf
+        used = tube.moved(self.task.net.head, int(self.task.y[0])) / self.task.margins[0]
+        return float(used.max()) if np.isfinite(used).all() else np.inf
+
+    def decided(self, radius: float) -> Trial:
+        """Whether a ball is safe: by the tube of multipliers or by this one, classes closed from their end."""
+        first = Trial(np.inf, None, None)
+        if self.lasts:
+            first = decided(self.task, self.run, self.worth, radius)
+        tube = bent_tube(self.task.net, self.stages, radius) if first.closed is None else None
+        if tube is None:
+            return first
+        with np.errstate(all="ignore"):
+            shares = tube.moved(self.task.net.head, int(self.task.y[0])) / self.task.margins[0]
+            closed = closing(self.task, self.run, tube.ways, shares, radius)
+        return Trial(float(shares.max()), None, closed, self.weights)
+
+    def largest(self, upper: float, deadline: Deadline) -> Ball | None:
+        """The largest ball, nearly, that the tube alone proves."""
+        low, high, trial, last = 0.0, upper, _FIRST * upper, (np.nan, np.nan)
+        for _ in range(_TRIALS):
+            if deadline.over or high <= low * (1.0 + _NARROW):
+                break
+            share = self.share(trial)
+            now = (np.log(trial), np.log(share))
+            slope = (now[1] - last[1]) / (now[0] - last[0]) if np.isfinite(last[1]) else 1.2
+            low, high = (trial, high) if share < 1.0 - 1e-9 else (low, trial)
+            if share < np.inf:
+                aimed = np.exp(now[0] + (np.log(_AIMED) - now[1]) / np.clip(slope, 1.0, 50.0))
+                aimed, last = min(float(aimed), 2.0 * trial), now
+            else:
+                aimed = np.nan
+            if share < 1.0 and share > _AIMED:
+                break
+            inside = low < aimed < high and (high == upper or aimed < 0.5 * (low + high))
+            trial = aimed if inside else float(np.sqrt(low * high)) if low > 0 else 0.4 * high
+        return Ball(low, None, [], self.weights) if low > 0.0 else None
+
+
+def is_gated(task: Task) -> bool:
+    """Whether its network has gates, and a budget for the whole sequence."""
+    return task.budget == "total" and any(isinstance(stage, Gated) for stage in task.net.stages)

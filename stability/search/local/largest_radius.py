@@ -1,0 +1,91 @@
+"""The largest balls around single inputs in which the class is proved to stay, in either norm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from stability.kernel.checks import as_choice
+from stability.kernel.format.claims import Claim
+from stability.kernel.systems.classifier import Classifier
+from stability.search.local import (
+    affine_search as linear_balls,
+)
+from stability.search.local import (
+    ellipsoid_search as ellipsoids,
+)
+from stability.search.local import (
+    linf_search as planes,
+)
+from stability.search.local.request import Request, further, request
+from stability.threads import threads_for
+
+ENGINES: dict[str, Callable[[Request], list[Claim | None]]] = {"l2": ellipsoids.proved, "linf": planes.proved}
+"""The search of each norm; what it gives was accepted by the checker's rules."""
+NORMS = tuple(ENGINES)
+
+
+def largest_balls(
+    classifier: Classifier,
+    x: Any,
+    y: Any,
+    *,
+    norm: str = "l2",
+    upper: Any = None,
+    epsilon: float | None = None,
+    mask: Any = None,
+    bounds: Sequence[Any] | None = None,
+    budget: str = "total",
+    time_limit: float | None = None,
+) -> list[Claim | None]:
+    """For each input the claim that no perturbation within the largest radius that was proved changes its class.
+
+    Args:
+        classifier: the network with its head.
+        x: ``(B, T, p)`` inputs.
+        y: ``(B,)`` their classes; where the network says otherwise, there is no claim.
+        norm: ``l2`` or ``linf``, over the whole sequence.
+        upper: ``(B,)`` radii at which an attack succeeds, infinite where none is known: no ball is looked for beyond.
+        epsilon: only decide whether a ball of this radius is safe; ``None``: find the largest.
+        mask: ``(T, p)`` true where an input may change; ``None``: everywhere.
+        bounds: ``(low, high)`` between which perturbed inputs stay. In l2 only proofs for affine networks make
+            use of them; what holds without clipping holds with it.
+        budget: in l2, ``total``: the perturbation of the whole sequence has norm ``epsilon`` at most; ``step``: that
+            of every step has. In l_inf both are the same.
+        time_limit: seconds a sample for the search, proofs not counted; ``None``: no limit.
+
+    Returns:
+        Claims of ``local_robustness``, each accepted by its rule; ``None``: misclassified, or nothing was proved.
+
+    Raises:
+        UnsupportedError: a network for which no local certificate is known in this norm.
+        ConfigurationError: an unknown option, labels that are no classes, a radius that is not positive, bounds that an
+            input breaks.
+        DimensionError: sizes that do not fit.
+
+    Example:
+        >>> import numpy as np
+        >>> from stability.systems import DrivenSystem, LureSystem
+        >>> line = DrivenSystem(LureSystem.linear([[0.5]], dt=1.0), "identity", np.zeros((0, 1)), F=[[1.0]])
+        >>> made, x = Classifier(line, [[1.0], [-1.0]]), np.ones((1, 2, 1))
+        >>> [round(largest_balls(made, x, [0], norm=norm)[0].value, 6) for norm in NORMS]
+        [1.341641, 1.0]
+        >>> round(1.5 / 1.25**0.5, 6), 1.5 / 1.5
+        (1.341641, 1.0)
+    """
+    as_choice("norm", norm, NORMS)
+    told: dict[str, Any] = {"upper": upper, "epsilon": epsilon, "mask": mask, "bounds": bounds, "budget": budget}
+    with threads_for(max(layer.states for layer in classifier.layers)):
+        return _proved(request(classifier, x, y, **told, time_limit=time_limit), norm)
+
+
+def _proved(asked: Request, norm: str) -> list[Claim | None]:
+    """Claims of the rule for affine networks where it applies, else of the search of the norm."""
+    if not linear_balls.covers(asked):
+        return ENGINES[norm](asked)
+    exact, settled, time_left = linear_balls.all_linear(asked, norm)
+    asked = replace(asked, right=asked.right[~settled[asked.right]], time_limit=time_left)
+    if not len(asked.right):
+        return exact
+    return [further(a, b) for a, b in zip(exact, ENGINES[norm](asked))]

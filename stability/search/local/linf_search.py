@@ -1,0 +1,321 @@
+r"""The largest l_inf balls around inputs that keep their class: a search for radii and for a proof of each.
+
+For one radius: the affine forms of ``affine_forms`` decide most classes; for the others parabolas that touch
+where the margin is small (``quadratic_relaxation``) with the multipliers of ``quadratic_multipliers``; where
+few entries of the input move, boxes are cut in two until that is enough. What is found is a claim only where the rule
+``local_planes`` accepts it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stability.kernel.format.claims import Claim
+from stability.kernel.reachability.affine_forms import Form, Tube
+from stability.kernel.reachability.classifier_run import margins, steps_of
+from stability.kernel.reachability.input_box import input_box, inputs_of, kinked, touched
+from stability.kernel.reachability.quadratic_relaxation import quadratic
+from stability.kernel.theorems.local_zonotopes import uncovered
+from stability.search.local.splitting import Splitting, worst_input
+from stability.search.local.branch_and_bound import About, Outcome, Tree, tree_of
+from stability.search.local.quadratic_multipliers import best_multipliers
+from stability.search.local.request import Request, further
+from stability.search.local.zonotope_search import Long, is_long
+from stability.search.solvers.deadline import Deadline
+
+Array = np.ndarray
+KIND = "local_planes"
+_FEW = 12
+"""Entries of the input that move, up to which boxes are cut."""
+_NODES = 256
+"""Boxes tried for one radius."""
+_SMALL = 60
+"""Symbols up to which radii are found to ``_FINE``."""
+_FINE, _TOLERANCE = 1e-7, 4e-3
+_PLAIN = 4
+"""Nodes of a tree up to which radii of small problems are found to ``_FINE``."""
+_ROUNDS = 60
+"""Newton steps for the multipliers."""
+_PARABOLAS = 3000
+"""Symbols up to which there are parabolas: each costs some inverses of matrices of that size."""
+
+_FURTHER = 1.05
+"""Of the radius that zonotopes prove: where affine forms are tried beside them."""
+_LITTLE = 0.5
+"""Of the attacked radius: where less is proved by forms, zonotopes are tried, too."""
+_NOTHING = 1e-300
+"""A radius at which nothing but rounding errors is left of forms."""
+_FORMS = 30_000
+"""Symbols of affine forms, with those that would be merged, up to which these are tried beside zonotopes."""
+_SPLITS = (100, 1_000_000)
+"""Nodes of a tree of cuts inside the network for one class, without a time limit and with one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Question(About):
+    """The question of an l_inf ball."""
+
+    splits: int = 0
+    """Nodes of a tree of cuts inside the network that may be looked at for one class."""
+
+    def box(self, radius: float) -> tuple[Array, Array]:
+        """The ball as a box."""
+        return input_box(self.x, radius, self.mask, self.bounds)
+
+    def planes(self, radius: float) -> tuple[float, int]:
+        """The least lower bound of a margin by affine forms alone, and the number of symbols."""
+        tube = Tube()
+        low = margins(self.classifier, tube, *self.box(radius), self.label).low
+        return float(low.min()), tube.symbols
+
+    def holds(self, radius: float, upper: float) -> bool:
+        """Whether affine forms prove a radius, where there is time to look."""
+        return radius < upper and not self.deadline.over and self.planes(radius)[0] > 0.0
+
+    def claim(self, radius: float, tree: Tree) -> Claim | None:
+        """The claim, where the rule accepts it."""
+        return self.claimed(KIND, "linf", radius, tree)
+
+
+def decide(question: Question, radius: float, room: int = _NODES) -> Tree | None:
+    """A tree of at most ``room`` nodes that proves the radius, or ``None`` where none was found."""
+    low, high = question.box(radius)
+    few = int((high > low).sum()) <= _FEW
+    return tree_of((low, high), lambda *ends: _box(question, *ends), room if few else 1, question.deadline)[0]
+
+
+def nodes(tree: Tree) -> int:
+    """How many nodes a tree has."""
+    return 1 + sum(nodes(part) for part in tree.get("parts", ()))
+
+
+def _box(question: Question, low: Array, high: Array) -> Outcome:
+    """One box: the classes that planes leave open by parabolas, the most doubtful one first."""
+    tube = Tube()
+    margin = margins(question.classifier, tube, low, high, question.label)
+    others = np.delete(np.arange(question.classifier.classes), question.label)
+    classes: list[dict[str, Any]] = []
+    open_: list[int] = []
+    few = int((high > low).sum()) <= _FEW  # then the box itself is cut
+    for row in np.argsort(margin.low):
+        if margin.low[row] > 0.0:
+            break
+        if tube.merged or tube.symbols > _PARABOLAS or question.deadline.over:
+            return Outcome(cut=_widest(tube, np.abs(margin.L[row]) * tube.radius))
+        found = _parabolas(question, tube, margin, int(row))
+        if found.leaf is None:
+            if few or question.splits <= 0 or found.cut is None:
+                return found
+            open_.append(int(row))
+        else:
+            classes.append({"class": int(others[row]), **found.leaf})
+    for row in open_:
+        if question.deadline.over:
+            return Outcome()
+        search = Splitting(question.classifier, low, high, question.label, row, question.deadline, question.splits)
+        tree = search.tree()
+        if tree is None:
+            return Outcome()
+        classes.append({"class": int(others[row]), "cuts": tree})
+    return Outcome({"classes": classes})
+
+
+def _parabolas(question: Question, tube: Tube, margin: Form, row: int) -> Outcome:
+    """One class by parabolas: they touch at the worst input that is found, then where the bound was least."""
+    inputs = inputs_of(tube)
+    first, value = worst_input(question.classifier, tube, margin, question.label, row, -np.sign(margin.L[row][inputs]))
+    point, tries = first, 3
+    if not value > 0.0:
+        return Outcome()
+    curved = np.zeros(tube.symbols)
+    for _ in range(tries):
+        met, values = touched(question.classifier, tube, point, question.label)
+        if not values[row] > 0.0:
+            return Outcome()
+        F = quadratic(tube, margin, row, met)
+        found = best_multipliers(F, rounds=_ROUNDS, deadline=question.deadline)
+        if found.bound > 0.0 and F.least(found.D) > 0.0:
+            return Outcome({"point": point, "multipliers": found.D})
+        curved = F.curvature() + kinked(tube, F)
+        moved = np.clip(found.v[inputs], -1.0, 1.0)
+        if question.deadline.over or not np.isfinite(found.bound) or np.abs(moved - point).max(initial=0.0) < 1e-3:
+            break
+        point = moved
+    return Outcome(cut=_widest(tube, curved if curved.any() else np.abs(margin.L[row]) * tube.radius))
+
+
+def _widest(tube: Tube, weight: Array) -> int | None:
+    """The entry of the input, counted through all steps, that weighs most."""
+    best, at = -1.0, None
+    for t, (centre, moves, first) in enumerate(tube.inputs):
+        if len(moves):
+            here = weight[first : first + len(moves)]
+            k = int(here.argmax())
+            if here[k] > best:
+                best, at = float(here[k]), t * len(centre) + int(moves[k])
+    return at
+
+
+def largest(question: Question, upper: float) -> tuple[float, Tree] | None:
+    """The largest radius that was proved, below ``upper``, with its tree."""
+    low, high, small = _by_planes(question, upper)
+    best: tuple[float, Tree] | None = (low, {"classes": []}) if low > 0.0 else None
+    if high < np.inf:
+        high = min(high, _corner_radius(question, low, high))
+    if small and high > low * (1.0 + _FINE):  # on small problems the corners are near the truth
+        high, best = _tried(question, high, best, [high * (1.0 - part) for part in (0.5 * _FINE, 1e-4, 0.01, 0.05)])
+    best, high = _bisected(question, high, best, _TOLERANCE, _NODES)
+    if small and best is not None and nodes(best[1]) <= _PLAIN:
+        best, _ = _bisected(question, high, best, _FINE, 2 * nodes(best[1]) + 2)
+    return best
+
+
+def _corner_radius(question: Question, low: float, high: float) -> float:
+    """The least radius seen at which an input at the corner that the forms name has another class."""
+    tube = Tube()
+    margin = margins(question.classifier, tube, *question.box(max(low, 1e-6 * high)), question.label)
+    for row in range(len(margin.c)):
+        way, last = np.zeros(question.x.shape), low
+        for t, (_, moves, first) in enumerate(tube.inputs):
+            way[t, moves] = -np.sign(margin.L[row][first : first + len(moves)])
+        for part in range(1, 61):
+            radius = 0.5 * (last + high) if part > 1 else high
+            ends = question.box(radius)
+            x = np.where(way < 0, ends[0], np.where(way > 0, ends[1], question.x))
+            if question.classifier.logits(x).argmax() != question.label:
+                high = radius
+            elif part == 1:
+                break
+            else:
+                last = radius
+    return high
+
+
+def _tried(
+    question: Question, high: float, best: tuple[float, Tree] | None, radii: list[float]
+) -> tuple[float, tuple[float, Tree] | None]:
+    """The least radius that did not hold, the largest that did, after radii from the largest one down."""
+    for radius in radii:
+        if best is not None and radius <= best[0]:
+            break
+        tree = decide(question, radius)
+        if tree is not None:
+            return high, (radius, tree)
+        high = radius
+    return high, best
+
+
+def _bisected(
+    question: Question, high: float, best: tuple[float, Tree] | None, tolerance: float, room: int
+) -> tuple[tuple[float, Tree] | None, float]:
+    """The same by bisection, with at most ``room`` boxes a radius; far above what is known by factors."""
+    factor = 1.5
+    while not question.deadline.over:
+        low = best[0] if best else 0.0
+        if high <= low * (1.0 + tolerance) or high < 1e-12:
+            break
+        middle = (
+            high / 4.0 if not best else 0.5 * (low + high) if factor == 1.0 else min(low * factor, 0.5 * (low + high))
+        )
+        tree = decide(question, middle, room)
+        if tree is None:
+            high, factor = middle, 1.0
+        else:
+            best = (middle, tree)
+    return best, high
+
+
+def _by_planes(question: Question, upper: float) -> tuple[float, float, bool]:
+    """The largest radius that planes alone prove, the least that did not hold, and whether the problem is small."""
+    value, _ = question.planes(_NOTHING)
+    scale = float(np.abs(question.x).max()) + 1.0
+    low, high, trial = 0.0, upper, min(upper, 1e-3 * scale)
+    at_low, at_high, small = value, -np.inf, False
+    if not value > 0.0:
+        return 0.0, 0.0, False
+    for _ in range(60):
+        if question.deadline.over:
+            break
+        at, symbols = question.planes(trial)
+        small = symbols <= _SMALL
+        if at > 0.0:
+            low, at_low = trial, at
+        else:
+            high, at_high = trial, at
+        if high <= low * (1.0 + (1e-9 if small else 1e-4)) or low > 1e9 * scale:
+            break
+        if not np.isfinite(at_high):
+            trial = min(4.0 * low, high) if low < 0.999 * high else high
+            continue
+        part = np.clip(at_low / (at_low - at_high), 1e-12, 1.0)  # bounds fall at least like a line: a chord is above
+        chord = low + part * (high - low)
+        near = low * (1 + 1e-10)
+        trial = float(np.clip(0.999999999 * chord, near, max(near, high - 1e-3 * (high - low))))
+        at_high = at_high * 0.5 if at > 0.0 else at_high  # Illinois
+    return low, upper, small
+
+
+def proved(asked: Request) -> list[Claim | None]:
+    """The claims about balls in l_inf.
+
+    Args:
+        asked: the inputs.
+
+    Raises:
+        UnsupportedError: a network whose channels read each other in a circle.
+    """
+    steps_of(asked.classifier)
+    mask = None if asked.mask is None else asked.free
+    claims: list[Claim | None] = [None] * len(asked.x)
+    splits = 0 if asked.epsilon is None else _SPLITS[asked.time_limit is not None]
+    for k in asked.right:
+        deadline = Deadline.after(asked.time_limit)
+        question = Question(asked.classifier, asked.x[k], int(asked.y[k]), mask, asked.bounds, deadline, splits)
+        claims[k] = _answer(question, float(asked.upper[k]), asked.epsilon)
+    return claims
+
+
+def _answer(question: Question, upper: float, epsilon: float | None) -> Claim | None:
+    """The claim about one input: of a long sequence by zonotopes, or planes where these reach further.
+
+    The rounding errors of forms grow with the absolute values of a network's matrices, and may grow where the network
+    contracts, those of zonotopes do not: they follow, too, where forms prove little.
+    """
+    if epsilon is not None and not upper > epsilon:
+        return None
+    search = Long(question) if uncovered(question.classifier) is None else None
+
+    def by_zonotopes() -> Claim | None:
+        if search is None:
+            return None
+        return search.largest(upper) if epsilon is None else search.decided(epsilon)
+
+    if is_long(question, _PARABOLAS):
+        claim = by_zonotopes()
+        if is_long(question, _FORMS):
+            return claim
+        if claim is not None and (epsilon is not None or not question.holds(_FURTHER * (claim.value or 0.0), upper)):
+            return claim
+        return _by_forms(question, upper, epsilon) or claim
+    if epsilon is not None and not question.holds(epsilon, upper):
+        claim = by_zonotopes()
+        return _by_forms(question, upper, epsilon) if claim is None and question.planes(_NOTHING)[0] > 0.0 else claim
+    claim = _by_forms(question, upper, epsilon)
+    if epsilon is not None and claim is not None:
+        return claim
+    little = claim is None or (upper < np.inf and not (claim.value or 0.0) > _LITTLE * upper)
+    told_at_once = search is not None and search.net.is_affine
+    return further(by_zonotopes(), claim) if (little or told_at_once) and not question.deadline.over else claim
+
+
+def _by_forms(question: Question, upper: float, epsilon: float | None) -> Claim | None:
+    """The claim by affine forms and parabolas."""
+    if epsilon is not None:
+        tree = decide(question, epsilon)
+        return None if tree is None else question.claim(epsilon, tree)
+    # where every input gets the class, there is a largest radius all the same
+    found = largest(question, min(upper, 1e6 * (1.0 + float(np.abs(question.x).max()))))
+    return None if found is None else question.claim(*found)

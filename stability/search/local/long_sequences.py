@@ -1,0 +1,149 @@
+r"""Large balls around inputs that are long sequences, from very few tubes: each costs as much as the sequence is long.
+
+What a ball of radius :math:`\epsilon` uses of its margin is :math:`\epsilon / r` for small ones, ``r`` the radius of
+the linearisation, and more for larger ones: nearly :math:`\epsilon / r \exp(c \epsilon^q)`. One tube gives ``c``, so
+that a tube at half of ``r`` says where the next one is to be, with weights made of the first; the second one as a rule
+ends so near its margin that its multipliers prove a radius close by.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stability.kernel.reachability.margin_loss import differences
+from stability.kernel.reachability.multiplier_costs import refined
+from stability.kernel.reachability.stages import Nominal
+from stability.search.local.backward_search import NEAR, Ball
+from stability.search.local.initial_radius import ahead
+from stability.search.local.tube_trials import Task, Tube, of_samples, tube
+from stability.search.solvers.deadline import Deadline
+
+Array = np.ndarray
+_ROUNDS, _HALVINGS = 5, 40
+_FIRST = 0.5
+"""Of the radius of the linearisation, tried first."""
+_POWER = 1.3
+"""``q`` above."""
+_GOAL = -4e-3
+"""The logarithm of the share that is gone for: the roundings of a proof are more on long sequences."""
+_PART, _GAIN = 0.75, 1.02
+"""Of better weights in a mean with the old ones, and what the first ones are expected to add to a radius."""
+_DOWN, _UP, _TIMID, _STALE = 0.04, 0.015, 0.6, 20.0
+"""How far from a tube, in logarithms of the radius, its multipliers are taken; how much of the way up; what they lose
+on the way down, of its square."""
+_LEAST, _MOST = 0.3, 4.0
+"""Between these shares of a margin a tube makes better weights."""
+_PROMISING = 2.0
+"""The share up to which a tube near the boundary is expected to be of use."""
+
+
+@np.errstate(all="ignore")
+def better_weights(task: Task, found: Tube, worth: list[Array], good: Array, where: Array, part: float = 0.5) -> None:
+    """Better weights for some samples of a batch, in place: part of the way, for a whole way overshoots.
+
+    Args:
+        task: the batch.
+        found: its tubes.
+        worth: the weights of all samples.
+        good: which samples of the batch.
+        where: their numbers among all samples.
+        part: of the way.
+    """
+    parts = [at.only(good) for at in found.passed]
+    ends = differences(task.net.head, task.y[good]) / task.margins[good][..., None]
+    near = (found.shares[good] / found.share[good][:, None]) ** 8  # the largest share, smoothly
+    new = refined(task.net, parts, ends * near[..., None])
+    usable = np.isfinite([W.sum(axis=(1, 2)) for W in new]).all(axis=0)
+    for old, W in zip(worth, new):
+        kept = old[where[usable]]
+        old[where[usable]] = (1.0 - part) * (kept / _traces(kept)) + part * (W[usable] / _traces(W[usable]))
+
+
+def _traces(W: Array) -> Array:
+    return np.maximum(np.einsum("bii->b", W), 1e-300)[:, None, None]
+
+
+@np.errstate(all="ignore")
+def few(
+    task: Task, run: list[Nominal], worth: list[Array], upper: Array, away: Array, deadline: Deadline
+) -> list[Ball | None]:
+    """Balls of samples, whose weights it betters; ``None`` where a handful of tubes does not come to an end.
+
+    Args:
+        task: ``B`` samples.
+        run: their nominal run.
+        worth: what every stage is worth to them.
+        upper: ``(B,)`` radii of attacks, infinite where none is known.
+        away: ``(B, k)`` the distances to the boundaries of all classes in the linearisation.
+        deadline: of the search.
+    """
+    linear = away.min(axis=1)
+    out: list[Ball | None] = [None] * len(linear)
+    most = NEAR * upper
+    trial = np.minimum(_FIRST * linear, most)
+    left = np.flatnonzero(np.isfinite(linear) & (trial > 0))
+    for turn in range(_ROUNDS):
+        if not len(left) or deadline.over:
+            break
+        e, part = trial[left], task.only(left)
+        made = tube(part, [of_samples(at, left) for at in run], [W[left] for W in worth], e)
+        if turn == 0:
+            tried = _ahead(part, run, worth, left, made.share, (e, upper[left], away[left]), deadline)
+            for i, ball in zip(left, tried):
+                out[i] = ball
+        following = np.minimum(_following(e, made.share, linear[left]), most[left])
+        way = np.log(following / e)
+        settled = (way >= -_DOWN) & (way <= _UP)
+        if turn == _ROUNDS - 1:  # it holds, at least
+            settled |= made.share < 1.0
+        radius = e * np.exp(np.where(way > 0, np.minimum(_TIMID * way, _UP), way - _STALE * way * way))
+        for k, i in enumerate(left):
+            if out[i] is None and settled[k]:
+                out[i] = Ball(float(radius[k]), made.T[k], [])
+            elif out[i] is None and deadline.over and made.share[k] < 1.0:
+                out[i] = Ball(float(e[k]), made.T[k], [])
+        open_ = np.array([out[i] is None for i in left])
+        better = open_ & (made.share > _LEAST) & (made.share < _MOST)
+        if better.any() and not deadline.over:
+            better_weights(part, made, worth, better, left[better], _PART)
+        gain = np.where(better & (turn == 0), _GAIN, 1.0)
+        trial[left] = np.minimum(following * gain, most[left])
+        left = left[open_]
+    return out
+
+
+def _following(e: Array, share: Array, linear: Array) -> Array:
+    """Where a tube is expected to use up its margin, of one at ``e``: half of ``e`` where that has left all bounds."""
+    c = np.maximum(np.log(share * linear / e), 0.0)  # of radii in units of e
+    low, high = -20.0 * np.ones(len(e)), np.log(linear / e)
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        beyond = middle - np.log(linear / e) + c * np.exp(_POWER * middle) > _GOAL
+        low, high = np.where(beyond, low, middle), np.where(beyond, middle, high)
+    return np.where(np.isfinite(share), e * np.exp(low), 0.5 * e)
+
+
+def _ahead(
+    task: Task,
+    run: list[Nominal],
+    worth: list[Array],
+    left: Array,
+    share: Array,
+    known: tuple[Array, Array, Array],
+    deadline: Deadline,
+) -> list[Ball | None]:
+    """Balls near the nearest boundary, tried where the first tube says that these may hold."""
+    e, upper, away = known
+    linear = away.min(axis=1)
+    near = NEAR * np.minimum(upper, linear)
+    c = np.maximum(np.log(share * linear / e), 0.0)
+    expected = near / linear * np.exp(c * (near / e) ** _POWER)
+    out: list[Ball | None] = [None] * len(left)
+    some = np.flatnonzero(expected < _PROMISING)
+    if len(some) and not deadline.over:
+        own = left[some]
+        runs, weights = [of_samples(at, own) for at in run], [W[own] for W in worth]
+        found, _ = ahead(task.only(some), runs, weights, upper[some], away[some].argmin(axis=1), deadline)
+        for k, ball in zip(some, found):
+            out[k] = ball
+    return out

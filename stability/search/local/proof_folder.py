@@ -1,0 +1,310 @@
+"""A folder of proofs about one network: the network once, and a file for each input whose class was certified.
+
+``network.json`` holds the ``Classifier`` with its digest; ``sample-00017.json`` the claim about input 17 with its
+proof, and the digest of the network that it is about. Neither solver nor torch is needed to check them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stability.certificate import claim_document, claim_from
+from stability.display import Shown, draw_radii, nothing_to_draw
+from stability.errors import FileFormatError, StabilityError
+from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.kernel.format.serialization import decode, digest_of, encode, is_sealed, seal
+from stability.kernel.systems.classifier import Classifier
+from stability.storage.documents import read_document
+from stability.storage.folder import Folder
+from stability.storage.writing import write_text
+from stability.verify import describe_subject, verify_claim
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NETWORK_FILE = "network.json"
+NETWORK, SAMPLE = "stability-local-network", "stability-local-certificate"
+VERSION = 1
+CLAIM = "local_robustness"
+_SAMPLE_NAME = re.compile(r"sample-(\d{5,15})\.json")
+_KEYS = {
+    NETWORK: {"format", "version", "sha256", "network", "digest"},
+    SAMPLE: {"format", "version", "network", "index", "claim", "digest"},
+}
+
+
+def sample_file(index: int) -> str:
+    """Name of the file about one input.
+
+    >>> sample_file(17)
+    'sample-00017.json'
+    """
+    return f"sample-{index:05d}.json"
+
+
+def write_network(folder: Folder, network: Classifier) -> str:
+    """Write the network that the proofs of a folder are about; the file must be reserved.
+
+    Args:
+        folder: claimed by the caller.
+        network: the classifier.
+
+    Returns:
+        Its digest, which every proof repeats.
+
+    Raises:
+        FileFormatError: when the folder cannot be written to.
+    """
+    digest = digest_of(network)
+    document = {"format": NETWORK, "version": VERSION, "sha256": digest, "network": encode(network)}
+    write_text(folder.path / NETWORK_FILE, seal(document))
+    return digest
+
+
+def write_sample(folder: Folder, network: str, index: int, claim: Claim) -> Path:
+    """Write the proof about one input; the file must be reserved.
+
+    Args:
+        folder: claimed by the caller.
+        network: digest of the network, as ``write_network`` gave it.
+        index: of the input in its data.
+        claim: with its proof.
+
+    Returns:
+        The path.
+
+    Raises:
+        FileFormatError: when the folder cannot be written to.
+    """
+    document = {"format": SAMPLE, "version": VERSION, "network": network, "index": index}
+    return write_text(folder.path / sample_file(index), seal({**document, "claim": claim_document(claim)}))
+
+
+@dataclass(frozen=True)
+class SampleCheck:
+    """The outcome for one input.
+
+    Attributes:
+        file: its name in the folder.
+        valid: whether the claim is proved.
+        reason: why not, or what was proved.
+        index: of the input in its data; ``None`` where the file could not be read.
+        label: the class that is certified.
+        norm: ``l2`` or ``linf``.
+        radius: within which no perturbation changes it.
+        budget: ``total``, or ``step`` where the radius is that of every step.
+        masked: how many entries of the input may change, where not all of them.
+        statement: the claim's sentence; empty unless valid.
+    """
+
+    file: str
+    valid: bool
+    reason: str
+    index: int | None = None
+    label: int | None = None
+    norm: str | None = None
+    radius: float | None = None
+    statement: str = ""
+    budget: str | None = None
+    masked: int | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class FolderVerification(Shown):
+    """The outcome for a folder of proofs.
+
+    Attributes:
+        valid: the network was read, there is a proof, and every proof holds.
+        reason: why not, or what was proved.
+        network: whom the claims are about: what it is, its size, the digest of its stored numbers; empty if unread.
+        samples: one entry a file, in their order.
+    """
+
+    valid: bool
+    reason: str
+    network: str = ""
+    samples: tuple[SampleCheck, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.valid
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Whether all of it is proved, and what it is about."""
+        proved = sum(sample.valid for sample in self.samples)
+        answer = ("", "valid" if self.valid else "INVALID")
+        return [
+            answer,
+            ("proved", f"{proved} of {len(self.samples)}"),
+            ("reason", self.reason),
+            ("about", self.network),
+        ]
+
+    def rows(self) -> list[Mapping[str, Any]]:
+        """A row a file: ``file``, ``valid``, ``reason``, ``index``, ``label``, ``norm``, ``radius``, ``statement``."""
+        return [vars(sample) for sample in self.samples]
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """How many inputs have a proved radius of at least so much, see ``stability.display.draw_radii``.
+
+        Args:
+            ax: where to draw; a new figure without it.
+
+        Returns:
+            The axes; with a sentence where nothing is proved.
+        """
+        known = [(s.radius, s.norm) for s in self.samples if s.valid and s.radius is not None]
+        if not known:
+            return nothing_to_draw(ax, f"no radius is proved: {self.reason}")
+        norms = " and ".join(sorted({str(norm) for _, norm in known}))
+        return draw_radii([radius for radius, _ in known], ax, f"{len(known)} proved inputs", f"radius, {norms}")
+
+
+def is_proof_folder(path: Path) -> bool:
+    """Whether a folder holds, or claims to hold, proofs about single inputs.
+
+    >>> is_proof_folder(Path("absent"))
+    False
+    """
+    return path.is_dir() and os.path.lexists(path / NETWORK_FILE)
+
+
+def read_network(path: Path) -> tuple[Classifier, str]:
+    """The network of a folder and its digest, recomputed.
+
+    Raises:
+        FileFormatError: missing, damaged, changed after it was written, or no network of this format.
+    """
+    document = _document(path / NETWORK_FILE, NETWORK)
+    network = decode(document["network"])
+    if not isinstance(network, Classifier):
+        raise FileFormatError(f"{path / NETWORK_FILE} holds a {type(network).__name__}, no classifier")
+    digest = digest_of(network)
+    if document["sha256"] != digest:
+        raise FileFormatError(f"{path / NETWORK_FILE} names another digest than that of the network it holds")
+    return network, digest
+
+
+def read_sample(path: Path, network: str) -> tuple[int, Claim]:
+    """The input's index and the claim of one file, not yet judged.
+
+    Args:
+        path: of the file.
+        network: digest of the network that it must be about.
+
+    Raises:
+        FileFormatError: missing, damaged, changed after it was written, about another network or another input.
+    """
+    document = _document(path, SAMPLE)
+    index = document["index"]
+    if type(index) is not int or sample_file(index) != path.name:
+        raise FileFormatError(f"{path} is about input {str(index)[:20]}, its name says another one")
+    if document["network"] != network:
+        raise FileFormatError(f"{path} is about another network than the one of this folder")
+    return index, claim_from(document["claim"])
+
+
+def _document(path: Path, kind: str) -> Mapping[str, Any]:
+    try:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            raise FileFormatError(f"{path} is no regular file")
+    except OSError as error:
+        raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
+    document, text = read_document(path)
+    if not isinstance(document, dict) or document.get("format") != kind:
+        raise FileFormatError(f"{path} is no {kind}")
+    if type(document.get("version")) is not int or document["version"] != VERSION:
+        raise FileFormatError(f"{path} has version {str(document.get('version'))[:20]}; this program reads {VERSION}")
+    if set(document) != _KEYS[kind]:
+        raise FileFormatError(f"{path} has other keys than a {kind} has")
+    if not is_sealed(text, document):
+        raise FileFormatError(f"{path} was changed after it was written: its digest does not match")
+    return document
+
+
+def sample_names(path: Path) -> list[str]:
+    """Names of the files about inputs in a folder, by index; anything else called ``sample-`` is refused.
+
+    Raises:
+        FileFormatError: the folder cannot be read, or holds a file whose name is none of ours.
+    """
+    try:
+        found = [name for name in os.listdir(path) if name.startswith("sample-")]
+    except OSError as error:
+        raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
+    for name in found:
+        match = _SAMPLE_NAME.fullmatch(name)
+        if match is None or sample_file(int(match[1])) != name:
+            raise FileFormatError(f"{path} holds {ascii(name)[1:-1][:60]}, which is no file of proofs")
+    return sorted(found, key=lambda name: int(name[7:-5]))
+
+
+def budget_of(data: Mapping[str, Any]) -> str:
+    """What the radius of a proof limits: ``total``, or ``step`` where it is that of every step."""
+    budget = data.get("budget")  # of a file that is not yet judged it may be anything
+    return "step" if "tau" in data or (isinstance(budget, str) and budget == "step") else "total"
+
+
+def verify_folder(path: str | Path, progress: Callable[[int, int], Any] | None = None) -> FolderVerification:
+    """Prove every claim of a folder again, rounding errors included; a bad file is answered, never raised.
+
+    Args:
+        path: the folder.
+        progress: called with how many files are done, and how many there are.
+
+    Returns:
+        The outcome. One file that does not hold makes the folder invalid; the others are told all the same.
+    """
+    path = Path(path)
+    try:
+        network, digest = read_network(path)
+        names = sample_names(path)
+    except (StabilityError, TypeError, ValueError, LookupError, RecursionError) as error:
+        return FolderVerification(False, str(error)[:300])
+    checks: list[SampleCheck] = []
+    for done, name in enumerate(names):
+        if progress is not None:
+            progress(done, len(names))
+        checks.append(check_sample(path / name, network, digest))
+    return FolderVerification(*_judged(checks), describe_subject(network), tuple(checks))
+
+
+def _judged(checks: Iterable[SampleCheck]) -> tuple[bool, str]:
+    checks = list(checks)
+    bad = [check for check in checks if not check.valid]
+    if bad:
+        return False, f"{len(bad)} of {len(checks)} proofs do not hold; the first, {bad[0].file}: {bad[0].reason}"
+    if not checks:
+        return False, "there is no proof in the folder: nothing is claimed"
+    return True, f"{len(checks)} claims are proved, each about one input"
+
+
+def check_sample(path: Path, network: Classifier, digest: str) -> SampleCheck:
+    """The outcome for one file of proof; a bad one is answered, never raised.
+
+    Args:
+        path: of the file.
+        network: that its folder holds.
+        digest: of the network.
+    """
+    try:
+        index, claim = read_sample(path, digest)
+    except (StabilityError, TypeError, ValueError, LookupError, ArithmeticError, RecursionError) as error:
+        return SampleCheck(path.name, False, str(error)[:300])
+    if claim.name != CLAIM or claim.verdict is not Verdict.CERTIFIED or not isinstance(claim.proof, Proof):
+        return SampleCheck(
+            path.name, False, f"it claims {claim.name[:40]!r}, {claim.verdict}: no local certificate", index
+        )
+    check = verify_claim(network, claim)
+    data = claim.proof.data
+    said: dict[str, Any] = {"index": index}
+    if check.valid:  # what a rule refused may hold anything
+        said |= {"label": data["label"], "norm": data["norm"], "radius": claim.value, "statement": claim.statement}
+        said["budget"] = budget_of(data)
+        said["masked"] = int(data["mask"].sum()) if "mask" in data else None
+    return SampleCheck(path.name, check.valid, check.reason, **said)

@@ -1,0 +1,201 @@
+"""Proofs that are added to a folder which holds some already: nothing that was proved is lost unless that is asked for.
+
+A proof is about one input of one network, in one norm, under one budget and mask. One that says at least as much about
+the same takes the place of an older one; one that says less leaves it. Proofs of another network, or about something
+else in the files that would be written, are refused before anything is computed.
+
+An older proof is checked before it stands in the way of anything: a file may say more than it proves, or hold what an
+earlier checker accepted and this one does not. What proves nothing is replaced.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stability.errors import ConfigurationError, StabilityError
+from stability.kernel.format.claims import Claim
+from stability.kernel.format.serialization import digest_of
+from stability.kernel.systems.classifier import Classifier
+from stability.search.local.proof_folder import (
+    NETWORK_FILE,
+    budget_of,
+    check_sample,
+    read_network,
+    read_sample,
+    sample_file,
+    write_network,
+    write_sample,
+)
+from stability.storage.folder import Folder
+
+_UNREADABLE = (StabilityError, TypeError, ValueError, LookupError, ArithmeticError, RecursionError)
+OVERWRITE = "choose another folder, or allow to replace them with --overwrite"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the proofs of one call are about.
+
+    Attributes:
+        x: ``(n, time, features)`` the inputs.
+        norm: ``l2`` or ``linf``.
+        budget: ``total`` or ``step``.
+        mask: ``(time, features)``, true where an input may change; ``None``: everywhere.
+        lengths: ``(n,)`` the first steps of each input that a packing network reads, which its proofs are about;
+            ``None``: all of every one.
+    """
+
+    x: NDArray[Any]
+    norm: str
+    budget: str = "total"
+    mask: NDArray[np.bool_] | None = None
+    lengths: NDArray[np.int64] | None = None
+
+    def asks_for(self, index: int, data: Mapping[str, Any]) -> bool:
+        """Whether a proof that a file holds is about this."""
+        if index >= len(self.x) or not _same(data.get("norm"), self.norm) or budget_of(data) != self.budget:
+            return False
+        steps = self.x.shape[1] if self.lengths is None else int(self.lengths[index])
+        mask = None if self.mask is None else self.mask[:steps]
+        return _same(self.x[index, :steps].astype(np.float64), data.get("x")) and _same_mask(mask, data.get("mask"))
+
+
+class Kept:
+    """The proofs of a folder, and what becomes of them; the folder is owned by the caller.
+
+    Attributes:
+        made: inputs whose proof was written.
+        stayed: inputs whose older proof holds, and says more than the one that was made now.
+        void: inputs whose file proved nothing, and was replaced by the proof that was made now.
+    """
+
+    def __init__(self, folder: Folder, by: str, network: Classifier, asked: Question, *, overwrite: bool) -> None:
+        """Look at what is there, and reserve the files.
+
+        Args:
+            folder: claimed by the caller.
+            by: the work that writes the proofs.
+            network: that they are about.
+            asked: what they are about.
+            overwrite: whether proofs that would be lost may be.
+
+        Raises:
+            ConfigurationError: proofs, or other files, would be lost, and that is not allowed.
+            FileFormatError: the folder cannot be written to.
+        """
+        self.made: set[int] = set()
+        self.stayed: set[int] = set()
+        self.void: set[int] = set()
+        self._folder, self._overwrite, self._network, self._digest = folder, overwrite, network, digest_of(network)
+        names = [NETWORK_FILE, *map(sample_file, range(len(asked.x)))]
+        own = [name for name in folder.own(by) if os.path.lexists(folder.path / name)]
+        if own and not self._about_it(own):
+            if not overwrite:
+                raise ConfigurationError(f"{folder.path} holds proofs about another network: {OVERWRITE}")
+            folder.remove(own)
+        lost = None if overwrite else next((k for k in range(len(asked.x)) if self._lost(k, asked)), None)
+        if lost is not None:
+            raise ConfigurationError(
+                f"{folder.path} holds proofs that would be lost, the first of them {sample_file(lost)}, proved about "
+                f"another input, norm, budget or mask: {OVERWRITE}"
+            )
+        folder.reserve(names, by, overwrite=overwrite)
+        write_network(folder, network)
+
+    def write(self, index: int, claim: Claim) -> None:
+        """Keep the proof about an input, unless one is there that says more and holds."""
+        if not self._overwrite and os.path.lexists(self._folder.path / sample_file(index)):
+            old = self._there(index)
+            if old is None or not says_as_much(claim, old):
+                if old is not None and self._holds(index):
+                    self.stayed.add(index)
+                    return
+                self.void.add(index)
+        write_sample(self._folder, self._digest, index, claim)
+        self.made.add(index)
+
+    def count(self) -> int:
+        """How many proofs the folder holds."""
+        return sum(name.startswith("sample-") and (self._folder.path / name).is_file() for name in self._folder.files)
+
+    def _about_it(self, own: list[str]) -> bool:
+        """Whether the files of the folder are about the network, as far as they can be read."""
+        if NETWORK_FILE in own:
+            try:
+                return read_network(self._folder.path)[1] == self._digest
+            except _UNREADABLE:
+                return False
+        return all(self._read(name) is not None for name in own if name.startswith("sample-"))
+
+    def _lost(self, index: int, asked: Question) -> bool:
+        """Whether the file of an input proves something else than what is asked."""
+        old = self._there(index)
+        if old is None or old.proof is None or asked.asks_for(index, old.proof.data):
+            return False
+        return self._holds(index)
+
+    def _holds(self, index: int) -> bool:
+        """Whether the file of an input proves what it says; this may take seconds, and is asked last."""
+        return check_sample(self._folder.path / sample_file(index), self._network, self._digest).valid
+
+    def _there(self, index: int) -> Claim | None:
+        """The claim of an input's file with its proof, not yet judged; ``None`` where there is none."""
+        name = sample_file(index)
+        found = self._read(name) if name in self._folder.files else None
+        return None if found is None or found.proof is None or found.value is None else found
+
+    def _read(self, name: str) -> Claim | None:
+        """The claim of a file; ``None`` for one that says nothing about this network."""
+        try:
+            return read_sample(self._folder.path / name, self._digest)[1]
+        except _UNREADABLE:
+            return None
+
+
+def says_as_much(new: Claim, old: Claim) -> bool:
+    """Whether a claim implies another one about the same input.
+
+    Args:
+        new: with its proof.
+        old: with its proof; without one it says nothing.
+    """
+    if old.proof is None or old.value is None:
+        return True
+    if new.proof is None or new.value is None or new.value < old.value:
+        return False
+    a, b = new.proof.data, old.proof.data
+    keys = ("x", "label", "norm")
+    same = all(_same(a.get(key), b.get(key)) for key in keys) and budget_of(a) == budget_of(b)
+    free = a.get("bounds") is None or _same(a["bounds"], b.get("bounds"))  # what holds unclipped holds clipped
+    return same and free and _same_mask(a.get("mask"), b.get("mask"))
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two entries of a proof are equal; what is no array, number or word, as in a damaged file, never is."""
+    a, b = _values(one), _values(other)
+    return a is not None and b is not None and bool(np.array_equal(a, b))
+
+
+def _same_mask(one: Any, other: Any) -> bool:
+    """Whether two masks are equal; one that is true everywhere is none."""
+    one, other = (None if _is_all(mask) else mask for mask in (one, other))
+    return one is other if one is None or other is None else _same(one, other)
+
+
+def _is_all(mask: Any) -> bool:
+    values = _values(mask)  # of a file: ones and zeros
+    return values is not None and values.dtype.kind in "bf" and bool(values.size and (values == 1).all())
+
+
+def _values(value: Any) -> NDArray[Any] | None:
+    try:
+        values = np.asarray(value)
+    except (TypeError, ValueError, ArithmeticError, RecursionError):
+        return None
+    return values if values.dtype.kind in "biufU" else None

@@ -1,0 +1,172 @@
+"""What is asked about single inputs: the arguments that the searches of all norms share, checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stability.errors import ConfigurationError, DimensionError
+from stability.kernel.checks import as_choice
+from stability.kernel.format.claims import Claim
+from stability.kernel.systems.classifier import Classifier
+from stability.kernel.theorems.local_ball import LARGEST, WIDEST
+from stability.search.solvers.deadline import Deadline
+
+Array = np.ndarray
+BUDGETS = ("total", "step")
+_FAR = 1e6
+"""Of an input's size: radii are not looked for beyond."""
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """Inputs with their classes, how they may be changed, and how long may be thought about it.
+
+    Attributes:
+        classifier: the network.
+        x: ``(B, T, p)``.
+        y: ``(B,)`` classes.
+        margins: ``(B, k)`` logit of the class less the others', infinite for the class itself.
+        right: the samples that the network gives their class, by number.
+        upper: ``(B,)`` radii that are not to be reached, infinite where none is known.
+        epsilon: the only radius to be decided, or ``None`` for the largest.
+        mask: ``(T, p)`` true where the input may change; ``None``: everywhere.
+        bounds: numbers between which perturbed inputs stay, or ``None``.
+        budget: ``total`` or ``step``.
+        time_limit: seconds a sample, or ``None``.
+    """
+
+    classifier: Classifier
+    x: Array
+    y: Array
+    margins: Array
+    right: Array
+    upper: Array
+    epsilon: float | None
+    mask: Array | None
+    bounds: tuple[float, float] | None
+    budget: str
+    time_limit: float | None
+
+    @property
+    def free(self) -> Array:
+        """``(T, p)``, one where the input may change, else zero."""
+        return np.ones(self.x.shape[1:]) if self.mask is None else self.mask.astype(np.float64)
+
+    def furthest(self, k: int) -> float:
+        """The radius of sample ``k`` beyond which none is looked for: that of an attack, or of the input's size 1e6."""
+        return min(float(self.upper[k]), _FAR * (1.0 + float(np.abs(self.x[k]).max())))
+
+    def data(self, k: int, norm: str, radius: float) -> dict[str, Any]:
+        """What a proof in either norm says about the ball of sample ``k``."""
+        data: dict[str, Any] = {"x": self.x[k], "label": int(self.y[k]), "norm": norm, "radius": float(radius)}
+        data |= {} if self.mask is None else {"mask": self.free}
+        data |= {} if self.bounds is None else {"bounds": self.bounds}
+        return data | ({"budget": "step"} if norm == "l2" and self.budget == "step" else {})
+
+
+Search = Callable[[Request, int, str, Deadline], tuple[Claim | None, bool]]
+"""The claim about one sample, and whether there is no use in looking for a better one."""
+
+
+def further(one: Claim | None, other: Claim | None) -> Claim | None:
+    """The claim of the larger radius, if there is any."""
+    return max((one, other), key=lambda claim: 0.0 if claim is None else claim.value or 0.0)
+
+
+def one_by_one(
+    asked: Request, norm: str, search: Search, share: float
+) -> tuple[list[Claim | None], Array, float | None]:
+    """The claims of a search, which samples are settled by them, and seconds a sample for the others.
+
+    Args:
+        asked: the inputs.
+        norm: ``l2`` or ``linf``.
+        search: of one sample.
+        share: of the time of a sample that it has.
+    """
+    claims: list[Claim | None] = [None] * len(asked.y)
+    done, limit = np.zeros(len(asked.y), dtype=bool), asked.time_limit
+    for k in asked.right:
+        claims[k], done[k] = search(asked, int(k), norm, Deadline.after(None if limit is None else share * limit))
+    return claims, done, None if limit is None else (1.0 - share) * limit
+
+
+def request(
+    classifier: Classifier,
+    x: Any,
+    y: Any,
+    *,
+    upper: Any = None,
+    epsilon: float | None = None,
+    mask: Any = None,
+    bounds: Sequence[Any] | None = None,
+    budget: str = "total",
+    time_limit: float | None = None,
+) -> Request:
+    """The arguments of ``balls.largest_balls``, checked.
+
+    Bounds may be arrays: what holds between the least and the largest of them holds between them. An end that no ball
+    reaches, such as an infinite one, is as good as none.
+
+    Raises:
+        ConfigurationError: an unknown budget, labels that are no classes, a radius that is not positive, bounds
+            that an input breaks, a network of numbers or an input of features beyond what proofs are made for.
+        DimensionError: sizes that do not fit.
+
+    Example:
+        >>> from stability.systems import DrivenSystem, LureSystem
+        >>> cell = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[1.0]])
+        >>> made = request(Classifier(cell, [[1.0], [-1.0]]), [[[1.0]], [[-1.0]]], [0, 0])
+        >>> made.right, made.margins.round(3)[:, 1]
+        (array([0]), array([ 1.523, -1.523]))
+    """
+    as_choice("budget", budget, BUDGETS)
+    classifier.require_range()
+    data, labels = classifier.checked(x), np.asarray(y)
+    if data.shape[-1] > WIDEST:
+        raise ConfigurationError(f"a step has at most {WIDEST:,} features here, got {data.shape[-1]:,}")
+    if data.ndim != 3 or labels.shape != data.shape[:1]:
+        raise DimensionError("x and y", "(B, T, p) and (B,)", (data.shape, labels.shape))
+    if len(labels) and not (labels.dtype.kind in "iu" and ((labels >= 0) & (labels < classifier.classes)).all()):
+        raise ConfigurationError(f"y must hold integers from 0 to {classifier.classes - 1}")
+    labels = labels.astype(np.int64)
+    radii = np.full(len(data), np.inf) if upper is None else np.asarray(upper, dtype=np.float64).reshape(-1)
+    if radii.shape != labels.shape:
+        raise DimensionError("upper", labels.shape, radii.shape)
+    if epsilon is not None:
+        require_radius("epsilon", float(epsilon))
+    kept = None if mask is None else np.asarray(mask)
+    if kept is not None and (kept.shape != data.shape[1:] or kept.dtype != np.bool_):
+        raise DimensionError("mask", f"{data.shape[1:]} of true and false", kept.shape)
+    logits, rows = classifier.logits(data) if len(data) else np.zeros((0, classifier.classes)), np.arange(len(data))
+    margins = logits[rows, labels][:, None] - logits
+    margins[rows, labels] = np.inf
+    right = np.flatnonzero((margins > 0).all(axis=1))
+    whole, ends = None if epsilon is None else float(epsilon), None if bounds is None else _ends(bounds, data)
+    return Request(classifier, data, labels, margins, right, radii, whole, kept, ends, budget, time_limit)
+
+
+def require_radius(name: str, value: float) -> None:
+    """Refuse what cannot be the radius of a proof, before anything is computed.
+
+    Args:
+        name: of the argument or option.
+        value: the number.
+
+    Raises:
+        ConfigurationError: it is not positive, or beyond what proofs are made for.
+    """
+    if not 0.0 < value < LARGEST:
+        raise ConfigurationError(f"{name} must be a number > 0 and < {LARGEST:g}, got {value:g}")
+
+
+def _ends(bounds: Sequence[Any], x: Array) -> tuple[float, float] | None:
+    low, high = float(np.min(bounds[0])), float(np.max(bounds[1]))
+    if not (low <= x.min(initial=np.inf) and x.max(initial=-np.inf) <= high):
+        raise ConfigurationError(f"the inputs lie outside the bounds {low, high}: clip them, or name wider bounds")
+    least, most = float(x.min(initial=np.inf)) - 2.0 * LARGEST, float(x.max(initial=-np.inf)) + 2.0 * LARGEST
+    return None if low <= least and most <= high else (max(low, least), min(high, most))

@@ -1,0 +1,178 @@
+"""Margins that a tube of ellipsoids leaves open: a reference input, a price and multipliers that close them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stability.kernel.reachability.ellipsoid_tube import ROOM
+from stability.kernel.reachability.multiplier_costs import diagonal_above
+from stability.kernel.reachability.network_stages import Stages
+from stability.kernel.reachability.quadratic_lower_bound import (
+    Around,
+    Passage,
+    Reference,
+    around,
+    reference,
+    sides,
+    step,
+)
+from stability.kernel.reachability.stages import Nominal
+
+Array = np.ndarray
+_ROUNDS, _CLOSE = 8, 1e-3
+_TOWARDS = 0.9
+"""How much the direction of the reference counts among all that a tube allows."""
+_SHARE = 0.97
+"""Of the way from the price at which most is left to the one at which nothing is."""
+_IDLE = 1e-9
+"""Of the largest price, at least, for every step that has one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Closed:
+    """What closes one class.
+
+    Attributes:
+        other: the class.
+        point: ``(T, p)`` the reference input.
+        prices: ``lambda``, ``(1,)``, or ``(T,)`` for a budget of each step.
+        T: ``(T, m)`` multipliers.
+    """
+
+    other: int
+    point: Array
+    prices: Array
+    T: Array
+
+
+def passages(radius: float, net: Stages, x: Array, run: list[Nominal], Y: list[Array]) -> list[Passage]:
+    """The tube of one sample, for the search: no rounding counted."""
+    out, y, count = list[Passage](), net.start, len(net.stages)
+    for k, (nominal, shape) in enumerate(zip(run, Y)):
+        stage = net.stages[k % count]
+        y = np.concatenate([y, x[k // count]]) if stage.fresh else y
+        spread = np.einsum("ij,ij->i", stage.C @ shape, stage.C)
+        reach = radius * (1.0 + ROOM) * np.sqrt(np.maximum(spread, 0.0)) + nominal.offset
+        out.append(Passage(stage, y, sides(radius, shape), nominal.rows, reach, shape))
+        y = nominal.out
+    return out
+
+
+def priced(
+    net: Stages, x: Array, w: Array, bias: Array, free: Array, radius: float, each: bool = False
+) -> list[tuple[Reference, Array]] | None:
+    """Reference inputs that are stationary for as large prices as the margins allow, and the prices.
+
+    About a reference with gradient ``g`` the margin is ``M + g (x' - x)`` nearly, and a price is paid for where
+    ``M - |g|^2 / (4 lambda) - lambda eps^2 > 0``: the largest one leaves most room for the curvature. With a budget for
+    each step the sum of that over the steps counts, and prices are in proportion to the steps' gradients.
+
+    Args:
+        net: the stages.
+        x: ``(T, p)``.
+        w: ``(c, n)`` rows of margins on the vector at the end of the run.
+        bias: ``(c,)`` what is added to them.
+        free: ``(T, p)`` which entries change.
+        radius: ``eps``.
+        each: whether every step has a budget of its own.
+
+    Returns:
+        One for each margin; ``None`` where one of them has none.
+    """
+    groups = x.shape[0] if each else 1
+    prices, point = np.zeros((len(w), groups)), np.broadcast_to(x, (len(w), *x.shape))
+    out, g = runs(net, point, w)
+    for turn in range(_ROUNDS):
+        g, shift = g * free, point - x
+        M, size = (w * out).sum(axis=1) + bias - (g * shift).sum(axis=(1, 2)), sizes(g, groups)
+        if not ((M > 0.0) & np.isfinite(size).all(axis=1)).all():
+            return None
+        new = _prices(M, size, radius)
+        rest = sizes(g + 2.0 * spread_over(prices, x) * shift, groups).sum(axis=1)
+        near = np.abs(new - prices) <= _CLOSE * prices
+        if turn and (near.all(axis=1) & (rest * radius <= _CLOSE * M)).all():
+            break
+        prices = new
+        point = x - free * g / (2.0 * spread_over(prices, x))
+        out, g = runs(net, point, w)
+    g, shift = g * free, point - x
+    away, rest = sizes(shift, groups), sizes(g + 2.0 * spread_over(prices, x) * shift, groups)
+    lost = prices * (radius * radius - away * away) + rest * (radius + away)
+    if not ((w * out).sum(axis=1) + bias - lost.sum(axis=1) > 0.0).all():
+        return None
+    return [(reference(net, point[k], w[k]), prices[k]) for k in range(len(w))]
+
+
+def sizes(g: Array, groups: int) -> Array:
+    """Lengths ``(c, groups)`` of ``(c, T, p)``, as a whole or step by step."""
+    return np.linalg.norm(g.reshape(len(g), groups, -1), axis=2)
+
+
+def spread_over(values: Array, x: Array) -> Array:
+    """Values ``(c, 1)`` or ``(c, T)``, of a whole input or of its steps, for the entries of ``x (T, p)``."""
+    return np.broadcast_to(values, (len(values), len(x)))[..., None]
+
+
+def _prices(M: Array, size: Array, radius: float) -> Array:
+    """Nearly the largest that leave something of margins ``M (c,)`` with gradients of some sizes ``(c, groups)``."""
+    steep = size.sum(axis=1) * radius
+    part = M / steep
+    part = part + _SHARE * np.sqrt(np.maximum(part * part - 1.0, 0.0))
+    left = np.maximum(M - 0.5 * steep * (part + 1.0 / part), 0.0)
+    prices = part[:, None] * size / (2.0 * radius)
+    if size.shape[1] == 1:
+        return prices
+    idle = 0.5 * left / (size.shape[1] * radius * radius)  # steps that hardly count share half of what is left
+    return np.maximum(prices, idle[:, None] + _IDLE * prices.max(axis=1, keepdims=True))
+
+
+def runs(net: Stages, x: Array, w: Array) -> tuple[Array, Array]:
+    """The vectors ``y`` at the ends of runs ``(c, T, p)``, and the gradients of ``w y``; no rounding counted."""
+    y, tangents, n = np.broadcast_to(net.start, (len(x), net.states)), list[Array](), net.states
+    for t in range(x.shape[1]):
+        for stage in net.stages:
+            y = np.concatenate([y, x[:, t]], axis=1) if stage.fresh else y
+            rows = y @ stage.C.T + stage.bias
+            tangents.append(stage.tangents(rows, np.zeros_like(rows))[0])
+            y = y @ stage.A.T + stage.values(rows)[0] @ stage.B.T
+    gradient, p, count = np.zeros(x.shape), w, len(net.stages)
+    for k in range(len(tangents) - 1, -1, -1):
+        stage = net.stages[k % count]
+        p = p @ stage.A + ((p @ stage.B) * tangents[k]) @ stage.C
+        if stage.fresh:
+            gradient[:, k // count], p = p[:, n:], p[:, :n]
+    return y, gradient
+
+
+def closed(net: Stages, tube: list[Passage], ref: Reference, free: Array, prices: Array) -> Array | None:
+    """Multipliers ``(T, m)`` for which a reference's inequalities hold at every stage, or ``None``."""
+    count, P, out = len(net.stages), np.zeros((net.states, net.states)), list[Array]()
+    stages, paid = around(net, tube, ref), np.broadcast_to(prices, (len(free),))
+    for k in range(len(tube) - 1, -1, -1):
+        passage, a, price = tube[k], stages[k], float(paid[k // count])
+        T = _multipliers(passage, a, P, price, ref.at[k])
+        found = step(passage.stage, a, P, T, free[k // count] if passage.stage.fresh else None, price)
+        if found is None or not np.isfinite(found).all():
+            return None
+        P = found
+        out.append(T)
+    out.reverse()
+    return np.stack([np.concatenate(out[k : k + count]) for k in range(0, len(out), count)])
+
+
+def _multipliers(passage: Passage, a: Around, P: Array, price: float, at: Array) -> Array:
+    """``T > B^T P B`` for which the quadratic function before the stage is small where the perturbed runs are."""
+    stage, shift = passage.stage, at - passage.y
+    size = float(np.einsum("ii->", passage.Y))
+    towards = _TOWARDS * size / max(float(shift @ shift), 1e-300)
+    Y = (1.0 - _TOWARDS) * passage.Y + towards * np.outer(shift, shift)
+    BP = stage.B.T @ P
+    R, BPG = BP @ stage.B, BP @ a.G
+    rows = np.einsum("ij,ij->i", stage.C @ Y, stage.C)
+    cost = a.rho**2 * np.maximum(rows, 0.0)
+    cost = np.maximum(cost, 1e-12 * cost.max(initial=0.0)) + 1e-300
+    worth = np.einsum("ij,ij->i", BPG @ Y, BPG)
+    floor = 1e-9 * price / (1.0 + (stage.C**2).sum(axis=1))
+    return diagonal_above(R[None], np.sqrt(cost)[None], a.rho[None])[0] + np.sqrt(np.maximum(worth, 0.0) / cost) + floor

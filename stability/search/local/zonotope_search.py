@@ -1,0 +1,152 @@
+"""The largest l_inf balls around long sequences: a search for radii by the tubes of ``zonotope_tube``.
+
+What is left of a margin falls like a line in the radius, and then like a parabola. Both are known after one trial, so
+that few are needed. What is found is a claim only where the rule ``local_zonotopes`` accepts it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stability.kernel.format.claims import Claim
+from stability.kernel.format.theorem_table import accepted
+from stability.kernel.reachability.input_box import input_box
+from stability.kernel.reachability.network_stages import stages_of
+from stability.kernel.reachability.zonotope_tube import zonotope_tube
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.theorems.local_zonotopes import margins_left, uncovered
+from stability.search.local.branch_and_bound import About
+
+Array = np.ndarray
+KIND = "local_zonotopes"
+_WINDOWS, _OF_GATES = (0, 16), (16, 64)
+"""Steps that keep what channels leave, tried in turn: none is the cheapest; gates leave more."""
+_COLUMNS = 1024
+"""Symbols of inputs that are kept, at most: those of later steps."""
+_TRIALS, _NEAR, _ENOUGH = 12, 4e-3, 0.5
+_STRAIGHT = 1e-7
+"""As ``_NEAR``, of affine networks: one trial tells their radius."""
+_BACK = (0.0, 1e-6)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """What a radius came to.
+
+    Attributes:
+        radius: it.
+        share: the least share of a margin that is proved to be left; minus infinity where none is, or time is over.
+        slope: what the inputs alone take of that margin, for a radius of one.
+    """
+
+    radius: float
+    share: float
+    slope: float
+
+    def root(self) -> float:
+        """Where the parabola through what is known of the share has its zero; NaN where nothing is."""
+        bend = max((1.0 - self.slope * self.radius - self.share) / (self.radius * self.radius), 0.0)
+        return 2.0 / (self.slope + float(np.sqrt(self.slope**2 + 4.0 * bend)) + 1e-300)
+
+
+class Long:
+    """The question of an l_inf ball around a long sequence."""
+
+    def __init__(self, about: About) -> None:
+        self.about, self.net = about, stages_of(about.classifier)
+        moves = about.x.shape[1] if about.mask is None else int((about.mask != 0).sum(axis=1).max(initial=1))
+        self.kept = min(len(about.x), max(_COLUMNS // max(moves, 1), 1))
+        logits = about.classifier.logits(about.x)
+        steps = len(about.x) if about.classifier.reduction == "mean" else 1
+        self.margins = steps * (logits[about.label] - logits)
+        self.margins[about.label] = np.inf
+        self.near = _STRAIGHT if self.net.is_affine else _NEAR
+        self.windows = _OF_GATES if any(isinstance(layer, GatedCell) for layer in about.classifier.layers) else _WINDOWS
+
+    def tried(self, radius: float, window: int) -> _Trial:
+        """What a radius comes to."""
+        about, net = self.about, self.net
+        box = input_box(about.x, radius, about.mask, about.bounds)
+        tube = zonotope_tube(net, box, window, self.kept, lambda: about.deadline.over)
+        if tube is None:
+            return _Trial(radius, -np.inf, np.nan)
+        left, direct = margins_left(about.classifier, net.head, tube, about.label, len(about.x))
+        left[about.label] = direct[about.label] = 0.0
+        share = left / self.margins
+        share[about.label] = np.inf
+        worst = int(share.argmin())
+        if not np.isfinite(share[worst]):
+            return _Trial(radius, -np.inf, np.nan)
+        return _Trial(radius, float(share[worst]), float(-direct[worst] / self.margins[worst] / radius))
+
+    def claim(self, radius: float, window: int) -> Claim | None:
+        """The claim, where the rule accepts it."""
+        about = self.about
+        data: dict[str, Any] = {"x": about.x, "label": about.label, "norm": "linf", "window": window, "kept": self.kept}
+        data |= {} if about.mask is None else {"mask": about.mask}
+        data |= {} if about.bounds is None else {"bounds": about.bounds}
+        return accepted(about.classifier, KIND, {**data, "radius": radius})
+
+    def decided(self, radius: float) -> Claim | None:
+        """The claim of one radius."""
+        for window in self.windows:
+            if self.about.deadline.over:
+                break
+            if self.tried(radius, window).share > 0.0:
+                return self.claim(radius, window)
+        return None
+
+    def largest(self, upper: float) -> Claim | None:
+        """The largest radius that was proved, below ``upper``."""
+        radius, window = self.searched(upper)
+        for back in _BACK if radius > 0.0 else ():
+            claim = self.claim(radius * (1.0 - back), window)
+            if claim is not None:
+                return claim
+        return None
+
+    def searched(self, upper: float) -> tuple[float, int]:
+        """The largest radius that was found to hold, and its window."""
+        scale = float(np.abs(self.about.x).max(initial=0.0)) + 1.0
+        best, window, high = 0.0, 0, upper
+        trial = 0.6 * upper if upper < scale else 1e-2 * scale
+        for width in self.windows:
+            if width and best > _ENOUGH * high:  # a longer window gains little there
+                break
+            low, top = best, high
+            for _ in range(_TRIALS):
+                if self.about.deadline.over or top <= low * (1.0 + self.near) or trial < 1e-12 * scale:
+                    break
+                found = self.tried(trial, width)
+                if found.slope > 0.0:  # no radius is proved beyond that of the linearisation, or little
+                    high = min(high, max(1.1 / found.slope, low))
+                top = min(top, high)
+                if found.share > 0.0:
+                    low, best, window = trial, trial, width
+                else:
+                    top = min(top, trial)
+                root = found.root()
+                if low == trial and root <= trial * (1.0 + self.near):
+                    break
+                trial = _following(root, low, top, self.near)
+            trial = max(1.3 * best, 0.3 * min(high, 1e9 * scale))
+        return best, window
+
+
+def _following(root: float, low: float, high: float, near: float) -> float:
+    """The next radius: a little less than where none of the margin is left, kept between the two ends."""
+    nearer = root * (1.0 - 0.5 * near)
+    if low * (1.0 + 0.5 * near) < nearer < high:  # not, where it is not a number
+        return nearer
+    return 0.25 * high if not low > 0.0 else 0.5 * (low + high) if low > 0.25 * high else min(2.0 * low, high)
+
+
+def is_long(about: About, symbols: int) -> bool:
+    """Whether a tube of affine forms around a sequence has more symbols than that, and there is one of zonotopes."""
+    layers = about.classifier.layers
+    count = sum(len(layer.system.C) if isinstance(layer, DrivenSystem) else 2 * layer.hidden for layer in layers)
+    return len(about.x) * (count + about.x.shape[1]) > symbols and uncovered(about.classifier) is None

@@ -1,0 +1,1 @@
+"""Numerical solvers: Riccati equations, the H-infinity norm, multipliers, semidefinite programs."""

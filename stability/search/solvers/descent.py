@@ -1,0 +1,94 @@
+"""Descent along quasi-Newton directions for smooth functions that are infinite outside an open set."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+
+from stability.search.solvers.deadline import Deadline
+
+Array = np.ndarray
+Objective = Callable[[Array], tuple[float, Array | None]]
+_PAIRS, _HALVINGS, _LONGEST = 12, 14, 3.0
+_LAST = 4
+"""The search ends where so many steps together gained less than the tolerance."""
+
+
+def descend(
+    objective: Objective,
+    x: Array,
+    *,
+    steps: int,
+    tol: float,
+    deadline: Deadline,
+    pairs: int = _PAIRS,
+    halvings: int = _HALVINGS,
+) -> tuple[float, Array]:
+    """The least value that L-BFGS with backtracking finds.
+
+    Args:
+        objective: ``x -> (value, gradient)``; an infinite value, without a gradient, where it is not defined.
+        x: where to start; a value that is not finite there is returned as it is.
+        steps: at most so many.
+        tol: see ``_LAST``; absolute.
+        deadline: asked before each step.
+        pairs: how many of the last steps say what the Hessian is.
+        halvings: how often a step is shortened until the search ends.
+
+    Returns:
+        The value and its point.
+
+    Source:
+        J. Nocedal, Updating quasi-Newton matrices with limited storage, Math. Comp. 35 (1980).
+
+    Example:
+        >>> bowl = lambda x: (float(((x - 1.0) ** 2 * [1.0, 30.0]).sum()), 2.0 * (x - 1.0) * [1.0, 30.0])
+        >>> value, x = descend(bowl, np.zeros(2), steps=50, tol=1e-12, deadline=Deadline())
+        >>> np.round(x, 5)
+        array([1., 1.])
+    """
+    value, slope = objective(x)
+    kept: deque[tuple[Array, Array, float]] = deque(maxlen=pairs)
+    values = [value]
+    for _ in range(steps):
+        if slope is None or deadline.over:
+            break
+        direction = -_scaled(slope, kept)
+        along = float(slope @ direction)
+        factor = min(1.0, _LONGEST / max(float(np.abs(direction).max(initial=0.0)), 1e-300))
+        for _ in range(halvings):
+            trial = x + factor * direction
+            found, turned = objective(trial)
+            if turned is not None and found <= value + 1e-4 * factor * along:
+                break
+            factor *= 0.4
+        else:
+            break
+        assert turned is not None
+        moved, change = trial - x, turned - slope
+        curved = float(moved @ change)
+        if curved > 1e-10 * float(np.linalg.norm(moved) * np.linalg.norm(change)):
+            kept.append((moved, change, curved))
+        x, value, slope = trial, found, turned
+        values.append(value)
+        if len(values) > _LAST and values[-1 - _LAST] - value < tol:
+            break
+    return value, x
+
+
+def _scaled(slope: Array, pairs: deque[tuple[Array, Array, float]]) -> Array:
+    """The slope times the inverse of the Hessian that the pairs of steps and changes suggest (two loops)."""
+    if not pairs:
+        return slope / max(float(np.abs(slope).max(initial=0.0)), 1e-300)
+    work, parts = slope.copy(), []
+    for moved, change, curved in reversed(pairs):
+        part = float(moved @ work) / curved
+        parts.append(part)
+        work -= part * change
+    _, change, curved = pairs[-1]
+    work *= curved / float(change @ change)
+    for (moved, change, curved), part in zip(pairs, reversed(parts)):
+        work += moved * (part - float(change @ work) / curved)
+    return work

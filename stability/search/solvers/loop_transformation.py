@@ -1,0 +1,146 @@
+r"""The loop transformation that turns slope intervals into a unit ball.
+
+With the centre slope :math:`c = (\alpha + \beta)/2` and radius :math:`r = (\beta - \alpha)/2` of every channel,
+:math:`w = c z + \delta`, :math:`|\delta| \le r |z|`. After it the multiplier inequality at ``(P, L)`` *is* the bounded
+real lemma of a scaled system, with the same ``P``:
+
+.. math:: \| \Delta\, M\, \Delta^{-1} \|_\infty < 1, \qquad \Delta^2 = 2 L,
+
+where ``M`` is the transfer matrix of the centred loop, its output rows multiplied by ``r``. The rate moves the axis:
+``A + lambda I`` in continuous time, ``A / rho`` and ``B / rho`` in discrete time.
+
+Channels that bring no uncertainty are kept out of the search and given their multipliers afterwards. One with a single
+slope (``alpha = beta = c``) is linear: in the centred loop its row is zero. So is that of a channel that no state
+reaches. No finite multiplier is the best for it, and a search over all multipliers would run away along it. With
+:math:`w_s = c z_s + e` the multiplier inequality is
+
+.. math:: \begin{bmatrix} N_{11} & N_{12} \\ N_{12}^T & N_{22} - 2 L_s \end{bmatrix} < 0,
+
+where :math:`N_{11}` is the inequality of the loop without these channels: it decides, and every diagonal ``L_s`` with
+:math:`2 L_s > N_{22} - N_{12}^T N_{11}^{-1} N_{12}` completes the witness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from stability.kernel.systems.channels import closed
+from stability.kernel.systems.lure import LureSystem
+from stability.kernel.systems.state_space import StateSpace
+from stability.kernel.theorems.multiplier_lmi import lmi_matrix
+from stability.search.solvers.inequality_slack import schur_complement
+
+Array = np.ndarray
+_SINGLE = 1e-8
+"""A sector this narrow, relative to its slopes, counts as a single slope in the search; the check sees all of it."""
+
+
+def state_scales(loop: StateSpace, sweeps: int = 30) -> Array:
+    """Powers of two ``t (n,)`` that balance rows against columns of the states; channels are left as they are.
+
+    Args:
+        loop: the scaled loop.
+        sweeps: of Osborne's balancing, all states at once.
+
+    Returns:
+        The scales; in the coordinates ``x = t y`` the loop is ``loop.rescaled(t)``.
+    """
+    inner = loop.A**2
+    np.fill_diagonal(inner, 0.0)
+    into, out = (loop.B**2).sum(axis=1), (loop.C**2).sum(axis=0)
+    x = np.zeros(len(inner))
+    for _ in range(sweeps):
+        squares = np.exp(2.0 * x)
+        rows = (inner @ squares + into) / squares + 1e-200
+        columns = (inner.T @ (1.0 / squares) + out) * squares + 1e-200
+        move = np.clip(0.125 * np.log(rows / columns), -2.0, 2.0)
+        x += move
+        if np.abs(move).max(initial=0.0) < 0.05:
+            break
+    return np.exp2(np.clip(np.round((x - x.mean()) / np.log(2.0)), -200, 200))
+
+
+def times(left: Array, right: Array) -> Array:
+    """``left @ right``, by rows where ``left`` is square and diagonal: for most networks ``B`` is the identity."""
+    if left.shape[0] == left.shape[1]:
+        diagonal = np.diagonal(left)
+        if np.count_nonzero(left) == np.count_nonzero(diagonal):
+            return diagonal[:, None] * right
+    return left @ right
+
+
+def centre(system: LureSystem) -> StateSpace:
+    """Move the slopes to a unit ball around their centre.
+
+    Args:
+        system: any well-posed Lur'e system.
+
+    Returns:
+        The centred loop; a channel with a single slope keeps a zero row.
+
+    Example:
+        >>> loop = centre(LureSystem.recurrent([[-2.0]], [[1.0]]))
+        >>> loop.A.item(), loop.C.item()
+        (-1.5, 0.5)
+    """
+    middle, radius = 0.5 * (system.alpha + system.beta), 0.5 * (system.beta - system.alpha)
+    c, d = (closed(system.D, middle, x) for x in (system.C, system.D)) if system.D.any() else (system.C, system.D)
+    bm = system.B * middle
+    B = system.B + bm @ d if d.any() else system.B
+    return StateSpace(system.A + times(bm, c), B, radius[:, None] * c, radius[:, None] * d, system.is_discrete)
+
+
+def fixed_channels(system: LureSystem) -> Array:
+    """Which channels bring no uncertainty: a single slope, or a zero row of ``[C, D]``.
+
+    Args:
+        system: the system.
+
+    Returns:
+        ``(m,)`` of booleans.
+
+    Example:
+        >>> fixed_channels(LureSystem([[-1.0]], [[1.0, 1.0]], [[0.5], [0.5]], slope=([0.0, 0.3], [1.0, 0.3])))
+        array([False,  True])
+    """
+    reach = np.maximum(np.abs(system.alpha), np.abs(system.beta))
+    reached = system.C.any(axis=1) | system.D.any(axis=1)
+    return (system.beta - system.alpha <= _SINGLE * reach) | ~reached
+
+
+def completions(system: LureSystem, P: Array, L: Array, rate: float, fixed: Array) -> Iterator[Array]:
+    """Multipliers of the fixed channels that complete a witness of the smaller loop, with little and much to spare.
+
+    Args:
+        system: the system.
+        P: ``(n, n)`` that satisfies the smaller loop's inequality strictly.
+        L: ``(m,)`` multipliers; the entries of fixed channels are ignored.
+        rate: ``lambda`` or ``rho``.
+        fixed: ``(m,)`` booleans, the fixed channels.
+
+    Yields:
+        ``(m,)``; nothing where the smaller inequality does not hold.
+    """
+    multipliers = np.where(fixed, 0.0, L)
+    if not fixed.any():
+        yield multipliers
+        return
+    n, c = system.states, 0.5 * (system.alpha + system.beta)[fixed]
+    keep = np.concatenate([np.ones(n, dtype=bool), ~fixed])
+    # (x, w) as a linear map of (x, w of the others, e)
+    change = np.eye(n + system.channels)
+    inverse = np.linalg.inv(np.eye(int(fixed.sum())) - c[:, None] * system.D[np.ix_(fixed, fixed)])
+    change[np.ix_(~keep, keep)] = inverse @ (c[:, None] * np.hstack([system.C, system.D[:, ~fixed]])[fixed])
+    change[np.ix_(~keep, ~keep)] = inverse
+    change = change[:, np.argsort(~keep, kind="stable")]
+    needed = schur_complement(change.T @ lmi_matrix(system, P, multipliers, rate) @ change, int(keep.sum()))
+    if needed is None:
+        return
+    least = np.abs(needed).sum(axis=1)  # a diagonal that dominates, tight where the matrix has rank one
+    least = np.maximum(least, 1e-12 * float(np.abs(P).max()) + 1e-6 * float(least.max()))
+    for factor in (2.0, 32.0):  # by how much it is exceeded
+        full = multipliers.copy()
+        full[fixed] = 0.5 * factor * least
+        yield full

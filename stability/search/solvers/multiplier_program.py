@@ -1,0 +1,109 @@
+"""The multiplier program: solver after solver until an answer is proved.
+
+What a solver returns is scaled back and put to the rigorous check; where it fails, the problem is posed again in the
+coordinates of the last answer, with a larger margin or a tighter tolerance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stability.kernel.systems.lure import LureSystem
+from stability.kernel.theorems.multiplier_lmi import check_lmi
+from stability.search.solvers.deadline import Deadline, TimeLimit
+from stability.search.solvers.rates import check_rate
+from stability.search.solvers.scaling import Coordinates, balanced, recentred
+from stability.search.solvers.semidefinite import CLARABEL_STATES, pose_multiplier, solver_order
+
+Array = np.ndarray
+_MARGIN = 1e-3
+"""Of the strict inequality, in balanced coordinates: homogeneous, it loses no solution by it."""
+
+
+@dataclass(frozen=True, eq=False)
+class LmiResult:
+    """What became of a semidefinite program.
+
+    Attributes:
+        status: ``feasible`` (proved), ``infeasible`` (a solver's claim), ``inconclusive`` or ``time limit``.
+        P: ``(n, n)``, or ``None`` unless feasible.
+        L: ``(m,)``, or ``None`` unless feasible.
+        value: the minimised quantity, where there is one.
+        detail: what was tried, for a reader.
+    """
+
+    status: str
+    P: Array | None = field(default=None, repr=False)
+    L: Array | None = field(default=None, repr=False)
+    value: float | None = None
+    detail: str = ""
+
+    @property
+    def feasible(self) -> bool:
+        """Whether ``(P, L)`` is there and is proved."""
+        return self.status == "feasible"
+
+
+def problem_size(system: LureSystem) -> int:
+    """Size of the largest matrix inequality of a multiplier program."""
+    n, m = system.B.shape
+    return n + m + (n if system.is_discrete and n > CLARABEL_STATES else 0)
+
+
+@np.errstate(all="ignore")
+def multiplier_lmi(
+    system: LureSystem, rate: float, *, solver: str | None = None, time_limit: TimeLimit = None
+) -> LmiResult:
+    """Existence of ``(P, L)`` for the multiplier inequality at a given rate.
+
+    The program is ``P >= I``, ``lmi_matrix(P, L, rate) <= -margin I`` in balanced coordinates. Small systems
+    maximise the margin at unit trace instead.
+
+    Args:
+        system: continuous or discrete, any slopes, any ``B``, ``C``, ``D``.
+        rate: ``lambda`` (1/time) or ``rho`` (per step).
+        solver: ``"CLARABEL"``, ``"SCS"``, or ``None`` to choose by size.
+        time_limit: seconds for all attempts together.
+
+    Returns:
+        The result; feasible only if the answer is proved.
+
+    Raises:
+        ConfigurationError: bad options, or a system too large for a dense program.
+
+    Example:
+        >>> multiplier_lmi(LureSystem.recurrent([[-2.0]], [[1.0]]), 0.9).feasible
+        True
+        >>> multiplier_lmi(LureSystem.recurrent([[-2.0]], [[1.0]]), 1.1).status
+        'infeasible'
+    """
+    rate = check_rate(rate, system.is_discrete)
+    deadline = Deadline.after(time_limit)
+    tried: list[str] = []
+    outcome = "inconclusive"
+    for name in solver_order(solver, system.states, problem_size(system)):
+        at: Coordinates | None = balanced(system, rate)
+        for round_ in range(4):
+            if at is None:
+                break
+            margin, accuracy = _MARGIN * 4.0**round_, 1e-4 if round_ == 0 else 1e-7
+            status, P, L, width = pose_multiplier(at, name, deadline, margin, accuracy)
+            tried.append(f"{name} {status}")
+            if status == "time limit":
+                return LmiResult(status, detail="; ".join(tried))
+            if status == "infeasible":
+                outcome = status
+            if P is None or L is None:
+                break
+            p, l = at.back(P, L)
+            if check_lmi(system, p, l, rate)[0]:
+                unit = 2.0 ** -np.round(np.log2(np.abs(p).max()))
+                return LmiResult("feasible", unit * p, unit * l, detail="; ".join(tried))
+            if width < -1e-7:  # not even the widest margin is one
+                return LmiResult("infeasible", detail="; ".join(tried))
+            if round_ and abs(width) < 1e-9:
+                break
+            at = recentred(at, P)
+    return LmiResult(outcome, detail="; ".join(tried))

@@ -1,0 +1,297 @@
+r"""Linear algebra of non-negative matrices, where no sign is ever lost to rounding.
+
+A *comparison matrix* M has non-negative entries off its diagonal (on it too, in discrete time). Its eigenvalue of
+largest real part :math:`\eta` is real, and for every level :math:`c > \eta` and right-hand side :math:`r > 0` the
+equation :math:`(c I - M) u = r` has a positive solution. A dense factorisation loses that sign where u spans many
+orders of magnitude, as it does for triangular matrices of a few dozen rows. Here the strongly connected parts of M are
+taken in order: a part of one row is a division of positive numbers, a larger part is first scaled by its Perron vector,
+after which all entries of the solution are of one size.
+
+The entries of a comparison system between groups of states and groups of channels are the sizes of the blocks of a
+loop (``block_sizes``).
+
+Source: A. Berman, R. J. Plemmons, Nonnegative Matrices in the Mathematical Sciences (1979), chapters 2 and 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import eigvalsh_tridiagonal, solve_triangular
+
+from stability.kernel.systems.state_space import StateSpace
+from stability.search.solvers.graphs import is_strongly_connected
+
+Array = np.ndarray
+Groups = tuple[Array, Array]
+"""A number for every state and one for every channel: of its group, or of the connected part that it belongs to."""
+_DEEP = 8
+_DENSE = 640
+"""Parts up to this size have their Perron vectors by a dense eigenproblem where the power method is slow."""
+_POWERS = 400
+
+
+def parts_in_order(graph: Array) -> list[Array]:
+    """The strongly connected parts of a directed graph, each after those that it is driven by.
+
+    Args:
+        graph: ``(n, n)`` booleans; ``graph[i, j]`` means that i is driven by j.
+
+    Returns:
+        Arrays of indices.
+
+    Example:
+        >>> [part.tolist() for part in parts_in_order(np.array([[True, True], [False, True]]))]
+        [[1], [0]]
+    """
+    if is_strongly_connected(graph):
+        return [np.arange(len(graph))]
+    from scipy.sparse import csr_array  # loaded for several parts alone
+    from scipy.sparse.csgraph import connected_components
+
+    count, labels = connected_components(csr_array(graph), connection="strong")
+    order = np.argsort(labels, kind="stable")
+    starts = np.searchsorted(labels[order], np.arange(count))
+    members = np.split(order, starts[1:])
+    drives = np.logical_or.reduceat(np.logical_or.reduceat(graph[np.ix_(order, order)], starts, 0), starts, 1)
+    np.fill_diagonal(drives, False)
+    waiting = drives.sum(axis=1)
+    ready, out = list(np.flatnonzero(waiting == 0)), []
+    while ready:
+        part = ready.pop()
+        out.append(members[part])
+        driven = np.flatnonzero(drives[:, part])
+        waiting[driven] -= 1
+        ready += list(driven[waiting[driven] == 0])
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """One strongly connected part: its indices, its eigenvalue ``top``, its Perron vectors (largest entry one)."""
+
+    index: Array
+    top: float
+    right: Array
+    left: Array
+
+
+class Comparison:
+    """A comparison matrix with its strongly connected parts.
+
+    Args:
+        matrix: ``(n, n)``, non-negative off the diagonal, finite.
+        enough: where the eigenvalue is seen to be at least this, the search for it stops (``top`` is a lower bound).
+
+    Example:
+        >>> found = Comparison(np.array([[0.5, 1e9], [0.0, 0.25]]))
+        >>> found.top, found.solve(1.0, np.ones(2))
+        (0.5, array([2.66666667e+09, 1.33333333e+00]))
+    """
+
+    def __init__(self, matrix: Array, enough: float = np.inf) -> None:
+        self.matrix = matrix
+        self.top = -np.inf
+        self.parts: list[_Part] = []
+        for index in parts_in_order((matrix != 0.0) | np.eye(len(matrix), dtype=bool)):
+            part = _part(matrix, index, enough)
+            self.parts.append(part)
+            self.top = max(self.top, part.top)
+            if self.top >= enough:
+                return
+
+    def solve(self, level: float, r: Array) -> Array:
+        """``u > 0`` with ``(level I - M) u = r``.
+
+        Args:
+            level: above ``top``.
+            r: ``(n,)`` positive, or ``(n, k)``: k right-hand sides for one factorisation of every part.
+
+        Returns:
+            As ``r``.
+        """
+        return self._sweep(self.matrix, self.parts, level, r, right=True)
+
+    def solve_transposed(self, level: float, r: Array) -> Array:
+        """``v > 0`` with ``(level I - M)^T v = r``."""
+        return self._sweep(self.matrix.T, self.parts[::-1], level, r, right=False)
+
+    def _sweep(self, m: Array, parts: list[_Part], level: float, r: Array, right: bool) -> Array:
+        if all(len(part.index) == 1 for part in parts):
+            order = np.concatenate([part.index for part in parts])
+            u = np.empty(r.shape)
+            lower = level * np.eye(len(r)) - m[np.ix_(order, order)]
+            u[order] = solve_triangular(lower, r[order], lower=True, check_finite=False)
+            return u
+        u = np.zeros(r.shape)
+        for part in parts:
+            i = part.index
+            force = r[i] + np.maximum(m[i], 0.0) @ u  # entries of later parts, and this part's own, are still zero in u
+            if len(i) == 1:
+                u[i] = force / (level - m[i, i])
+                continue
+            x = part.right if right else part.left
+            inner = level * np.eye(len(i)) - (m[np.ix_(i, i)] * x) / x[:, None]
+            unit = x if r.ndim == 1 else x[:, None]
+            u[i] = unit * _balanced(inner, force / unit, level - part.top)
+        return u
+
+
+def _balanced(inner: Array, force: Array, room: float) -> Array:
+    """``inner^{-1} force`` where the rows of ``inner`` sum to ``room``; close to singular, an upper bound of it."""
+    try:
+        y = np.linalg.solve(inner, force)
+    except np.linalg.LinAlgError:
+        y = np.zeros(force.shape)
+    return np.where((y > 0.0).all(axis=0), y, force.max(axis=0) / room)
+
+
+def _part(matrix: Array, index: Array, enough: float) -> _Part:
+    if len(index) == 1:
+        return _Part(index, float(matrix[index[0], index[0]]), np.ones(1), np.ones(1))
+    block = matrix[np.ix_(index, index)]
+    # non-negative, and primitive: the powers converge
+    shift = max(0.0, -float(np.diagonal(block).min())) + 1e-2 * float(np.abs(block).max())
+    block = block + shift * np.eye(len(index))
+    low, top, right = _perron(block, enough + shift)
+    if low - shift >= enough:
+        return _Part(index, low - shift, right, right)
+    return _Part(index, top - shift, right, _perron(block.T, np.inf)[2])
+
+
+def _perron(m: Array, enough: float) -> tuple[float, float, Array]:
+    """Collatz-Wielandt bounds of the largest eigenvalue of a primitive non-negative matrix, and its vector."""
+    x = np.ones(len(m))
+    low, high = 0.0, np.inf
+    for k in range(_POWERS):
+        y = m @ x
+        ratio = y / x
+        low, high = float(ratio.min()), float(ratio.max())
+        if low >= enough or high - low <= 1e-12 * high:
+            break
+        x = np.maximum(y / y.max(), 1e-250)
+        if k == 40 and len(m) <= _DENSE:
+            values, vectors = np.linalg.eig(m)
+            best = np.abs(np.real(vectors[:, int(np.argmax(np.real(values)))]))
+            x = best / best.max() if (best > 0).all() else x
+    return low, high, x
+
+
+def layers_of(D: Array) -> Array:
+    """Layer of every channel within one step: one more than those that drive it.
+
+    Args:
+        D: ``(m, m)`` channel to channel.
+
+    Returns:
+        ``(m,)`` integers, all zero where D has a loop or many layers.
+
+    Example:
+        >>> layers_of(np.array([[0.0, 0.0], [0.5, 0.0]]))
+        array([0, 1])
+    """
+    layers = np.zeros(len(D), dtype=int)
+    drives = D != 0.0
+    for _ in range(_DEEP if drives.any() else 0):
+        new = np.where(drives, layers[None, :] + 1, 0).max(axis=1)
+        if np.array_equal(new, layers):
+            return layers
+        layers = new
+    return np.zeros(len(D), dtype=int)
+
+
+def numbered(labels: Array) -> Array:
+    """The same groups, counted from zero without gaps."""
+    return np.unique(labels, return_inverse=True)[1]
+
+
+def block_sizes(loop: StateSpace, labels: Groups, parts: Groups) -> tuple[Array, Array, Array, Array]:
+    """Norms of the blocks between groups; in continuous time logarithmic norms of the diagonal blocks of A.
+
+    Args:
+        loop: the centred loop.
+        labels: group of every state and of every channel, counted from zero.
+        parts: connected part of every state and of every channel; a group lies inside one.
+
+    Returns:
+        ``A, B, C, D`` of the comparison system: absolute values where all groups are single.
+
+    Example:
+        >>> C = np.array([[0.0, 3.0], [4.0, 0.0]])
+        >>> loop = StateSpace(np.diag([-1.0, -2.0]), np.eye(2), C, np.zeros((2, 2)), False)
+        >>> one = np.zeros(2, dtype=int)
+        >>> [float(x.item()) for x in block_sizes(loop, (one, one), (one, one))]
+        [-1.0, 1.0, 4.0, 0.0]
+    """
+    (x, w), (px, pw) = labels, parts
+    A = _norms(loop.A, x, x, px, px)
+    if not loop.is_discrete:
+        for g in range(len(A)):
+            block = loop.A[np.ix_(x == g, x == g)] if len(A) < len(x) else loop.A[g : g + 1, g : g + 1]
+            A[g, g] = block[0, 0] if len(block) == 1 else np.linalg.eigvalsh(0.5 * (block + block.T))[-1]
+    return A, _norms(loop.B, x, w, px, pw), _norms(loop.C, w, x, pw, px), _norms(loop.D, w, w, pw, pw)
+
+
+def norms_leave_room(loop: StateSpace, enough: float) -> bool:
+    """Whether lower bounds of the norms, some products with vectors each, leave room for a test by norms.
+
+    Args:
+        loop: the centred loop.
+        enough: the limit to stay below.
+
+    Returns:
+        False only where the norms of the whole matrices are too large.
+    """
+    if loop.D.any() or not np.isfinite(enough):
+        return True
+
+    def least(X: Array) -> float:
+        return float(np.sqrt(max(_ritz(lambda x: X.T @ (X @ x), X.shape[1]), 0.0)))
+
+    own = least(loop.A) if loop.is_discrete else _ritz(lambda x: 0.5 * (loop.A @ x + loop.A.T @ x), len(loop.A))
+    return own + least(loop.B) * least(loop.C) < enough
+
+
+def _ritz(apply: Callable[[Array], Array], n: int, steps: int = 16) -> float:
+    """A lower bound of the largest eigenvalue of a symmetric matrix: some steps of the Lanczos iteration."""
+    if n == 0:
+        return 0.0
+    x, before = np.random.default_rng(0).standard_normal(n), np.zeros(n)
+    x /= np.linalg.norm(x)
+    diagonal, beside = [], [0.0]
+    for _ in range(min(steps, n)):
+        y = apply(x) - beside[-1] * before
+        diagonal.append(float(x @ y))
+        y -= diagonal[-1] * x
+        size = float(np.linalg.norm(y))
+        if size <= 1e-12 * abs(diagonal[0]):
+            break
+        beside.append(size)
+        before, x = x, y / size
+    k = len(diagonal)
+    return float(eigvalsh_tridiagonal(diagonal, beside[1:k])[-1])
+
+
+def _norms(X: Array, rows: Array, columns: Array, row_parts: Array, column_parts: Array) -> Array:
+    """Bounds of the 2-norms of blocks: the norm itself inside a connected part, the Frobenius norm between two."""
+    k, m = int(rows.max(initial=-1)) + 1, int(columns.max(initial=-1)) + 1
+    if k == len(rows) and m == len(columns):
+        return np.abs(X)
+    left, right = np.eye(k)[rows], np.eye(m)[columns]
+    out = np.sqrt(left.T @ (X * X) @ right)
+    for g in range(k):
+        i = np.flatnonzero(rows == g)
+        for h in np.unique(columns[column_parts == row_parts[i[0]]]):
+            j = np.flatnonzero(columns == h)
+            if len(i) > 1 or len(j) > 1:
+                out[g, h] = _norm(X[np.ix_(i, j)])
+    return out
+
+
+def _norm(X: Array) -> float:
+    diagonal = np.diagonal(X)
+    if np.count_nonzero(X) == np.count_nonzero(diagonal):
+        return float(np.abs(diagonal).max(initial=0.0))
+    return float(np.linalg.norm(X, 2))

@@ -1,0 +1,128 @@
+r"""The overshoot of a quadratic norm: the square root of the condition number of ``P``, and how to make it small.
+
+For given multipliers the solutions of the bounded real inequality lie between a smallest and a largest one,
+:math:`P_- \le P \le P_+`, and form a convex set. :math:`P_-` comes from the Riccati equation of the loop,
+:math:`P_+^{-1}` from that of the transposed loop. The condition number is quasi-convex along the segment between them,
+and in its middle often smaller by orders of magnitude than at either end. The smallest of all, multipliers free, is a
+semidefinite program.
+
+Source: J. C. Willems, Least squares stationary optimal control and the algebraic Riccati equation, IEEE TAC 16 (1971).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stability.kernel.systems.lure import LureSystem
+from stability.kernel.systems.state_space import StateSpace
+from stability.kernel.theorems.multiplier_lmi import check_lmi
+from stability.search.solvers.deadline import Deadline, TimeLimit
+from stability.search.solvers.multiplier_program import LmiResult, problem_size
+from stability.search.solvers.rates import check_rate
+from stability.search.solvers.riccati import bounded_real
+from stability.search.solvers.scalar import minimum
+from stability.search.solvers.scaling import balanced
+from stability.search.solvers.semidefinite import CLARABEL_STATES, pose_overshoot, solver_order
+
+Array = np.ndarray
+_WORST = 1e3
+"""Stands for the logarithm of every larger condition number, and of those that there is no time for."""
+
+
+def condition_number(P: Array) -> float:
+    """``lambda_max / lambda_min`` of a symmetric matrix, infinite where it is not positive definite.
+
+    Example:
+        >>> condition_number(np.diag([1.0, 4.0]))
+        4.0
+    """
+    values = np.linalg.eigvalsh(P)
+    return float(values[-1] / values[0]) if values[0] > 0 else np.inf
+
+
+def well_conditioned(loop: StateSpace, P: Array, most: int = 24, *, deadline: Deadline | None = None) -> Array | None:
+    """The best conditioned matrix on the segment from ``P`` to the largest solution.
+
+    Args:
+        loop: the shifted and scaled loop.
+        P: ``(n, n)``, a solution of its bounded real inequality.
+        most: evaluations of the condition number.
+        deadline: asked before each of them; the best so far is the answer.
+
+    Returns:
+        ``(n, n)``, a candidate as any other, or ``None`` where none better than ``P`` was found.
+
+    Cost:
+        One to four Riccati attempts and at most ``most`` spectra of symmetric matrices.
+    """
+    other = loop.transposed()
+    deadline = deadline or Deadline()
+    slacks = (slack for slack in (1e-4, 1e-6, 1e-8, 1e-10) if not deadline.over)
+    attempts = (bounded_real(other, slack, deadline=deadline) for slack in slacks)
+    inverse = next((x for x in attempts if x is not None), None)
+    if inverse is None:
+        return None
+    try:
+        largest = np.linalg.inv(inverse)
+    except np.linalg.LinAlgError:
+        return None
+    largest = 0.5 * (largest + largest.T)
+    if not np.isfinite(largest).all():
+        return None
+
+    def mixed(u: float) -> Array:
+        share = 1.0 / (1.0 + np.exp(-u))
+        return (1.0 - share) * P + share * largest
+
+    def logarithm(u: float) -> float:
+        return _WORST if deadline.over else min(float(np.log(condition_number(mixed(u)))), _WORST)
+
+    point, least = minimum(logarithm, -18.0, 6.0, xatol=0.02, maxiter=most)
+    best = mixed(point)
+    return best if least < _WORST and condition_number(best) < condition_number(P) else None
+
+
+@np.errstate(all="ignore")
+def min_overshoot(
+    system: LureSystem, rate: float, *, solver: str | None = None, time_limit: TimeLimit = None
+) -> LmiResult:
+    """The smallest overshoot ``sqrt(cond P)`` at a rate: minimise ``kappa`` subject to ``I <= P <= kappa I``.
+
+    Args:
+        system: the system.
+        rate: ``lambda`` or ``rho``, certified (``multiplier_lmi`` feasible).
+        solver: as in ``multiplier_lmi``.
+        time_limit: seconds.
+
+    Returns:
+        The result with ``value = kappa = cond(P)`` of the P returned, so the overshoot is its square root.
+
+    Raises:
+        ConfigurationError: bad options, or a system too large for a dense program.
+
+    Example:
+        >>> round(min_overshoot(LureSystem.recurrent([[-2.0]], [[1.0]]), 0.5).value, 6)
+        1.0
+    """
+    n = system.states
+    rate = check_rate(rate, system.is_discrete)
+    deadline = Deadline.after(time_limit).named("overshoot")
+    order = solver_order(solver, n, problem_size(system))
+    if solver is None and n <= CLARABEL_STATES:
+        order = ["CLARABEL", "SCS"]
+    at = balanced(system, rate)
+    box = at.X.T @ at.X
+    box = box / float(np.max(box))
+    tried: list[str] = []
+    for name in order:
+        for margin in (1e-7, 1e-5, 1e-3):
+            if deadline.over:
+                return LmiResult("time limit", detail="; ".join(tried))
+            status, P, L = pose_overshoot(at, box, name, deadline, margin)
+            tried.append(f"{name} {status}")
+            if P is None or L is None:
+                continue
+            p, l = at.back(P, L)
+            if check_lmi(system, p, l, rate)[0]:
+                return LmiResult("feasible", p, l, condition_number(p), "; ".join(tried))
+    return LmiResult("infeasible" if "infeasible" in tried[-1] else "inconclusive", detail="; ".join(tried))

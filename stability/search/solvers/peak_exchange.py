@@ -1,0 +1,309 @@
+r"""The best rate and its multipliers at once, by an exchange of peaks.
+
+.. math:: \max_{x,\,\lambda} \lambda \quad\text{subject to}\quad
+          \sigma_k\bigl(e^{X} G_\lambda(i\omega)\, e^{-X}\bigr) \le 1 \quad\text{for } \omega \in \Omega, \;
+          X = \mathrm{diag}(x),
+
+for a small set :math:`\Omega` of frequencies and the leading few singular values (near the optimum several coincide),
+by sequential quadratic programming: the Hessian of the Lagrangian from BFGS updates, the quadratic program by its dual,
+which has as many unknowns as constraints. Then the peaks of the result are looked for between all resonances; those
+above one enter the set, until none is. What comes out is a proposal: one Riccati equation a hair below decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from stability.kernel.systems.state_space import StateSpace
+from stability.search.solvers.deadline import Deadline
+from stability.search.solvers.frequency_peaks import Axis, Triplets
+from stability.search.solvers.nonnegative import nonnegative
+from stability.search.solvers.rates import spectral_rate, start_rate
+
+Array = np.ndarray
+_ROUNDS, _FEW, _STEPS, _MANY, _HALVINGS = 24, 3, 8, 30, 6
+_WRONG = 0.5
+"""A summit whose logarithm exceeds this was missing from the beginning: with it the search begins again."""
+_GRID = 48
+_SEEN, _REFINED, _TOPS = 3, 4, 40
+"""Singular values at a point of the grid, steps towards each of its summits, and how many of these at most."""
+_FAR = 2.0
+"""No logarithm of a multiplier's root moves by more than this in one step."""
+_NEAR, _LOW = -1.0, -0.3
+"""Constraints whose logarithm lies below the first are left out of the quadratic program; points whose logarithm lies
+below the second leave the set when others enter."""
+
+
+@dataclass(eq=False)
+class _Set:
+    """The frequencies in use, with the vectors that belong to them and the largest singular values last seen."""
+
+    axis: Axis
+    omega: Array
+    vectors: Array
+    fresh: int = 4
+    log: Array = field(default_factory=lambda: np.zeros(0))
+
+    def at(self, rate: float, x: Array, steps: int = 1) -> Triplets:
+        found, self.vectors = self.axis.triplets(self.omega, rate, x, self.vectors, self.fresh or steps)
+        self.fresh, self.log = 0, found.log[:, 0]
+        return found
+
+    def chosen(self, index: Array) -> _Set:
+        """Some of the points."""
+        return _Set(self.axis, self.omega[index], self.vectors[:, index], self.fresh, self.log[index])
+
+    def with_points(self, omega: Array, low: float = _LOW) -> _Set:
+        """The points that are not far below one, and these."""
+        nearest = np.abs(self.omega[None, :] - omega[:, None]).argmin(axis=1)
+        high = np.flatnonzero(self.log > low)
+        vectors = np.concatenate([self.vectors[:, high], self.vectors[:, nearest]], axis=1)
+        return _Set(self.axis, np.concatenate([self.omega[high], omega]), vectors, 2)
+
+    def beside(self, omega: Array) -> _Set:
+        """The two points on either side of each of these."""
+        order = np.argsort(self.omega)
+        place = np.searchsorted(self.omega[order], omega)
+        return self.chosen(np.unique(order[np.clip(place[:, None] + np.arange(-2, 2), 0, len(order) - 1)]))
+
+
+@dataclass
+class Exchange:
+    """The search.
+
+    Attributes:
+        loop: the centred loop without fixed channels, in continuous time with A of about unit size.
+        deadline: asked before each step.
+        x: ``(m,)`` logarithms of the scales; where to start.
+    """
+
+    loop: StateSpace
+    deadline: Deadline
+    x: Array
+    axis: Axis = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.axis = Axis(self.loop, deadline=self.deadline)
+        self.start = start_rate(self.loop)
+        self.span = spectral_rate(self.axis.poles, self.loop.is_discrete) - self.start
+        """The way from no decay at all to that of the centred loop; negative in discrete time."""
+        self._reset()
+
+    def _reset(self) -> None:
+        self._hessian: Array | None = None
+        self._began = self.x, 0.0
+        self._grid = self._points = _Set(self.axis, np.zeros(0), np.zeros((0, 0, 0)))
+        self._settled = False  # no further step on the set gains anything
+        self._price = 1.0  # of the logarithm of a singular value, in shares of the span
+
+    @property
+    def usable(self) -> bool:
+        """Whether there is anything to search: a stable centred loop whose eigenvectors serve."""
+        inside = self.span < 0 if self.loop.is_discrete else self.span > 0
+        return inside and self.axis.usable and len(self.x) > 0
+
+    def at(self, share: float) -> float:
+        """The rate at a share of the span."""
+        return float(self.start + share * self.span)
+
+    def run(self, tol: float, share: float = 0.3) -> float:
+        """Search until no peak exceeds one by more than ``tol`` allows.
+
+        Args:
+            tol: of the rate, relative to the way from no decay at all.
+            share: of the span where to begin.
+
+        Returns:
+            The share of the span that was reached; ``x`` holds its scales.
+        """
+        self._grid = _Set(self.axis, self._frequencies(), self.axis.start(0))
+        self._grid.vectors = self.axis.start(len(self._grid.omega), _SEEN)
+        self._began, first = (self.x, share), self._first(self._grid, share)
+        points = _Set(self.axis, self._grid.omega[first], self.axis.start(len(first)))
+        return self._exchange(points, tol, share, max(0.02, tol))
+
+    def run_on(self, omega: float, tol: float, share: float) -> float:
+        """The same from where ``run`` ended, with a peak that it did not see."""
+        points = self._points.with_points(np.array([omega]))
+        self._grid = self._grid.with_points(np.array([omega]), -np.inf)
+        if points.at(self.at(share), self.x).log.max() > _WRONG:
+            (self.x, share), self._hessian = self._began, None
+        return self._exchange(points, tol, share, 0.3 * tol)
+
+    def _exchange(self, points: _Set, tol: float, share: float, wanted: float) -> float:
+        """The best rate on the points, the summits that it raised between them, and so on."""
+        most, near = _STEPS, None
+        for _ in range(_ROUNDS):
+            share = self._solve(points, share, wanted, most)
+            if self.deadline.over:
+                break
+            cost = self._price / max(share, 1e-3)  # of an excess, as a part of the share
+            missed, excess = self._missed(near, points, share, 0.2 * tol / cost) if near is not None else ([], -1.0)
+            if excess * cost <= 0.2 * tol:  # the summits that are known: now all others
+                steps = 2 if wanted > tol else 8  # in the end, peaks that lie close to one are told from each other
+                missed, excess = self._missed(self._grid, points, share, 0.2 * tol / cost, steps)
+                if excess * cost <= 0.2 * tol and wanted <= tol and self._settled:
+                    break
+                near = self._grid.beside(np.append(points.omega[points.log > -0.05], missed))
+            wanted = min(wanted, max(0.2 * excess * cost, 0.3 * tol)) if excess > 0 else 0.3 * tol
+            most = _FEW if len(missed) else _MANY
+            if excess > _WRONG and len(missed):
+                (self.x, share), self._hessian = self._began, None
+            points = points.with_points(np.asarray(missed)) if len(missed) else points
+        self._points = points
+        return share
+
+    def gain(self, share: float) -> float:
+        """The largest singular value on the set at a share of the span and the scales that were found."""
+        return float(np.exp(self._points.at(self.at(share), self.x).log.max(initial=-np.inf)))
+
+    def _first(self, grid: _Set, share: float) -> list[int]:
+        """Indices of points to begin with: the highest peaks, and some that cover the axis."""
+        log = grid.at(self.at(share), self.x).log[:, 0]
+        parts = np.array_split(np.arange(len(log)), 6)
+        return sorted({*_maxima(log)[:4], *(int(part[log[part].argmax()]) for part in parts if len(part))})
+
+    def _frequencies(self) -> Array:
+        poles = self.axis.poles
+        if self.loop.is_discrete:
+            order = np.argsort(-np.abs(poles))
+            peaks = np.abs(np.angle(poles[order]))[: 2 * _GRID]
+            return np.unique(np.concatenate([peaks, np.linspace(0.0, np.pi, _GRID)]))
+        order = np.argsort(-np.real(poles))
+        peaks = np.abs(np.imag(poles[order]))[: 2 * _GRID]
+        size = np.abs(poles) + 1e-300
+        return np.unique(np.concatenate([[0.0], peaks, np.geomspace(0.05 * size.min(), 4.0 * size.max(), _GRID)]))
+
+    def _missed(self, grid: _Set, points: _Set, share: float, tol: float, steps: int = 2) -> tuple[Array, float]:
+        """Peaks above one at frequencies that are not in the set, and the largest excess of their logarithms."""
+        rate = self.at(share)
+        seen, mine = grid.at(rate, self.x, steps), points.at(rate, self.x)
+        omega = np.concatenate([grid.omega, points.omega])
+        order = np.argsort(omega, kind="stable")
+        values = np.concatenate([seen.log[:, 0], mine.log[:, 0]])[order]
+        slopes = np.concatenate([seen.by_omega[:, 0], mine.by_omega[:, 0]])[order]
+        vectors = np.concatenate([grid.vectors, points.vectors[:, :, : grid.vectors.shape[2]]], axis=1)[:, order]
+        omega = omega[order]
+        tops = np.array([i for i in _maxima(values) if values[i] > -0.02][:_TOPS], dtype=int)
+        if not len(tops) or self.deadline.over:
+            return np.zeros(0), -1.0
+        beside = np.clip(tops + np.where(slopes[tops] > 0.0, 1, -1), 0, len(omega) - 1)
+        one, other = (np.array([omega[i], values[i], slopes[i]]) for i in (tops, beside))
+        best, value, v = one[0], one[1], vectors[:, tops]
+        for _ in range(_REFINED):
+            at = _summit(one, other)
+            found, v = self.axis.triplets(at, rate, self.x, v, 2)
+            new = np.array([at, found.log[:, 0], found.by_omega[:, 0]])
+            best, value = np.where(new[1] > value, at, best), np.maximum(value, new[1])
+            uphill = (new[2] > 0.0) == (one[2] > 0.0)  # the summit lies beyond the new point, seen from ``one``
+            one, other = np.where(uphill, new, one), np.where(uphill, other, new)
+        missed = (value > tol) & (np.abs(best[:, None] - points.omega[None, :]).min(axis=1) > 0)
+        return best[missed], float(value.max())
+
+    def _solve(self, points: _Set, share: float, wanted: float, most: int) -> float:
+        """The best share on a set of frequencies, to within ``wanted`` or after ``most`` steps; ``x`` moves along."""
+        now = points.at(self.at(share), self.x)
+        if self._hessian is None:
+            self._hessian = self._initial(now)
+        weight, self._settled = 0.5, False
+        for _ in range(most):
+            if self.deadline.over:
+                break
+            values, slopes = self._constraints(now)
+            try:
+                step, multipliers = _step(self._hessian, values, slopes)
+            except np.linalg.LinAlgError:  # rounding has made its way into the updates
+                self._hessian = self._initial(now)
+                step, multipliers = _step(self._hessian, values, slopes)
+            self._price = max(float(multipliers.sum()), 1e-3)
+            weight = max(weight, 1.2 * self._price)
+            factor = self._factor(step, share)
+            before = self.x, share, slopes
+            merit = -share + weight * max(0.0, float(values.max()))
+            gained = max(float(step @ self._hessian @ step), abs(float(step[-1])))  # as the quadratic program sees it
+            for _ in range(_HALVINGS):
+                self.x, share = before[0] + factor * step[:-1], before[1] + factor * step[-1]
+                now = points.at(self.at(share), self.x)
+                excess = float(now.log.max())
+                if -share + weight * max(0.0, excess) < merit:
+                    break
+                factor *= 0.4
+            moved = np.append(self.x - before[0], share - before[1])
+            change = (self._constraints(now)[1] - before[2]).T @ multipliers
+            self._hessian = _updated(self._hessian, moved, change)
+            close = 0.1 * wanted * max(share, 1e-3)
+            self._settled = gained < close and self._price * excess < 5.0 * close
+            if self._settled:
+                break
+        return share
+
+    def _initial(self, now: Triplets) -> Array:
+        """Second derivatives to begin with."""
+        size = 0.4 / max(float(np.abs(now.by_rate * self.span).max()), 1e-9)
+        return np.diag(np.append(np.full(len(self.x), size), 1.0))
+
+    def _constraints(self, now: Triplets) -> tuple[Array, Array]:
+        """Logarithms ``(K r,)`` and their derivatives ``(K r, m + 1)`` by ``x`` and the share of the span."""
+        by_scale = now.by_scale.reshape(-1, len(self.x))
+        return now.log.ravel(), np.column_stack([by_scale, self.span * now.by_rate.ravel()])
+
+    def _factor(self, step: Array, share: float) -> float:
+        """How much of a step stays inside the span and near enough for the model."""
+        factor = min(1.0, _FAR / max(float(np.abs(step[:-1]).max()), 1e-12))
+        room = 0.9 * ((1.0 - share) if step[-1] > 0 else share)
+        return min(factor, room / max(abs(float(step[-1])), 1e-12))
+
+
+def _summit(one: Array, other: Array) -> Array:
+    """Where the cubic through two points, given as rows of abscissas, values and slopes, is largest between them."""
+    width = other[0] - one[0]
+    mean = np.where(width != 0.0, (other[1] - one[1]) / np.where(width != 0.0, width, 1.0), 0.0)
+    d = one[2] + other[2] - 3.0 * mean
+    root = np.sign(width) * np.sqrt(np.maximum(d * d - one[2] * other[2], 0.0))
+    below = other[2] - one[2] - 2.0 * root
+    part = (other[2] - root - d) / np.where(below != 0.0, below, np.inf)
+    inside = np.isfinite(part) & (part > 0.0) & (part < 1.0)
+    return other[0] - width * np.where(inside, part, 0.5)
+
+
+def _maxima(values: Array) -> list[int]:
+    """Indices of the local maxima of a row of values, the largest first."""
+    padded = np.concatenate([[-np.inf], values, [-np.inf]])
+    inner = np.flatnonzero((padded[1:-1] >= padded[:-2]) & (padded[1:-1] >= padded[2:]))
+    return [int(i) for i in inner[np.argsort(-values[inner])]]
+
+
+def _step(hessian: Array, values: Array, slopes: Array) -> tuple[Array, Array]:
+    """Minimiser of ``d^T H d / 2 - d_last`` with ``values + slopes d <= 0``, and the constraints' multipliers.
+
+    With ``H = L L^T`` the dual is a non-negative least squares problem in the multipliers.
+    """
+    active = values > _NEAR
+    active[int(values.argmax())] = True
+    L = np.linalg.cholesky(hessian)
+    rows = solve_triangular(L, slopes[active].T, lower=True).T
+    last = np.zeros(len(hessian))
+    last[-1] = 1.0
+    aim = solve_triangular(L, last, lower=True)
+    gram, right = rows @ rows.T, rows @ aim + values[active]
+    gram[np.diag_indices(len(gram))] += 1e-10 * np.trace(gram) / len(gram)
+    found = nonnegative(gram, right)
+    step = solve_triangular(L, aim - rows.T @ found, lower=True, trans=1)
+    step[:-1] -= step[:-1].mean()  # a common factor of all scales changes nothing
+    multipliers = np.zeros(len(values))
+    multipliers[active] = found
+    return step, multipliers
+
+
+def _updated(hessian: Array, step: Array, change: Array) -> Array:
+    """Powell's damped BFGS update."""
+    image = hessian @ step
+    curved, seen = float(step @ image), float(step @ change)
+    if not curved > 0.0:
+        return hessian
+    part = 1.0 if seen >= 0.2 * curved else 0.8 * curved / (curved - seen)
+    change = part * change + (1.0 - part) * image
+    return hessian - np.outer(image, image) / curved + np.outer(change, change) / float(step @ change)

@@ -1,0 +1,373 @@
+"""Semidefinite programs: the one file that speaks to cvxpy, Clarabel and SCS.
+
+A solver's word is never taken: who asks here evaluates the inequality at what comes back. What becomes of a solver's
+status, exception or warning is decided in ``_solve`` and nowhere else.
+"""
+
+from __future__ import annotations
+
+import warnings
+from time import monotonic
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stability.errors import ConfigurationError
+from stability.kernel.checks import as_choice
+from stability.kernel.systems.state_space import LureMatrices, StateSpace, with_input
+from stability.search.solvers.deadline import Deadline
+from stability.search.solvers.positive_real import interpolant, null_directions
+from stability.search.solvers.scaling import Coordinates
+
+Array = np.ndarray
+MAX_STATES = 160
+"""Above, the dense program needs more memory than a workstation has."""
+MAX_SIZE = 400
+CLARABEL_STATES = 32
+"""Above, an interior-point method takes minutes."""
+_SCS_STEPS, _RANGE = 20_000, 1e14
+_TOO_LARGE = "failed: the entries span too many orders of magnitude"
+
+
+def solver_order(solver: str | None, n: int, size: int) -> list[str]:
+    """Which solvers to try, in order.
+
+    Args:
+        solver: a name, or ``None`` to choose by size.
+        n: size of P.
+        size: size of the inequality.
+
+    Returns:
+        Names of solvers.
+
+    Raises:
+        ConfigurationError: an unknown solver, or a problem too large for a dense program.
+
+    Example:
+        >>> solver_order(None, 8, 16), solver_order("scs", 8, 16)
+        (['CLARABEL'], ['SCS'])
+    """
+    if n > MAX_STATES or size > MAX_SIZE:
+        raise ConfigurationError(
+            f"a semidefinite program with {n} states and an inequality of size {size} needs too much memory "
+            f'(limits {MAX_STATES} and {MAX_SIZE}); use solver="riccati", which has no such limit'
+        )
+    if solver is None:
+        if n <= 12 and size <= 40:
+            return ["CLARABEL"]
+        return ["SCS", "CLARABEL"] if n <= CLARABEL_STATES and size <= 2 * CLARABEL_STATES else ["SCS"]
+    named = solver.upper() if isinstance(solver, str) else solver
+    return [as_choice("semidefinite solver", named, ("CLARABEL", "SCS"))]
+
+
+def _usable(system: StateSpace, *more: Array) -> bool:
+    """Whether a solver can be trusted not to break down on these numbers."""
+    return all(bool((np.abs(x) <= _RANGE).all()) for x in (*system.matrices, *more))  # False for NaN
+
+
+def _solve(problem: Any, solver: str, deadline: Deadline, accuracy: float = 1e-6, steps: int = _SCS_STEPS) -> str:
+    """Run a solver; the answer is ``solved``, ``infeasible``, ``time limit`` or ``failed: why``."""
+    from cvxpy.error import SolverError
+
+    if deadline.over:  # posing the problem takes time as well
+        return "time limit"
+    options: dict[str, Any] = {}
+    if solver == "SCS":
+        options = {"eps_abs": accuracy, "eps_rel": accuracy, "max_iters": steps}
+    if deadline.seconds is not None:
+        options["time_limit_secs" if solver == "SCS" else "time_limit"] = deadline.seconds
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            problem.solve(solver=solver, **options)
+        except (SolverError, ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
+            return "time limit" if deadline.over else f"failed: {(str(error) or repr(error)).splitlines()[0]}"
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # of compiled Rust, and no Exception
+                raise
+            return "failed: the solver broke down"
+    if problem.status in ("infeasible", "infeasible_inaccurate"):
+        return "infeasible"
+    if problem.status in ("optimal", "optimal_inaccurate"):
+        return "solved"
+    return "time limit" if deadline.over else f"failed: {problem.status}"
+
+
+def _symmetric(M: Any) -> Any:
+    return 0.5 * (M + M.T)
+
+
+Terms = tuple[Any, Any, Any]
+
+
+def _supply(system: LureMatrices, L: Any) -> Terms:
+    """The blocks (xx, xw, ww) of ``[C D; 0 I]^T [-2ab L, (a+b) L; (a+b) L, -2 L] [C D; 0 I]``."""
+    import cvxpy as cp
+
+    C, D = system.C, system.D
+    n, m = system.B.shape
+    if m == 0:
+        return np.zeros((n, n)), None, None
+    low, mid = -2 * system.alpha * system.beta, system.alpha + system.beta
+    row = cp.reshape(L, (1, m), order="C")
+    xx, xw, ww = np.zeros((n, n)), cp.multiply(C.T * mid, row), -2 * cp.diag(L)
+    if low.any():
+        xx = cp.multiply(C.T * low, row) @ C
+    if D.any():
+        DL = cp.multiply(D.T * mid, row)
+        ww = ww + DL + DL.T
+        if low.any():
+            xw = xw + cp.multiply(C.T * low, row) @ D
+            ww = ww + cp.multiply(D.T * low, row) @ D
+    return xx, xw, ww
+
+
+def _negative(system: StateSpace, P: Any, rate: float, supply: Terms, margin: Any) -> Any:
+    """The constraint ``[A^T P + P A + 2 rate P, P B; B^T P, 0] + supply <= -margin I`` in its cheapest form.
+
+    In discrete time the first matrix is ``[A B]^T P [A B] - rate^2 diag(P, 0)``; above 32 states a Schur
+    complement keeps the number of coefficients at n^3 instead of n^4.
+    """
+    import cvxpy as cp
+
+    A, B = system.A, system.B
+    n, m = B.shape
+    xx, xw, ww = supply
+    xx = xx + margin * np.eye(n)
+    if not system.is_discrete:
+        xx = xx + _symmetric(2 * (A.T @ P)) + 2 * rate * P
+        if m == 0:
+            return -_symmetric(xx) >> 0
+        xw = xw + P @ B
+        return -_symmetric(cp.bmat([[xx, xw], [xw.T, ww + margin * np.eye(m)]])) >> 0
+    rest = xx - (rate * rate) * P
+    if m:
+        rest = cp.bmat([[rest, xw], [xw.T, ww + margin * np.eye(m)]])
+    step = np.hstack([A, B])
+    if n <= CLARABEL_STATES:
+        return -_symmetric(step.T @ P @ step + rest) >> 0
+    image = P @ step
+    return _symmetric(cp.bmat([[-rest, image.T], [image, P]])) >> 0
+
+
+def _ask(
+    goal: Any, constraints: list[Any], solver: str, deadline: Deadline, accuracy: float, *variables: Any
+) -> tuple[Any, ...]:
+    """What ``_solve`` says of a program, and the values of its variables: unchecked, ``None`` unless finite."""
+    import cvxpy as cp
+
+    status = _solve(cp.Problem(goal, constraints), solver, deadline, accuracy)
+    out: list[Any] = [status]
+    for variable in variables:
+        value = np.zeros(0) if variable.shape == (0,) else getattr(variable, "value", None)
+        value = None if value is None else np.asarray(value, dtype=np.float64).reshape(variable.shape)
+        out.append(value if value is not None and np.isfinite(value).all() else None)
+    return tuple(out)
+
+
+def pose_multiplier(
+    at: Coordinates, solver: str, deadline: Deadline, margin: float, accuracy: float
+) -> tuple[str, Array | None, Array | None, float]:
+    """The multiplier inequality once: existence with ``P >= I``, or by Clarabel the widest margin at unit trace.
+
+    Returns:
+        What ``_solve`` says, P and L (unchecked), and the margin reached.
+    """
+    import cvxpy as cp
+
+    if not _usable(at.system, at.system.alpha, at.system.beta):
+        return _TOO_LARGE, None, None, np.nan
+    n, m = at.system.B.shape
+    P, L, wide = cp.Variable((n, n), symmetric=True), cp.Variable(m, nonneg=True), cp.Variable()
+    supply = _supply(at.system, L)
+    if solver != "CLARABEL":
+        constraints = [_negative(at.system, P, at.rate, supply, margin), P >> np.eye(n)]
+        status, p, l = _ask(cp.Maximize(0), constraints, solver, deadline, accuracy, P, L)
+        return (status, p, l, margin) if status == "solved" else (status, None, None, np.nan)
+    total = cp.trace(P) + (cp.sum(L) if m else 0.0)
+    main = _negative(at.system, P, at.rate, supply, wide)
+    constraints = [main, P >> wide * np.eye(n), total == n + m, wide <= 1]
+    status, p, l, width = _ask(cp.Maximize(wide), constraints, solver, deadline, accuracy, P, L, wide)
+    if status != "solved":
+        return status, None, None, np.nan
+    return status, p, l, margin if width is None else float(width)
+
+
+def pose_overshoot(
+    at: Coordinates, box: Array, solver: str, deadline: Deadline, margin: float
+) -> tuple[str, Array | None, Array | None]:
+    """The least ``kappa`` with ``box <= P <= kappa box`` and the multiplier inequality, with ``margin``."""
+    import cvxpy as cp
+
+    if not _usable(at.system, box, 1.0 / np.diag(box)):
+        return _TOO_LARGE, None, None
+    n, m = at.system.B.shape
+    P, L, kappa = cp.Variable((n, n), symmetric=True), cp.Variable(m, nonneg=True), cp.Variable()
+    main = _negative(at.system, P, at.rate, _supply(at.system, L), margin * float(np.min(np.diag(box))))
+    return _ask(cp.Minimize(kappa), [main, P >> box, P << kappa * box], solver, deadline, 1e-6, P, L)
+
+
+def pose_bounded_real(
+    system: StateSpace, gamma: float | None, deadline: Deadline, margin: float = 1e-7
+) -> tuple[str, Array | None, float]:
+    """``[A^T P + P A + C^T C, P B + C^T D; ., D^T D - gamma^2 I] <= -margin I``: P at a gamma, or the least
+    gamma.
+
+    Returns:
+        What ``_solve`` says, P (unchecked), and gamma.
+    """
+    import cvxpy as cp
+
+    C, D = system.C, system.D
+    n, m = system.B.shape
+    order = solver_order(None, n, n + m)
+    if not _usable(system, C.T @ C, D.T @ D):
+        return _TOO_LARGE, None, np.inf
+    P, free = cp.Variable((n, n), symmetric=True), cp.Variable()
+    level, wide = (free, margin) if gamma is None else (gamma * gamma, free)
+    supply = (C.T @ C, C.T @ D, D.T @ D - level * np.eye(m))
+    constraints = [_negative(system, P, 1.0 if system.is_discrete else 0.0, supply, wide), P >> wide * np.eye(n)]
+    if gamma is None:
+        goal = cp.Minimize(free)
+    else:
+        goal = cp.Maximize(free)
+        constraints.append(free <= 1)
+    status, p, reached = _ask(goal, constraints, order[-1], deadline, 1e-8, P, free)
+    if gamma is None:
+        gamma = 0.0 if reached is None else float(np.sqrt(max(float(reached), 0.0)))
+    return status, p, gamma
+
+
+def pose_positive_real(system: StateSpace, deadline: Deadline) -> tuple[str, Array | None]:
+    """P of the widest ``t`` with ``[A^T P + P A, P B - C^T; ., -(D + D^T)] <= -t I`` and ``P >= t I``.
+
+    Directions ``N`` of the input with ``(D + D^T) N = 0`` (continuous time) are met by the equality
+    ``P B N = C^T N``, to which P is parametrised, so that rounding does not touch it.
+
+    Returns:
+        What ``_solve`` says, and P (unchecked).
+    """
+    import cvxpy as cp
+
+    n, m = system.B.shape
+    order = solver_order(None, n, n + m)
+    if not _usable(system):
+        return _TOO_LARGE, None
+    R = system.D + system.D.T
+    null = null_directions(system)
+    wide = cp.Variable()
+    if null.N.shape[1] == 0:
+        P: Any = cp.Variable((n, n), symmetric=True)
+    else:
+        pair = interpolant(system.B @ null.N, system.C.T @ null.N)
+        if pair is None:
+            return "infeasible", None
+        fixed, free = pair
+        Y = cp.Variable((free.shape[1], free.shape[1]), symmetric=True) if free.shape[1] else None
+        P = cp.Constant(fixed) if Y is None else fixed + free @ Y @ free.T
+    b, c = system.B @ null.keep, null.keep.T @ system.C
+    seen = StateSpace(system.A, b, c, np.zeros((0, 0)), system.is_discrete)
+    supply = (np.zeros((n, n)), -c.T, -(null.keep.T @ R @ null.keep))
+    main = _negative(seen, P, 1.0 if system.is_discrete else 0.0, supply, wide)
+    constraints = [main, P >> wide * np.eye(n), wide <= 1]
+    return _ask(cp.Maximize(wide), constraints, order[-1], deadline, 1e-8, P)
+
+
+class Word(NamedTuple):
+    """What a solver says of a strict inequality.
+
+    Attributes:
+        status: its own, word for word, or why it gave none.
+        P: unchecked, where it gave one.
+        t: its margin, where it gave one.
+        seconds: cvxpy's part included.
+        stopped: whether a limit of steps or seconds ended it: its status is then that of an unfinished search.
+    """
+
+    status: str
+    P: Array | None = None
+    t: float | None = None
+    seconds: float = 0.0
+    stopped: bool = False
+
+
+def pose_strictly(
+    system: StateSpace, supply: Terms, solver: str, deadline: Deadline, *, strictness: float, steps: int = _SCS_STEPS
+) -> Word:
+    """``[A^T P + P A, P B; B^T P, 0] + supply <= -t I`` and ``P >= t I`` for the largest ``t >= strictness``.
+
+    The question is posed so that a solver's status answers it, as status-trusting programs do: ``optimal`` says that
+    such a P exists, ``infeasible`` that none does.
+
+    Args:
+        system: A, B and the time base.
+        supply: the blocks (xx, xw, ww) of the rest, ``ww`` as large as B has columns.
+        solver: SCS or CLARABEL.
+        deadline: of the solver.
+        strictness: the least ``t`` that counts.
+        steps: of SCS, at most.
+
+    Returns:
+        What the solver said.
+    """
+    import cvxpy as cp
+
+    if not _usable(system, *supply):
+        return Word(_TOO_LARGE)
+    begun, n = monotonic(), len(system.A)
+    P, wide = cp.Variable((n, n), symmetric=True), cp.Variable()
+    main = _negative(system, P, 1.0 if system.is_discrete else 0.0, supply, wide)
+    problem = cp.Problem(cp.Maximize(wide), [main, P >> wide * np.eye(n), wide >= strictness, wide <= 1])
+    status = _solve(problem, solver, deadline, 1e-6, steps)
+    status, seconds = problem.status or status, monotonic() - begun
+    taken = getattr(problem.solver_stats, "num_iters", None) or 0
+    stopped = deadline.over or (solver == "SCS" and taken >= steps)
+    if P.value is None or wide.value is None or not np.isfinite(P.value).all():
+        return Word(status, None, None, seconds, stopped)
+    return Word(status, np.asarray(P.value, dtype=np.float64), float(np.asarray(wide.value)), seconds, stopped)
+
+
+def pose_gain(
+    at: Coordinates, E: Array, F: Array, H: Array, running: bool, solver: str, deadline: Deadline, margin: float
+) -> tuple[str, Array | None, Array | None]:
+    """The least ``g`` for the dissipation inequality of ``stability.kernel.theorems.gain_lmi``, with ``margin``.
+
+    ``running`` puts ``|H x|^2`` into the inequality (l2 gain); otherwise ``P >= H^T H`` (gain to the last
+    output).
+
+    Returns:
+        What ``_solve`` says, P and L (unchecked).
+    """
+    import cvxpy as cp
+
+    if not _usable(at.system, E, F, H, H.T @ H):
+        return _TOO_LARGE, None, None
+    n, m = at.system.B.shape
+    p = F.shape[1]
+    wide = with_input(at.system, E, F)
+    P, L, square = cp.Variable((n, n), symmetric=True), cp.Variable(m, nonneg=True), cp.Variable()
+    xx, xw, ww = _supply(wide, cp.hstack([L, np.zeros(p)]) if m else cp.Constant(np.zeros(p)))
+    last = np.diag(np.concatenate([np.zeros(m), np.ones(p)]))
+    supply = (xx + H.T @ H if running else xx, xw, ww - square * last)
+    floor = margin * np.eye(n) if running else H.T @ H + margin * np.eye(n)
+    constraints = [_negative(wide, P, at.rate, supply, margin), P >> floor]
+    return _ask(cp.Minimize(square), constraints, solver, deadline, 1e-5, P, L)
+
+
+def pose_combination(matrices: list[Array], deadline: Deadline) -> tuple[str, Array | None, float]:
+    """Weights ``c >= 0`` of unit sum with ``sum c_k M_k >= t I`` for the largest ``t``.
+
+    Returns:
+        What ``_solve`` says, the weights (unchecked), and ``t``.
+    """
+    import cvxpy as cp
+
+    n, k = matrices[0].shape[0], len(matrices)
+    if not all(bool((np.abs(M) <= _RANGE).all()) for M in matrices):
+        return _TOO_LARGE, None, -np.inf
+    c, wide = cp.Variable(k, nonneg=True), cp.Variable()
+    total = cp.reshape(np.stack([0.5 * (M + M.T).ravel() for M in matrices], axis=1) @ c, (n, n), order="C")
+    constraints: list[Any] = [_symmetric(total) - wide * np.eye(n) >> 0, cp.sum(c) == 1]
+    order = solver_order(None, n, n)
+    status, weights, width = _ask(cp.Maximize(wide), constraints, order[-1], deadline, 1e-8, c, wide)
+    return status, weights, -np.inf if width is None else float(width)

@@ -1,0 +1,1 @@
+"""Simulated trajectories and the input ranges that searches draw from."""

@@ -1,1 +1,0 @@
-"""What searches for proofs: Riccati equations, the H-infinity norm, multipliers, semidefinite programs."""
