@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy.linalg import block_diag
 
 from stability.kernel.arithmetic.balls import Ball, activation_slopes, activation_values
 from stability.kernel.arithmetic.eigenpairs import solved
@@ -64,7 +63,10 @@ def _shooting(step: Step, points: Ball) -> tuple[Ball, Ball]:
     k, n = points.shape
     images, jacobians = zip(*(step(i, points[i]) for i in range(k)))
     value = _join(*(image - points[(i + 1) % k] for i, image in enumerate(images)))
-    jacobian = Ball(*(np.asarray(block_diag(*parts)) for parts in zip(*((j.mid, j.rad) for j in jacobians))))
+    jacobian = Ball(np.zeros((k * n, k * n)), np.zeros((k * n, k * n)))
+    for i, block in enumerate(jacobians):
+        rows = slice(i * n, (i + 1) * n)
+        jacobian.mid[rows, rows], jacobian.rad[rows, rows] = block.mid, block.rad
     return value, jacobian - np.roll(np.eye(k * n), n, axis=1)  # the identity stands at the next point
 
 

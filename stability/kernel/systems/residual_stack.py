@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -23,10 +24,11 @@ r"""What stands between a layer and its mixing, and how far it stretches a diffe
 where :math:`\varphi(z) (2 - z^2) = 0`, and :math:`\Phi(\sqrt 2) + \sqrt 2\, \varphi(\sqrt 2) = 1.12890...`."""
 
 
-def _gelu(values: Array) -> Array:
-    from scipy.special import ndtr  # loaded for it alone: a command's help is about a subject, too
+_erf = np.frompyfunc(math.erf, 1, 1)
 
-    return values * ndtr(values)
+
+def _gelu(values: Array) -> Array:
+    return 0.5 * values * (1.0 + _erf(values / math.sqrt(2.0)).astype(np.float64))
 
 
 @subject("residual")

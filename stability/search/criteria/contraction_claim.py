@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from stability.kernel.arithmetic.spectral_bounds import spectrum_bracket
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.format.sentences import undecided
 from stability.kernel.format.theorem_table import propose
@@ -25,6 +24,7 @@ from stability.search.criteria.witness import Witness, prove, retreat
 from stability.search.solvers.deadline import Deadline, TimeLimit, TimeOverError
 from stability.search.solvers.loop_transformation import centre, completions, fixed_channels
 from stability.search.solvers.scalar import minimum
+from stability.search.solvers.spectral_bounds import spectrum_bracket
 
 Array = np.ndarray
 LARGE = 10.0

@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from stability.certificate import finite_or_none
 from stability.conversion.subjects import as_subject
+from stability.kernel.format.claims import finite_or_none
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.lure import LureSystem

@@ -23,7 +23,6 @@ import numpy as np
 from stability.certificate import Finding
 from stability.errors import UnsupportedError
 from stability.kernel.arithmetic.intervals import Interval
-from stability.kernel.arithmetic.spectral_bounds import spectrum_bracket
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.theorem_table import accepted
 from stability.kernel.systems.gated_bounds import JacobianBound, embedding, invariant_box
@@ -31,6 +30,7 @@ from stability.kernel.systems.gated_cell import GatedCell
 from stability.search.criteria.multiplier import multiplier_criterion, rate_ceiling
 from stability.search.solvers.deadline import TOO_LATE, Deadline, TimeLimit
 from stability.search.solvers.rates import Rate
+from stability.search.solvers.spectral_bounds import spectrum_bracket
 
 Array = np.ndarray
 BACK_OFF = 1.0 + 1e-10

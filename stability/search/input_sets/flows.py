@@ -18,7 +18,6 @@ from stability.errors import StabilityError
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.arithmetic.intervals import length
-from stability.kernel.arithmetic.spectral_bounds import spectrum_bracket
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.theorem_table import accepted
 from stability.kernel.reachability.invariant_zonotope import relaxation
@@ -29,6 +28,7 @@ from stability.kernel.theorems.flow_sets import Ranges, Stage, no_flow_sets, ris
 from stability.search.criteria.multiplier import multiplier_criterion
 from stability.search.solvers.deadline import Deadline
 from stability.search.solvers.rates import Rate
+from stability.search.solvers.spectral_bounds import spectrum_bracket
 
 Array = np.ndarray
 ROOM, STAGES, SHARES = 0.0625, 16, (0.1, 0.3, 0.5, 0.7, 0.9)

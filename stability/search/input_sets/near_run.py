@@ -15,7 +15,6 @@ import numpy as np
 
 from stability.certificate import Finding
 from stability.errors import StabilityError
-from stability.kernel.arithmetic.spectral_bounds import spectrum_bracket
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import Refused
 from stability.kernel.format.theorem_table import accepted
@@ -26,6 +25,7 @@ from stability.kernel.theorems.near_run import apart, drawn, near_after, no_run,
 from stability.search.criteria.multiplier import multiplier_criterion
 from stability.search.solvers.deadline import Deadline
 from stability.search.solvers.rates import Rate
+from stability.search.solvers.spectral_bounds import spectrum_bracket
 
 Array = np.ndarray
 _RUNS, _SEEN, _SEED = 32, 60, 0

@@ -19,10 +19,10 @@ from stability.kernel.reachability.classifier_run import margins, steps_of
 from stability.kernel.reachability.input_box import input_box, inputs_of, kinked, touched
 from stability.kernel.reachability.quadratic_relaxation import quadratic
 from stability.kernel.theorems.local_zonotopes import uncovered
-from stability.search.local.splitting import Splitting, worst_input
 from stability.search.local.branch_and_bound import About, Outcome, Tree, tree_of
 from stability.search.local.quadratic_multipliers import best_multipliers
 from stability.search.local.request import Request, further
+from stability.search.local.splitting import Splitting, worst_input
 from stability.search.local.zonotope_search import Long, is_long
 from stability.search.solvers.deadline import Deadline
 

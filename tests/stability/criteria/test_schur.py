@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from stability import LureSystem, Verdict, certify, verify
-from stability.kernel.arithmetic.spectral_bounds import spectrum_bracket
 from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.search.criteria.schur import schur_criterion, schur_tests
 from stability.search.solvers.nonnegative_matrices import Comparison, parts_in_order
+from stability.search.solvers.spectral_bounds import spectrum_bracket
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 from honesty.constructions import KINDS, draw, triangular

@@ -9,7 +9,7 @@ import pytest
 
 from stability.kernel.arithmetic import spectral_bounds as overshoot
 from stability.kernel.arithmetic.definiteness import Definiteness, spectral_bounds
-from stability.kernel.arithmetic.spectral_bounds import spectrum_bracket
+from stability.search.solvers.spectral_bounds import spectrum_bracket
 
 
 def spread(rng, size: int, condition: float) -> np.ndarray:

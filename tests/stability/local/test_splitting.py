@@ -17,9 +17,9 @@ from stability.kernel.reachability.input_box import input_box, inputs_of, touche
 from stability.kernel.reachability.quadratic_relaxation import gradient, quadratic
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.systems.gated_cell import GatedCell
-from stability.search.local.splitting import Splitting
 from stability.search.local.linf_search import Question, decide
 from stability.search.local.quadratic_multipliers import best_multipliers
+from stability.search.local.splitting import Splitting
 from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray

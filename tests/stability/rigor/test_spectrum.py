@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from stability import LureSystem
-from stability.kernel.arithmetic.spectral_bounds import spectrum_bracket
 from stability.kernel.format.claims import Proof
 from stability.search.criteria.nonexpansive import nonexpansive
+from stability.search.solvers.spectral_bounds import spectrum_bracket
 from stability.verify import verify_claim
 
 

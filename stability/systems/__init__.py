@@ -1,4 +1,4 @@
-"""What a claim is about: Lur'e systems, networks with inputs, activations, and the door that checks them."""
+"""Public names of the subjects of claims: Lur'e systems, networks with inputs, reservoirs."""
 
 from stability.conversion.reservoirs import reservoir_system
 from stability.kernel.checks import as_matrix, as_slope
