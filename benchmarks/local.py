@@ -4,9 +4,8 @@
     python -m benchmarks.local --only published --networks DIR --data-dir MNIST    # l_inf, published counts beside ours
     python -m benchmarks.local --only published --networks DIR --data-dir MNIST --first 30 --time-limit 60
     python -m benchmarks.local --only growth --data-dir MNIST       # seconds a sample over the length of the sequence
-    python -m benchmarks.local --only long --data-dir MNIST         # l_inf, 98 steps: forms alone, and zonotopes
+    python -m benchmarks.local --only long --data-dir MNIST         # l_inf, 98 steps
     python -m benchmarks.local --only batch                         # seconds a sample of many together
-    python -m benchmarks.local --only brute                         # l2, two or three numbers: share of the true radius
 
 ``--networks`` names a folder with ``MNIST_LSTM15net.onnx`` and ``MNIST_GRU30net.onnx`` of StarV (BSD 3-clause), the
 networks of "Reachability analysis of recurrent neural networks" (Nonlinear Analysis: Hybrid Systems, 2025); the
@@ -42,7 +41,6 @@ from stability.models import GRU, LSTM, ContractingRNN, ElmanRNN, LipschitzRNN, 
 from stability.models.classifier import classifier
 from stability.models.classifier_network import ClassifierNetwork
 from stability.models.sources import load_module
-from stability.search.local import linf_search as planes
 from stability.search.local.largest_radius import largest_balls
 from stability.search.solvers import deadline
 
@@ -181,7 +179,7 @@ def growth(digits: Path | None, count: int, norms: list[str]) -> None:
 
 
 def long(digits: Path | None, count: int) -> None:
-    """Digits as 98 steps, l_inf: what affine forms alone prove, what is proved, and what attacks find."""
+    """Digits as 98 steps, l_inf: what is proved, and what attacks find."""
     layers = {
         "contracting": (ContractingRNN, 128), "lipschitz": (LipschitzRNN, 128), "elman": (ElmanRNN, 64),
         "gru": (GRU, 64), "lstm": (LSTM, 64),
@@ -196,17 +194,10 @@ def long(digits: Path | None, count: int) -> None:
             y = model(x).argmax(1)
         subject = classifier(model)
         attack = attack_radii(ClassifierNetwork(subject), x, y, norm="linf", restarts=2).norms.numpy()
-        told: dict[str, Any] = {"norm": "linf", "upper": attack}
-        radii, seconds = {}, {}
-        for way, alone in (("forms", True), ("all", False)):
-            kept, begun = planes.is_long, time.process_time()
-            planes.is_long = (lambda *_: False) if alone else kept
-            try:
-                claims = largest_balls(subject, x.numpy(), y.numpy(), **told)
-            finally:
-                planes.is_long = kept
-            seconds[way] = round((time.process_time() - begun) / count, 2)
-            radii[way] = [0.0 if claim is None else float(f"{claim.value:.4g}") for claim in claims]
+        begun = time.process_time()
+        claims = largest_balls(subject, x.numpy(), y.numpy(), norm="linf", upper=attack)
+        seconds = round((time.process_time() - begun) / count, 2)
+        radii = [0.0 if claim is None else float(f"{claim.value:.4g}") for claim in claims]
         row = {"name": name, "samples": count, "steps": 98, "attack": [float(f"{a:.4g}") for a in attack]}
         row |= {"radius": radii, "seconds": seconds}
         print(json.dumps(row), flush=True)
@@ -226,70 +217,10 @@ def batch(count: int) -> None:
     keep("batch", row)
 
 
-def directions(count: int) -> np.ndarray:
-    """Many of the plane or of space."""
-    if count == 2:
-        angle = np.linspace(0.0, 2.0 * np.pi, 1440, endpoint=False)
-        return np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    k = np.arange(6000) + 0.5  # a spiral on the sphere
-    z, angle = 1.0 - 2.0 * k / 6000, np.pi * (1.0 + 5**0.5) * k
-    return np.stack([np.sqrt(1 - z * z) * np.cos(angle), np.sqrt(1 - z * z) * np.sin(angle), z], axis=1)
-
-
-def true_radius(subject: Any, x: np.ndarray, label: int) -> float:
-    """The smallest l2 norm of a change that changes the class, among many directions; infinite beyond 6."""
-
-    def broken(radius: float) -> bool:
-        inputs = x.ravel() + radius * directions(x.size)
-        return bool((subject.logits(inputs.reshape(-1, *x.shape)).argmax(axis=1) != label).any())
-
-    high = next((r for r in np.linspace(0.05, 6.0, 120) if broken(r)), np.inf)
-    low = high - 0.05
-    for _ in range(20 if np.isfinite(high) else 0):
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if broken(middle) else (middle, high)
-    return float(high)
-
-
-def brute(seeds: int) -> None:
-    """Random networks whose inputs are two or three numbers: certified over true radius, l2."""
-    shares, spent = [], []
-    for seed in range(seeds):
-        for steps, features in ((1, 2), (2, 1), (1, 3), (3, 1)):
-            for kind in (ElmanRNN, LSTM, GRU, LipschitzRNN):
-                torch.manual_seed(seed)
-                model = SequenceModel(kind(features, 6), 3).double()
-                with torch.no_grad():
-                    for parameter in model.parameters():
-                        parameter.normal_()
-                    x = 0.6 * torch.randn(20, steps, features, dtype=torch.float64)
-                    model.head.bias -= model(x).mean(dim=0)
-                subject, inputs = classifier(model), x.numpy()
-                logits = np.sort(subject.logits(inputs), axis=1)
-                one = inputs[np.argsort(logits[:, -1] - logits[:, -2])[10]]
-                label = int(subject.logits(one).argmax())
-                true, begun = true_radius(subject, one, label), time.process_time()
-                if not np.isfinite(true):
-                    continue
-                (claim,) = largest_balls(subject, one[None], [label], upper=[true])
-                spent.append(time.process_time() - begun)
-                shares.append(0.0 if claim is None or claim.value is None else claim.value / true)
-    row = {
-        "name": "two or three numbers",
-        "inputs": len(shares),
-        "share_mean": round(float(np.mean(shares)), 4),
-        "share_least": round(float(np.min(shares)), 4),
-        "seconds_mean": round(float(np.mean(spent)), 3),
-        "seconds_most": round(float(np.max(spent)), 3),
-    }
-    print(json.dumps(row), flush=True)
-    keep("brute", row)
-
-
 def main() -> None:
     """Run the parts that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", choices=("default", "published", "growth", "long", "batch", "brute"))
+    parser.add_argument("--only", choices=("default", "published", "growth", "long", "batch"))
     parser.add_argument("--networks", type=Path, help="folder of the published networks")
     parser.add_argument("--data-dir", type=Path, help="folder of MNIST's IDX files")
     parser.add_argument("--first", type=int, default=100, help="how many correctly classified digits")
@@ -314,8 +245,6 @@ def main() -> None:
         long(told.data_dir, told.samples or 4)
     if told.only in (None, "batch"):
         batch(told.samples or 1000)
-    if told.only in (None, "brute"):
-        brute(told.samples or 4)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,13 @@ speed): nothing is shared with the floating-point verifier.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from stability.errors import UnsupportedError
-from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.systems.lure import LureSystem
 
 MAX_STATES = 64
@@ -106,28 +106,24 @@ def _lmi(system: LureSystem, P: Matrix, L: Matrix, rate: Fraction) -> Matrix:
     return out
 
 
-def check_exact(subject: Any, claim: Claim) -> tuple[bool, str]:
-    """Decide a ``multiplier_lmi`` claim exactly.
+def check_exact(system: LureSystem, data: Mapping[str, Any]) -> tuple[bool, str]:
+    """Decide exactly whether the data of a ``multiplier_lmi`` proof prove their rate and overshoot.
 
     Args:
-        subject: a Lur'e system or a driven one.
-        claim: the claim.
+        system: the system that the inequality is about.
+        data: ``P``, ``L``, ``rate``, ``overshoot``, ``p_min`` and ``p_max``.
 
     Returns:
-        Whether it is proved, and why not.
+        True if they do, and the reason.
     """
-    system: Any = getattr(subject, "system", None)
-    if not isinstance(system, LureSystem) or claim.proof is None or claim.verdict is not Verdict.CERTIFIED:
-        return False, "the exact method is for certified Lur'e systems"
     if system.states > MAX_STATES:
         return False, f"the exact method is for at most {MAX_STATES} states, this system has {system.states}"
-    data = claim.proof.data
     P, L, rate = rational(data["P"]), rational(data["L"]), Fraction(float(data["rate"]))
     n, m = system.states, system.channels
     if P.shape != (n, n) or L.shape != (m,) or (P != P.T).any() or any(x < 0 for x in L):
         return False, "P must be symmetric, L not negative, both of the system's sizes"
-    if claim.value != data["rate"] or (not 0 < rate < 1 if system.is_discrete else rate <= 0):
-        return False, "the rate is not the claim's, or is no exponential decay"
+    if not 0 < rate < 1 if system.is_discrete else rate <= 0:
+        return False, "the rate is no exponential decay"
     p_min, p_max, overshoot = (Fraction(float(data[k])) for k in ("p_min", "p_max", "overshoot"))
     identity = rational(np.eye(n))
     if p_min <= 0 or not is_positive_definite(P - p_min * identity) or not is_positive_definite(p_max * identity - P):

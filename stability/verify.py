@@ -278,7 +278,10 @@ def _exactly(subject: Any, main: Claim, first: Check) -> Check:
         return first
     if main.proof is None or main.proof.kind != "multiplier_lmi":
         return replace(first, valid=False, reason="there is no exact method for this kind of proof")
-    return _check(main, lambda: check_exact(subject, main))
+    data = main.proof.data
+    if main.verdict is not Verdict.CERTIFIED or main.value != data["rate"]:
+        return replace(first, valid=False, reason="the exact method is for certified claims of the proof's rate")
+    return _check(main, lambda: check_exact(subject.system, data))
 
 
 def _inconsistent(certificate: Certificate) -> str | None:

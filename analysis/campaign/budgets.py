@@ -1,4 +1,7 @@
-"""How the analyzers of a report work: how much they may do, and the settings that are the same for all models."""
+"""Budgets and settings of the analyzers of a report.
+
+A budget counts samples, steps and restarts. It holds no seconds: results are the same on every machine.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,6 @@ class Budget:
         curved: training sequences of the Hessian's batch.
         certified: test sequences that get a certified and an attacked radius of their own.
         restarts: of the attacks on these.
-        local_seconds: safety net of one such certificate.
         draws: independent noises per level.
         levels: standard deviations of white noise and shares of salt and pepper, within inputs in [0, 1].
         epsilons_linf: radii of attacks in the largest change of an entry.
@@ -26,13 +28,8 @@ class Budget:
         iterations: Lanczos iterations for the Hessian's ends.
         probes: random vectors for the Hessian's trace and density.
         trajectories: test sequences along which Lyapunov exponents are taken.
-        seconds: safety net of the certificate, far above what its searches need, which count their attempts: results
-            depend on weights, seed and options, not on how busy the machine is. One that was cut says so.
-        box_seconds: safety net of the second verdict, about inputs in the range of the data.
-        gain_seconds: the same for the gain behind the certified radii.
         program_states: criteria of systems of up to so many states are asked of a solver, too; see ``cross_check``.
         program_steps: of that solver, at most.
-        program_seconds: safety net of these programs.
     """
 
     samples: int = 500
@@ -40,7 +37,6 @@ class Budget:
     curved: int = 256
     certified: int = 12
     restarts: int = 1
-    local_seconds: float = 20.0
     draws: int = 3
     levels: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4)
     epsilons_linf: tuple[float, ...] = (0.0, 0.005, 0.01, 0.02, 0.04, 0.08)
@@ -51,12 +47,8 @@ class Budget:
     iterations: int = 32
     probes: int = 4
     trajectories: int = 8
-    seconds: float = 900.0
-    box_seconds: float = 2.0
-    gain_seconds: float = 300.0
     program_states: int = 64
     program_steps: int = 180
-    program_seconds: float = 20.0
 
 
 BUDGETS = {
@@ -67,7 +59,6 @@ BUDGETS = {
         curved=64,
         certified=6,
         restarts=0,
-        local_seconds=10.0,
         draws=2,
         levels=(0.0, 0.1, 0.2, 0.4),
         epsilons_linf=(0.0, 0.01, 0.04),
@@ -77,8 +68,6 @@ BUDGETS = {
         iterations=20,
         probes=3,
         trajectories=4,
-        seconds=300.0,
-        gain_seconds=120.0,
         program_states=32,
     ),
 }

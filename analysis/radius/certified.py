@@ -346,7 +346,7 @@ def _robustness_step(work: Work) -> None:
     result = certified_radius(model, x, y, certificate=certified)
     composed = is_residual(model) or is_stack_of_pairs(model)
     if not composed and not is_affine(model, y.dim() == 2):  # contracting or not
-        gain = logit_gain(model, x.shape[1], worth=_worth(result, attacked), time_limit=work.budget.gain_seconds)
+        gain = logit_gain(model, x.shape[1], worth=_worth(result, attacked))
         if gain.proof is not None:  # multipliers for every step are mostly, not always, the sharper bound
             proved = certified_radius(model, x, y, gain=gain, certificate=certified)  # the better for each answer
             result = proved if certified is not None or proved.gain < result.gain else result

@@ -15,6 +15,8 @@ from ..campaign.steps import step
 from .local import LocalRadius, local_radius
 
 if TYPE_CHECKING:
+    from stability.kernel.format.claims import Claim
+
     from ..campaign.work import Work
 
 NORM = "l2"
@@ -29,8 +31,7 @@ def _local_step(work: Work) -> None:
     model, x, y, _ = work.answers(_count(work))
     if y.ndim > 1:
         raise UnsupportedError("needs one class a sequence: the ball of an input is about one decision")
-    told = {"restarts": work.budget.restarts, "time_limit": work.budget.local_seconds, "seed": work.seed}
-    result = local_radius(model, x, y, norm=NORM, **told)
+    result = local_radius(model, x, y, norm=NORM, restarts=work.budget.restarts, seed=work.seed)
     frame = result.frame().loc[:, ["index", "label", "correct", "radius", "attack_radius", "seconds"]]
     frame["correct"] = result.correct.astype(int)
     frame["attack_radius"] = np.where(np.isinf(result.attack_radius), np.nan, result.attack_radius)
@@ -54,9 +55,10 @@ def summary(result: LocalRadius) -> dict[str, object]:
         result: of ``local_radius``.
 
     Returns:
-        ``norm``, ``samples``, ``correct``, ``proved``, ``median_radius``, ``median_attack``, ``median_ratio``,
-        ``strip`` (mean of attacked minus certified radius where an attack succeeded) and ``seconds`` an input; of a
-        network that packs its sequences also ``shortest``, ``longest`` (own steps) and ``unread``.
+        ``norm``, ``samples``, ``correct``, ``proved``, ``counted`` (correctly classified inputs whose search has a
+        fixed number of trials), ``median_radius``, ``median_attack``, ``median_ratio``, ``strip`` (mean of attacked
+        minus certified radius where an attack succeeded) and ``seconds`` an input; of a network that packs its
+        sequences also ``shortest``, ``longest`` (own steps) and ``unread``.
     """
     said, ratio = result.to_dict(), result.ratio
     own = result.lengths
@@ -67,6 +69,7 @@ def summary(result: LocalRadius) -> dict[str, object]:
         "samples": said["n"],
         "correct": said["correct"],
         "proved": sum(claim is not None for claim in result.claims),
+        "counted": int(result.correct.sum()) - sum(map(_is_exact, result.claims)),
         "median_radius": said["median_radius"],
         "median_attack": said["median_attack"],
         "median_ratio": float(np.median(ratio)) if len(ratio) else None,
@@ -74,6 +77,11 @@ def summary(result: LocalRadius) -> dict[str, object]:
         "seconds": float(result.seconds[result.correct].mean()) if result.correct.any() else None,
         **{name: int(value) for name, value in packed.items()},
     }
+
+
+def _is_exact(claim: Claim | None) -> bool:
+    """Return True if the radius is the true one: networks without activations need no search."""
+    return claim is not None and claim.proof is not None and claim.proof.kind == "local_linear"
 
 
 def least_robust(result: LocalRadius, x: np.ndarray) -> pd.DataFrame:

@@ -86,12 +86,12 @@ def numbers_of(rows: Iterable[tuple[Any, ...]]) -> dict[str, float]:
     return {f"stability/{m}/{q}": float(v) for _, _, m, q, v in rows if math.isfinite(float(v))}
 
 
-def verdict_of(model: nn.Module, seconds: float) -> tuple[dict[str, float], str]:
+def verdict_of(model: nn.Module, seconds: float | None) -> tuple[dict[str, float], str]:
     """The verdict about a model as it is now, as numbers for a log, and in a word.
 
     Args:
         model: the model, in whatever mode; it is asked as it would run in evaluation.
-        seconds: for the whole question.
+        seconds: time limit of the certificate; ``None``: none.
 
     Returns:
         ``stability/verdict`` (1 certified, 0 inconclusive, -1 refuted) and, where one is proved, ``stability/rate``;

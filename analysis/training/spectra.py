@@ -109,7 +109,7 @@ class SpectrumTracker:
             Lightning, or a function ``(numbers, step)``, see ``as_log``.
         verdict_every: ask ``certify`` at every so many steps (a multiple of ``every``) and log the verdict, 1
             certified, 0 inconclusive, -1 refuted, and the rate; ``None``: never.
-        verdict_seconds: for each verdict.
+        verdict_seconds: time limit of each verdict in seconds; ``None``: no limit.
 
     Attributes:
         epoch: the epoch that records are labelled with; the training loop sets it.
@@ -144,7 +144,7 @@ class SpectrumTracker:
         out: str | Path | None = None,
         log: Any = None,
         verdict_every: int | None = None,
-        verdict_seconds: float = 5.0,
+        verdict_seconds: float | None = None,
     ) -> None:
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise ConfigurationError(f"every must be a positive integer, got {every!r}")
@@ -171,7 +171,9 @@ class SpectrumTracker:
         self._handle: Any = None
         self.log = None if log is None else as_log(log)
         self.verdict_every = None if verdict_every is None else check_int("verdict_every", verdict_every)
-        self.verdict_seconds = check_number("verdict_seconds", verdict_seconds, strict=True)
+        self.verdict_seconds = (
+            None if verdict_seconds is None else check_number("verdict_seconds", verdict_seconds, strict=True)
+        )
         self.verdicts: dict[int, str] = {}
         if out is not None:
             self.write_to(out)

@@ -187,7 +187,7 @@ def _report(folder: Path, way: int) -> None:
     torch.manual_seed(3)
     budget = Budget(
         samples=10, attacked=10, curved=10, draws=2, levels=(0.0, 0.3), epsilons_linf=(0.0, 0.1),
-        epsilons_l2=(0.0, 1.0), steps=2, stretch=2, iterations=4, probes=2, trajectories=1, seconds=5.0,
+        epsilons_l2=(0.0, 1.0), steps=2, stretch=2, iterations=4, probes=2, trajectories=1,
     )  # fmt: skip
     run = folder / "models" / "m"
     _run(run, 0)

@@ -19,7 +19,7 @@ from ..stored.certificates import view
 from ..stored.reasons import advice, shell_name
 from ..vocabulary import mark, state
 from .data import OWN, check_data_dir, open_with_task
-from .options import Compute, DataOptions, InputBox, Output, Results, Samples, choice
+from .options import Compute, DataOptions, InputBox, Output, Results, Samples, check_seconds, choice, no_default
 from .stores import refuse_beside_stores, show_groups, stores_among
 
 
@@ -37,8 +37,8 @@ def compare(
     samples: Samples = 64,
     steps: Annotated[int, typer.Option(min=1, help="Length of random inputs where no data are known.")] = 100,
     time_limit: Annotated[
-        float, typer.Option(help="Seconds at most for each certificate; 0 for no certificates.")
-    ] = 300.0,
+        float | None, no_default("Seconds at most for each certificate; 0 for no certificates.", "--time-limit")
+    ] = None,
     data: DataOptions,
     input_box: InputBox = None,
     results: Results,
@@ -59,6 +59,7 @@ def compare(
         return
     if len(models) < 2:
         raise ConfigurationError(f"compare takes at least two models, got {len(models)}")
+    time_limit = check_seconds(time_limit, least=">=")
     results.own(context, "compare.json", "norms.csv", "norm-drift.svg")
     from ...analysis import norm_drift
     from ...analysis.campaign.inputs import check_box
@@ -170,17 +171,17 @@ def _drift_row(drift: Any) -> dict[str, Any]:
     }
 
 
-def _margins(subject: Any, seen: Any, box: Any, time_limit: float, seed: int) -> tuple[Any, dict[str, Any], str]:
+def _margins(subject: Any, seen: Any, box: Any, time_limit: float | None, seed: int) -> tuple[Any, dict[str, Any], str]:
     """The certificate, where there is one, and what the table says about it, and what went wrong.
 
     Args:
         subject: the model.
         seen: the task whose sequences every model sees, ``None`` for white noise.
         box: ends of the box that was stated for inputs of LSTM and GRU; by default the range of the sequences.
-        time_limit: of the certificate, in seconds.
+        time_limit: of the certificate, in seconds; ``None``: none; 0: no certificate.
         seed: of its searches.
     """
-    if not time_limit:
+    if time_limit == 0:
         return None, {"verdict": None, "findings": []}, ""
     from stability.certify import certify
 

@@ -223,7 +223,7 @@ def _repaired(plan: Plan, folder: Path, compute: Compute) -> dict[str, Any]:
         x, y = task.test
         said: dict[str, Any] = {"test_metric": evaluate(network, x, y, task)[1], "verdict": None, "gain": None}
         try:
-            said["verdict"] = str(certify(network, rate="any", time_limit=60.0, seed=compute.seed).verdict)
+            said["verdict"] = str(certify(network, rate="any", seed=compute.seed).verdict)
             bound = math.inf if target is None else proved_gain(network, target).value
             said["gain"] = bound if math.isfinite(bound) else None
         except StabilityError as error:

@@ -95,9 +95,7 @@ def alone(models: list[ModelRecord], step: str) -> str:
         },
         "hessian": {"--samples": budget.get("curved")},
         "norms": {"--factor": budget.get("stretch"), "--samples": m.documents.get("drift", {}).get("sequences")},
-        "local": {
-            "--samples": m.documents.get("local", {}).get("samples"), "--time-limit": budget.get("local_seconds"),
-        },
+        "local": {"--samples": m.documents.get("local", {}).get("samples")},
     }  # fmt: skip
     words = {
         "certificate": "certify", "noise": "noise", "attacks": "attack", "hessian": "hessian", "norms": "compare",

@@ -104,7 +104,16 @@ def _robustness(model: ModelRecord) -> str:
 def _local(model: ModelRecord) -> str:
     found = model.documents.get("local")
     restarts = _some("attacks with ", _budget(model, "restarts"), " restarts")
-    return _list(_first(found.get("samples"), model), restarts, *_packed(found)) if found else ""
+    return _list(_first(found.get("samples"), model), restarts, _trials(found), *_packed(found)) if found else ""
+
+
+def _trials(found: Mapping[str, Any]) -> str:
+    """The sentence about radii that a fixed number of trials limits; empty where all of them are exact."""
+    if not found.get("counted"):
+        return ""
+    return (
+        "each certified radius is the largest of a fixed number of trials, so that more trials may prove a larger one"
+    )
 
 
 def _packed(found: Mapping[str, Any]) -> Iterator[str]:

@@ -134,16 +134,14 @@ def advice(summary: Mapping[str, Any] | None, model: str, seconds: float | None 
 
 
 def model_advice(model: ModelRecord, base: str = "models") -> list[tuple[str, str]]:
-    """``advice`` about a model of a report, with the input range and the time that it had.
+    """``advice`` about a model of a report, with its input range.
 
     Args:
         model: the record.
         base: as for ``named``.
     """
-    budget = model.analysis.get("budget")
-    seconds = budget.get("seconds") if isinstance(budget, Mapping) else None
     name = " ".join(filter(None, (named(model, base), box_option(model.analysis))))
-    return advice(model.certificate, name, seconds if isinstance(seconds, (int, float)) else None)
+    return advice(model.certificate, name)
 
 
 def as_values(model: ModelRecord) -> list[dict[str, Any]]:

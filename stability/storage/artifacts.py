@@ -147,7 +147,7 @@ ARTIFACTS = (
         **_all(EVERY, "index label correct radius"), "attack_radius": DRAWN, "seconds": PLAIN,
     }),
     Artifact("local.json", "local", fields={
-        "norm": TEXT, **_all(NUMBER, "samples correct proved median_radius median_attack median_ratio strip"),
+        "norm": TEXT, **_all(NUMBER, "samples correct proved counted median_radius median_attack median_ratio strip"),
         "seconds": SECONDS, **_all(NUMBER, "shortest longest unread"),
     }),
     Artifact("local_inputs.csv", "local", columns=_all(EVERY, "sample t feature value change")),

@@ -26,7 +26,7 @@ from stability.storage import writing
 
 BUDGETS["quick"] = Budget(
     samples=10, attacked=5, curved=5, draws=1, levels=(0.0, 0.3), epsilons_linf=(0.0, 0.1), epsilons_l2=(0.0, 1.0),
-    steps=1, stretch=2, iterations=3, probes=1, trajectories=1, seconds=600.0, program_states=0,
+    steps=1, stretch=2, iterations=3, probes=1, trajectories=1, program_states=0,
 )  # fmt: skip
 adding.QUICK.update(steps=6, iterations=6, hidden=16, every=2, batch=4, reflections=4, test=10)
 

@@ -237,7 +237,7 @@ def _write_model(folder: Path, name: str, title: str, verdict: Verdict, rng: np.
     single |= {"radius": np.where(single["correct"], share * attacked, 0.0)}
     single |= {"attack_radius": np.where(single["correct"], attacked, 0.0), "seconds": 0.1}
     pd.DataFrame(single).to_csv(folder / "local.csv", index=False)
-    said = {"norm": "l2", "samples": 12, "correct": 11, "proved": 10, "median_radius": 0.4 * accuracy}
+    said = {"norm": "l2", "samples": 12, "correct": 11, "proved": 10, "counted": 11, "median_radius": 0.4 * accuracy}
     said |= {"median_attack": 0.77, "median_ratio": 0.51 * accuracy, "strip": 0.21 * accuracy, "seconds": 0.15}
     (folder / "local.json").write_text(json.dumps(said))
     t, feature = (grid.ravel() for grid in np.indices((9, 9)))

@@ -14,7 +14,7 @@ import pytest
 from stability import Certificate, LureSystem, Verdict, certify, verify
 from stability.errors import ConfigurationError, FileFormatError
 from stability.exact_verification import check_exact
-from stability.kernel.format.claims import Claim, Proof
+from stability.kernel.format.claims import Claim
 from stability.kernel.format.sentences import undecided
 from stability.kernel.format.serialization import seal
 from stability.kernel.theorems.multiplier_lmi import check_lmi, lmi_matrix
@@ -103,7 +103,7 @@ def _exactly(system, P, L, rate):
     values = np.linalg.eigvalsh(P)
     low, high = 0.9 * float(values[0]), 1.1 * float(values[-1])
     data = {"P": P, "L": L, "rate": rate, "overshoot": 1.1 * float(np.sqrt(high / low)), "p_min": low, "p_max": high}
-    return check_exact(system, Claim("contraction", "", Verdict.CERTIFIED, Proof("multiplier_lmi", data), rate))
+    return check_exact(system, data)
 
 
 @pytest.mark.parametrize("system", [LureSystem.linear([[3.0]], dt=1.0), LureSystem.linear([[1.0]])])

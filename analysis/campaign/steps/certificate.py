@@ -33,8 +33,8 @@ def _certificate_step(work: Work) -> None:
     use: dict[str, Any] = {}  # counter-examples are looked for where the data are, and said to lie there or not
     if work.task is not None:
         use = {"input_range": work.input_range, "horizon": int(work.task.test[0].shape[1])}
-    found = certify(work.subject, seed=work.seed, time_limit=work.budget.seconds, **use)
-    found = in_box(found, work.input_range, work.settings.input_box, seconds=work.budget.box_seconds)
+    found = certify(work.subject, seed=work.seed, **use)
+    found = in_box(found, work.input_range, work.settings.input_box)
     work.certificate = replace(found, meta={**found.meta, **_rounding(work)})
     work.certificate.save(work.file("certificate.json"))
 
@@ -50,9 +50,7 @@ def _rounding(work: Work) -> dict[str, Any]:
     return {} if found.dtype == "float64" else {"rounding": told}
 
 
-def in_box(
-    certificate: Certificate, seen: Any, stated: Any = None, *, margin: float = MARGIN, seconds: float = 2.0
-) -> Certificate:
+def in_box(certificate: Certificate, seen: Any, stated: Any = None, *, margin: float = MARGIN) -> Certificate:
     """The certificate with what is proved of inputs in a box.
 
     Args:
@@ -61,7 +59,6 @@ def in_box(
         seen: ``(low, high)``, the range of the data; ``None`` where it is not known.
         stated: ends of the box, in place of that range.
         margin: by what share of its width the range is widened on both sides.
-        seconds: for the sets and the inequality on them.
 
     Returns:
         With ``meta["like_data"]``: the box, the margin, whether it was stated, whether a counter-example is known whose
@@ -81,7 +78,7 @@ def in_box(
     claims = certificate.claims
     if certificate.verdict is not Verdict.CERTIFIED and not inside:
         try:  # the answer for every input is kept, whatever comes of this one
-            claim, finding = driven_contraction(subject, (low, high), time_limit=seconds)
+            claim, finding = driven_contraction(subject, (low, high))
         except StabilityError as error:
             asked["why"] = str(error)
         else:

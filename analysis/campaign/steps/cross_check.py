@@ -13,7 +13,7 @@ def _cross_check_step(work: Work) -> None:
     budget = work.budget
     found = cross_check(
         work.subject,
-        time_limit=budget.program_seconds,
+        time_limit=None,
         steps=budget.program_steps,
         largest=budget.program_states,
     )

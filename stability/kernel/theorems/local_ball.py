@@ -7,8 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from stability.kernel.format.claims import Claim
-from stability.kernel.format.fields import AnyArray, Index, Number, Pair, ProofData, Text, require
+from stability.kernel.format.fields import AnyArray, Index, Number, ProofData, Text, require
 from stability.kernel.format.sentences import at_least, exactly, who
 from stability.kernel.systems.classifier import Classifier
 
@@ -81,29 +80,3 @@ class LocalBall(ProofData):
         require(within, "the radius or the input is out of range")
         masked = mask is None or (mask.shape == x.shape and bool(np.isin(mask, (0.0, 1.0)).all()))
         require(masked, "mask must be zeros and ones, one for each entry of x")
-
-
-class EitherBall(LocalBall):
-    """A ball in either norm; ``bounds`` of clipped inputs; ``budget``, where in l2 the radius is that of every step."""
-
-    bounds: Pair | None = None
-    budget: Text | None = None
-
-    @property
-    def shown(self) -> str:
-        return "l_inf" if self.norm == "linf" else "l2"
-
-    def sentence(self, subject: Classifier, claim: Claim) -> str:
-        each = "" if self.budget is None else " at every step"
-        return self.claimed(subject, each + self.clipped(self.bounds))
-
-    def require_asked(self, subject: Classifier) -> None:
-        """The ball, its bounds and its budget make sense for this network.
-
-        Raises:
-            Refused: where they do not.
-        """
-        self.require_ball(subject)
-        self.require_within(self.bounds)
-        stepwise = self.budget == "step" and self.norm == "l2"
-        require(self.budget is None or stepwise, "budget is left out or, in l2, step")

@@ -17,21 +17,38 @@ import numpy as np
 
 from stability.kernel.arithmetic.adjacent_floats import above, below
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.fields import require
+from stability.kernel.format.fields import Pair, Text, require
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.reachability.affine_network import kernel, unfit
 from stability.kernel.systems.classifier import Classifier
-from stability.kernel.theorems.local_ball import EitherBall
+from stability.kernel.theorems.local_ball import LocalBall
 
 Array = np.ndarray
 
 
 @certifies("local_linear", subject=Classifier, claim="local_robustness", value="radius", unfit=unfit)
-class LocalLinear(EitherBall):
-    """The ball in either norm alone: everything else is found again."""
+class LocalLinear(LocalBall):
+    """The ball in either norm alone: everything else is found again.
+
+    ``bounds`` of clipped inputs; ``budget``, where in l2 the radius is that of every step.
+    """
+
+    bounds: Pair | None = None
+    budget: Text | None = None
+
+    @property
+    def shown(self) -> str:
+        return "l_inf" if self.norm == "linf" else "l2"
+
+    def sentence(self, subject: Classifier, claim: Claim) -> str:
+        each = "" if self.budget is None else " at every step"
+        return self.claimed(subject, each + self.clipped(self.bounds))
 
     def check(self, subject: Classifier, claim: Claim) -> str:
-        self.require_asked(subject)
+        self.require_ball(subject)
+        self.require_within(self.bounds)
+        stepwise = self.budget == "step" and self.norm == "l2"
+        require(self.budget is None or stepwise, "budget is left out or, in l2, step")
         found = kernel(subject, len(self.x))
         require(found is not None, "the integers that it takes are too long, or too many")
         assert found is not None

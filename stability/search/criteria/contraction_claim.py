@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.format.sentences import undecided
@@ -23,7 +24,6 @@ from stability.search.criteria.schur import schur_criterion
 from stability.search.criteria.witness import Witness, prove, retreat
 from stability.search.solvers.deadline import Deadline, TimeLimit, TimeOverError
 from stability.search.solvers.loop_transformation import centre, completions, fixed_channels
-from stability.search.solvers.scalar import minimum
 from stability.search.solvers.spectral_bounds import spectrum_bracket
 
 Array = np.ndarray
@@ -104,7 +104,7 @@ def steady_witness(system: LureSystem, *, deadline: Deadline | None = None) -> W
             values = [exponent(float(u)) for u in grid]
             i = int(np.argmin(values))
             bounds = (grid[max(i - 1, 0)], grid[min(i + 1, 12)])
-            log_s, _ = minimum(exponent, *bounds)
+            log_s = float(minimize_scalar(exponent, bounds=bounds, method="bounded").x)
             log_s = min((log_s, float(grid[i])), key=exponent)
         value = exponent(log_s)
     except TimeOverError:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy.optimize import brentq
 
 from stability.certificate import Finding
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
@@ -22,7 +23,6 @@ from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.search.solvers.deadline import Deadline, TimeOverError
 from stability.search.solvers.rates import bisect, crawl, shift_factor, start_rate
 from stability.search.solvers.riccati import bounded_real
-from stability.search.solvers.scalar import root
 
 Array = np.ndarray
 Multiplier = Callable[[float], Array]
@@ -188,7 +188,7 @@ def best_rate(gain: Callable[[float], float], limit: float, discrete: bool, tol:
     try:
         if room(_NEARLY) > 0:  # the feedback costs nothing
             return room.rate(_NEARLY)
-        found = root(room, 0.0, _NEARLY, xtol=tol, rtol=1e-12, maxiter=80)
+        found = brentq(room, 0.0, _NEARLY, xtol=tol, rtol=1e-12, maxiter=80, disp=False)
     except TimeOverError:
         return room.rate(room.reached)
     return room.rate(found)

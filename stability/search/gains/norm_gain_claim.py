@@ -8,6 +8,9 @@ from stability.kernel.format.claims import Claim
 from stability.kernel.format.theorem_table import accepted, propose
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.pairwise import PairwiseSystem
+from stability.kernel.theorems.stack_contraction import GROW, pack
+from stability.kernel.theorems.stack_gain import Span, combined
+from stability.search.gains.pairwise import pairwise_proof
 
 
 def norm_gain(subject: PairwiseSystem) -> Claim | None:
@@ -24,8 +27,6 @@ def norm_gain(subject: PairwiseSystem) -> Claim | None:
         >>> round(norm_gain(half).value, 9)
         1.0
     """
-    from stability.search.gains.pairwise import pairwise_proof  # with the rules of gains; for such networks alone
-
     found = pairwise_proof(subject, np.eye(subject.states), "final", None)
     return None if isinstance(found, str) else propose(subject, "norm_gain", found[1].data, value=found[0])
 
@@ -44,10 +45,6 @@ def stack_norm_gain(stack: LayerStack) -> Claim | None:
         >>> round(stack_norm_gain(LayerStack([half, half])).value, 6)
         2.0
     """
-    from stability.kernel.theorems.stack_contraction import GROW, pack
-    from stability.kernel.theorems.stack_gain import Span, combined
-    from stability.search.gains.pairwise import pairwise_proof  # with the rules of gains; for such networks alone
-
     claims: list[Claim] = []
     for k, layer in enumerate(stack.layers):
         if not isinstance(layer, PairwiseSystem) or stack.directions != 1:

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 
 from stability.kernel.format.claims import Proof
 from stability.kernel.format.theorem_table import RULES, propose
 from stability.kernel.systems.pairwise import PairwiseSystem
 from stability.kernel.theorems.norm_gain import sequence_bound
 from stability.kernel.theorems.pairwise import why_it_stretches
-from stability.search.solvers.scalar import minimum
 
 Array = np.ndarray
 SLACK = (1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-6)
@@ -98,7 +98,8 @@ def _best_growth(gain: Callable[[float], float], norm: float, measure: str, hori
         grid = np.log(least) + (np.log(top) - np.log(least)) * np.linspace(0.0, 1.0, 25) ** 3
         values = [value(float(x)) for x in grid]
         i = int(np.argmin(values))
-        point, _ = minimum(value, float(grid[max(i - 1, 0)]), float(grid[min(i + 1, len(grid) - 1)]), xatol=1e-9)
+        bounds = (grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)])
+        point = minimize_scalar(value, bounds=bounds, method="bounded", options={"xatol": 1e-9}).x
         candidates += [math.exp(float(grid[i])), math.exp(point)]
     best = min(candidates, key=lambda growth: value(math.log(growth)), default=None)
     return None if best is None or value(math.log(best)) > math.log(1e299) else best

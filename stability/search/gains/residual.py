@@ -15,6 +15,7 @@ from stability.kernel.systems.residual_stack import ResidualStack
 from stability.kernel.theorems.residual import comparison, least_overshoot, norms_of, residual_bound
 from stability.kernel.theorems.stack_contraction import GROW, Norm, layer_claim, pack
 from stability.kernel.theorems.stack_gain import Span
+from stability.search.gains.pairwise import pairwise_proof
 
 Array = np.ndarray
 SHARES = (0.02, 0.1, 0.3, 0.6, 0.9)
@@ -106,8 +107,6 @@ def residual_norm_gain(network: ResidualStack, main: Claim) -> Claim | None:
     Returns:
         The certified claim, or ``None``.
     """
-    from stability.search.gains.pairwise import pairwise_proof  # with the rules of gains; for such networks alone
-
     contracting = None if main.proof is None else main.proof.data.get("layers")
     claims: list[Claim] = []
     for k, layer in enumerate(network.layers):

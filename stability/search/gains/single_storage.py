@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 
 from stability.kernel.systems.channels import closed
 from stability.kernel.systems.lure import LureSystem
@@ -27,7 +28,6 @@ from stability.search.solvers.inequality_slack import least_gain
 from stability.search.solvers.loop_transformation import centre
 from stability.search.solvers.rates import bisect, shift_factor, start_rate
 from stability.search.solvers.riccati import bounded_real
-from stability.search.solvers.scalar import minimum
 from stability.search.solvers.scaling import balanced, evening
 from stability.search.solvers.semidefinite import pose_gain, solver_order
 
@@ -234,7 +234,8 @@ class Attached:
         if values[i] >= _NONE:
             return None
         bounds = (grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)])
-        inside, _ = minimum(objective, *bounds, xatol=0.05, maxiter=10)
+        options = {"xatol": 0.05, "maxiter": 10}
+        inside = float(minimize_scalar(objective, bounds=bounds, method="bounded", options=options).x)
         return found(min((inside, grid[i]), key=objective))
 
 

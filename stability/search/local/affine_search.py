@@ -14,7 +14,7 @@ from stability.kernel.format.claims import Claim
 from stability.kernel.format.theorem_table import accepted
 from stability.kernel.reachability.affine_margin import Margin, by_group, priced
 from stability.kernel.reachability.affine_network import kernel, seconds, unfit
-from stability.search.local.request import Request, one_by_one
+from stability.search.local.request import Request
 from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray
@@ -69,7 +69,12 @@ def all_linear(asked: Request, norm: str) -> tuple[list[Claim | None], Array, fl
         asked: the inputs.
         norm: ``l2`` or ``linf``.
     """
-    return one_by_one(asked, norm, linear, _SHARE)
+    claims: list[Claim | None] = [None] * len(asked.y)
+    settled, limit = np.zeros(len(asked.y), dtype=bool), asked.time_limit
+    for k in asked.right:
+        deadline = Deadline.after(None if limit is None else _SHARE * limit)
+        claims[k], settled[k] = linear(asked, int(k), norm, deadline)
+    return claims, settled, None if limit is None else (1.0 - _SHARE) * limit
 
 
 def _distance(asked: Request, x: Array, norm: str, margin: Margin, most: float) -> float:

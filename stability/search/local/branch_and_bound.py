@@ -26,12 +26,10 @@ class Outcome:
     Attributes:
         leaf: of the tree.
         cut: number of an entry, counted through all steps.
-        broken: how far an input of another class is, where one was found.
     """
 
     leaf: Tree | None = None
     cut: int | None = None
-    broken: float = np.inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +43,9 @@ class About:
     bounds: tuple[float, float] | None
     deadline: Deadline
 
-    def claimed(self, kind: str, norm: str, radius: float, tree: Tree, **more: Any) -> Claim | None:
-        """The claim that a tree is to prove, where the rule accepts it."""
-        data: dict[str, Any] = {"x": self.x, "label": self.label, "norm": norm, "radius": radius, "tree": tree, **more}
+    def claimed(self, kind: str, radius: float, **proof: Any) -> Claim | None:
+        """The claim about an l_inf ball with the proof's own data, where the rule accepts it."""
+        data: dict[str, Any] = {"x": self.x, "label": self.label, "norm": "linf", "radius": radius, **proof}
         if self.mask is not None:
             data["mask"] = self.mask
         if self.bounds is not None:
@@ -57,8 +55,8 @@ class About:
 
 def tree_of(
     box: tuple[Array, Array], look: Callable[[Array, Array], Outcome], room: int, deadline: Deadline
-) -> tuple[Tree | None, int]:
-    """A tree whose leaves are all proved.
+) -> Tree | None:
+    """A tree whose leaves are all proved, or ``None`` where none was found.
 
     Args:
         box: ends of the inputs.
@@ -66,14 +64,11 @@ def tree_of(
         room: pieces that may be looked at; a leaf without content costs one, too.
         deadline: of the search.
 
-    Returns:
-        The tree, ``None`` where none was found; and how many pieces were looked at.
-
     Example:
         >>> def small(low, high):
         ...     return Outcome({}) if high[0, 0] - low[0, 0] <= 1.0 else Outcome(cut=0)
         >>> tree_of((np.zeros((1, 1)), np.full((1, 1), 2.0)), small, 9, Deadline.after(None))
-        ({'entry': 0, 'at': 1.0, 'parts': [{}, {}]}, 3)
+        {'entry': 0, 'at': 1.0, 'parts': [{}, {}]}
     """
     left = room
 
@@ -96,4 +91,4 @@ def tree_of(
             parts.append(part)
         return {"entry": found.cut, "at": at, "parts": parts}
 
-    return node(*box, 0), room - left
+    return node(*box, 0)

@@ -27,7 +27,7 @@ from stability.search.local.backward_search import Ball, Trial, decided, one_of,
 from stability.search.local.gated_search import Growing, is_gated
 from stability.search.local.initial_radius import ahead, boundary
 from stability.search.local.long_sequences import better_weights, few
-from stability.search.local.request import Request
+from stability.search.local.request import FARTHEST, Request
 from stability.search.local.tube_trials import Task, of_samples, tube
 from stability.search.solvers.deadline import Deadline
 
@@ -42,8 +42,6 @@ _NEAR = 0.3
 """The share of the margin from which on a tube is taken as the one that better weights are made of."""
 _ENDED = 1e3
 """Of a margin: the share from which on a tube has as good as left all bounds."""
-_FAR = 1e3
-"""Where the search begins for an input at which no attack succeeded and every derivative is zero (dead ReLUs)."""
 _BATCH = 2**24
 """Bytes of ellipsoids and their costs at a time."""
 _STEPS_BACK = (2e-8, 2e-7, 8e-7, 1e-4, 1e-2, 0.1)
@@ -68,7 +66,7 @@ def _search(
     of the logarithms go for that, kept between the largest radius that held and the least that did not.
     """
     high = np.minimum(upper, 8.0 * linear_radius(task, run))
-    high = np.where(np.isposinf(high), _FAR, high)
+    high = np.minimum(high, _farthest(task))
     low, top, better = np.zeros(len(high)), high.copy(), np.zeros(len(high), dtype=int)
     trial = np.minimum(np.where(np.isfinite(upper), 0.5 * high, 0.08 * high), 0.9 * high)
     found = np.zeros((len(high), len(task.free), sum(len(stage.C) for stage in task.net.stages)))
@@ -148,6 +146,11 @@ def _nearest_alone(
     return radius, T, tau
 
 
+def _farthest(task: Task) -> Array:
+    """``(B,)`` radii beyond which none is searched for."""
+    return FARTHEST * (1.0 + np.abs(task.x).max(axis=(1, 2)))
+
+
 def linear_radius(task: Task, run: list[Nominal]) -> Array:
     """``(B,)`` the distance to the nearest decision boundary of the network's linearisation at each input."""
     return linear_distances(task, run).min(axis=1)
@@ -204,24 +207,29 @@ def proved(asked: Request) -> list[Claim | None]:
         else:
             if not fine and asked.budget == "total":
                 begun, shares = _begun(task, run, worth, limit, away, deadline)
-            left = np.array([ball is None for ball in begun])
+            # a ball that needs no closed class is within the tube's own reach, which may be more; long sequences have
+            # tubes enough already
+            long = x.shape[1] > _LONG
+            left = np.array([ball is None or not (ball.closed or long) for ball in begun])
             if gated and not fine:  # a tube that ends early is no use, and the one of bends costs as much
                 left &= shares < _ENDED
             tolerance = _FINE if fine else _TOLERANCE
             radius, T, tau = _searched(task, run, worth, np.flatnonzero(left), limit, tolerance, deadline)
             radius, T, tau = _nearest_alone(task, run, away, limit, tolerance, deadline, (radius, T, tau))
-        far = np.minimum(limit, 1.5 * away.min(axis=1))
+        far = np.minimum(np.minimum(limit, 1.5 * away.min(axis=1)), _farthest(task))
         for i, sample in enumerate(part):
             top = _nearest(task.only(np.array([i]))) if fine and epsilon is None else np.inf
-            first = ball = Ball(float(radius[i]), T[i], [], tau=tau[i] if asked.budget == "step" else None)
+            first = Ball(float(radius[i]), T[i], [], tau=tau[i] if asked.budget == "step" else None)
             more = {} if asked.mask is None else {"mask": free}
+            candidates = [first]
             if (here := begun[i]) is not None:
-                ball = here
+                candidates = [first, here] if first.radius > here.radius else [here, first]
             else:
                 one = one_of(task, run, worth, i)
-                told_of = (ball, epsilon, min(float(far[i]), top), deadline, fine)
-                ball = _of_gates(one, shares[i] < _ENDED, *told_of) if gated else _larger(one, *told_of)
-            for given in (ball, first) if ball is not first else (ball,):
+                told_of = (first, epsilon, min(float(far[i]), top), deadline, fine)
+                better = _of_gates(one, shares[i] < _ENDED, *told_of) if gated else _larger(one, *told_of)
+                candidates = [better, first] if better is not first else [first]
+            for given in candidates:
                 backs = _LONG_BACK if x.shape[1] > _LONG and not net.is_affine else (0.0, *_STEPS_BACK)
                 told = (classifier, task.x[i], int(y[sample]), given, more, backs if epsilon is None else (0.0,))
                 claims[sample] = claims[sample] or _accepted(*told)

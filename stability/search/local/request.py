@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,17 +13,17 @@ from stability.kernel.checks import as_choice
 from stability.kernel.format.claims import Claim
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.theorems.local_ball import LARGEST, WIDEST
-from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray
 BUDGETS = ("total", "step")
-_FAR = 1e6
-"""Of an input's size: radii are not looked for beyond."""
+FARTHEST = 1e3
+"""Largest radius that is searched for, in units of one plus the input's largest entry: any class that survives it
+survives perturbations that dwarf the data."""
 
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """Inputs with their classes, how they may be changed, and how long may be thought about it.
+    """Inputs with their classes, how they may be changed, and the time limit of the search.
 
     Attributes:
         classifier: the network.
@@ -57,8 +57,8 @@ class Request:
         return np.ones(self.x.shape[1:]) if self.mask is None else self.mask.astype(np.float64)
 
     def furthest(self, k: int) -> float:
-        """The radius of sample ``k`` beyond which none is looked for: that of an attack, or of the input's size 1e6."""
-        return min(float(self.upper[k]), _FAR * (1.0 + float(np.abs(self.x[k]).max())))
+        """The radius of sample ``k`` beyond which none is searched for: that of an attack, or ``FARTHEST``."""
+        return min(float(self.upper[k]), FARTHEST * (1.0 + float(np.abs(self.x[k]).max())))
 
     def data(self, k: int, norm: str, radius: float) -> dict[str, Any]:
         """What a proof in either norm says about the ball of sample ``k``."""
@@ -68,31 +68,9 @@ class Request:
         return data | ({"budget": "step"} if norm == "l2" and self.budget == "step" else {})
 
 
-Search = Callable[[Request, int, str, Deadline], tuple[Claim | None, bool]]
-"""The claim about one sample, and whether there is no use in looking for a better one."""
-
-
 def further(one: Claim | None, other: Claim | None) -> Claim | None:
     """The claim of the larger radius, if there is any."""
     return max((one, other), key=lambda claim: 0.0 if claim is None else claim.value or 0.0)
-
-
-def one_by_one(
-    asked: Request, norm: str, search: Search, share: float
-) -> tuple[list[Claim | None], Array, float | None]:
-    """The claims of a search, which samples are settled by them, and seconds a sample for the others.
-
-    Args:
-        asked: the inputs.
-        norm: ``l2`` or ``linf``.
-        search: of one sample.
-        share: of the time of a sample that it has.
-    """
-    claims: list[Claim | None] = [None] * len(asked.y)
-    done, limit = np.zeros(len(asked.y), dtype=bool), asked.time_limit
-    for k in asked.right:
-        claims[k], done[k] = search(asked, int(k), norm, Deadline.after(None if limit is None else share * limit))
-    return claims, done, None if limit is None else (1.0 - share) * limit
 
 
 def request(

@@ -7,18 +7,16 @@ that few are needed. What is found is a claim only where the rule ``local_zonoto
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.theorem_table import accepted
 from stability.kernel.reachability.input_box import input_box
 from stability.kernel.reachability.network_stages import stages_of
 from stability.kernel.reachability.zonotope_tube import zonotope_tube
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.gated_cell import GatedCell
-from stability.kernel.theorems.local_zonotopes import margins_left, uncovered
+from stability.kernel.theorems.local_zonotopes import margins_left
 from stability.search.local.branch_and_bound import About
 
 Array = np.ndarray
@@ -65,7 +63,8 @@ class Long:
         self.margins = steps * (logits[about.label] - logits)
         self.margins[about.label] = np.inf
         self.near = _STRAIGHT if self.net.is_affine else _NEAR
-        self.windows = _OF_GATES if any(isinstance(layer, GatedCell) for layer in about.classifier.layers) else _WINDOWS
+        windows = _OF_GATES if any(isinstance(layer, GatedCell) for layer in about.classifier.layers) else _WINDOWS
+        self.windows = tuple(dict.fromkeys(min(window, len(about.x)) for window in windows))
 
     def tried(self, radius: float, window: int) -> _Trial:
         """What a radius comes to."""
@@ -85,11 +84,7 @@ class Long:
 
     def claim(self, radius: float, window: int) -> Claim | None:
         """The claim, where the rule accepts it."""
-        about = self.about
-        data: dict[str, Any] = {"x": about.x, "label": about.label, "norm": "linf", "window": window, "kept": self.kept}
-        data |= {} if about.mask is None else {"mask": about.mask}
-        data |= {} if about.bounds is None else {"bounds": about.bounds}
-        return accepted(about.classifier, KIND, {**data, "radius": radius})
+        return self.about.claimed(KIND, radius, window=window, kept=self.kept)
 
     def decided(self, radius: float) -> Claim | None:
         """The claim of one radius."""
@@ -133,7 +128,7 @@ class Long:
                 if low == trial and root <= trial * (1.0 + self.near):
                     break
                 trial = _following(root, low, top, self.near)
-            trial = max(1.3 * best, 0.3 * min(high, 1e9 * scale))
+            trial = max(1.3 * best, 0.3 * high)
         return best, window
 
 
@@ -145,8 +140,8 @@ def _following(root: float, low: float, high: float, near: float) -> float:
     return 0.25 * high if not low > 0.0 else 0.5 * (low + high) if low > 0.25 * high else min(2.0 * low, high)
 
 
-def is_long(about: About, symbols: int) -> bool:
-    """Whether a tube of affine forms around a sequence has more symbols than that, and there is one of zonotopes."""
+def symbols_of(about: About) -> int:
+    """Number of symbols of a tube of affine forms around a sequence, if every entry of the input moves."""
     layers = about.classifier.layers
     count = sum(len(layer.system.C) if isinstance(layer, DrivenSystem) else 2 * layer.hidden for layer in layers)
-    return len(about.x) * (count + about.x.shape[1]) > symbols and uncovered(about.classifier) is None
+    return len(about.x) * (count + about.x.shape[1])

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy.optimize import minimize
 
 from stability.kernel.systems.state_space import StateSpace
 from stability.search.solvers.deadline import Deadline, TimeOverError
@@ -242,8 +243,6 @@ def _descended(judge: _Peak, active: Array, x: Array, sharpness: float, level: f
     def onward(*_: Any) -> None:
         if judge.deadline.over:
             raise StopIteration  # the descent ends with the point it has
-
-    from scipy.optimize import minimize  # see search/solvers/scalar.py
 
     result = minimize(peak, x, jac=True, method="L-BFGS-B", callback=onward, options={"maxiter": 40, "maxcor": 20})
     return result.x - result.x.mean()

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import LinAlgError
+from scipy.optimize import minimize_scalar
 
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.kernel.systems.state_space import StateSpace
 from stability.search.solvers.deadline import Deadline
-from stability.search.solvers.scalar import minimum
 from stability.search.solvers.transfer_function import Response, scaled_response, state_space
 
 Array = np.ndarray
@@ -171,7 +171,8 @@ def _refine(response: Response, omega: float, gain: float, gain_at: Callable[[fl
     if not high > low:
         return omega, gain
     steps = 50 if response.small else 12
-    found, _ = minimum(lambda x: -gain_at(x), low, high, xatol=1e-9 * (high - low), maxiter=steps)
+    options = {"xatol": 1e-9 * (high - low), "maxiter": steps}
+    found = float(minimize_scalar(lambda x: -gain_at(x), bounds=(low, high), method="bounded", options=options).x)
     value = gain_at(found)
     return (found, value) if value > gain else (omega, gain)
 

@@ -12,6 +12,7 @@ Source: J. C. Willems, Least squares stationary optimal control and the algebrai
 from __future__ import annotations
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 
 from stability.kernel.systems.lure import LureSystem
 from stability.kernel.systems.state_space import StateSpace
@@ -20,7 +21,6 @@ from stability.search.solvers.deadline import Deadline, TimeLimit
 from stability.search.solvers.multiplier_program import LmiResult, problem_size
 from stability.search.solvers.rates import check_rate
 from stability.search.solvers.riccati import bounded_real
-from stability.search.solvers.scalar import minimum
 from stability.search.solvers.scaling import balanced
 from stability.search.solvers.semidefinite import CLARABEL_STATES, pose_overshoot, solver_order
 
@@ -77,9 +77,10 @@ def well_conditioned(loop: StateSpace, P: Array, most: int = 24, *, deadline: De
     def logarithm(u: float) -> float:
         return _WORST if deadline.over else min(float(np.log(condition_number(mixed(u)))), _WORST)
 
-    point, least = minimum(logarithm, -18.0, 6.0, xatol=0.02, maxiter=most)
-    best = mixed(point)
-    return best if least < _WORST and condition_number(best) < condition_number(P) else None
+    options = {"xatol": 0.02, "maxiter": most}
+    found = minimize_scalar(logarithm, bounds=(-18.0, 6.0), method="bounded", options=options)
+    best = mixed(found.x)
+    return best if found.fun < _WORST and condition_number(best) < condition_number(P) else None
 
 
 @np.errstate(all="ignore")

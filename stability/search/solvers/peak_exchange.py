@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.linalg import solve_triangular
+from scipy.optimize import nnls
 
 from stability.kernel.systems.state_space import StateSpace
 from stability.search.solvers.deadline import Deadline
 from stability.search.solvers.frequency_peaks import Axis, Triplets
-from stability.search.solvers.nonnegative import nonnegative
 from stability.search.solvers.rates import spectral_rate, start_rate
 
 Array = np.ndarray
@@ -280,6 +280,9 @@ def _step(hessian: Array, values: Array, slopes: Array) -> tuple[Array, Array]:
     """Minimiser of ``d^T H d / 2 - d_last`` with ``values + slopes d <= 0``, and the constraints' multipliers.
 
     With ``H = L L^T`` the dual is a non-negative least squares problem in the multipliers.
+
+    Raises:
+        LinAlgError: no factorisation, numbers that are not finite, or too many iterations.
     """
     active = values > _NEAR
     active[int(values.argmax())] = True
@@ -290,7 +293,11 @@ def _step(hessian: Array, values: Array, slopes: Array) -> tuple[Array, Array]:
     aim = solve_triangular(L, last, lower=True)
     gram, right = rows @ rows.T, rows @ aim + values[active]
     gram[np.diag_indices(len(gram))] += 1e-10 * np.trace(gram) / len(gram)
-    found = nonnegative(gram, right)
+    root = np.linalg.cholesky(gram)
+    try:
+        found, _ = nnls(root.T, solve_triangular(root, right, lower=True), maxiter=20 * len(right) + 100)
+    except (RuntimeError, ValueError) as error:  # too many iterations, or numbers that are not finite
+        raise np.linalg.LinAlgError(str(error)) from error
     step = solve_triangular(L, aim - rows.T @ found, lower=True, trans=1)
     step[:-1] -= step[:-1].mean()  # a common factor of all scales changes nothing
     multipliers = np.zeros(len(values))

@@ -40,7 +40,6 @@ SMALL = Budget(
     iterations=5,
     probes=2,
     trajectories=2,
-    seconds=120.0,
     program_states=0,
 )
 DIGITS = {"size": 7, "limit": 40, "test_limit": 20}

@@ -30,7 +30,7 @@ from stability.systems import LureSystem
 
 SMALL = Budget(
     samples=20, attacked=20, curved=10, draws=2, levels=(0.0, 0.3), epsilons_linf=(0.0, 0.1), epsilons_l2=(0.0, 1.0),
-    steps=2, stretch=3, iterations=5, probes=2, trajectories=2, seconds=5.0,
+    steps=2, stretch=3, iterations=5, probes=2, trajectories=2,
     program_states=0,
 )  # fmt: skip
 DIGITS = {"size": 7, "limit": 40, "test_limit": 20}

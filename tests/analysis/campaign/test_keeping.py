@@ -19,7 +19,7 @@ from stability.systems import LureSystem
 
 SMALL = Budget(
     samples=20, attacked=10, curved=10, draws=1, levels=(0.0, 0.3), epsilons_linf=(0.0, 0.1), epsilons_l2=(0.0, 1.0),
-    steps=2, stretch=3, iterations=5, probes=2, trajectories=2, seconds=60.0,
+    steps=2, stretch=3, iterations=5, probes=2, trajectories=2,
     program_states=0,
 )  # fmt: skip
 DIGITS = ("digits", {"size": 7, "limit": 30, "test_limit": 10})

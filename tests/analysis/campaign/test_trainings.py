@@ -56,7 +56,7 @@ def test_means_and_intervals_are_students(tmp_path: Path) -> None:
 def test_a_campaign_trains_each_preset_with_several_seeds_and_compares_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(BUDGETS, "quick", replace(SMALL, seconds=0.3, gain_seconds=0.3))
+    monkeypatch.setitem(BUDGETS, "quick", SMALL)
     plan = c.Campaign(tmp_path / "r", ("elman",), quick=True, seed=3, task=("digits", DIGITS), seeds=2)
     assert plan.runs == {"elman": ("elman", 3), "elman-seed-4": ("elman", 4)}
     assert "seeds" not in replace(plan, seeds=1).plan()

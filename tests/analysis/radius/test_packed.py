@@ -91,7 +91,7 @@ def test_a_report_examines_a_packing_network(tmp_path, monkeypatch):
     monkeypatch.setattr(pipeline, "STEPS", {"local": single._local_step})
     made, task = joined(task_from_arrays(tokens(), torch.arange(5) % 3), Packing(), "net")
     told = {"model": made, "title": "net", "source": "test", "task": task}
-    settings = AnalysisSettings(budget=Budget(certified=15, restarts=0, local_seconds=0.5))
+    settings = AnalysisSettings(budget=Budget(certified=15, restarts=0))
     document = pipeline.analyse(tmp_path, made, settings, **told)
     assert document["steps"]["local"]["status"] == "done", document["steps"]
     said = json.loads((tmp_path / "local.json").read_text())

@@ -22,7 +22,7 @@ from stability.systems import LureSystem
 
 SMALL = Budget(
     samples=20, attacked=10, curved=10, draws=1, levels=(0.0, 0.3), epsilons_linf=(0.0, 0.1), epsilons_l2=(0.0, 1.0),
-    steps=2, stretch=3, iterations=5, probes=2, trajectories=2, seconds=600.0, box_seconds=600.0, local_seconds=600.0,
+    steps=2, stretch=3, iterations=5, probes=2, trajectories=2,
     program_states=0,
 )  # fmt: skip
 TIMES = ("finished", "started", "seconds", "host", "created", "process")

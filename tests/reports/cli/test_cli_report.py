@@ -17,7 +17,7 @@ from stability.verify import verify
 
 SMALL = Budget(
     samples=20, attacked=10, curved=10, draws=2, levels=(0.0, 0.3), epsilons_linf=(0.0, 0.1), epsilons_l2=(0.0, 1.0),
-    steps=2, stretch=3, iterations=5, probes=2, trajectories=2, seconds=60.0, program_states=0,
+    steps=2, stretch=3, iterations=5, probes=2, trajectories=2, program_states=0,
 )  # fmt: skip
 TINY = ["--task-set", "size=7", "--task-set", "limit=60", "--task-set", "test_limit=30"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +76,7 @@ LOW, HIGH = [-30.0, -40.0, -50.0], [35.0, 45.0, 55.0]
 
 @pytest.fixture
 def nets(own_nets: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setitem(BUDGETS, "quick", replace(SMALL, local_seconds=1.0))  # radii take all the time that is given
+    monkeypatch.setitem(BUDGETS, "quick", SMALL)
     (own_nets / "boxnets.py").write_text(NETS)
     bounded: Any = arrays(lower=np.array(LOW), upper=np.array(HIGH))
     np.savez(own_nets / "bounded.npz", **bounded)

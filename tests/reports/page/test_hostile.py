@@ -181,7 +181,7 @@ def test_models_that_are_no_list_of_names_are_one_line(tmp_path: Path, models: o
 
 TINY = Budget(
     samples=5, attacked=5, curved=5, draws=2, levels=(0.0,), epsilons_linf=(0.0,), epsilons_l2=(0.0,), steps=1,
-    stretch=2, iterations=3, probes=2, trajectories=1, seconds=2.0, program_states=0,
+    stretch=2, iterations=3, probes=2, trajectories=1, program_states=0,
 )  # fmt: skip
 
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from stability.exact_verification import MAX_STATES, check_exact, is_positive_definite, rational
-from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.theorems.multiplier_lmi import check_lmi
-from stability.systems import DrivenSystem, LureSystem
+from stability.systems import LureSystem
 
 UP, DOWN = np.inf, -np.inf
 
@@ -24,12 +23,10 @@ def one_below(x: float) -> float:
     return float(np.nextafter(x, DOWN))
 
 
-def decide(system, verdict=Verdict.CERTIFIED, value=None, **changes) -> bool:
-    inner = getattr(system, "system", system)
-    n, m = inner.states, inner.channels
+def decide(system, **changes) -> bool:
+    n, m = system.states, system.channels
     data = {"P": np.eye(n), "L": np.ones(m), "rate": 0.5, "overshoot": 2.0, "p_min": 0.5, "p_max": 2.0, **changes}
-    value = data["rate"] if value is None else value
-    valid, reason = check_exact(system, Claim("contraction", "", verdict, Proof("multiplier_lmi", data), value))
+    valid, reason = check_exact(system, data)
     assert isinstance(reason, str)
     assert type(valid) is bool
     return valid
@@ -42,7 +39,6 @@ MAP = LureSystem([[0.25]], [[1.0]], [[0.125]], dt=1.0)
 def test_the_honest_claims_are_accepted():
     assert decide(FLOW)
     assert decide(MAP)
-    assert decide(DrivenSystem(FLOW, "tanh", [[1.0]]))
 
 
 REFUSED = {
@@ -74,13 +70,12 @@ def test_each_condition_has_its_own_reason():
     for changes, reason in (
         ({"L": np.zeros(1)}, "the matrix inequality does not hold (exact arithmetic)"),
         ({"L": np.array([-5e-324])}, "P must be symmetric, L not negative, both of the system's sizes"),
-        ({"rate": 0.0}, "the rate is not the claim's, or is no exponential decay"),
+        ({"rate": 0.0}, "the rate is no exponential decay"),
         ({"p_min": 0.0}, "P does not lie strictly between p_min and p_max (exact arithmetic)"),
         ({"overshoot": one_below(2.0)}, "the overshoot is smaller than one or than sqrt(p_max / p_min)"),
     ):
         data = {"P": np.eye(1), "L": np.ones(1), "rate": 0.5, "overshoot": 2.0, "p_min": 0.5, "p_max": 2.0, **changes}
-        claim = Claim("contraction", "", Verdict.CERTIFIED, Proof("multiplier_lmi", data), data["rate"])
-        assert check_exact(FLOW, claim) == (False, reason)
+        assert check_exact(FLOW, data) == (False, reason)
 
 
 def test_symmetry_is_to_the_last_bit():
@@ -106,21 +101,6 @@ def test_a_map_that_forgets_nothing():
     assert not decide(still, rate=1.0)
     assert not decide(still, rate=1.5)
     assert decide(LureSystem.linear([[-2.0]]), rate=1.5)
-
-
-def test_the_claim_says_the_proofs_rate_and_is_certified():
-    assert not decide(FLOW, value=0.25)
-    assert not decide(FLOW, verdict=Verdict.REFUTED)
-    assert not check_exact(FLOW, Claim("contraction", "", Verdict.INCONCLUSIVE))[0]
-    assert not check_exact("no system", Claim("contraction", "", Verdict.CERTIFIED, Proof("multiplier_lmi", {}), 1.0))[
-        0
-    ]
-
-
-def test_a_certified_claim_without_a_proof():
-    claim = Claim("contraction", "", Verdict.CERTIFIED, Proof("multiplier_lmi", {}), 0.5)
-    object.__setattr__(claim, "proof", None)
-    assert not check_exact(FLOW, claim)[0]
 
 
 @pytest.mark.parametrize("kind", ["flow", "map", "euler", "midpoint"])
@@ -149,8 +129,7 @@ def test_the_edge_is_exact(kind, exact, rng):
 @pytest.mark.parametrize(("size", "allowed"), [(MAX_STATES, True), (MAX_STATES + 1, False)])
 def test_the_largest_size(size, allowed):
     data = {"P": -np.eye(size), "L": np.zeros(0), "rate": 0.5, "overshoot": 2.0, "p_min": 0.5, "p_max": 2.0}
-    claim = Claim("contraction", "", Verdict.CERTIFIED, Proof("multiplier_lmi", data), 0.5)
-    valid, reason = check_exact(LureSystem.linear(-np.eye(size)), claim)
+    valid, reason = check_exact(LureSystem.linear(-np.eye(size)), data)
     assert not valid
     assert ("at most 64 states" not in reason) == allowed
 

@@ -44,7 +44,7 @@ def test_heads_of_any_scale_have_no_radius_beyond_the_true_one(scale, budget):
     (claim,) = largest_balls(net, X[None], [0], norm="l2", budget=budget)
     radius = 0.0 if claim is None else claim.value or 0.0
     assert radius <= TRUE
-    assert radius > 0.99 * TRUE or scale < 1e-100
+    assert radius > 0.95 * TRUE or scale < 1e-100
 
 
 @pytest.mark.parametrize("radius", [1.1, 1e6])

@@ -33,7 +33,7 @@ def test_an_exact_check_that_breaks_down_is_no_proof(monkeypatch):
     certificate = certify(specimens()["contraction of flow"].subject)
     assert verify(certificate, method="exact").valid
 
-    def broken(subject, claim):
+    def broken(system, data):
         raise ArithmeticError("no")
 
     monkeypatch.setattr(sys.modules["stability.verify"], "check_exact", broken)

@@ -141,9 +141,9 @@ def test_an_integrator_that_nobody_knows_is_refused_by_all_who_would_form_it():
     with pytest.raises(StabilityError, match="heun"):
         Discretisation(flow, "heun", 0.1)
     step = flow.euler(0.1)
-    claim = certify(step, refute=False).claim
+    data = certify(step, refute=False).proof.data
     object.__setattr__(step.origin, "method", "heun")  # as a third integrator would be that a reader forgot
-    for reader in (system_balls, majorant, lambda s: check_exact(s, claim)):
+    for reader in (system_balls, majorant, lambda s: check_exact(s, data)):
         with pytest.raises(StabilityError, match="heun"):
             reader(step)
 
