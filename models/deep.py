@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from stability.conversion.block_diagonal import side_by_side
+from stability.conversion.parts import of_part
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.kernel.checks import as_choice
 from stability.kernel.systems.layer_stack import LayerStack
-from stability.kernel.systems.parts import of_part
 from stability.kernel.systems.residual_stack import ResidualStack
 from stability.systems import DrivenSystem
 

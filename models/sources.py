@@ -22,13 +22,13 @@ from torch import Tensor, nn
 
 from stability.conversion.subjects import as_subject, register_converter
 from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
-from stability.kernel.format.serialization import is_utf8
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.storage.archives import members_of
 from stability.storage.arrays import is_state_dict, npz_subject, read_npz
 from stability.storage.documents import read_json
 from stability.storage.read_errors import in_short, reading
+from stability.storage.writing import is_utf8
 from stability.user_code import names_code
 
 from .adapters.modules import recurrent_parts, refuse_altered_layer

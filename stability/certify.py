@@ -18,7 +18,6 @@ from stability.errors import ConfigurationError, UnsupportedError
 from stability.kernel.arithmetic.definiteness import refuse_flushing
 from stability.kernel.checks import as_choice
 from stability.kernel.format.claims import Claim, Verdict
-from stability.kernel.systems.delayed_stack import takes_box
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
@@ -38,6 +37,7 @@ from stability.search.criteria.stack_contraction import layer_findings, stack_cl
 from stability.search.criteria.witness import Witness
 from stability.search.further_claims import further_claims, stack_ends
 from stability.search.gains.residual import residual_claim
+from stability.search.input_sets.limit_sets import takes_box
 from stability.search.solvers.deadline import Deadline, TimeLimit
 from stability.search.solvers.rates import Rate, parse_rate
 from stability.search.trajectories.input_range import input_range as checked_range

@@ -11,9 +11,9 @@ from torch.nn.utils.rnn import PackedSequence
 
 from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError, StabilityError
-from stability.kernel.systems.delayed_stack import takes_box
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
+from stability.search.input_sets.limit_sets import takes_box
 
 from ...models.embedding import BehindEmbedding
 from ..tasks import Range, Task

@@ -17,10 +17,10 @@ from stability.certificate import Certificate
 from stability.errors import ConfigurationError, DimensionError, UnsupportedError
 from stability.kernel.format.claims import Verdict
 from stability.kernel.format.serialization import digest_of
-from stability.kernel.theorems.gain_steps import last_storage
 from stability.kernel.theorems.pairwise import metric
 from stability.search.gains.gain import Gain
 from stability.search.gains.lure import incremental_gain
+from stability.search.gains.stepwise_storage import last_storage
 from stability.search.solvers.deadline import TimeLimit
 from stability.systems import DrivenSystem, PairwiseSystem
 from stability.threads import threads_for

@@ -15,12 +15,12 @@ from scipy.linalg import block_diag
 from torch import Tensor, nn
 
 from stability.certificate import Certificate
+from stability.conversion.parts import of_part
 from stability.conversion.subjects import as_subject, register_converter
 from stability.errors import ConfigurationError, DisagreementError, NonFiniteError, UnsupportedError
 from stability.kernel.format.serialization import is_subject
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.opaque import OpaqueMap
-from stability.kernel.systems.parts import of_part
 from stability.systems import DrivenSystem, LureSystem
 
 from ..cells import CELLS, cell_of

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from stability.conversion.parts import of_part
 from stability.errors import (
     ConfigurationError,
     DimensionError,
@@ -26,7 +27,6 @@ from stability.errors import (
     UnsupportedError,
 )
 from stability.kernel.checks import as_choice
-from stability.kernel.systems.parts import of_part
 from stability.storage.limits import NUMBERS
 
 from ..readers.limits import LAYERS

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from stability.conversion.parts import of_part
 from stability.errors import (
     ConfigurationError,
     DisagreementError,
@@ -22,7 +23,6 @@ from stability.errors import (
     UnsupportedError,
 )
 from stability.kernel.systems.layer_stack import LayerStack
-from stability.kernel.systems.parts import of_part
 
 from ..adapters.cross_check import GRAPH_ADVICE, Run, compare
 from ..adapters.state_dicts import shown

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from stability.errors import ConfigurationError, FileFormatError
-from stability.kernel.format.serialization import is_utf8
 from stability.storage.read_errors import reading
+from stability.storage.writing import is_utf8
 
 from ..readers.limits import GRAPH_BYTES, GRAPH_DEPTH, GRAPH_FIELDS, GRAPH_NODES, GRAPH_PACKED
 

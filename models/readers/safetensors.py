@@ -18,9 +18,9 @@ import safetensors.torch
 from torch import Tensor
 
 from stability.errors import FileFormatError
-from stability.kernel.format.serialization import is_utf8
 from stability.storage.documents import parse_json
 from stability.storage.read_errors import reading
+from stability.storage.writing import is_utf8
 
 from .limits import HEADER_BYTES
 

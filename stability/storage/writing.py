@@ -335,3 +335,20 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def is_utf8(path: str | Path) -> bool:
+    r"""Whether a name can be handed to libraries that are not written in Python: they take UTF-8 and nothing else.
+
+    File names of this system are bytes; those that are no UTF-8 (or no ASCII, in a process without a locale) hold lone
+    surrogates in Python, and Python alone opens them.
+
+    Example:
+        >>> is_utf8("model-α.npz"), is_utf8("model-\udcff.npz")
+        (True, False)
+    """
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from specimens import decider, latch, network_map, plain_map, residual_blocks, small_cell, turning, two_levels
 
+from stability.conversion.parts import of_part
 from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.sentences import undecided
 from stability.kernel.format.theorem_table import RULES, worded
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
-from stability.kernel.systems.parts import of_part
 from stability.kernel.systems.residual_stack import ResidualStack
 from stability.systems import DrivenSystem, LureSystem
 

@@ -15,8 +15,8 @@ from stability.certificate import Certificate
 from stability.certify import certify
 from stability.errors import StabilityError
 from stability.kernel.format.claims import Verdict
-from stability.kernel.systems.delayed_stack import takes_box
 from stability.search.input_sets.driven import driven_contraction
+from stability.search.input_sets.limit_sets import takes_box
 
 from ...dynamics.rounding import rounding_distance
 from ..work import Work

@@ -12,7 +12,6 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,23 +49,6 @@ def subject(name: str) -> Any:
 def is_subject(value: Any) -> bool:
     """Whether a value is a subject itself, not a subclass of one or something that a subject can be made of."""
     return "wire_name" in vars(type(value))
-
-
-def is_utf8(path: str | Path) -> bool:
-    r"""Whether a name can be handed to libraries that are not written in Python: they take UTF-8 and nothing else.
-
-    File names of this system are bytes; those that are no UTF-8 (or no ASCII, in a process without a locale) hold lone
-    surrogates in Python, and Python alone opens them.
-
-    Example:
-        >>> is_utf8("model-α.npz"), is_utf8("model-\udcff.npz")
-        (True, False)
-    """
-    try:
-        str(path).encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def encode(value: Any) -> Any:

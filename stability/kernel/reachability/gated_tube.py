@@ -26,9 +26,8 @@ import numpy as np
 
 from stability.kernel.arithmetic.definiteness import gamma, prove_positive_definite
 from stability.kernel.arithmetic.floating_point import EPS, LOST
-from stability.kernel.reachability.ellipsoid_tube import appended, gain
+from stability.kernel.reachability.ellipsoid_tube import appended, diagonal_above, gain
 from stability.kernel.reachability.margin_loss import differences, length
-from stability.kernel.reachability.multiplier_costs import diagonal_above
 from stability.kernel.reachability.network_stages import Stages
 from stability.kernel.reachability.quadratic_lower_bound import Passage
 from stability.kernel.reachability.stages import Nominal, Stage

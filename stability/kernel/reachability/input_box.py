@@ -9,7 +9,6 @@ import numpy as np
 
 from stability.kernel.reachability.affine_forms import Tube
 from stability.kernel.reachability.classifier_run import Numbers, margins
-from stability.kernel.reachability.quadratic_relaxation import Quadratic
 from stability.kernel.systems.classifier import Classifier
 
 Array = np.ndarray
@@ -73,15 +72,3 @@ def touched(
     run = Numbers()
     value: Any = margins(classifier, run, x, x, label)
     return run.met, value.c
-
-
-def kinked(tube: Tube, F: Quadratic) -> Array:
-    """What the symbols have to do with the units that have kinks in their ranges, for which there are no parabolas."""
-    out = np.zeros(len(F.linear))
-    for group in tube.groups:
-        for term in group.terms if not all(term.unit.is_smooth for term in group.terms) else ():
-            rows = np.abs(term.b.L) * tube.radius[: term.b.L.shape[1]]
-            out[: rows.shape[1]] += np.abs(F.linear[group.first : group.last]) @ (
-                rows / np.maximum(rows.sum(axis=1, keepdims=True), 1e-300)
-            )
-    return out

@@ -9,8 +9,6 @@ trajectories is proved of the stack's, from step ``l - 1`` on, where all of ``y`
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from stability.errors import IllPosedError
@@ -62,13 +60,3 @@ def skewed(stack: LayerStack) -> DrivenSystem | str:
         return "no bound shows that the channels of all layers together have one solution"
     bias = np.concatenate([layer.b for layer in layers])
     return DrivenSystem(whole, layers[0].activation, E, bias, F, name=stack.name)
-
-
-def takes_box(subject: Any) -> bool:
-    """Whether what is claimed of a subject under inputs in a box may be more than what is claimed under every input.
-
-    Example:
-        >>> takes_box(DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[2.0]]))
-        True
-    """
-    return isinstance(skewed(subject) if isinstance(subject, LayerStack) else subject, DrivenSystem)

@@ -17,8 +17,8 @@ were found is nobody's concern then: any for which the inequalities hold would d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from collections.abc import Iterator
+from typing import cast
 
 import numpy as np
 
@@ -170,21 +170,6 @@ def _bad_data(system: LureSystem, arrays: tuple[Array, ...], gain: float, slack:
     if not 0.0 <= slack <= 1.0:
         return "the slack must lie in [0, 1]"
     return out_of_range(system, (E, F, H), gain, 1.0, "terminal")
-
-
-def last_storage(system: LureSystem, data: Mapping[str, Any]) -> Array:
-    """``P_T`` of a proof's data: ``x_T^T P_T x_T <= gain^2 |u|^2``, once the proof is checked.
-
-    Args:
-        system: the map.
-        data: of a proof of this kind.
-
-    Returns:
-        ``(n, n)``.
-    """
-    final = None if data["measure"] == "final" else data["H"]
-    *_, last = storages(system, data["L"], (data["E"], data["F"]), final, data["gain"], data["slack"])
-    return last
 
 
 @certifies(

@@ -7,6 +7,7 @@ proposal, which rule ``gain_steps`` proves.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -265,3 +266,18 @@ class _Bracket:
         if self.low < proposed < self.high:
             return proposed
         return 0.5 * (self.low + self.high) if self.low > -math.inf else self.high - self.down
+
+
+def last_storage(system: LureSystem, data: Mapping[str, Any]) -> Array:
+    """``P_T`` of a proof's data: ``x_T^T P_T x_T <= gain^2 |u|^2``, once the proof is checked.
+
+    Args:
+        system: the map.
+        data: of a proof of this kind.
+
+    Returns:
+        ``(n, n)``.
+    """
+    final = None if data["measure"] == "final" else data["H"]
+    *_, last = storages(system, data["L"], (data["E"], data["F"]), final, data["gain"], data["slack"])
+    return last

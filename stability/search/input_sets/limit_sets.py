@@ -91,3 +91,13 @@ def ends_of_sets(
         least, most = least - room, most + room
         diagonal = float(length(np.nextafter(most - least, np.inf))) * (1 + (subject.states + 16) * EPS)
         return accepted(subject, kind, {**data, "least": least, "most": most, "diagonal": diagonal, **more})
+
+
+def takes_box(subject: Any) -> bool:
+    """Whether what is claimed of a subject under inputs in a box may be more than what is claimed under every input.
+
+    Example:
+        >>> takes_box(DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[2.0]]))
+        True
+    """
+    return isinstance(skewed(subject) if isinstance(subject, LayerStack) else subject, DrivenSystem)

@@ -19,7 +19,6 @@ from stability.kernel.format.claims import Claim
 from stability.kernel.format.theorem_table import accepted
 from stability.kernel.reachability.ellipsoid_tube import gain, nominal_run
 from stability.kernel.reachability.margin_loss import differences
-from stability.kernel.reachability.multiplier_costs import nominal_slopes, weights
 from stability.kernel.reachability.network_stages import stages_of
 from stability.kernel.reachability.stages import Nominal
 from stability.kernel.systems.classifier import Classifier
@@ -27,6 +26,7 @@ from stability.search.local.backward_search import Ball, Trial, decided, one_of,
 from stability.search.local.gated_search import Growing, is_gated
 from stability.search.local.initial_radius import ahead, boundary
 from stability.search.local.long_sequences import better_weights, few
+from stability.search.local.multiplier_costs import nominal_slopes, weights
 from stability.search.local.request import FARTHEST, Request
 from stability.search.local.tube_trials import Task, of_samples, tube
 from stability.search.solvers.deadline import Deadline

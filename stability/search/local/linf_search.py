@@ -16,8 +16,8 @@ import numpy as np
 from stability.kernel.format.claims import Claim
 from stability.kernel.reachability.affine_forms import Form, Tube
 from stability.kernel.reachability.classifier_run import margins, steps_of
-from stability.kernel.reachability.input_box import input_box, inputs_of, kinked, touched
-from stability.kernel.reachability.quadratic_relaxation import quadratic
+from stability.kernel.reachability.input_box import input_box, inputs_of, touched
+from stability.kernel.reachability.quadratic_relaxation import Quadratic, quadratic
 from stability.kernel.theorems.local_zonotopes import uncovered
 from stability.search.local.branch_and_bound import About, Outcome, Tree, tree_of
 from stability.search.local.quadratic_multipliers import best_multipliers
@@ -304,3 +304,15 @@ def _by_forms(question: Question, upper: float, epsilon: float | None, known: Cl
         return None if tree is None else question.claim(epsilon, tree)
     found = largest(question, upper, 0.0 if known is None else known.value or 0.0)
     return None if found is None else question.claim(*found)
+
+
+def kinked(tube: Tube, F: Quadratic) -> Array:
+    """What the symbols have to do with the units that have kinks in their ranges, for which there are no parabolas."""
+    out = np.zeros(len(F.linear))
+    for group in tube.groups:
+        for term in group.terms if not all(term.unit.is_smooth for term in group.terms) else ():
+            rows = np.abs(term.b.L) * tube.radius[: term.b.L.shape[1]]
+            out[: rows.shape[1]] += np.abs(F.linear[group.first : group.last]) @ (
+                rows / np.maximum(rows.sum(axis=1, keepdims=True), 1e-300)
+            )
+    return out

@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 
 from stability.kernel.reachability.margin_loss import differences
-from stability.kernel.reachability.multiplier_costs import refined
 from stability.kernel.reachability.stages import Nominal
 from stability.search.local.backward_search import NEAR, Ball
 from stability.search.local.initial_radius import ahead
+from stability.search.local.multiplier_costs import refined
 from stability.search.local.tube_trials import Task, Tube, of_samples, tube
 from stability.search.solvers.deadline import Deadline
 

@@ -18,9 +18,9 @@ from stability.kernel.reachability.ellipsoid_tube import (
     spread,
 )
 from stability.kernel.reachability.margin_loss import moved
-from stability.kernel.reachability.multiplier_costs import Passed, multipliers, nominal_slopes
 from stability.kernel.reachability.network_stages import Stages
 from stability.kernel.reachability.stages import Nominal, Stage
+from stability.search.local.multiplier_costs import Passed, multipliers, nominal_slopes
 
 Array = np.ndarray
 _REACHES = 1e-2

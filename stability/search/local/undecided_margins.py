@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stability.kernel.reachability.ellipsoid_tube import ROOM
-from stability.kernel.reachability.multiplier_costs import diagonal_above
+from stability.kernel.reachability.ellipsoid_tube import ROOM, diagonal_above
 from stability.kernel.reachability.network_stages import Stages
 from stability.kernel.reachability.quadratic_lower_bound import (
     Around,

@@ -11,8 +11,9 @@ import pytest
 from stability.kernel.format.claims import Proof
 from stability.kernel.format.theorem_table import worded
 from stability.kernel.theorems import gain_steps
-from stability.kernel.theorems.gain_steps import check_steps, last_storage, storages
+from stability.kernel.theorems.gain_steps import check_steps, storages
 from stability.search.gains.lure import incremental_gain
+from stability.search.gains.stepwise_storage import last_storage
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify_claim
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from stability.conversion.parts import of_part, part_name
 from stability.errors import ConfigurationError, FileFormatError
 from stability.kernel.format.serialization import decode, encode
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
-from stability.kernel.systems.parts import as_part, of_part, part_name, part_phrase
+from stability.kernel.systems.parts import as_part, part_phrase
 from stability.systems import DrivenSystem, LureSystem
 
 

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stability.kernel.reachability.ellipsoid_tube import Products, gain, resolvent, turned
+from stability.kernel.reachability.ellipsoid_tube import Products, diagonal_above, gain, resolvent, turned
 from stability.kernel.reachability.network_stages import Stages
 from stability.kernel.reachability.stages import Nominal, Stage
 
 Array = np.ndarray
-_SWEEPS, _SAFETY = 8, 1.07
 _FLOOR = 1e-5
 """Of what a row would move if nothing in it cancelled: a proof has to see ``T > R`` through the roundings of ``R``."""
 
@@ -141,21 +140,3 @@ def multipliers(stage: Stage, Y: Array, of: Products, rho: Array, W: Array) -> A
     worth = np.einsum("bki,bki->bi", of.GYC, W @ of.GYC)
     free = np.sqrt(np.maximum(worth, 0.0) / (root * root))
     return diagonal_above(R, root, rho) + free + floor + 1e-40
-
-
-def diagonal_above(R: Array, root: Array, rho: Array) -> Array:
-    r"""The diagonal :math:`\sum_j |R_{ij}| v_j / v_i` of ``v = root``, scaled down as far as it stays above ``R``.
-
-    Args:
-        R: ``(B, m, m)``, symmetric.
-        root: ``(B, m)``, positive.
-        rho: ``(B, m)``; channels with zero take no part.
-    """
-    above = (np.abs(R) @ root[..., None])[..., 0] / root
-    scale = (rho > 0) / np.sqrt(np.maximum(above, 1e-300))
-    v, top = scale * root, np.ones(len(R))
-    for _ in range(_SWEEPS):
-        v = scale * (R @ (scale * v)[..., None])[..., 0]
-        top = np.sqrt((v * v).sum(axis=-1))
-        v = v / np.where(top > 0, top, 1.0)[..., None]
-    return np.minimum(_SAFETY * top, 1.0)[..., None] * above

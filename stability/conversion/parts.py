@@ -1,0 +1,45 @@
+"""Subjects that are parts of a larger model: the same system under the name of its path."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+from stability.kernel.systems.parts import LONGEST_PATH, LONGEST_WHOLE, as_part
+
+
+def part_name(path: str, whole: str) -> str:
+    """The name of a part from any path and any container's name; characters that it cannot hold become their codes.
+
+    Example:
+        >>> part_name("encoder.0", "Residual"), part_name("my cell", "Net")
+        ('encoder.0 of Residual', 'my_u20_cell of Net')
+    """
+    return f"{_encoded(path, 'cell')[-LONGEST_PATH:]} of {_encoded(whole, 'model')[-LONGEST_WHOLE:]}"
+
+
+def _encoded(name: str, default: str) -> str:
+    kept = [c if re.fullmatch(r"[A-Za-z0-9_.\-]", c) else f"_u{ord(c):x}_" for c in name]
+    return "".join(kept) or default
+
+
+def of_part(subject: Any, path: str, whole: str) -> Any:
+    """The same subject, known as the part ``path`` of ``whole``.
+
+    Args:
+        subject: a ``LureSystem``, ``DrivenSystem``, ``GatedCell`` or ``LayerStack``.
+        path: where it stands in the whole.
+        whole: what it was taken from.
+
+    Example:
+        >>> from stability.systems import LureSystem
+        >>> of_part(LureSystem.linear([[-1.0]]), "cell", "Residual").part
+        'cell of Residual'
+    """
+    origin = getattr(subject, "origin", None)
+    if origin is not None:  # a file keeps the system behind a discretisation, so that is what has to know
+        return of_part(origin.base, path, whole).discretise(origin.method, origin.dt)
+    out = copy.copy(subject)
+    object.__setattr__(out, "part", as_part(part_name(path, whole)))
+    return out
