@@ -1,4 +1,4 @@
-"""What a question about stability is answered with: a verdict, its evidence, and a file that keeps both.
+"""Certificates: the verdict about a subject with its proofs, and the file that holds them.
 
 A ``Certificate`` holds everything that is needed to check it again: the system's matrices to the last bit,
 the claim in words, the proof's witness. Nothing here proves anything; ``stability.verify`` does.

@@ -1,4 +1,4 @@
-"""What a certificate will cost, before it is begun: memory, and time in units of what this machine does in a moment."""
+"""Estimated memory and time of a certificate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How answers show themselves: a line at a prompt, a table in a notebook, a data frame, a figure.
+"""Representations of results: ``repr``, HTML for notebooks, data frames, plots.
 
 Nothing here computes; pandas and matplotlib are loaded by who asks for a frame or a figure.
 """

@@ -1,4 +1,4 @@
-"""The second verifier: exact rational arithmetic, no rounding at all.
+"""Verification of the multiplier inequality in exact rational arithmetic.
 
 Every float64 is a dyadic rational, so a matrix inequality at stored matrices is an inequality between integers
 once everything is multiplied by a power of two. Fraction-free elimination (Bareiss) gives the leading principal

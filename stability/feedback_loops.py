@@ -1,4 +1,4 @@
-"""Loops as control engineers look at them: the Nyquist curve beside the circle criterion's disc, loops side by side."""
+"""Feedback loops: Nyquist curve with the circle criterion's disk, comparison of loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two extremes that users ask for: the largest certified step of a discretisation, the least overshoot at a rate."""
+"""Largest certified step of a discretization, and least overshoot at a given rate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many threads products and factorisations get: small matrices one, whatever the environment says.
+"""Number of BLAS threads: one for small matrices.
 
 A BLAS that shares a small product among threads waits longer for them than it computes, several times over where
 other work keeps the cores busy. With one thread sums also have one order: what is computed does not depend on the

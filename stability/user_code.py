@@ -1,4 +1,4 @@
-"""Code that is not ours: who is told when it runs, and what it raised, in words."""
+"""User-supplied code: who is told when it runs, and its exceptions in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks side by side as one network: each with states and inputs of its own, nothing between them."""
+"""Block-diagonal composition of independent networks into one network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Reservoirs by their plain matrices: echo state networks as people keep them."""
+r"""Conversion of echo state networks, given by matrices or by reservoirpy, to networks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The front door of systems: arrays, slopes and direct terms are checked here, once."""
+"""Checks of input: arrays, slopes, direct terms, choices."""
 
 from __future__ import annotations
 

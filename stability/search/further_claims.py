@@ -1,4 +1,4 @@
-"""What else is true of a subject beside the main claim: further claims, each proved or left out."""
+"""Further claims about a subject beside the main claim."""
 
 from __future__ import annotations
 

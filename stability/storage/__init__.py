@@ -1,1 +1,1 @@
-"""The disk: one writer of files (``writing``), one owner a folder (``locking``), a list of what is its (``folder``)."""
+"""Files: atomic writing, locks, the list of a run's files."""

@@ -1,4 +1,4 @@
-"""Zip archives (``.npz``, ``.pt``) whose directory is looked at before anything in them is read."""
+"""Zip archives (``.npz``, ``.pt``): checks of the directory before anything is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Systems as ``.npz`` files of plain arrays, read without trusting what their headers claim."""
+"""Systems stored as ``.npz`` files of plain arrays."""
 
 from __future__ import annotations
 

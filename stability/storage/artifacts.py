@@ -1,4 +1,4 @@
-"""What a run directory holds: one description, from which what writes, reads, lists and replaces its files derives.
+"""Files of a run directory: one description for writers, readers and lists.
 
 A new file of an analyzer stands here, is written by the analyzer's step (``stability.analysis.campaign.steps``), and is
 shown by a section of the page: nothing else knows its name.

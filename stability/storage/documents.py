@@ -1,4 +1,4 @@
-"""Documents on disk: JSON read strictly, what every reader of it reads the same; and digests of files."""
+"""Strict reading of JSON documents, and digests of files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder that a command writes in: one writer at a time, and a list of the files that are its own.
+"""Output folders: one writer at a time, and the list of files that belong to it.
 
 ``.stability.json`` names every file before it is written, and the work that writes it. What stands in the folder and
 not on the list belongs to somebody else: it is neither replaced, unless that is asked for, nor ever removed.

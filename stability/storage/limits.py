@@ -1,4 +1,4 @@
-"""What the readers of the ground floor take at most. Sizes are computed, and refused, before memory is taken.
+"""Limits of what readers allocate, checked before memory is taken.
 
 Every floor has such a file; ``docs/files.md`` shows them in one table.
 """

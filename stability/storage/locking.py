@@ -1,4 +1,4 @@
-"""One writer a folder: a lock of the operating system, which ends with its process, and a record of who holds it.
+"""Lock of a folder, released when its process ends, with a record of its owner.
 
 The lock is ``flock`` on ``.stability.lock``. The kernel frees it when the last process that holds it is gone, killed or
 not; the children of a report hold it with their parent (``Lock.descriptor`` is handed to them as they are started), so

@@ -1,4 +1,4 @@
-"""Values of a parsed file, each read by a function that refuses what the format does not write."""
+"""Strict readers of the values of a parsed file."""
 
 from __future__ import annotations
 

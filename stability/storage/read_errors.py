@@ -1,4 +1,4 @@
-"""What goes wrong while a file is read, as one error that names the file."""
+"""Errors while a file is read, as one error that names the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one writer: a regular file is replaced as a whole, anything else is written through or refused, never replaced.
+"""Atomic writing of files.
 
 What stands at a path decides. A regular file (or nothing): written aside and renamed. A symbolic link: its target, the
 link stays. A character device, a descriptor of this process (``/dev/stdout``, ``/dev/fd/N``, process substitution), a

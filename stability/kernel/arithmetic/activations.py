@@ -1,4 +1,4 @@
-"""Scalar activations with what a proof needs of them: slopes, bound, how their slopes bend and how they round.
+"""Scalar activations: functions, slope bounds, curvature bounds, rounding error bounds.
 
 ``alpha <= (phi(s) - phi(t)) / (s - t) <= beta`` for all ``s != t``, and ``|phi(s)| <= bound``.
 """

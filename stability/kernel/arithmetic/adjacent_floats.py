@@ -1,4 +1,4 @@
-r"""The floats next to given ones, by two additions and a product: as ``numpy.nextafter``, in a tenth of its time.
+r"""Adjacent floating-point numbers by three operations, ten times faster than ``numpy.nextafter``.
 
 With :math:`\phi = u (1 + 2 u)`, ``u`` the unit roundoff and :math:`\eta` the least positive float,
 :math:`x + (\phi |x| + \eta)`, each operation rounded to nearest, is not below the next float of ``x``, and the same

@@ -1,4 +1,4 @@
-"""Matrices with a radius: midpoint-radius arithmetic in float64 whose radii contain every rounding error.
+"""Midpoint-radius arithmetic for matrices: radii contain every rounding error.
 
 A ball ``Ball(mid, rad)`` stands for all matrices ``X`` with ``|X - mid| <= rad`` entry by entry. No rounding
 mode is switched: an operation's own error is bounded by the standard model of floating-point arithmetic (a

@@ -1,4 +1,4 @@
-r"""Proofs of definiteness in floating point: every rounding error is inside the bound.
+r"""Proofs of positive definiteness in floating point, rounding errors included.
 
 Two facts carry everything here, with :math:`u = 2^{-53}` and :math:`\gamma_k = k u / (1 - k u)`:
 

@@ -1,4 +1,4 @@
-"""Forward Euler and the explicit midpoint rule as formulas over any arithmetic: floats, balls, majorants."""
+"""Forward Euler and explicit midpoint rule, as formulas over any matrix arithmetic."""
 
 from __future__ import annotations
 

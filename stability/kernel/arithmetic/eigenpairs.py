@@ -1,4 +1,4 @@
-"""Proofs in floating point that a matrix has an eigenvalue near a given number.
+"""Enclosures of eigenpairs: proofs that a matrix has an eigenvalue near a given number.
 
 Matrices come as balls, and what is proved holds for every matrix in the ball, rounding errors included.
 """

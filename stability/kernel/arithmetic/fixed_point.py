@@ -1,4 +1,4 @@
-"""Fixed-point arithmetic: integers over a power of two, with what roundings come to carried along as one number."""
+"""Fixed-point arithmetic: integers over a power of two with an error bound."""
 
 from __future__ import annotations
 

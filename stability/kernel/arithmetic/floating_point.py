@@ -1,4 +1,4 @@
-"""What floating-point arithmetic may err by: the constants of every error bound."""
+"""Constants of the error bounds of floating-point arithmetic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Interval arithmetic on numpy arrays, rounded outwards: the exact result always lies inside.
+r"""Interval arithmetic on numpy arrays with outward rounding.
 
 Sums and products are widened by one unit in the last place each. Dot products are widened by the classical
 bound ``k eps sum |a_i b_i|``, which holds for every order of summation and with fused operations. ``tanh`` of

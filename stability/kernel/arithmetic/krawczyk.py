@@ -1,4 +1,4 @@
-r"""Proofs that a network has an equilibrium, or a map a periodic orbit, in a small box: Krawczyk's test.
+r"""Krawczyk's test: proofs that an equilibrium or a periodic orbit exists in a small box.
 
 Source: R. Krawczyk, "Newton-Algorithmen zur Bestimmung von Nullstellen mit Fehlerschranken", Computing 4 (1969).
 """

@@ -1,4 +1,4 @@
-"""What a datum of a proof can be: its type in words and as a test, and its size in terms of the subject's.
+"""Types of proof data: how each field is tested and sized.
 
 A proof is a frozen dataclass whose fields are annotated with the types below, ``P: Metric``, ``gap: Number``; one with
 a default may be missing. The sizes are named as in ``docs/certificate-format.md``: ``n`` states, ``m`` channels, ``p``

@@ -1,4 +1,4 @@
-"""Tables whose entries lie in files of their own, each loaded when it is asked for.
+"""Tables whose entries are imported on first use.
 
 A command that needs one rule of thirty does not wait for the others. The homes are written down; what is not among them
 is looked for in all files, so that a forgotten row costs time and nothing else.

@@ -1,4 +1,4 @@
-"""The claims in words: one function a claim, so that the words above a proof are always the same.
+"""Building blocks of the sentences of claims, with numbers rounded on the safe side.
 
 The maker writes them, the verifier compares: a certificate whose sentence differs is refused. Numbers are rounded in
 the direction that keeps the sentence true: an upper bound up, a lower bound down; the proof holds the exact ones.

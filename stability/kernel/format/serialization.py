@@ -1,4 +1,4 @@
-"""The file format underneath certificates: JSON with bit-exact matrices and a digest.
+"""Serialization of claims and subjects: JSON with bit-exact arrays and a digest.
 
 An array is ``{"array": BASE64, "shape": [...]}``: little-endian IEEE-754 binary64, row-major. A subject is
 ``{"type": NAME, ...}``. ``docs/certificate-format.md`` describes the format for writers of other checkers.

@@ -1,4 +1,4 @@
-r"""A tube around the runs of a network from a box of inputs: each value an affine form in symbols that lie in boxes.
+r"""Affine arithmetic: every value of a network as an affine form of shared error symbols.
 
 Every value of a run is :math:`y = c + L v + \eta`, ``|v_k| <= b_k``, ``|eta| <= err``: symbols ``v`` are the
 perturbations of the inputs and one for each unit, what is left of it when its plane (``units.chords``) is taken away.

@@ -1,4 +1,4 @@
-r"""What perturbations can take of a margin that is linear in them, from below, in integers over a power of two.
+r"""Lower bounds of affine margins over a ball of inputs, in fixed-point arithmetic.
 
 A ball takes the dual norm of ``g``. Where inputs are clipped, too, its condition gets a price, any of which is sound:
 

@@ -1,4 +1,4 @@
-r"""Margins of networks without activations, which are affine functions of the input, in fixed-point arithmetic.
+r"""Margins of networks without activations as affine functions of the input, in fixed-point arithmetic.
 
 .. math:: M_j(x + d) = M_j(x) + \sum_t g_{j,t}^T d_t
 

@@ -1,4 +1,4 @@
-r"""Where a driven network's pre-activations go: linear bounds pushed backwards through its last steps.
+r"""Backward linear bounds of the pre-activations of a network through its last steps.
 
 Bounds :math:`l \le z_t \le h` that hold at all times from some step on are made narrower by what they say about one
 another. A row :math:`a^T x_t` is traced back: with :math:`g = B^T a`, every :math:`g_i \phi(z_i)` is at most a line

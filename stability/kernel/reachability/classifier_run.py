@@ -1,4 +1,4 @@
-"""One run of a classifier, step by step, over any arithmetic: affine forms of a tube, or the numbers of one input.
+"""Evaluation of a classifier step by step, over affine forms or numbers.
 
 ``Numbers`` is the arithmetic of one input; it keeps the arguments that the units met, in their order, which is where a
 proof's parabolas touch (``stability.kernel.reachability.quadratic_relaxation``).

@@ -1,4 +1,4 @@
-r"""How far channels bend away from their tangents, with signs: the curvature that a margin can lose.
+r"""Curvature bounds of activations and gates: the loss of a margin against its linearization.
 
 Around a reference run, with ``v`` what a stage's rows move by and ``l`` what its channels' outputs are worth to a
 margin,

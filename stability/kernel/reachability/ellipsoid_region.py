@@ -1,5 +1,4 @@
-r"""What is true of a network on an ellipsoid: where its channels go, how steep the activation is there, how
-it drifts.
+r"""Ranges of pre-activations and slopes of a network on an ellipsoid of states.
 
 The region is :math:`\Omega = \{x : (x - c)^T P (x - c) \le \ell\}` with inputs
 :math:`|u_j - u_{0,j}| \le \bar u`. Every bound contains its rounding errors; the maker of regional

@@ -1,4 +1,4 @@
-r"""A tube of ellipsoids around the nominal run: what the input's budget can do to every stage.
+r"""Reachable ellipsoids around a nominal trajectory, by the S-procedure.
 
 Invariant, with ``d`` the difference of a perturbed run from the nominal one and :math:`\sigma` the budget spent so far
 (the sum of the squares of the perturbation; at most :math:`\epsilon^2`): :math:`d d^T \le \sigma Y`. A new step

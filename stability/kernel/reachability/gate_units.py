@@ -1,4 +1,4 @@
-r"""Units of recurrent networks over boxes: lower bounds that touch them, proved cell by cell with every rounding error.
+r"""Lower bounds of gates and activations over boxes, by branching into cells with Taylor bounds.
 
 A unit computes :math:`f(a, b) = \sigma(a)\, \psi(b)` (a gate times an activation, or times a number), or
 :math:`\psi(b)` alone. LSTM and GRU cells are sums of such products: ``c+ = s(f) c + s(i) tanh(g)``,

@@ -1,4 +1,4 @@
-r"""Periodic orbits of gated cells, proved to exist: Krawczyk's test on midpoint-radius arithmetic.
+r"""Periodic orbits of gated cells, proved to exist by Krawczyk's test.
 
 An orbit of period ``k`` under an input of period ``q``, ``k`` a multiple of ``q``, is a zero of the shooting equations
 ``F(x_i, u_i) - x_{i+1} = 0``, ``i`` modulo ``k``; an equilibrium has ``k = q = 1``. Its multipliers are the eigenvalues

@@ -1,4 +1,4 @@
-r"""A tube for networks of gates: the linear part of what a perturbation does, and beside it all that bends.
+r"""Reachable set of a gated network: linearized response plus an ellipsoid for the Taylor remainder.
 
 The difference of a perturbed run from the nominal one is ``d = d1 + e``: ``d1`` follows the derivatives of the nominal
 run, :math:`d_1 d_1^T \le \sigma Y` with the budget spent :math:`\sigma`, and ``e`` is what the bends of the units add,

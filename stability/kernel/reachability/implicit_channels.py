@@ -1,4 +1,4 @@
-r"""What channels feed to one another, solved for: affine bounds of ``z = C x + D phi(z) + E u + b`` in ``x`` and ``u``.
+r"""Affine bounds of implicit channels ``z = C x + D phi(z) + E u + b`` in ``x`` and ``u``.
 
 On an interval that the pre-activations are in, :math:`\phi(z) = \Lambda z + \mu + e` with
 :math:`|e_i| \le \epsilon_i`, so that for every matrix ``R``

@@ -1,4 +1,4 @@
-"""Boxes of inputs: that of a ball, and the run of one input in a box, at which parabolas touch."""
+"""Boxes of inputs within an l_inf radius, and the run of one input of a box."""
 
 from __future__ import annotations
 

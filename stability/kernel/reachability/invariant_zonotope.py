@@ -1,4 +1,4 @@
-r"""Where a driven network's pre-activations go once it has forgotten its start: zonotopes, rounded outwards.
+r"""Zonotopes of the states that a network can reach after it has forgotten its initial state.
 
 A set :math:`S = \{c + \sum_j g_j s_j : |s_j| \le 1\}` is pushed through
 

@@ -1,4 +1,4 @@
-r"""What the channels of a stage leave of a linear map over the reach of their rows, with every rounding error.
+r"""Bounds of the remainder of a linear relaxation of activations and gates over an interval.
 
 For slopes ``s``, any that make what is left small, ends of :math:`e = \psi(z + v) - \psi(z) - s v` are proved.
 Those of tanh and of the logistic function come from a few values: they are convex below zero and concave above, so that

@@ -1,4 +1,4 @@
-r"""What a tube says about the logits: how much the margins of the other classes can lose.
+r"""Upper bounds of the loss of logit differences within a reachable ellipsoid.
 
 From the last ellipsoid, :math:`\epsilon \sqrt{w^T Y w}` with ``w`` the difference of two rows of the head. From the
 last stage's rows alone, each by itself: :math:`\epsilon \sqrt{w^T A Y A^T w} + \sum_i \max_{|v_i| \le r_i} (B^T w)_i

@@ -1,4 +1,4 @@
-"""The stages of a classifier: which rows a step reads, in what order, and what a stage passes on to the next."""
+"""Decomposition of one step of a classifier into stages."""
 
 from __future__ import annotations
 

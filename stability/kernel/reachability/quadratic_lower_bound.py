@@ -1,4 +1,4 @@
-r"""One margin from its end backwards: quadratic functions of the state below what is left of it, around one input.
+r"""Quadratic lower bound of one margin by a backward recursion around one input.
 
 Around the run of a reference input :math:`\hat x` (near the worst one of the ball) a margin is bounded from below, step
 by step from the end, by :math:`p_k^T d - d^T P_k d` and a price :math:`\lambda |u|^2` on changes of the input. At a

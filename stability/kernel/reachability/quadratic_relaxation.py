@@ -1,4 +1,4 @@
-r"""A lower bound of one margin over a tube: every unit from below by a parabola that touches it, all of them at once.
+r"""Lower bound of one margin over affine forms by quadratic relaxation (Shor).
 
 Let ``v`` be the tube's symbols, scaled to ``|v_k| <= 1``. A margin is affine in ``v``; the symbol of a unit is
 replaced, from the last unit to the first, by the unit itself, which lies above a parabola in its arguments (below,

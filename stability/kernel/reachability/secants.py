@@ -1,4 +1,4 @@
-r"""Secant slopes of an activation around one point, with their rounding errors.
+r"""Bounds of the secant slopes of an activation around a point.
 
 For :math:`|v| \le r` the quotient :math:`k(v) = (\phi(z + v) - \phi(z)) / v` lies in an interval that is far narrower
 than the activation's own slopes where ``r`` is small. For tanh (and so for the logistic function, which is a tanh)

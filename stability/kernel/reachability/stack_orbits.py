@@ -1,4 +1,4 @@
-r"""Equilibria and periodic orbits of stacks, proved to exist level by level: Krawczyk's test with inputs in balls.
+r"""Equilibria and periodic orbits of stacks, proved to exist layer by layer.
 
 The lowest level reads the input of the proof, every other level the next states of the level below, which are known to
 lie in a ball. For each input sequence in that ball Krawczyk's test gives exactly one orbit of the upper level in a box,

@@ -1,4 +1,4 @@
-r"""One step of a network cut into stages, each a linear map and channels of local slopes.
+r"""Stages of one time step: a linear map followed by channels with bounded slopes.
 
 A stage takes a vector ``y`` (states, the input, what earlier stages of the same step put out) to
 

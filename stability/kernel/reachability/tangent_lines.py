@@ -1,4 +1,4 @@
-r"""Lines above and below an activation on intervals, free in their slopes: what linear bounds traced back are made of.
+r"""Lines above and below an activation on an interval, with adjustable slopes.
 
 Those of a smooth activation touch it at points that may be moved (``Lines``), those of a piecewise linear one are the
 chord or the piece of a point (``Kinked``). Any slope is sound; offsets are rounded outwards.

@@ -1,4 +1,4 @@
-r"""Taylor's polynomial of a stage's units about a run: Hessians, and what the polynomial leaves over a reach.
+r"""Second-order Taylor polynomials of activations and gates, with bounds of the remainder.
 
 A unit is a channel of an activation, or the sum of the channels of a gated cell's unit:
 

@@ -1,4 +1,4 @@
-r"""A tube around all runs from a box of inputs over hundreds of steps: a zonotope whose oldest part is an ellipsoid.
+r"""Reachable zonotopes around a nominal trajectory, with an ellipsoid for the oldest terms.
 
 With ``d`` the difference of a run from the nominal one (that of the middle of the box), before every stage
 

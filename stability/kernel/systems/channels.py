@@ -1,4 +1,4 @@
-"""The channel equation ``z = free + D phi(z)``: explicit where D has no cycle, solved to its rounding where it has."""
+"""The channel equation ``z = free + D phi(z)``, explicit for acyclic D and solved otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recurrent network with its linear head as one subject: the map from an input sequence to the logits."""
+"""Classifiers: a recurrent network with a linear head, from an input sequence to logits."""
 
 from __future__ import annotations
 

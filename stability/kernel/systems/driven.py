@@ -1,4 +1,4 @@
-"""What a particular network adds to its Lur'e system: the activation itself, the bias and the input matrix."""
+"""Networks with inputs: a Lur'e system with activation, bias and input matrix."""
 
 from __future__ import annotations
 

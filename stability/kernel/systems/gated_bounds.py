@@ -1,4 +1,4 @@
-r"""What the gates of an LSTM or GRU imply: an invariant state box, and bounds on the Jacobian of one step in it.
+r"""Invariant boxes of LSTM and GRU cells, and bounds of their Jacobian.
 
 Everything here is rounded outwards, so that a proof may rest on it. For inputs in the cell's input box and
 states in a state box, ``gate_bounds`` encloses every gate; ``is_invariant`` proves that no step leaves the box,

@@ -1,4 +1,4 @@
-"""LSTM and GRU cells in numpy: no Lur'e systems, but maps whose proofs go through interval Jacobians."""
+"""LSTM and GRU cells."""
 
 from __future__ import annotations
 

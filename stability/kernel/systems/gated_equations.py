@@ -1,4 +1,4 @@
-"""One step of an LSTM or GRU cell with its derivative, over any arithmetic: floats here, balls in ``orbits``."""
+"""One step of an LSTM or GRU cell with its derivative, over any arithmetic."""
 
 from __future__ import annotations
 

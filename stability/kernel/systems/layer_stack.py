@@ -1,4 +1,4 @@
-"""A stack of recurrent layers as one subject: each layer reads what the layers of the level below put out."""
+"""Stacks of recurrent layers: each layer reads the outputs of the level below."""
 
 from __future__ import annotations
 

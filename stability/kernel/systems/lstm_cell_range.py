@@ -1,4 +1,4 @@
-r"""Between which numbers the cell state of an LSTM settles, over boxes of hidden units and inputs, rounded outwards.
+r"""Ranges of the cell state of an LSTM over boxes of hidden states and inputs.
 
 With :math:`q = i g / (1 - f)` the step is a convex mix, :math:`c^+ = f c + (1 - f) q`: a cell state between two bounds
 of ``q`` stays there, and one outside comes closer by a factor of ``f`` a step. The gates read the same hidden units and

@@ -1,4 +1,4 @@
-"""The one type that passes from models to proofs: a linear system in feedback with a slope-restricted nonlinearity."""
+"""Lur'e systems: a linear system in feedback with a slope-restricted nonlinearity."""
 
 from __future__ import annotations
 

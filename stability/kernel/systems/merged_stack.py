@@ -1,4 +1,4 @@
-r"""A stack of Lur'e layers as one network: all states side by side, all channels in one.
+r"""A stack of Lur'e layers as one Lur'e network.
 
 In continuous time layer ``k`` reads the state of the level below, in discrete time its *next* state
 :math:`x_{k-1}^+ = A x + B w + F v`, so that products such as :math:`E_k B_{k-1}` enter the channels. The merged network

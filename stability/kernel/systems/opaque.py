@@ -1,4 +1,4 @@
-"""A map that runs and that no theorem here is about: what is known of it is that it was looked at."""
+"""Opaque maps: subjects that run but that no theorem covers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Activations that do not act on one channel at a time: what they give, and their derivatives.
+r"""Activations on pairs of units: functions and derivatives.
 
 .. math:: \mathrm{OPLU}(s, t) = (\max(s, t), \min(s, t)), \qquad
           \mathrm{modReLU}(z) = \max(|z| + b, 0)\, z / |z|, \quad \mathrm{modReLU}(0) = 0, \qquad

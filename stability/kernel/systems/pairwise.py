@@ -1,4 +1,4 @@
-r"""Networks whose activation acts on pairs of units: modReLU on complex numbers, OPLU and its kin on neighbours.
+r"""Networks with an activation on pairs of units: modReLU, OPLU and related ones.
 
 .. math:: x^+ = \sigma(W x + V u + b), \qquad \sigma \text{ of } \texttt{stability.kernel.systems.pair_activations} .
 

@@ -1,4 +1,4 @@
-"""A subject that was found inside something bigger: what is claimed of it is claimed of that part alone.
+"""Names of subjects that are parts of a larger model.
 
 What a container does around its recurrent part (a residual, a feedback of the output) cannot be seen from the part. So
 a subject taken out of one carries where it stood, and every sentence about it says so.

@@ -1,4 +1,4 @@
-"""Linear systems as control engineers keep them: state spaces of ``python-control`` and ``scipy.signal``.
+"""State spaces of ``python-control`` and ``scipy.signal`` as matrices.
 
 None of these libraries is imported: whatever has ``A``, ``B``, ``C``, ``D`` and ``dt`` is read.
 """

@@ -1,4 +1,4 @@
-r"""Activations on pairs that are piecewise linear, unfolded into channels of ReLU.
+r"""Piecewise linear activations on pairs, rewritten as channels of ReLU.
 
 .. math:: (\max(s, t), \min(s, t)) = (s, t) + (1, -1)\, \mathrm{relu}(t - s), \qquad |z| = z + 2\, \mathrm{relu}(-z),
           \qquad \sigma_\theta(z) = z + 2 v\, \mathrm{relu}(-v^T z) .

@@ -1,4 +1,4 @@
-"""A network of residual blocks around recurrent layers as one subject."""
+"""Residual networks: recurrent layers in residual blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State-space matrices without the checks of a system: what searches transform, shift and scale."""
+"""State-space matrices for searches, without the checks of a system."""
 
 from __future__ import annotations
 

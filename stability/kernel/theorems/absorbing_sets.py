@@ -1,4 +1,4 @@
-r"""Sets that every trajectory enters under inputs in a box, made again by a checker: what such rules have in common.
+r"""Absorbing sets under inputs in a box: recomputed by the checker, shared by several theorems.
 
 The network ``x+ = A x + B phi(C x + E u + b) + F u`` has a bounded activation, :math:`|\phi| \le \bar\phi`, and inputs
 :math:`u_j \in [l_j, h_j]`. With :math:`s = |B| \bar\phi + |F| \max(|l|, |h|)` and ``r > 0``

@@ -1,4 +1,4 @@
-r"""Rules ``ball`` and ``box``: a bounded activation and a stable linear part keep every trajectory in a bounded set.
+r"""Theorems ``ball`` and ``box``: a bounded activation and a stable linear part bound all trajectories.
 
 The state is pushed by :math:`G v`, where ``G = [B, F]`` and :math:`|v_j| \le b_j`: the activation's bound
 for the channels, the stated input bound for inputs that enter the state directly.

@@ -1,4 +1,4 @@
-r"""Boxes that every trajectory of a network with a piecewise linear activation enters, by the signs of its weights.
+r"""Absorbing boxes of networks with a piecewise linear activation, by the signs of their weights.
 
 An activation with :math:`\phi(0) = 0` whose slopes are at most :math:`s_+` right of zero and :math:`s_-` left of it (of
 ReLU one and zero) keeps :math:`\phi(z) \le s_+ \max(z, 0)` and :math:`-\phi(z) \le s_- \max(-z, 0)`. With positive and

@@ -1,4 +1,4 @@
-r"""Rule ``driven_bounds``: where every trajectory ends under inputs in a box.
+r"""Theorem ``driven_bounds``: a box that every trajectory enters under inputs in a box.
 
 The states lie in a box ``[least, most]`` from a known step on, inside of which the last of the sets of
 ``absorbing_sets`` are: a zonotope's own ends, or what is left of them where linear bounds traced back say more. Its

@@ -1,4 +1,4 @@
-r"""Rule ``driven_lmi``: contraction under inputs in a box, on sets that every trajectory enters.
+r"""Theorem ``driven_lmi``: contraction under inputs in a box, on sets that every trajectory enters.
 
 The sets are those of ``absorbing_sets``, computed again and rounded outwards. The multiplier inequality with the
 range of the *derivative* there proves the rate for any two trajectories from the step on from which they are in them:

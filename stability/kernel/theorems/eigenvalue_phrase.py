@@ -1,4 +1,4 @@
-"""How a sentence speaks of an unstable eigenvalue: by its number where that one is proved, else by its side only."""
+"""Phrases for unstable eigenvalues: by number where proved, else by the side of the boundary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Rules for equilibria of a network that speak against contraction, and against one equilibrium that attracts all.
+r"""Theorems that refute contraction by equilibria, proved to exist by Krawczyk's test.
 
 ``two_equilibria``: two different equilibria under one constant input, each proved to exist. Both are trajectories under
 the same input, and their distance never changes.

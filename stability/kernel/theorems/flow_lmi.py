@@ -1,4 +1,4 @@
-r"""Rules of flows under inputs in a box, on sets that every trajectory enters (``kernel/theorems/flow_sets.py``).
+r"""Theorems on flows under inputs in a box: contraction, one equilibrium, bounds.
 
 ``flow_lmi``: the multiplier inequality with the range of the derivative there proves the rate for any two trajectories
 from the time on from which they are in them. ``flow_equilibrium``: for each constant input of the box a trajectory and

@@ -1,4 +1,4 @@
-r"""Sets that every trajectory of a flow enters under inputs in a box, made again by a checker: ellipsoids in a row.
+r"""Absorbing ellipsoids of flows under inputs in a box, recomputed by the checker.
 
 The flow is :math:`\dot x = A x + B \phi(z) + F u`, :math:`z = C x + E u + b`, its activation bounded, its inputs within
 ``r`` of the middle :math:`u_0` of their box. On intervals that pre-activations stay in, :math:`\phi(z) = s z + o + e`

@@ -1,4 +1,4 @@
-r"""Rule ``gain_lmi``: how far the outputs of two trajectories can differ when their inputs do.
+r"""Theorem ``gain_lmi``: incremental gain from one matrix inequality.
 
 With ``V = x^T P x``, a multiplier ``L >= 0`` and the difference of two trajectories from one state, the
 inequality

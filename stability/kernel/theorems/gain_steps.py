@@ -1,4 +1,4 @@
-r"""Rule ``gain_steps``: a gain over so many steps, from multipliers of their own for each of them.
+r"""Theorem ``gain_steps``: incremental gain over a fixed number of steps, with multipliers for each step.
 
 With ``V_t = x^T P_t x``, multipliers ``L_t >= 0`` and the difference of two trajectories from one state, so that
 ``x_0 = 0``, the inequalities

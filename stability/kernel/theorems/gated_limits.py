@@ -1,4 +1,4 @@
-r"""Rules about where a gated cell ends: a box of states, and one equilibrium for each constant input.
+r"""Theorems on gated cells: an absorbing box, one equilibrium for each constant input.
 
 ``gated_bounds``: no step leaves the box and every trajectory enters it (``gated.bounds.absorbs``), under every input of
 the cell's box.

@@ -1,4 +1,4 @@
-"""Rules that refute the contraction of a gated cell by orbits, proved to exist by Krawczyk's test.
+"""Theorems that refute contraction of a gated cell by periodic orbits.
 
 ``gated_orbits``: two different points on periodic orbits under one constant or periodic input. Their distance comes
 back after the common period, for ever. Equilibria under a constant input are orbits of period one; one orbit longer

@@ -1,4 +1,4 @@
-r"""Rules that prove contraction of a gated cell on a box that all its trajectories enter.
+r"""Theorems that prove contraction of a gated cell on an absorbing box.
 
 The box and the bounds over it are recomputed from the stored weights with outward rounding. No step leaves the box,
 and every trajectory from ``|h| <= 1`` and any ``c`` enters it (``absorbs``): a proof on a

@@ -1,4 +1,4 @@
-r"""Rules that refute contraction by an eigenvalue of a matrix, proved with every rounding error inside.
+r"""Theorems that refute contraction by an unstable eigenvalue of a matrix.
 
 ``destabilising_slopes``, for a bare Lur'e system: the activation ``phi_i(s) = K_i s`` with ``alpha <= K <= beta`` is
 one that the claim admits, and with it the difference of two trajectories obeys ``A + B K (I - D K)^{-1} C``. When that

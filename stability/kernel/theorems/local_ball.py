@@ -1,4 +1,4 @@
-"""What the proofs about balls around one input share: the data that say what is claimed, and their sizes."""
+"""Common data of proofs about balls around one input."""
 
 from __future__ import annotations
 

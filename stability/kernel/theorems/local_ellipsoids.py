@@ -1,4 +1,4 @@
-r"""Rule ``local_ellipsoids``: no perturbation of an input within an l2 radius changes its class.
+r"""Theorem ``local_ellipsoids``: no perturbation of an input within an l2 radius changes its class.
 
 The checker runs the network on the input in floats and builds the tube of ``ellipsoid_tube`` around that run with
 the proof's multipliers ``T``. How it comes to an ellipsoid ``Y+`` proves nothing; that it contains what it should is

@@ -1,4 +1,4 @@
-r"""Rule ``local_linear``: no perturbation of an input within a radius changes the class that an affine network gives.
+r"""Theorem ``local_linear``: certified radius of one input of an affine network.
 
 Without activations every margin is :math:`M(x) + g^T d`, and what a ball takes of it is known:
 

@@ -1,4 +1,4 @@
-r"""Rule ``local_planes``: no perturbation of an input within an l_inf radius changes its class.
+r"""Theorem ``local_planes``: certified l_inf radius of one input, by affine forms and quadratic relaxation.
 
 The proof is a tree. A node cuts the box of inputs in two at one entry; a leaf stands for a box. Around all runs from
 that box the checker builds the tube of ``affine_forms``, affine forms with a plane for each unit, and where

@@ -1,4 +1,4 @@
-r"""Rule ``local_zonotopes``: no perturbation of an input within an l_inf radius changes its class, over many steps.
+r"""Theorem ``local_zonotopes``: certified l_inf radius of one input, by zonotopes.
 
 The checker runs the network on the middle of the ball's box and builds the tube of ``zonotope_tube`` around
 that run: symbols for the inputs and for what late steps leave of a linear map, an ellipsoid for the rest, which a

@@ -1,4 +1,4 @@
-r"""Rule ``multiplier_lmi``: contraction from one matrix inequality, proved with all rounding errors inside.
+r"""Theorem ``multiplier_lmi``: contraction from one matrix inequality with multipliers.
 
 With :math:`\Pi = \begin{bmatrix} -2\alpha\beta L & (\alpha+\beta) L \\ (\alpha+\beta) L & -2 L \end{bmatrix}`,
 ``L >= 0`` diagonal and ``P > 0``, the inequality

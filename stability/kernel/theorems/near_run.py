@@ -1,4 +1,4 @@
-r"""Rules ``run_lmi``, ``run_equilibrium``, ``run_bounds``: contraction under inputs in a box, near one run.
+r"""Theorems ``run_lmi``, ``run_equilibrium``, ``run_bounds``: contraction under inputs in a box, near one trajectory.
 
 The sets of ``absorbing_sets`` enclose every trajectory, and are wide where runs are narrow: what keeps them wide is
 that a bound for all trajectories feeds on itself. One run ``y`` per sequence of inputs can be followed more closely. It

@@ -1,4 +1,4 @@
-r"""Rule ``norm_gain``: the incremental gain of a network whose weights are bounded in norm, input weights included.
+r"""Theorem ``norm_gain``: incremental gain of a network from the norms of its weights.
 
 In :math:`|x|_D^2 = \sum_i d_i |x_i|^2` over the pairs of units no activation of ``stability.kernel.systems.pairwise``
 stretches a difference (modReLU with :math:`b \le 0`). So the difference ``d`` of two trajectories whose inputs differ

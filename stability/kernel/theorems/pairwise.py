@@ -1,4 +1,4 @@
-r"""Rules for networks whose activation acts on pairs of units, :math:`F(x) = \sigma(W x + V u + b)`.
+r"""Theorems on networks with an activation on pairs, :math:`F(x) = \sigma(W x + V u + b)`.
 
 ``pair_norm``, ``pair_growth``: in a norm :math:`|x|_D^2 = \sum_i d_i |x_i|^2` over the pairs, sorting or reflecting
 a pair and taking absolute values never stretches a difference, and neither does modReLU with :math:`b \le 0`, a

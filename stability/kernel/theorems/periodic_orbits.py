@@ -1,4 +1,4 @@
-r"""Rules for periodic orbits of maps, each proved to exist by Krawczyk's test on the cyclic system of its points.
+r"""Theorems that refute contraction of maps by periodic orbits, proved to exist by Krawczyk's test.
 
 ``periodic_orbits``: two orbits under one periodic (or constant) input, or one that takes longer to come back than the
 input does. With the input's period ``q`` and an orbit :math:`x_0, \dots, x_{k-1}`, ``k`` a multiple of ``q``, the

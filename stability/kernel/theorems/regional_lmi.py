@@ -1,4 +1,4 @@
-r"""Rule ``regional_lmi``: contraction at a rate inside an ellipsoid that is proved invariant.
+r"""Theorem ``regional_lmi``: contraction inside an invariant ellipsoid.
 
 On :math:`\Omega = \{(x - c)^T P (x - c) \le \ell\}`, for inputs :math:`|u_j - u_{0,j}| \le \bar u`, the
 pre-activations stay within a computed reach, so the activation's difference quotients lie in a narrower

@@ -1,4 +1,4 @@
-r"""Rules for residual blocks around recurrent layers, ``residual_stack``: gain and contraction.
+r"""Theorems on residual blocks around recurrent layers: gain and contraction.
 
 With ``d`` differences of two runs, ``g_k`` the gain of layer ``k`` (by its own proof), ``|.|`` of a matrix its 2-norm
 and ``c`` how far what stands before the mixing stretches a difference,

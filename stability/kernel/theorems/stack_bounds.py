@@ -1,4 +1,4 @@
-r"""Rule ``cascade_bounds``: where every run of a stack ends under inputs in a box, one layer after the other.
+r"""Theorem ``cascade_bounds``: absorbing boxes of a stack under inputs in a box, layer by layer.
 
 Every layer brings a proof of its own about where it ends under inputs in a box, ``driven_bounds``, ``gated_bounds`` or
 ``flow_bounds``, each checked by its own rule: the lowest layer's box holds the inputs that the claim is about, every

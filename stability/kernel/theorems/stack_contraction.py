@@ -1,4 +1,4 @@
-r"""Rule ``cascade``: a stack of contracting layers contracts.
+r"""Theorem ``cascade``: a stack of contracting layers contracts.
 
 Every layer brings its own proof; each is checked by its own rule. With ``V_i`` the norm in which layer ``i``
 contracts at rate ``rho_i`` and ``g`` a bound of what a unit of its input adds to it in one step,

@@ -1,4 +1,4 @@
-r"""Rule ``stack_driven``: contraction of a stack of maps under inputs in a box.
+r"""Theorem ``stack_driven``: contraction of a stack of maps under inputs in a box.
 
 In the skewed state :math:`y_k = (h^1_k, h^2_{k-1}, \dots, h^l_{k-l+1})` a stack is one network
 (``delayed_stack``), of which ``driven_lmi`` is proved. All of ``y`` is there from step ``l - 1`` on. Where nothing

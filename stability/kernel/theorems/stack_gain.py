@@ -1,4 +1,4 @@
-r"""Rule ``stack_gain``: the incremental l2 gain of a gated cell or of a stack, from its input sequence to its outputs.
+r"""Theorem ``stack_gain``: incremental l2 gain of a gated cell or a stack, from input to output sequence.
 
 Two runs start in one state and read input sequences that differ by ``u``. A layer with a proof of rule ``gain_lmi`` or
 ``norm_gain`` has that gain. A layer that contracts at rate ``rho`` in a norm ``V``, and whose next state an input

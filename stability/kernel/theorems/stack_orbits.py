@@ -1,4 +1,4 @@
-"""Rules that refute the contraction of a stack by orbits of its own, proved to exist level by level.
+"""Theorems that refute contraction of a stack by its own periodic orbits.
 
 ``stack_orbits``: two different points on periodic orbits of the whole stack under one constant or periodic input, or
 one orbit that is longer than the input's period. Their distance comes back for ever.

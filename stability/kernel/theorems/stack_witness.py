@@ -1,4 +1,4 @@
-"""Rules that hand on: a witness against a part of a stack, or against the stack as something else, refutes the stack.
+"""Theorems that refute contraction of a stack by a proof about a layer or the merged network.
 
 ``cascade_layer``: a witness against one layer of the lowest level, which reads the input itself.
 

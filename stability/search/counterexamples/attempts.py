@@ -1,4 +1,4 @@
-"""What one search for a counter-example is asked, and the loop that all of them share."""
+"""Parameters of one search for counterexamples, and the loop over its candidates."""
 
 from __future__ import annotations
 

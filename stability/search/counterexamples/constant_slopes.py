@@ -1,4 +1,4 @@
-"""Search for constant slopes that destabilise: ascent of the leading eigenvalue over the box of slopes.
+"""Search for constant slopes that destabilize, by ascent of the leading eigenvalue.
 
 From each start the search alternates a vertex step (every slope to the end of its interval that the gradient
 points to, shortened until the excess grows) with, for few channels, single flips. One step costs a few

@@ -1,4 +1,4 @@
-"""Refutation: a search by optimisation for witnesses against a claim, each checked by its rule."""
+"""Search for a counterexample to contraction, by the type of the subject."""
 
 from __future__ import annotations
 

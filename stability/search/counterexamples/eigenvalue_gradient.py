@@ -1,4 +1,4 @@
-r"""How the leading eigenvalue of ``A + B K (I - D K)^{-1} C`` moves with the slopes ``K``.
+r"""Gradient of the leading eigenvalue of ``A + B K (I - D K)^{-1} C`` in the slopes ``K``.
 
 With right and left eigenvectors ``x``, ``y`` (``y^H x = 1``),
 :math:`\partial\lambda / \partial K_i = [(I - K D)^{-T} B^T \bar y]_i \, [(I - D K)^{-1} C x]_i`.

@@ -1,4 +1,4 @@
-r"""Search for an unstable equilibrium, or for two equilibria under one input, among all constant inputs.
+r"""Search for an unstable equilibrium, or two equilibria under one constant input.
 
 Equilibria ``(x, u)`` solve ``g(x, u) = A x + B phi(z) + F u (- x) = 0``: a manifold as large as the input.
 The search draws points on it (from slopes that destabilise, from states where simulations settle or circle,

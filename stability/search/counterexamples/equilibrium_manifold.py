@@ -1,4 +1,4 @@
-"""The manifold of equilibria of a network: all ``(x, u)`` with ``A x + B phi(z) + F u (- x) = 0``."""
+"""Newton's method on the manifold of equilibria ``(x, u)`` of a network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search for what keeps a gated cell from contracting, counted in attempts.
+"""Search for counterexamples to contraction of a gated cell.
 
 The search goes through boxes of inputs, the data's range first. In each: many states run under many constant inputs;
 from where they settle and from their averages Newton's method finds equilibria, and the inputs are moved to where the

@@ -1,4 +1,4 @@
-r"""Equilibria of a gated cell under constant inputs, and inputs that make them less and less stable.
+r"""Equilibria of a gated cell under constant inputs, and ascent to unstable ones.
 
 With ``x(u)`` the equilibrium at input ``u``, ``J`` and ``J_u`` the Jacobians of the step by state and input, and
 ``lambda`` an eigenvalue of ``J`` with left and right vectors ``w, v`` scaled to ``w^H v = 1``,

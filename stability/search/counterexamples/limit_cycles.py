@@ -1,4 +1,4 @@
-"""Periodic orbits of any map, from the runs that settle on them."""
+"""Periodic orbits of maps, from simulated trajectories that settle on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Witnesses that take one eigenvalue problem: an unstable linear part, equilibria unstable under every input."""
+"""Counterexamples by one eigenvalue problem: unstable linear parts, equilibria unstable for every input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searches for witnesses against Lur'e systems: bare ones, and networks under inputs of the data's range first."""
+"""Searches for counterexamples of Lur'e systems and of networks with inputs."""
 
 from __future__ import annotations
 

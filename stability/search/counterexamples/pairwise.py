@@ -1,4 +1,4 @@
-"""Witnesses against networks whose activation acts on pairs of units: what decides is known without a search."""
+"""Counterexamples of networks with an activation on pairs, decided without a search."""
 
 from __future__ import annotations
 

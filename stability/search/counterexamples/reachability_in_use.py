@@ -1,4 +1,4 @@
-"""Whether a witness can happen: its input in the data's range, its states within reach of the initial state."""
+"""Checks that a counterexample can occur: inputs in the data's range, states within reach."""
 
 from __future__ import annotations
 

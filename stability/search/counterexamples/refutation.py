@@ -1,4 +1,4 @@
-"""The outcome of a search for witnesses, and the claim that a witness supports."""
+"""Outcome of a search for counterexamples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search for what keeps a stack from contracting: its lowest level alone, the stack as one network, its own orbits.
+"""Search for counterexamples of a stack: its lowest layers, the merged network, orbits of the stack.
 
 An upper layer may be unstable under inputs that the level below never puts out, so it is never judged alone.
 """

@@ -1,4 +1,4 @@
-r"""What a slower rate buys: proved pairs of rate and overshoot beside the fastest one.
+r"""Claims of contraction, with slower rates of smaller overshoot beside the best rate.
 
 The bound :math:`C e^{-\lambda t}` of the fastest rate may start far above one. Two kinds of pairs say more about the
 first steps: a rate in the metric :math:`P = I`, where differences shrink from the start (``C = 1``), and, where the

@@ -1,4 +1,4 @@
-r"""A second opinion on the circle criterion and KYP: the same inequalities as semidefinite programs, by cvxpy.
+r"""Independent check of the circle criterion and the KYP lemma by semidefinite programs.
 
 ``certify`` decides both criteria in the frequency domain. Here they are asked once more, as their textbooks write
 them: is there a ``P`` with

@@ -1,5 +1,4 @@
-r"""Strict positive realness by the Kalman-Yakubovich-Popov lemma, with the frequency domain as its
-cross-check.
+r"""Strict positive realness by the Kalman-Yakubovich-Popov lemma.
 
 For slopes in ``[alpha, beta]`` move ``alpha`` into the linear part; what remains is a sector ``[0, k]``,
 ``k = beta - alpha``, and the loop is stable when :math:`T(s) = \mathrm{diag}(1/k) - G_\alpha(s)` is strictly

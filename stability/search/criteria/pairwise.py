@@ -1,4 +1,4 @@
-"""The criterion for networks whose activation acts on pairs of units: a weighted norm of ``W`` below one."""
+"""Criterion for networks with an activation on pairs: a weighted norm of ``W`` below one."""
 
 from __future__ import annotations
 

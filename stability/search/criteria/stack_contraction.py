@@ -1,4 +1,4 @@
-"""Certificates of stacks: the layers' certificates composed into one claim about the whole."""
+"""Certificates of stacks, composed of the certificates of their layers."""
 
 from __future__ import annotations
 

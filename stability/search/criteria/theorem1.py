@@ -1,4 +1,4 @@
-r"""Theorem 1 of the Lipschitz recurrent network, case (a), case (b) as published, and case (b) made sound.
+r"""Theorem 1 of the Lipschitz RNN paper: case (a), case (b) as published, case (b) corrected.
 
 The system is :math:`\dot h = A h + \sigma(W h + U x + b)` with ``sigma`` M-Lipschitz.
 Source: N. B. Erichson, O. Azencot, A. Queiruga, L. Hodgkinson, M. W. Mahoney, Lipschitz Recurrent Neural

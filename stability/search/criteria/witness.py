@@ -1,5 +1,4 @@
-"""From a criterion's own solution to a witness ``(P, L)`` of the multiplier inequality, proved before it
-counts.
+"""Conversion of a criterion's solution to a proof ``(P, L)`` of the multiplier inequality.
 
 A criterion that asks for more than the slopes do (a ball ``[-M, M]`` around them) gives multipliers for the
 larger interval; the S-lemma turns them into multipliers for the smaller one.

@@ -1,4 +1,4 @@
-"""What a search for a gain answers: a bound with its proof."""
+"""Result of a search for a gain: a bound with its proof."""
 
 from __future__ import annotations
 

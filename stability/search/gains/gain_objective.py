@@ -1,4 +1,4 @@
-"""What a search for a gain makes small: the norm of all outputs, or what pairs of them differ by."""
+"""Objectives of gain searches: the norm of all outputs or of pairwise differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Incremental gains: how much the output can change when the input sequence does.
+r"""Incremental gain: largest output difference relative to the input difference.
 
 For two trajectories from one state whose inputs differ by ``u``, the difference ``y`` of their outputs satisfies
 ``|y|_2 <= g |u|_2``. The bound comes from a multiplier inequality with a supply rate and is proved, rounding errors

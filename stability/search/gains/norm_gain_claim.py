@@ -1,4 +1,4 @@
-"""The gain that the norms of the weights give a network, as a claim beside that of contraction."""
+"""Gain claims from the norms of the weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Gains of networks whose activation acts on pairs of units: the norms of the weights, input weights included.
+r"""Gains of networks with an activation on pairs, from the norms of their weights.
 
 For a growth :math:`\rho` above :math:`|W|` the least ``g`` with :math:`|W d + V u|^2 \le \rho^2 |d|^2 + g^2 |u|^2` for
 all ``d`` and ``u`` is :math:`g^2 = \lambda_{\max}(V^T (I - W W^T / \rho^2)^{-1} V)`. Which growth gives the best bound

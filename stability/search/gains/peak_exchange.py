@@ -1,4 +1,4 @@
-r"""Gains to the whole output over every horizon: multipliers and gain at once, by the exchange of peaks.
+r"""Gain to the whole output sequence by an exchange of frequency peaks.
 
 .. math:: \min_{\Delta, g} g \quad\text{subject to}\quad \left\| \begin{bmatrix} \Delta & 0 \\ 0 & I \end{bmatrix}
           \begin{bmatrix} M_{11} & M_{12} \\ M_{21} & M_{22} \end{bmatrix}

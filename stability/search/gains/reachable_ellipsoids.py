@@ -1,4 +1,4 @@
-r"""What inputs of size one can reach, step by step: ellipsoids from multipliers, and how they depend on these.
+r"""Reachable ellipsoids of inputs of bounded energy, as functions of the multipliers.
 
 In the centred loop ``x+ = A x + F u + B p``, ``q = C x + E u + D p``, ``|p_i| <= |q_i|``, started from rest, positive
 numbers :math:`\tau_t` (``1 / (2 L_t)``) give matrices with :math:`x_t x_t^T \preceq Q_t \sum_{s<t} |u_s|^2`:

@@ -1,4 +1,4 @@
-"""Claims about residual blocks around recurrent layers, made of the claims about their layers."""
+"""Claims about residual blocks, from the claims about their layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One quadratic storage for all times: attempts at modes and growths, by a program or by Riccati equations.
+"""Gain with one quadratic storage function for all times.
 
 Multipliers and storage are optimised together: for the whole output by the exchange of peaks (``peak_exchange``), for
 the output at one time through the Riccati equation (``stationary_storage``). Where neither gives a proof, those of the

@@ -1,4 +1,4 @@
-"""Incremental gains of gated cells and stacks, to their outputs or to the logits of a linear head."""
+"""Incremental gains of gated cells and stacks, to their outputs or logits."""
 
 from __future__ import annotations
 

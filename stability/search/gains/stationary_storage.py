@@ -1,4 +1,4 @@
-r"""Gains to the output at one time from one storage: multipliers optimised through the Riccati equation.
+r"""Gain to the output at one time, by optimization of multipliers through the Riccati equation.
 
 For positive numbers :math:`\tau` (``1 / (2 L)``) the least ellipsoid ``Q`` that holds what inputs of size one can reach
 is the stabilising solution of a Riccati equation (of the transposed loop), and every ``z^T Q z`` is convex in the

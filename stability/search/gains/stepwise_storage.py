@@ -1,4 +1,4 @@
-r"""Gains over a number of steps: multipliers of their own for every step, all of them optimised together.
+r"""Gain over a number of steps, with storage and multipliers for each step.
 
 The least ``g`` is that of a convex problem in ``T m`` multipliers (``reachable_ellipsoids``). What is found is a
 proposal, which rule ``gain_steps`` proves.

@@ -1,4 +1,4 @@
-"""The gain of a network that carries the storage and the multipliers which prove it."""
+"""Gain of a network that carries its own storage and multipliers."""
 
 from __future__ import annotations
 

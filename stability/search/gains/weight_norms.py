@@ -1,4 +1,4 @@
-r"""The gain of a plain map :math:`x^+ = \phi(W x + E u + b)`, slopes within [-1, 1], by the norm of its weights alone.
+r"""Gain of a plain map :math:`x^+ = \phi(W x + E u + b)` from the norms of its weights.
 
 With :math:`P = L = I` the dissipation inequality reads :math:`|w|^2 - |x|^2 - g^2 |u|^2 + 2 w^T (v - w) < 0` for slopes
 in [0, 1]; its maximum over ``w`` is :math:`|v|^2 - |x|^2 - g^2 |u|^2`, negative where :math:`|[W\; E / g]| < 1`.

@@ -1,4 +1,4 @@
-r"""Boundedness: weaker than contraction, and true of real networks that do not contract.
+r"""Boundedness of all trajectories: search for a ball or a box that they enter.
 
 The claims are ordered: *bounded* < *one globally attracting equilibrium per constant input* < *contracting*.
 """

@@ -1,4 +1,4 @@
-r"""Contraction under inputs in a box: sets that every trajectory enters, and the multiplier inequality on them.
+r"""Contraction under inputs in a box: search for absorbing sets and the multiplier inequality on them.
 
 A claim about every input is lost with the first input under which a network does not contract. Inputs of a range, and
 biases that keep units saturated, leave the activation's derivative a narrower interval in every channel, on which the

@@ -1,4 +1,4 @@
-r"""Contraction of flows under inputs in a box: ellipsoids in a row, each tighter, and the inequality on the last.
+r"""Contraction of flows under inputs in a box: search for absorbing ellipsoids.
 
 The rules ``flow_lmi``, ``flow_equilibrium`` and ``flow_bounds`` make the sets again; here they are searched for. The
 weights ``tau`` of an ellipsoid follow from the adjoint of its Lyapunov equation, as in ``bounded``.

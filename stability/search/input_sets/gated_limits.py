@@ -1,4 +1,4 @@
-"""Where a gated cell ends, and one equilibrium for each constant input: claims beside the one about contraction."""
+"""Absorbing boxes of gated cells, and one equilibrium for each constant input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What else is true under inputs in a box: where trajectories end, and one equilibrium for each constant input."""
+"""Further claims under inputs in a box: absorbing boxes, one equilibrium for each constant input."""
 
 from __future__ import annotations
 

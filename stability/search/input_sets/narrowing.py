@@ -1,4 +1,4 @@
-"""Sets that every trajectory enters under inputs in a box, narrower from one to the next: the search for their data.
+"""Search for nested absorbing sets under inputs in a box.
 
 A first box of states comes from the sizes of the weights, from an ellipsoid or from their signs; zonotopes from it come
 first, then linear bounds traced back through several steps, at last with the latest inputs told apart.

@@ -1,4 +1,4 @@
-"""Contraction under inputs in a box, near one run: the search for what ``kernel/theorems/near_run.py`` proves.
+"""Search for a proof of contraction under inputs in a box, near one trajectory.
 
 Runs of a network that contracts are a function of its last inputs, and lie where a few seeded runs are seen to, or not
 much beside. So the box that a run stays in is made from those, and widened to what zonotopes from it reach until they

@@ -1,4 +1,4 @@
-"""Regional certificates: a rate on a stated invariant region, for networks that have none globally.
+"""Regional certificates: contraction on an invariant ellipsoid.
 
 A neural ODE ``dh/dt = tanh(W h + ...)`` or an antisymmetric network cannot contract globally, because tanh
 saturates; near an equilibrium it can. The search widens a region around the equilibrium until the inequality

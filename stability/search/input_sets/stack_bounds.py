@@ -1,4 +1,4 @@
-"""Where a stack ends under inputs in a box: the layers' boxes, each made for what the layer below puts out."""
+"""Absorbing boxes of a stack under inputs in a box."""
 
 from __future__ import annotations
 

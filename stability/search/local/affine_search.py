@@ -1,4 +1,4 @@
-"""The largest balls of affine networks: where what a ball takes of a margin is all of it.
+"""Exact certified radii of affine networks.
 
 What is found is a claim only where the rule ``local_linear`` accepts it.
 """

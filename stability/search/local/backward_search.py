@@ -1,4 +1,4 @@
-"""Larger balls for single samples: classes that the tube leaves open are closed from their ends, one by one."""
+"""Backward bounds for classes that the forward tube leaves undecided."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proofs in pieces: a box of inputs is cut in two, at one entry, until each piece is proved."""
+"""Branch and bound over boxes of inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The largest balls around inputs that a tube of ellipsoids proves to keep their class: a search, then a proof each.
+"""Search for the largest certified l2 radius with the ellipsoid tube.
 
 A class whose margin a tube leaves open is closed from its end, where that can be (``quadratic_lower_bound``): there
 the channels' bends count with their signs. What it cannot do: the reaches of all rows still come from the tube, which

@@ -1,4 +1,4 @@
-"""Balls around single samples of networks of gates: the tube of their bends, for larger and larger radii."""
+"""Search for the largest certified l2 radius of gated networks."""
 
 from __future__ import annotations
 

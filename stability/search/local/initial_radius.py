@@ -1,4 +1,4 @@
-"""A radius to begin with: most of the way to the nearest boundary, for many samples at once, and tried at once."""
+"""Initial radii: a fraction of the distance to the decision boundary."""
 
 from __future__ import annotations
 

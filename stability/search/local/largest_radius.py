@@ -1,4 +1,4 @@
-"""The largest balls around single inputs in which the class is proved to stay, in either norm."""
+"""Search for the largest certified radius of single inputs, in l2 or l_inf."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""The largest l_inf balls around inputs that keep their class: a search for radii and for a proof of each.
+r"""Search for the largest certified l_inf radius: zonotopes, then affine forms.
 
 For one radius: the affine forms of ``affine_forms`` decide most classes; for the others parabolas that touch
 where the margin is small (``quadratic_relaxation``) with the multipliers of ``quadratic_multipliers``; where

@@ -1,4 +1,4 @@
-r"""Large balls around inputs that are long sequences, from very few tubes: each costs as much as the sequence is long.
+r"""Radius search for long sequences, by extrapolation from two or three tubes.
 
 What a ball of radius :math:`\epsilon` uses of its margin is :math:`\epsilon / r` for small ones, ``r`` the radius of
 the linearisation, and more for larger ones: nearly :math:`\epsilon / r \exp(c \epsilon^q)`. One tube gives ``c``, so

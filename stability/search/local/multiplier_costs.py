@@ -1,4 +1,4 @@
-r"""What the multipliers of a tube are chosen for: how much a stage's error matters to the margins and to later reaches.
+r"""Choice of S-procedure multipliers by the sensitivity of margins and later reaches.
 
 One stage's cost :math:`\operatorname{tr}(W Y^+)` is convex in ``T``. ``W`` is made on the nominal run, backwards: the
 sensitivity of all margins, each in units of the margin itself, plus that of all rows that later channels read, since

@@ -1,4 +1,4 @@
-"""A folder of proofs about one network: the network once, and a file for each input whose class was certified.
+"""Folders of proofs about single inputs of one network.
 
 ``network.json`` holds the ``Classifier`` with its digest; ``sample-00017.json`` the claim about input 17 with its
 proof, and the digest of the network that it is about. Neither solver nor torch is needed to check them.

@@ -1,4 +1,4 @@
-"""Proofs that are added to a folder which holds some already: nothing that was proved is lost unless that is asked for.
+"""Merging of new proofs into an existing folder of proofs.
 
 A proof is about one input of one network, in one norm, under one budget and mask. One that says at least as much about
 the same takes the place of an older one; one that says less leaves it. Proofs of another network, or about something

@@ -1,4 +1,4 @@
-r"""The multipliers that make the most of a quadratic lower bound: Newton's method for their logarithms.
+r"""Optimal multipliers of the quadratic relaxation, by Newton's method.
 
 .. math:: \min_{D > 0} \; \tfrac14 q^T (H + D)^{-1} q + \sum_k D_k - \mu \log\det(H + D), \qquad H + D > 0,
 

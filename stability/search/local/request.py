@@ -1,4 +1,4 @@
-"""What is asked about single inputs: the arguments that the searches of all norms share, checked once."""
+"""Checked arguments of radius searches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tubes of ellipsoids around the runs of many samples at once, in floats: what a search tries."""
+"""Ellipsoid tubes of many samples at once in plain floating point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Margins that a tube of ellipsoids leaves open: a reference input, a price and multipliers that close them."""
+"""Choice of reference input and Lagrange multipliers for the backward bound."""
 
 from __future__ import annotations
 

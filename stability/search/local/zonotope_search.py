@@ -1,4 +1,4 @@
-"""The largest l_inf balls around long sequences: a search for radii by the tubes of ``zonotope_tube``.
+"""Search for the largest certified l_inf radius with the zonotope tube.
 
 What is left of a margin falls like a line in the radius, and then like a parabola. Both are known after one trial, so
 that few are needed. What is found is a claim only where the rule ``local_zonotopes`` accepts it.

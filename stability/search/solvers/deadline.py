@@ -1,4 +1,4 @@
-"""One deadline for a whole call: made from ``time_limit`` at the door, handed inward, asked between steps of the work.
+"""Time limits: one deadline for a whole call, checked between steps.
 
 Without a limit nothing here reads the clock: searches count their attempts, so results depend on the input, the seed
 and the options alone. With one, running out is an outcome: whoever asks stops with the best found so far, and the

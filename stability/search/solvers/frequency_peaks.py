@@ -1,4 +1,4 @@
-r"""Leading singular triplets of a scaled loop at many points of its axis at once, with their derivatives.
+r"""Leading singular values of a scaled loop along the frequency axis, with derivatives.
 
 In the eigenvectors' coordinates :math:`A = X \Lambda X^{-1}` the resolvent is diagonal, so that one matrix product
 serves all frequencies:

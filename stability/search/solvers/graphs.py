@@ -1,4 +1,4 @@
-"""Which indices of a matrix reach which others, for the dense graphs of small matrices."""
+"""Reachability in dense directed graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""The H-infinity norm by level sets: exact to a stated tolerance, with no frequency grid to slip through.
+r"""H-infinity norm by level sets, to a stated tolerance.
 
 A number :math:`\gamma` is a singular value of :math:`G(i\omega)` exactly where a Hamiltonian matrix has the eigenvalue
 :math:`i\omega`. So the frequencies at which the largest singular value crosses a level are computed, not searched; the

@@ -1,4 +1,4 @@
-"""What solvers found, in float64: how far an inequality holds beyond rounding errors, the least gain that it proves.
+"""Slack of matrix inequalities in float64, and the least gain that a solution proves.
 
 The inequality itself and the bound of its rounding errors are those of the rule that proves it.
 """

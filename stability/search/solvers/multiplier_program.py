@@ -1,4 +1,4 @@
-"""The multiplier program: solver after solver until an answer is proved.
+"""Semidefinite program for multipliers, by one solver after another until an answer is proved.
 
 What a solver returns is scaled back and put to the rigorous check; where it fails, the problem is posed again in the
 coordinates of the last answer, with a larger margin or a tighter tolerance.

@@ -1,4 +1,4 @@
-r"""Linear algebra of non-negative matrices, where no sign is ever lost to rounding.
+r"""Spectral radius and Perron vectors of non-negative matrices, computed without subtraction.
 
 A *comparison matrix* M has non-negative entries off its diagonal (on it too, in discrete time). Its eigenvalue of
 largest real part :math:`\eta` is real, and for every level :math:`c > \eta` and right-hand side :math:`r > 0` the

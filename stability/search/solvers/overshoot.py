@@ -1,4 +1,4 @@
-r"""The overshoot of a quadratic norm: the square root of the condition number of ``P``, and how to make it small.
+r"""Overshoot of a quadratic norm: square root of the condition number of ``P``, and its minimization.
 
 For given multipliers the solutions of the bounded real inequality lie between a smallest and a largest one,
 :math:`P_- \le P \le P_+`, and form a convex set. :math:`P_-` comes from the Riccati equation of the loop,

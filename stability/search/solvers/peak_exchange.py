@@ -1,4 +1,4 @@
-r"""The best rate and its multipliers at once, by an exchange of peaks.
+r"""Best rate and multipliers together, by an exchange of frequency peaks.
 
 .. math:: \max_{x,\,\lambda} \lambda \quad\text{subject to}\quad
           \sigma_k\bigl(e^{X} G_\lambda(i\omega)\, e^{-X}\bigr) \le 1 \quad\text{for } \omega \in \Omega, \;

@@ -1,4 +1,4 @@
-"""Rates of decay: ``lambda >= 0`` per unit of time (larger is faster), ``0 < rho <= 1`` per step (smaller: faster)."""
+"""Rates of decay: ``lambda >= 0`` per unit of time, ``0 < rho <= 1`` per step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Coordinates in which solvers do not fail: diagonal similarity, unit slopes, unit time.
+"""Scaled coordinates for solvers: diagonal similarity, unit slopes, unit time.
 
 A change of coordinates changes neither the truth of an inequality nor, being by powers of two, any bit of it.
 """

@@ -1,4 +1,4 @@
-"""Semidefinite programs: the one file that speaks to cvxpy, Clarabel and SCS.
+"""Semidefinite programs by cvxpy with Clarabel and SCS.
 
 A solver's word is never taken: who asks here evaluates the inequality at what comes back. What becomes of a solver's
 status, exception or warning is decided in ``_solve`` and nowhere else.

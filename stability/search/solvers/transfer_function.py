@@ -1,4 +1,4 @@
-"""Transfer matrices: checked, in balanced coordinates, evaluated on the stability boundary and beside it."""
+"""Transfer functions in balanced coordinates, evaluated on and beside the stability boundary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One search for a witness ``(P, L)``: Riccati attempts at given rates, with multipliers that improve as needed.
+"""Search for ``(P, L)`` by Riccati equations at given rates with improving multipliers.
 
 Every candidate is put to the rigorous check before it counts.
 """

@@ -1,4 +1,4 @@
-"""Where a search looks for inputs: in the range of the data first, then anywhere."""
+"""Input ranges of searches: the data's range first, then all inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain simulation of a network in float64: the map itself, or Runge-Kutta steps of the flow."""
+"""Simulation of networks in float64: iterated maps, Runge-Kutta steps of flows."""
 
 from __future__ import annotations
 
