@@ -24,7 +24,7 @@ import numpy as np
 from stability.kernel.format.claims import Verdict
 from stability.search.input_sets.driven import driven_contraction
 from stability.systems import DrivenSystem, LureSystem
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 CASES = ((100, 0.9, 1.0), (100, 1.0, 1.0), (100, 1.1, 1.0), (100, 0.9, 0.3), (500, 0.9, 1.0))
 """Units, spectral radius, leak."""

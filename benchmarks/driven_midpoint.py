@@ -21,7 +21,7 @@ from stability.search.input_sets.driven import driven_contraction
 from stability.search.input_sets.limit_sets import claims_in_box
 from stability.search.solvers.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 END = 0.2
 

@@ -19,7 +19,7 @@ import numpy as np
 from stability import Verdict, certify
 from stability.search.input_sets.driven import driven_contraction
 from stability.systems import DrivenSystem, LureSystem
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 CASES = ((16, 1.2, 1.0), (16, 1.2, 0.5), (32, 1.2, 0.5))
 """Units, spectral radius, leak (one: the state keeps nothing of itself)."""

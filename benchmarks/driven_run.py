@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.driven import network
 from stability.search.input_sets import driven as searches
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 CASES = ((200, 0.2), (300, 0.1), (500, 0.1), (500, 0.05))
 """Units, and how far from zero inputs go."""

@@ -26,7 +26,7 @@ from stability.kernel.arithmetic.intervals import Interval
 from stability.kernel.systems import gated_bounds as bounds
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.search.criteria.interval import gated_findings, gated_proof
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 CASES = ((8, 0.2), (8, 0.25), (8, 0.3), (16, 0.2), (16, 0.25), (16, 0.3), (32, 0.2), (32, 0.3))
 """Units, deviation."""

@@ -4,19 +4,18 @@
 ``stability.models``, measurements in ``stability.analysis``, pages and the command line in
 ``stability.reports``.
 
-Each name is loaded when it is asked for: who certifies matrices does not wait for what searches a gain.
+Each name is loaded when it is asked for: who certifies matrices does not wait for what searches a gain. No file or
+folder here has the name of a function, which importing it would replace.
 """
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stability.certificate import Certificate, Finding
-    from stability.certify import certify
+    from stability.certification import certify
     from stability.conversion.subjects import register_converter
     from stability.errors import (
         ConfigurationError,
@@ -49,13 +48,13 @@ if TYPE_CHECKING:
     from stability.search.input_sets.regional import regional
     from stability.search.solvers.hinf import hinf_norm
     from stability.step_and_overshoot import StepBound, largest_step, smallest_overshoot
-    from stability.verify import Verification, verify
+    from stability.verification import Verification, verify
 
 __version__ = "0.1.0"
 _NAMES = {
     "stability.certificate": "Certificate Finding",
     "stability.kernel.format.claims": "Claim Proof Verdict",
-    "stability.certify": "certify",
+    "stability.certification": "certify",
     "stability.search.input_sets.bounded": "bounded",
     "stability.search.input_sets.regional": "regional",
     "stability.search.criteria.circle": "circle_criterion",
@@ -81,10 +80,10 @@ _NAMES = {
     "stability.kernel.systems.lure": "LureSystem",
     "stability.kernel.systems.pairwise": "PairwiseSystem",
     "stability.conversion.subjects": "register_converter",
-    "stability.verify": "Verification verify",
+    "stability.verification": "Verification verify",
 }
 """What is defined where."""
-_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = [
     # systems
     "LayerStack",
@@ -141,21 +140,8 @@ __all__ = [
 ]
 
 
-class _Package(ModuleType):
-    """The package, some of whose functions have the names of the files that they lie in."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Where the import system binds a file to its name, ``stability.certify`` is the function all the same."""
-        if isinstance(value, ModuleType) and name in _HOMES:
-            value = getattr(value, name)
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
-
-
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         submodule = f"{__name__}.{name}"
         try:
             return import_module(submodule)
@@ -163,7 +149,7 @@ def __getattr__(name: str) -> Any:
             if error.name != submodule:
                 raise
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    value = getattr(import_module(_MODULES[name]), name)
     globals()[name] = value
     return value
 

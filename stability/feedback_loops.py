@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stability.certificate import Certificate
-from stability.certify import certify
+from stability.certification import certify
 from stability.conversion.subjects import as_subject
 from stability.display import Shown, draw_envelope, number
 from stability.errors import ConfigurationError, UnsupportedError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stability.certificate import Certificate
-from stability.certify import certify
+from stability.certification import certify
 from stability.conversion.subjects import as_subject
 from stability.display import Shown, draw_factors, number
 from stability.errors import ConfigurationError, IllPosedError, UnsupportedError

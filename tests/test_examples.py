@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from stability.certify import certify
+from stability.certification import certify
 from stability.kernel.format.claims import Verdict
 from stability.models.sources import load_subject
 from stability.reports.cli import run
-from stability.verify import verify
+from stability.verification import verify
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PLAIN = ("train_plain_torch.py", "export_onnx.py", "remember_a_bit.py")

@@ -24,7 +24,7 @@ from stability.search.gains.stepwise_storage import last_storage
 from stability.search.solvers.deadline import TimeLimit
 from stability.systems import DrivenSystem, PairwiseSystem
 from stability.threads import threads_for
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 from ...models.bounded_gain import BoundedGainRNN
 from ...models.network import SequenceModel

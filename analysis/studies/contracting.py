@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from stability.certify import certify
-from stability.verify import verify
+from stability.certification import certify
+from stability.verification import verify
 
 from ...models import ContractingRNN, LipschitzRNN, SequenceModel
 from ..tasks import Task, make_task

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from stability.certify import certify
+from stability.certification import certify
 from stability.search.criteria import theorem1
 from stability.systems import DrivenSystem, LureSystem
-from stability.verify import verify
+from stability.verification import verify
 
 from ...models import RotRNN
 from ...models.factorizations import pivoted_qr

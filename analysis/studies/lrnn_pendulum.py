@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from stability.certify import certify
+from stability.certification import certify
 
 from ...models import LipschitzRNN, SequenceModel
 from ..tasks import Task, make_task

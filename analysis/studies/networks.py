@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from stability.certificate import Certificate
-from stability.certify import certify
+from stability.certification import certify
 from stability.errors import StabilityError
-from stability.verify import verify
+from stability.verification import verify
 
 from ...models import (
     AntisymmetricRNN,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stability.certificate import Certificate
-from stability.certify import certify
+from stability.certification import certify
 from stability.storage.arrays import npz_system
 
 from .job import Found, Given, register_kind

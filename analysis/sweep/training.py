@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from stability.certificate import Certificate
-from stability.certify import certify
+from stability.certification import certify
 from stability.errors import UnsupportedError
 
 from ..campaign.inputs import about_inputs

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from stability.certify import certify
+from stability.certification import certify
 from stability.errors import ConfigurationError, StabilityError
 from stability.kernel.format.claims import Verdict
 

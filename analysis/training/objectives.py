@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stability.certify import certify
+from stability.certification import certify
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.kernel.format.claims import Verdict
 

@@ -53,12 +53,12 @@ class Outcome:
 def warm() -> None:
     """Import here what every call needs, so that no child has to."""
     import stability.analysis.training.front
-    import stability.certify
+    import stability.certification
     import stability.models.sources
     import stability.reports.cli
     import stability.reports.page.html
     import stability.reports.stored.certificates
-    import stability.verify
+    import stability.verification
 
     with contextlib.suppress(ImportError):
         import onnx.reference.ops._op_list

@@ -67,7 +67,7 @@ def _systems(folder: Path, way: int) -> Any:
 
 
 def _certificate(folder: Path, way: int) -> None:
-    from stability.certify import certify
+    from stability.certification import certify
 
     certify(_systems(folder, way), time_limit=20).save(folder / "c.json")
 

@@ -23,7 +23,7 @@ from stability.search.gains.stack import stack_gain
 from stability.search.input_sets.bounded import bounded, equilibrium_claim
 from stability.search.input_sets.regional import regional
 from stability.systems import DrivenSystem
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 from .constructions import draw, drive
 from .judges import contradicted

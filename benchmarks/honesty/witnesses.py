@@ -19,7 +19,7 @@ from stability.kernel.systems.layer_stack import LayerStack
 from stability.search.counterexamples.refutation import witness_claim
 from stability.search.trajectories.simulation import advance_many
 from stability.systems import DrivenSystem
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 from .constructions import Rng, draw, drive
 from .corruptions import NO_SENTENCE, Tally, corrupt

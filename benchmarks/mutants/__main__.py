@@ -49,7 +49,7 @@ SUBJECTS = (
     "stability/kernel/reachability/gated_orbits.py",
     "stability/kernel/format/sentences.py",
     "stability/certificate.py",
-    "stability/verify.py",
+    "stability/verification.py",
     "stability/kernel/format/serialization.py",
     "stability/storage/documents.py",
     "stability/kernel/systems/parts.py",

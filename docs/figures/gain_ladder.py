@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from stability.certify import certify
+from stability.certification import certify
 from stability.models import as_array, lure_system
 
 UNITS, INPUTS = 10, 2

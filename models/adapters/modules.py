@@ -308,7 +308,7 @@ def certify_all(module: nn.Module, **options: Any) -> dict[str, Certificate]:
         >>> {path: str(certificate.claim.verdict) for path, certificate in parts.items()}
         {'encoder': 'certified'}
     """
-    from stability.certify import certify
+    from stability.certification import certify
 
     return {path: certify(subject, **options) for path, subject in _parts_of(module).items()}
 

@@ -113,7 +113,7 @@ def certify(
     models, --require or --min-rate: a line each (with --json a JSON object a line), and the worst exit code.
     """
     _look_first(models)
-    from stability.certify import certify as prove
+    from stability.certification import certify as prove
 
     from ..stored.certificates import view
     from .outputs import reads, writable
@@ -203,7 +203,7 @@ ABOUT_BLOCKS = (
 
 def _each_part(parts: Mapping[str, Any], asked: Mapping[str, Any], output: Output) -> dict[str, Any]:
     """A certificate of every part, by its path."""
-    from stability.certify import certify as prove
+    from stability.certification import certify as prove
 
     answers = {}
     for path, subject in parts.items():

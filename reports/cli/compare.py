@@ -183,7 +183,7 @@ def _margins(subject: Any, seen: Any, box: Any, time_limit: float | None, seed: 
     """
     if time_limit == 0:
         return None, {"verdict": None, "findings": []}, ""
-    from stability.certify import certify
+    from stability.certification import certify
 
     from ...analysis.campaign.fitting import fitted
     from ...analysis.campaign.inputs import about_inputs

@@ -233,7 +233,7 @@ def verify_each(paths: Iterable[Path], method: str, gate: Gate, output: Output) 
 def _verified(path: Path, method: str, gate: Gate) -> Line:
     from stability.certificate import Certificate
     from stability.search.local.proof_folder import is_proof_folder, verify_folder
-    from stability.verify import verify
+    from stability.verification import verify
 
     name, discrete = str(path), None
     if not path.exists():

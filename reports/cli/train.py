@@ -206,7 +206,7 @@ def _show_presets(output: Output) -> None:
 
 def _repaired(plan: Plan, folder: Path, compute: Compute) -> dict[str, Any]:
     """What a network was before and is after: its metric on held-out sequences, and its verdict."""
-    from stability.certify import certify
+    from stability.certification import certify
     from stability.errors import StabilityError
 
     from ...analysis.training.gains import proved_gain

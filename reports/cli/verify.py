@@ -14,7 +14,7 @@ from .gate import Gate, verify_each
 from .options import Output, choice
 
 if TYPE_CHECKING:
-    from stability.verify import Verification
+    from stability.verification import Verification
 
 SHOWN = 20
 """Proofs of a folder that are printed."""
@@ -48,7 +48,7 @@ def verify(
     """
     from stability.errors import ConfigurationError, FileFormatError
     from stability.search.local.proof_folder import is_proof_folder
-    from stability.verify import verify as check
+    from stability.verification import verify as check
 
     certificate = certificates[0]
     if gate.asked or len(certificates) > 1 or (certificate.is_dir() and not is_proof_folder(certificate)):

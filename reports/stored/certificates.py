@@ -16,7 +16,7 @@ from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.recovery import first_step, settling
-from stability.verify import Verification, verify
+from stability.verification import Verification, verify
 
 from ..names import clean
 from .shapes import SHAPES, misfit

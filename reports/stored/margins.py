@@ -13,7 +13,7 @@ from stability.errors import StabilityError
 from stability.kernel.format.claims import Verdict
 from stability.loop_margin import at_gain, at_step, loop_of
 from stability.systems import LureSystem
-from stability.verify import verify
+from stability.verification import verify
 
 SCALED: dict[str, Callable[[LureSystem, float], LureSystem | None]] = {"gain": at_gain, "step": at_step}
 """What a factor multiplies: the slopes (the same as the weights into the activation), or an integrator's step."""

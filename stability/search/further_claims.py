@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-from stability.certificate import Certificate
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.gated_cell import GatedCell
@@ -21,9 +19,9 @@ from stability.search.gains.norm_gain_claim import norm_gain, stack_norm_gain
 from stability.search.gains.residual import residual_norm_gain
 from stability.search.input_sets.bounded import bounded, equilibrium_claim
 from stability.search.input_sets.gated_limits import gated_bounds, gated_equilibrium
+from stability.search.input_sets.stack_bounds import stack_bounds
 from stability.search.solvers.deadline import Deadline
 from stability.search.solvers.rates import Rate
-from stability.search.trajectories.input_range import InputRange
 
 _ANY, _NETWORKS, _PAIRS = (LureSystem, DrivenSystem), (DrivenSystem,), (LureSystem, DrivenSystem, PairwiseSystem)
 _CELLS = (GatedCell,)
@@ -47,30 +45,7 @@ def _ends(subject: LayerStack, deadline: Deadline) -> Claim | None:
     first = subject.layers[0]
     if first.input_low is None or first.input_high is None or subject.directions != 1:
         return None
-    from stability.search.input_sets.stack_bounds import stack_bounds
-
     return stack_bounds(subject, first.input_low, first.input_high, time_limit=deadline)
-
-
-def stack_ends(found: Certificate, box: InputRange, deadline: Deadline) -> Certificate:
-    """A stack's certificate with where it ends under inputs in a box, layer by layer, where nothing else says it.
-
-    Args:
-        found: of the stack; with the box in the subject the claim is one of the further ones.
-        box: of inputs.
-        deadline: asked before.
-
-    Returns:
-        The certificate, with the claim ``bounded_in_box`` where there is one.
-    """
-    known = found.subject.layers[0].input_low is not None or any(c.name == "bounded_in_box" for c in found.claims)
-    if known or deadline.stops("bounds in the box"):
-        return found
-    from stability.search.input_sets.stack_bounds import stack_bounds
-
-    claim = stack_bounds(found.subject, box.low, box.high, time_limit=deadline)
-    meta = {**found.meta, "input_box": [box.low.tolist(), box.high.tolist()]}
-    return found if claim is None else replace(found, claims=(*found.claims, claim), meta=meta)
 
 
 def further_claims(subject: Any, main: Claim, *, rate: Rate, deadline: Deadline) -> tuple[Claim, ...]:

@@ -61,11 +61,11 @@ def warm_up() -> None:
     import torch
 
     import stability.analysis
-    import stability.certify
+    import stability.certification
     import stability.models.onnx.parts
     import stability.reports.cli
     import stability.reports.page.html
-    import stability.verify
+    import stability.verification
 
     torch.set_num_threads(1)
 

@@ -14,7 +14,7 @@ from stability.analysis import certified_radius, make_task, train
 from stability.errors import ConfigurationError, DimensionError, RankError
 from stability.models import BoundedGainRNN, SequenceModel, load, orthonormal, save
 from stability.models.activations import NORM_PRESERVING, householder
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 ACTIVATIONS = ("maxmin", "abs", "householder")
 

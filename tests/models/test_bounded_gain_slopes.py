@@ -14,7 +14,7 @@ from stability.errors import ConfigurationError
 from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.models import BoundedGainRNN, SequenceModel, load, save
 from stability.search.gains.stored_gain import carried_gain
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 
 def drawn(seed: int, activation: str = "tanh", size: float = 1.0, **options) -> BoundedGainRNN:

@@ -9,14 +9,14 @@ import torch
 from stability import certify
 from stability.analysis import certified_radius, deepfool, make_task
 from stability.errors import ConfigurationError
-from stability.kernel.format.theorem_table import propose
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.models import BoundedGainRNN, ElmanRNN, SequenceModel, load
 from stability.models.stack import Stack, stack_configs
+from stability.proposals import propose
 from stability.reports.cli import run
 from stability.search.gains.stack import stack_gain
 from stability.systems import PairwiseSystem
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 
 def drawn(seed: int, layers: int = 2, **options) -> Stack:

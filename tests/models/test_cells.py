@@ -14,7 +14,7 @@ from torch.autograd.functional import jacobian
 from stability.analysis import SpectrumTracker, lyapunov_exponents, norm_drift, pgd
 from stability.analysis.unroll import layer_inputs, only_layer
 from stability.certificate import Certificate
-from stability.certify import certify
+from stability.certification import certify
 from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError, DimensionError, UnsupportedError
 from stability.kernel.format.claims import Verdict
@@ -22,7 +22,7 @@ from stability.kernel.systems.opaque import OpaqueMap
 from stability.models import ElmanRNN, SequenceModel, StepLayer, lure_system, register_adapter, register_cell
 from stability.models.cells import CELLS
 from stability.systems import DrivenSystem, LureSystem
-from stability.verify import verify
+from stability.verification import verify
 
 P, N = 3, 6
 

@@ -10,7 +10,7 @@ from torch import nn
 from stability.analysis import local_radius
 from stability.errors import DisagreementError, UnsupportedError
 from stability.models.classifier import classifier
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 
 def last(y):

@@ -19,7 +19,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from stability.certify import certify
+from stability.certification import certify
 from stability.errors import ConfigurationError, FileFormatError, StabilityError, UnsupportedError
 from stability.kernel.format.serialization import encode
 from stability.kernel.systems.gated_cell import GatedCell

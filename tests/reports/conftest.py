@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from stability.certificate import Certificate, Finding
-from stability.certify import certify
+from stability.certification import certify
 from stability.kernel.format.claims import Verdict
 from stability.reports import render
 from stability.systems import LureSystem

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Certificate
-from stability.certify import certify
+from stability.certification import certify
 from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.sentences import undecided
-from stability.kernel.format.theorem_table import RULES, accepted, worded
+from stability.kernel.format.theorem_table import RULES, worded
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.residual_stack import ResidualStack
+from stability.proposals import accepted
 from stability.search.counterexamples.refutation import witness_claim
 from stability.search.criteria.interval import gated_proof, interval_lmi_criterion
 from stability.search.criteria.nonexpansive import nonexpansive
@@ -253,10 +254,6 @@ def specimens() -> dict[str, Specimen]:
     out["ball of inputs in l_inf"] = (
         decider(),
         largest_balls(decider(), np.full((1, 2, 2), 0.3), [1], epsilon=0.193, norm="linf")[0],
-    )
-    out["ball of inputs in l2, in pieces"] = (
-        decider(),
-        largest_balls(decider(), np.full((1, 2, 2), 0.3), [1], epsilon=0.32, time_limit=60.0)[0],
     )
     long = {
         "x": np.full((2, 2), 0.3),

@@ -11,15 +11,15 @@ import pytest
 from specimens import flow, network_map, small_cell, specimens
 
 from stability import certificate as certificates
-from stability.certificate import Certificate, Finding, finite_or_none
+from stability.certificate import Certificate, Finding
 from stability.errors import FileFormatError
-from stability.kernel.format.claims import Claim, Evidence, Proof, Verdict
+from stability.kernel.format.claims import Claim, Evidence, Proof, Verdict, finite_or_none
 from stability.kernel.format.sentences import undecided, who
 from stability.kernel.format.serialization import digest_of, seal
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.storage.limits import CLAIMS
 from stability.systems import LureSystem
-from stability.verify import Check, Verification, describe_subject, verify, verify_claim
+from stability.verification import Check, Verification, describe_subject, verify, verify_claim
 
 
 def made() -> Certificate:

@@ -19,7 +19,7 @@ from stability.kernel.systems.layer_stack import LayerStack
 from stability.search.counterexamples.refutation import witness_claim
 from stability.search.solvers.hinf import hinf_norm
 from stability.systems import DrivenSystem, LureSystem
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 NAMES = ("contraction", "equilibrium", "bounded", "regional", "gain", "nonexpansive", "stable", "")
 SPECIMENS = sorted(specimens())

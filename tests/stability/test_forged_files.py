@@ -19,7 +19,7 @@ from stability.kernel.format.sentences import undecided
 from stability.kernel.format.serialization import seal
 from stability.storage.documents import read_document
 from stability.storage.limits import DEPTH
-from stability.verify import verify
+from stability.verification import verify
 
 QUICK = (  # kinds whose re-check takes milliseconds
     *("contraction of flow", "contraction of euler", "contraction of uneven slopes", "contraction of gru box"),

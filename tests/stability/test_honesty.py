@@ -12,7 +12,7 @@ import pytest
 from stability import LureSystem, certify, refute
 from stability.kernel.format.claims import Proof
 from stability.systems import DrivenSystem
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 from honesty.constructions import KINDS, draw, drive

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from stability import LureSystem, Verdict, certify, verify
 from stability.kernel.format.sentences import at_least, at_most, decay_factor
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 

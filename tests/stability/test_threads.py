@@ -10,7 +10,7 @@ import stability.threads as module
 from stability import LureSystem, certify
 from stability.kernel.format.theorem_table import RULES
 from stability.threads import threads_for
-from stability.verify import verify
+from stability.verification import verify
 
 
 def threads() -> set[int]:

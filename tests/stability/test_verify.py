@@ -233,7 +233,7 @@ def test_unknown_method_is_the_callers_mistake(certificate):
 def test_the_verifier_loads_no_solver_and_no_torch(certificate, tmp_path):
     path = certificate.save(tmp_path / "c.json")
     code = (
-        "import sys; from stability.verify import verify; assert verify(sys.argv[1]).valid; "
+        "import sys; from stability.verification import verify; assert verify(sys.argv[1]).valid; "
         "bad = [m for m in sys.modules if m.split('.')[0] in ('torch', 'cvxpy', 'scs', 'clarabel')]; assert not bad"
     )
     subprocess.run([sys.executable, "-c", code, str(path)], check=True, cwd=tmp_path)

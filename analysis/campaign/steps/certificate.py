@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Certificate
-from stability.certify import certify
+from stability.certification import certify
 from stability.errors import StabilityError
 from stability.kernel.format.claims import Verdict
 from stability.search.input_sets.driven import driven_contraction

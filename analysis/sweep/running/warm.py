@@ -5,7 +5,7 @@ A proof about one state asks for most of what proofs load when they need it.
 
 from __future__ import annotations
 
-from stability.certify import certify
+from stability.certification import certify
 from stability.storage.sources import code_version
 from stability.systems import LureSystem
 

@@ -1,12 +1,8 @@
-"""Tables whose entries are imported on first use.
-
-A command that needs one rule of thirty does not wait for the others. The homes are written down; what is not among them
-is looked for in all files, so that a forgotten row costs time and nothing else.
-"""
+"""Tables whose entries are imported on first use."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from importlib import import_module
 from typing import TypeVar
 
@@ -18,26 +14,21 @@ class Table(MutableMapping[str, Entry]):
 
     Args:
         homes: the module that enters each key.
-        others: names of all modules that may enter something; asked for when a key has no home, or all entries are
-            wanted.
 
     Example:
-        >>> from stability.kernel.format.theorem_table import RULES
-        >>> RULES["linear"] if "linear" in RULES else RULES["unstable_linear"].verdict
-        (<Verdict.REFUTED: 'refuted'>,)
+        >>> table = Table({"mean": "statistics"})
+        >>> table["sum"] = 3
+        >>> table["sum"]
+        3
     """
 
-    def __init__(self, homes: Mapping[str, str], others: Callable[[], Iterable[str]] = tuple) -> None:
+    def __init__(self, homes: Mapping[str, str]) -> None:
         self.homes = homes
-        self._others = others
         self._entries: dict[str, Entry] = {}
 
     def __getitem__(self, key: str) -> Entry:
-        if key not in self._entries:
-            if key in self.homes:
-                import_module(self.homes[key])
-            else:
-                self._all()
+        if key not in self._entries and key in self.homes:
+            import_module(self.homes[key])
         return self._entries[key]
 
     def __setitem__(self, key: str, value: Entry) -> None:
@@ -55,5 +46,5 @@ class Table(MutableMapping[str, Entry]):
         return len(self._entries)
 
     def _all(self) -> None:
-        for name in (*self.homes.values(), *self._others()):
+        for name in self.homes.values():
             import_module(name)

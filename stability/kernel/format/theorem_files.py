@@ -1,9 +1,8 @@
-"""The module that holds the theorem for each kind of proof."""
+"""Closed list of all kinds of proof, with the module that holds the theorem for each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from types import MappingProxyType
 
 _KINDS = {
     "bounded": "ball box",
@@ -36,11 +35,5 @@ _KINDS = {
     "stack_witness": "cascade_layer merged_stack",
 }
 PACKAGE = "stability.kernel.theorems"
-KINDS = {kind: f"{PACKAGE}.{file}" for file, kinds in _KINDS.items() for kind in kinds.split()}
+KINDS = MappingProxyType({kind: f"{PACKAGE}.{file}" for file, kinds in _KINDS.items() for kind in kinds.split()})
 """The module of every kind of proof."""
-
-
-def rule_files() -> Iterator[str]:
-    """Names of all modules of the folder, a rule that is missing above included."""
-    for path in sorted((Path(__file__).parents[1] / "theorems").glob("*.py")):
-        yield f"{PACKAGE}.{path.stem}"

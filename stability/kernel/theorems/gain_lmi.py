@@ -35,7 +35,7 @@ from stability.kernel.arithmetic.definiteness import (
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import AnyArray, Number, NumberOrNull, ProofData, Text, is_float64, require
 from stability.kernel.format.sentences import at_least, at_most, subject_phrase
-from stability.kernel.format.theorem_table import Outcome, certifies, reason_of
+from stability.kernel.format.theorem_table import BY_CHECK, Outcome, certifies, reason_of
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.lure import LureSystem
 from stability.kernel.systems.state_space import LureMatrices, with_input
@@ -309,7 +309,7 @@ def require_own_inputs(subject: LureSystem | DrivenSystem, E: Array, F: Array) -
         require(own, "the input matrices are not those of the network")
 
 
-@certifies("gain_lmi", subject=(LureSystem, DrivenSystem), claim="gain", value="")
+@certifies("gain_lmi", subject=(LureSystem, DrivenSystem), claim="gain", value=BY_CHECK)
 class GainLmi(ProofData):
     """An incremental gain (``docs/certificate-format.md``); ``check_gain`` asks for the sizes, of makers as well."""
 

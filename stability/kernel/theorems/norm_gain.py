@@ -28,7 +28,7 @@ from stability.kernel.arithmetic.definiteness import LARGEST, Definiteness, gamm
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import AnyArray, Number, NumberOrNull, ProofData, Text, require
 from stability.kernel.format.sentences import at_most, subject_phrase
-from stability.kernel.format.theorem_table import certifies
+from stability.kernel.format.theorem_table import BY_CHECK, certifies
 from stability.kernel.systems.pairwise import PairwiseSystem
 from stability.kernel.theorems.gain_lmi import bound
 from stability.kernel.theorems.pairwise import metric, why_it_stretches
@@ -99,7 +99,7 @@ def is_horizon(horizon: Any) -> bool:
     return horizon is None or (type(horizon) is int and 0 < horizon < 2**31)
 
 
-@certifies("norm_gain", subject=PairwiseSystem, claim="gain", value="", unfit=_unfit)
+@certifies("norm_gain", subject=PairwiseSystem, claim="gain", value=BY_CHECK, unfit=_unfit)
 class NormGain(ProofData):
     """``weights`` (n/2,), one a pair, ``H`` (k, n), ``gain``, ``growth``, ``measure``, ``horizon``."""
 

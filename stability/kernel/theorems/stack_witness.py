@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from stability.kernel.format.claims import Claim, Verdict
+from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.fields import Index, Inner, ProofData, Text, given, require
 from stability.kernel.format.sentences import describe
-from stability.kernel.format.theorem_table import RULES, propose, reason_of, refutes
+from stability.kernel.format.theorem_table import RULES, reason_of, refutes, worded
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.merged_stack import merged
 
@@ -36,7 +36,7 @@ class HandedOn(ProofData):
 
     def about(self, subject: Any) -> Claim:
         """The claim that this subject does not contract, in its rule's words; the rule has yet to check it."""
-        return propose(subject, self.kind, self.data, "contraction", verdict=Verdict.REFUTED)
+        return worded(subject, Claim("contraction", "", Verdict.REFUTED, Proof(self.kind, self.data)))
 
 
 @refutes("cascade_layer", subject=LayerStack)

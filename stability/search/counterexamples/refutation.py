@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from stability.certificate import Finding
 from stability.display import Shown, draw_margins
 from stability.kernel.format.claims import Claim, Evidence, Proof, Verdict
-from stability.kernel.format.theorem_table import RULES, propose
+from stability.kernel.format.theorem_table import RULES
+from stability.proposals import propose
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

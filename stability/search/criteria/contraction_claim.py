@@ -7,23 +7,26 @@ overshoot of the fastest rate is large, the rate of a stated share of its expone
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 
+from stability.certificate import Finding
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.format.sentences import undecided
-from stability.kernel.format.theorem_table import propose
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.lure import LureSystem
 from stability.kernel.systems.state_space import StateSpace
+from stability.kernel.theorems.multiplier_lmi import check_lmi
+from stability.proposals import propose
 from stability.search.criteria.multiplier import multiplier_criterion
 from stability.search.criteria.schur import schur_criterion
 from stability.search.criteria.witness import Witness, prove, retreat
 from stability.search.solvers.deadline import Deadline, TimeLimit, TimeOverError
 from stability.search.solvers.loop_transformation import centre, completions, fixed_channels
+from stability.search.solvers.rates import Rate, fast_enough
 from stability.search.solvers.spectral_bounds import spectrum_bracket
 
 Array = np.ndarray
@@ -57,6 +60,41 @@ def contraction_claim(
 def overshoot_of(claim: Claim) -> float:
     """The overshoot that a claim's proof holds; infinite without one."""
     return float(claim.proof.data["overshoot"]) if claim.proof is not None else np.inf
+
+
+def fastest_claim(
+    subject: LureSystem | DrivenSystem, findings: Iterable[Finding], wanted: Rate, tol: float
+) -> tuple[Claim, Finding] | None:
+    """Select the fastest finding whose witness its rule accepts.
+
+    Args:
+        subject: whom the findings are about.
+        findings: outcomes of criteria.
+        wanted: the rate asked for; slower findings are left out.
+        tol: relative difference of rates within which the claim of the smaller overshoot is taken.
+
+    Returns:
+        The certified claim with the finding behind it, or ``None``.
+    """
+    system = subject.system
+    discrete = system.is_discrete
+    sign = 1.0 if discrete else -1.0
+    usable = [f for f in findings if f.holds and f.rate is not None and "P" in f.witness]
+    made: list[tuple[Claim, Finding, float]] = []
+    for finding in sorted(usable, key=lambda f: sign * round(float(f.rate or 0.0), 9)):
+        rate = float(finding.rate or 0.0)
+        if not fast_enough(rate, wanted, discrete):
+            continue
+        if made and abs(rate - made[0][2]) > tol * (1.0 - made[0][2] if discrete else made[0][2]):
+            break
+        p = np.ascontiguousarray(finding.witness["P"], dtype=np.float64)
+        multipliers = np.ascontiguousarray(finding.witness["L"], dtype=np.float64)
+        if finding.criterion not in ("multiplier", "construction") and not check_lmi(system, p, multipliers, rate)[0]:
+            continue
+        claim = contraction_claim(subject, Witness(rate, {"P": p, "L": multipliers}))
+        if claim is not None:
+            made.append((claim, finding, rate))
+    return min(made, key=lambda x: round(overshoot_of(x[0]), 9))[:2] if made else None
 
 
 def open_claim(subject: Any) -> Claim:
@@ -104,7 +142,8 @@ def steady_witness(system: LureSystem, *, deadline: Deadline | None = None) -> W
             values = [exponent(float(u)) for u in grid]
             i = int(np.argmin(values))
             bounds = (grid[max(i - 1, 0)], grid[min(i + 1, 12)])
-            log_s = float(minimize_scalar(exponent, bounds=bounds, method="bounded").x)
+            found: Any = minimize_scalar(exponent, bounds=bounds, method="bounded")
+            log_s = float(found.x)
             log_s = min((log_s, float(grid[i])), key=exponent)
         value = exponent(log_s)
     except TimeOverError:

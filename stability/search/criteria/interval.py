@@ -24,9 +24,9 @@ from stability.certificate import Finding
 from stability.errors import UnsupportedError
 from stability.kernel.arithmetic.intervals import Interval
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.theorem_table import accepted
 from stability.kernel.systems.gated_bounds import JacobianBound, embedding, invariant_box
 from stability.kernel.systems.gated_cell import GatedCell
+from stability.proposals import accepted
 from stability.search.criteria.multiplier import multiplier_criterion, rate_ceiling
 from stability.search.solvers.deadline import TOO_LATE, Deadline, TimeLimit
 from stability.search.solvers.rates import Rate

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.theorem_table import accepted, propose
 from stability.kernel.systems.lure import LureSystem
 from stability.kernel.systems.pairwise import PairwiseSystem
 from stability.kernel.theorems.multiplier_lmi import check_lmi
+from stability.proposals import accepted, propose
 from stability.search.solvers.deadline import Deadline, TimeLimit
 
 EPSILONS = (1e-9, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)

@@ -6,9 +6,9 @@ import numpy as np
 
 from stability.certificate import Finding
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.theorem_table import accepted
 from stability.kernel.systems.pairwise import PairwiseSystem
 from stability.kernel.theorems.pairwise import metric
+from stability.proposals import accepted
 
 Array = np.ndarray
 SHARES = (1e-12, 1e-10, 1e-8, 1e-6)  # by which a rate gives way to the rounding of its proof

@@ -187,7 +187,8 @@ def best_rate(gain: Callable[[float], float], limit: float, discrete: bool, tol:
     try:
         if room(_NEARLY) > 0:  # the feedback costs nothing
             return room.rate(_NEARLY)
-        found = brentq(room, 0.0, _NEARLY, xtol=tol, rtol=1e-12, maxiter=80, disp=False)
+        accuracy: dict[str, Any] = {"xtol": tol, "rtol": 1e-12}
+        found: Any = brentq(room, 0.0, _NEARLY, **accuracy, maxiter=80, disp=False)
     except TimeOverError:
         return room.rate(room.reached)
     return room.rate(found)

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass, field
 
 from stability.kernel.format.claims import Claim, Proof, Verdict
-from stability.kernel.format.theorem_table import propose
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.lure import LureSystem
 from stability.kernel.systems.pairwise import PairwiseSystem
+from stability.proposals import propose
 
 
 @dataclass(frozen=True, eq=False)

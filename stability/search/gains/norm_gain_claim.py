@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.theorem_table import accepted, propose
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.pairwise import PairwiseSystem
 from stability.kernel.theorems.stack_contraction import GROW, pack
 from stability.kernel.theorems.stack_gain import Span, combined
+from stability.proposals import accepted, propose
 from stability.search.gains.pairwise import pairwise_proof
 
 

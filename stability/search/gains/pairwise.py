@@ -15,10 +15,11 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from stability.kernel.format.claims import Proof
-from stability.kernel.format.theorem_table import RULES, propose
+from stability.kernel.format.theorem_table import RULES
 from stability.kernel.systems.pairwise import PairwiseSystem
 from stability.kernel.theorems.norm_gain import sequence_bound
 from stability.kernel.theorems.pairwise import why_it_stretches
+from stability.proposals import propose
 
 Array = np.ndarray
 SLACK = (1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-6)
@@ -99,7 +100,7 @@ def _best_growth(gain: Callable[[float], float], norm: float, measure: str, hori
         values = [value(float(x)) for x in grid]
         i = int(np.argmin(values))
         bounds = (grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)])
-        point = minimize_scalar(value, bounds=bounds, method="bounded", options={"xatol": 1e-9}).x
-        candidates += [math.exp(float(grid[i])), math.exp(point)]
+        found: Any = minimize_scalar(value, bounds=bounds, method="bounded", options={"xatol": 1e-9})
+        candidates += [math.exp(float(grid[i])), math.exp(found.x)]
     best = min(candidates, key=lambda growth: value(math.log(growth)), default=None)
     return None if best is None or value(math.log(best)) > math.log(1e299) else best

@@ -9,12 +9,12 @@ import numpy as np
 from stability.certificate import Certificate
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.format.fields import Refused
-from stability.kernel.format.theorem_table import accepted, propose
 from stability.kernel.systems.pairwise import PairwiseSystem
 from stability.kernel.systems.residual_stack import ResidualStack
 from stability.kernel.theorems.residual import comparison, least_overshoot, norms_of, residual_bound
 from stability.kernel.theorems.stack_contraction import GROW, Norm, layer_claim, pack
 from stability.kernel.theorems.stack_gain import Span
+from stability.proposals import accepted, propose
 from stability.search.gains.pairwise import pairwise_proof
 
 Array = np.ndarray
@@ -35,7 +35,7 @@ def residual_claim(network: ResidualStack, parts: Sequence[Certificate]) -> Clai
         The certified claim, or ``None``.
 
     Example:
-        >>> from stability.certify import certify
+        >>> from stability.certification import certify
         >>> half = PairwiseSystem(0.5 * np.eye(2), 0.5 * np.eye(2), np.zeros(2), "abs")
         >>> blocks = ResidualStack([half, half], np.eye(2), [np.eye(2), np.eye(2)])
         >>> claim = residual_claim(blocks, [certify(half), certify(half)])

@@ -11,6 +11,7 @@ import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -235,8 +236,8 @@ class Attached:
             return None
         bounds = (grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)])
         options = {"xatol": 0.05, "maxiter": 10}
-        inside = float(minimize_scalar(objective, bounds=bounds, method="bounded", options=options).x)
-        return found(min((inside, grid[i]), key=objective))
+        inside: Any = minimize_scalar(objective, bounds=bounds, method="bounded", options=options)
+        return found(min((float(inside.x), grid[i]), key=objective))
 
 
 def programs(system: LureSystem, F: Array) -> list[str]:

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from stability.certify import certify
+from stability.certification import certify
 from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.kernel.checks import as_choice, as_matrix
 from stability.kernel.format.claims import Claim, Verdict
-from stability.kernel.format.theorem_table import RULES, propose
+from stability.kernel.format.theorem_table import RULES
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import Layer, LayerStack
@@ -21,6 +21,7 @@ from stability.kernel.systems.residual_stack import ResidualStack
 from stability.kernel.theorems.norm_gain import is_horizon
 from stability.kernel.theorems.stack_contraction import GAINS, GROW, pack
 from stability.kernel.theorems.stack_gain import Span, as_stack, combined, layer_gain
+from stability.proposals import propose
 from stability.search.criteria.interval import gated_findings, gated_proof
 from stability.search.gains.lure import incremental_gain
 from stability.search.gains.residual import residual_gain_claim

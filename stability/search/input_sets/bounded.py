@@ -17,10 +17,10 @@ from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.format.claims import Claim, Verdict
-from stability.kernel.format.theorem_table import accepted, propose
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.lure import LureSystem
 from stability.kernel.theorems.bounded import push_bounds
+from stability.proposals import accepted, propose
 from stability.search.solvers.deadline import Deadline, TimeLimit
 
 Array = np.ndarray

@@ -19,12 +19,12 @@ from stability.certificate import Finding
 from stability.errors import ConfigurationError, StabilityError
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.format.sentences import undecided_in_box
-from stability.kernel.format.theorem_table import accepted
 from stability.kernel.systems.delayed_stack import skewed
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.theorems.absorbing_sets import no_tube
 from stability.kernel.theorems.driven_lmi import slopes_on
+from stability.proposals import accepted
 from stability.search.criteria.multiplier import multiplier_criterion
 from stability.search.input_sets.flows import flow_contraction
 from stability.search.input_sets.narrowing import Narrowed, first_box, narrowed

@@ -19,12 +19,12 @@ from stability.kernel.arithmetic.activations import activation
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.arithmetic.intervals import length
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.theorem_table import accepted
 from stability.kernel.reachability.invariant_zonotope import relaxation
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.driven_lmi import slopes_on
 from stability.kernel.theorems.flow_lmi import around
 from stability.kernel.theorems.flow_sets import Ranges, Stage, no_flow_sets, rise_of
+from stability.proposals import accepted
 from stability.search.criteria.multiplier import multiplier_criterion
 from stability.search.solvers.deadline import Deadline
 from stability.search.solvers.rates import Rate

@@ -7,9 +7,9 @@ import numpy as np
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.arithmetic.intervals import length
 from stability.kernel.format.claims import Claim, Verdict
-from stability.kernel.format.theorem_table import accepted, propose
 from stability.kernel.systems.gated_bounds import invariant_box
 from stability.kernel.systems.gated_cell import GatedCell
+from stability.proposals import accepted, propose
 from stability.search.solvers.deadline import Deadline, TimeLimit
 
 _WHOLE = 0.999

@@ -13,12 +13,12 @@ from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.arithmetic.intervals import length
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.format.fields import Refused
-from stability.kernel.format.theorem_table import accepted, propose
 from stability.kernel.systems.delayed_stack import skewed
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.theorems.absorbing_sets import Absorbed
 from stability.kernel.theorems.near_run import NearRun
+from stability.proposals import accepted, propose
 from stability.search.input_sets.flows import flow_ends
 from stability.search.solvers.deadline import Deadline
 

@@ -17,11 +17,11 @@ from stability.certificate import Finding
 from stability.errors import StabilityError
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import Refused
-from stability.kernel.format.theorem_table import accepted
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.absorbing_sets import Absorbed, Sets
 from stability.kernel.theorems.driven_lmi import slopes_on
 from stability.kernel.theorems.near_run import apart, drawn, near_after, no_run, turned, widened, within
+from stability.proposals import accepted
 from stability.search.criteria.multiplier import multiplier_criterion
 from stability.search.solvers.deadline import Deadline
 from stability.search.solvers.rates import Rate

@@ -17,10 +17,10 @@ from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError
 from stability.kernel.checks import as_vector
 from stability.kernel.format.claims import Claim, Verdict
-from stability.kernel.format.theorem_table import accepted
 from stability.kernel.reachability.ellipsoid_region import slope_range
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.regional_lmi import regional_system
+from stability.proposals import accepted
 from stability.search.counterexamples.eigenvalue_gradient import excess
 from stability.search.counterexamples.equilibrium_manifold import newton
 from stability.search.criteria.multiplier import multiplier_criterion

@@ -11,7 +11,6 @@ from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.arithmetic.intervals import length
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.format.sentences import undecided
-from stability.kernel.format.theorem_table import accepted
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import Layer, LayerStack
@@ -19,6 +18,7 @@ from stability.kernel.theorems.absorbing_sets import no_tube
 from stability.kernel.theorems.flow_sets import no_flow_sets
 from stability.kernel.theorems.stack_bounds import SIDES, steps_named, within
 from stability.kernel.theorems.stack_contraction import pack
+from stability.proposals import accepted
 from stability.search.input_sets.flows import flow_ends, flow_sets
 from stability.search.input_sets.gated_limits import gated_bounds
 from stability.search.input_sets.limit_sets import FLOW_SETS, SETS, ends_of_sets

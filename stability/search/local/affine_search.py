@@ -11,9 +11,9 @@ import numpy as np
 
 from stability.kernel.arithmetic.fixed_point import ratio
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.theorem_table import accepted
 from stability.kernel.reachability.affine_margin import Margin, by_group, priced
 from stability.kernel.reachability.affine_network import kernel, seconds, unfit
+from stability.proposals import accepted
 from stability.search.local.request import Request
 from stability.search.solvers.deadline import Deadline
 

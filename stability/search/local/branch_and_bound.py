@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.theorem_table import accepted
 from stability.kernel.systems.classifier import Classifier
+from stability.proposals import accepted
 from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray

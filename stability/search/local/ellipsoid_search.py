@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.theorem_table import accepted
 from stability.kernel.reachability.ellipsoid_tube import gain, nominal_run
 from stability.kernel.reachability.margin_loss import differences
 from stability.kernel.reachability.network_stages import stages_of
 from stability.kernel.reachability.stages import Nominal
 from stability.kernel.systems.classifier import Classifier
+from stability.proposals import accepted
 from stability.search.local.backward_search import Ball, Trial, decided, one_of, widened
 from stability.search.local.gated_search import Growing, is_gated
 from stability.search.local.initial_radius import ahead, boundary

@@ -23,7 +23,7 @@ from stability.kernel.systems.classifier import Classifier
 from stability.storage.documents import read_document
 from stability.storage.folder import Folder
 from stability.storage.writing import write_text
-from stability.verify import describe_subject, verify_claim
+from stability.verification import describe_subject, verify_claim
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

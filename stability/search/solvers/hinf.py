@@ -172,7 +172,8 @@ def _refine(response: Response, omega: float, gain: float, gain_at: Callable[[fl
         return omega, gain
     steps = 50 if response.small else 12
     options = {"xatol": 1e-9 * (high - low), "maxiter": steps}
-    found = float(minimize_scalar(lambda x: -gain_at(x), bounds=(low, high), method="bounded", options=options).x)
+    result: Any = minimize_scalar(lambda x: -gain_at(x), bounds=(low, high), method="bounded", options=options)
+    found = float(result.x)
     value = gain_at(found)
     return (found, value) if value > gain else (omega, gain)
 

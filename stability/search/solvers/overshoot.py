@@ -11,6 +11,8 @@ Source: J. C. Willems, Least squares stationary optimal control and the algebrai
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.optimize import minimize_scalar
 
@@ -78,7 +80,7 @@ def well_conditioned(loop: StateSpace, P: Array, most: int = 24, *, deadline: De
         return _WORST if deadline.over else min(float(np.log(condition_number(mixed(u)))), _WORST)
 
     options = {"xatol": 0.02, "maxiter": most}
-    found = minimize_scalar(logarithm, bounds=(-18.0, 6.0), method="bounded", options=options)
+    found: Any = minimize_scalar(logarithm, bounds=(-18.0, 6.0), method="bounded", options=options)
     best = mixed(found.x)
     return best if found.fun < _WORST and condition_number(best) < condition_number(P) else None
 

@@ -77,6 +77,18 @@ def crawl(system: LureSystem) -> float:
     return float(2.0 ** np.floor(np.log2(min(max(size, 1e-200), 1e200)) - 24.0))
 
 
+def fast_enough(rate: float, wanted: Rate, discrete: bool) -> bool:
+    """Return True if a rate reaches the one that was asked for, or none was.
+
+    Example:
+        >>> fast_enough(0.8, 0.9, True), fast_enough(0.8, 0.9, False), fast_enough(0.8, "best", False)
+        (True, False, True)
+    """
+    if isinstance(wanted, str):
+        return True
+    return rate <= wanted if discrete else rate >= wanted
+
+
 def shift_factor(system: Any, rate: float) -> float:
     """Factor of the shifted loop's multipliers: in discrete time ``A/rho, B/rho`` divides by ``rho^2``."""
     return rate * rate if system.is_discrete else 1.0

@@ -25,7 +25,7 @@ from stability.errors import ConfigurationError, FileFormatError, UnsupportedErr
 from stability.models import ElmanRNN, SequenceModel
 from stability.storage import artifacts
 from stability.systems import LureSystem
-from stability.verify import verify
+from stability.verification import verify
 
 SMALL = Budget(
     samples=20,

@@ -45,7 +45,7 @@ def test_every_search_of_a_report_finds_the_same_when_the_clock_leaps(
             told = pipeline.analyse(folder, model, settings, model=model, task=task, title="net", source="test")
         assert told["steps"]["local"]["status"] == "done", told["steps"]
         radii = pd.read_csv(folder / "local.csv").drop(columns="seconds")
-        assert (radii["radius"] > 0).any()
+        assert radii["radius"].max() > 0
         found.append((radii.to_dict(), _timeless(folder)))
     assert found[0] == found[1]
 

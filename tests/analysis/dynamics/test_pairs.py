@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from stability.analysis.dynamics.pairs import counter_distance, counter_pair, pair_distances
-from stability.certify import certify
+from stability.certification import certify
 from stability.errors import UnsupportedError
 from stability.models import ContractingRNN, ElmanRNN
 from stability.recovery import proved_pairs

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from stability.analysis import attack_scores, certified_radius, task_from_arrays
-from stability.certify import certify
+from stability.certification import certify
 from stability.errors import ConfigurationError, DimensionError, UnsupportedError
 from stability.models import LRU, LSTM, ContractingRNN, ElmanRNN, RotRNN, SequenceModel, UnitaryRNN
 from stability.search.gains.lure import incremental_gain

@@ -17,11 +17,11 @@ from stability.analysis.attacks.deepfool import deepfool
 from stability.analysis.attacks.gradient import pgd
 from stability.analysis.attacks.smallest import attack_radii
 from stability.kernel.arithmetic.activations import ACTIVATIONS, activation
-from stability.kernel.format.theorem_table import accepted
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.models.classifier_network import ClassifierNetwork
+from stability.proposals import accepted
 from stability.search.local.largest_radius import largest_balls
 from stability.search.solvers import deadline
 from stability.systems import DrivenSystem, LureSystem

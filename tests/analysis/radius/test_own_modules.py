@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from stability.analysis import certified_radius, deepfool
 from stability.analysis.radius.certified import logit_gain
-from stability.certify import certify
+from stability.certification import certify
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.models import ElmanRNN, SequenceModel
 

@@ -16,7 +16,7 @@ from stability.analysis.attacks.gradient import pgd
 from stability.analysis.dynamics.stepbound import horizon_gain, step_bound
 from stability.analysis.radius.certified import certified_radius
 from stability.certificate import Certificate
-from stability.certify import certify
+from stability.certification import certify
 from stability.errors import ConfigurationError, DimensionError, UnsupportedError
 from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.models.contracting import ContractingRNN

@@ -12,7 +12,7 @@ from stability.analysis.studies import errata, lrnn_pendulum, lrnn_robustness, l
 from stability.analysis.studies.lrnn_certified import conditions
 from stability.analysis.studies.networks import confirmed, counted, mean, networks, verdict
 from stability.analysis.tasks import make_task
-from stability.certify import certify
+from stability.certification import certify
 from stability.models import LipschitzRNN
 from stability.systems import LureSystem
 

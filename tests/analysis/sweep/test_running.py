@@ -21,7 +21,7 @@ from stability.analysis.sweep.running.worker import REFUSED, Ticket, carry_out
 from stability.certificate import Certificate
 from stability.models import load
 from stability.storage.store import ResultStore, name_of
-from stability.verify import verify
+from stability.verification import verify
 
 SWEEP = Sweep(
     ["elman", "gru"], ["digits"], [0, 1], train={"hidden": 3, "epochs": 1},

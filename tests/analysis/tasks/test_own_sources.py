@@ -17,7 +17,7 @@ from stability.analysis.campaign.fitting import joined
 from stability.analysis.campaign.inputs import part_range
 from stability.analysis.tasks import make_task
 from stability.analysis.tasks.own_sources import in_memory, read_source
-from stability.certify import certify
+from stability.certification import certify
 from stability.errors import ConfigurationError, FileFormatError, StabilityError, UnsupportedError
 from stability.models import ElmanRNN, SequenceModel
 from stability.models.embedding import BehindEmbedding

@@ -13,7 +13,7 @@ from stability.analysis.training.gains import proved_gain, pull_to_contraction, 
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.models import ContractingRNN, LipschitzRNN, NeuralODERNN, SequenceModel, save
 from stability.reports.cli import run
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 SMALL = [part for o in ("limit=60", "test_limit=20", "size=14") for part in ("--task-set", o)]
 

@@ -20,7 +20,7 @@ from stability.models import GRU, ElmanRNN, SequenceModel, load, save
 from stability.reports.cli import run
 from stability.search.gains.weight_norms import norm_gain
 from stability.systems import DrivenSystem, LureSystem
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 
 def stacked(layer, target):

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from stability.analysis import fit_readout, make_task, task_from_arrays, train
-from stability.certify import certify
+from stability.certification import certify
 from stability.errors import ConfigurationError, DimensionError, RankError, UnsupportedError
 from stability.kernel.format.claims import Verdict
 from stability.models import EchoStateRNN, ElmanRNN, SequenceModel

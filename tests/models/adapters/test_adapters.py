@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from stability.certify import certify
+from stability.certification import certify
 from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError, NonFiniteError, UnsupportedError
 from stability.kernel.systems.gated_cell import GatedCell
@@ -25,7 +25,7 @@ from stability.models.adapters.modules import (
 )
 from stability.models.adapters.torch_modules import as_array, from_rows
 from stability.systems import DrivenSystem, LureSystem
-from stability.verify import verify
+from stability.verification import verify
 
 CELLS = [
     lambda: nn.RNNCell(3, 4),

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from stability.certify import certify
+from stability.certification import certify
 from stability.errors import ConfigurationError, FileFormatError, StabilityError, UnsupportedError
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.models.adapters.modules import recurrent_subject
 from stability.models.sources import load_subject
 from stability.systems import DrivenSystem, LureSystem
-from stability.verify import verify
+from stability.verification import verify
 
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from stability.certify import certify
+from stability.certification import certify
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.kernel.format.claims import Verdict
 from stability.models import (
@@ -23,7 +23,7 @@ from stability.models import (
 )
 from stability.models.sources import load_subject
 from stability.reports import cli
-from stability.verify import verify
+from stability.verification import verify
 
 onnx = pytest.importorskip("onnx")
 from onnx.reference import ReferenceEvaluator  # noqa: E402

@@ -196,7 +196,7 @@ def test_unexpected_errors_are_not_hidden(here: Path, monkeypatch: pytest.Monkey
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a defect of ours")
 
-    monkeypatch.setattr(sys.modules["stability.certify"], "certify", broken)
+    monkeypatch.setattr(sys.modules["stability.certification"], "certify", broken)
     with pytest.raises(RuntimeError, match="a defect of ours"):
         cli.run(["certify", "stable.npz"])
 
@@ -207,7 +207,7 @@ def test_an_interruption_is_said_with_its_exit_code(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys.modules["stability.certify"], "certify", interrupted)
+    monkeypatch.setattr(sys.modules["stability.certification"], "certify", interrupted)
     assert cli.run(["certify", "stable.npz"]) == 130
     assert capsys.readouterr().err.startswith("stability: interrupted: ")
 

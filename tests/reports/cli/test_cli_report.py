@@ -13,7 +13,7 @@ import torch
 from stability.analysis.campaign.budgets import BUDGETS, Budget
 from stability.reports import cli
 from stability.reports.stored.collect import collect
-from stability.verify import verify
+from stability.verification import verify
 
 SMALL = Budget(
     samples=20, attacked=10, curved=10, draws=2, levels=(0.0, 0.3), epsilons_linf=(0.0, 0.1), epsilons_l2=(0.0, 1.0),

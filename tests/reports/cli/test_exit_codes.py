@@ -86,7 +86,7 @@ def test_a_comparison_with_a_certificate_that_failed(here: Path, monkeypatch, ca
     def fails(model, **options):
         raise error
 
-    monkeypatch.setattr(sys.modules["stability.certify"], "certify", fails)
+    monkeypatch.setattr(sys.modules["stability.certification"], "certify", fails)
     assert cli.run(["compare", "run", "run", "--samples", "3", "--factor", "1", "--out", "c"]) == code
     out = line(capsys)[0] if code else capsys.readouterr().out
     assert f"no certificate ({error})" in out

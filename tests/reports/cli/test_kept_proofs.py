@@ -11,10 +11,10 @@ import torch
 from stability.analysis.radius import local
 from stability.certificate import claim_document
 from stability.kernel.format.serialization import encode
-from stability.kernel.format.theorem_table import propose
 from stability.models.files import save
 from stability.models.lru import LRU
 from stability.models.network import SequenceModel
+from stability.proposals import propose
 from stability.reports import cli
 from stability.search.local import proof_merging as keeping
 from stability.search.local.largest_radius import ENGINES

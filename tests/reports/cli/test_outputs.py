@@ -67,7 +67,9 @@ def test_what_is_read_is_never_written_to(
     words: list[str], allowed: list[str], here: Path, monkeypatch, capsys
 ) -> None:
     monkeypatch.setattr(
-        importlib.import_module("stability.certify"), "certify", lambda *a, **k: pytest.fail("it was computed first")
+        importlib.import_module("stability.certification"),
+        "certify",
+        lambda *a, **k: pytest.fail("it was computed first"),
     )
     assert "what this command reads" in refused(here, capsys, *words, *allowed)
 

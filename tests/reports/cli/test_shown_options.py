@@ -15,7 +15,7 @@ import pytest
 
 from stability.analysis.attacks.gradient import ATTACKS
 from stability.analysis.curvature.hessian import METHODS
-from stability.certify import CRITERIA
+from stability.certification import CRITERIA
 from stability.reports import cli
 from stability.reports.cli import COMMANDS, Loaded, colours, console
 from stability.reports.cli.examples import EXAMPLES

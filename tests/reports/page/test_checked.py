@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from stability.certify import certify
+from stability.certification import certify
 from stability.kernel.format.claims import Verdict
 from stability.reports import render
 from stability.reports.stored.certificates import check_file
 from stability.reports.stored.collect import collect
 from stability.systems import LureSystem
-from stability.verify import verify
+from stability.verification import verify
 
 from ..conftest import certificate
 

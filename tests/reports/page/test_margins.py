@@ -13,7 +13,7 @@ from stability.analysis.campaign.steps.certificate import in_box
 from stability.analysis.campaign.steps.margin import _margin_step
 from stability.analysis.campaign.work import Work
 from stability.certificate import Certificate
-from stability.certify import certify
+from stability.certification import certify
 from stability.reports.page.blocks import block
 from stability.reports.page.marks import PROVED
 from stability.reports.stored.collect import read_model

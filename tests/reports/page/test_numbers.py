@@ -23,7 +23,7 @@ from stability.reports.page.marks import MARKS
 from stability.reports.page.spectra import clouds
 from stability.reports.stored.collect import collect
 from stability.storage.documents import file_digest
-from stability.verify import verify
+from stability.verification import verify
 
 
 class Tables(HTMLParser):

@@ -10,7 +10,7 @@ from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.search.input_sets.bounded import bounded, equilibrium_claim
 from stability.search.trajectories.simulation import advance_many, natural_step
 from stability.systems import DrivenSystem, LureSystem
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 
 def worst_norm(driven, rng, input_bound=None, start=50.0, steps=4000, tail=1500):

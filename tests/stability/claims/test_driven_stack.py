@@ -10,14 +10,15 @@ import pytest
 
 from stability import certify, verify
 from stability.kernel.format.claims import Proof, Verdict
-from stability.kernel.format.theorem_table import RULES, propose
+from stability.kernel.format.theorem_table import RULES
 from stability.kernel.systems.delayed_stack import skewed
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.theorems.stack_driven import StackDriven
+from stability.proposals import propose
 from stability.recovery import first_step, proved_pairs
 from stability.search.input_sets.driven import driven_contraction
 from stability.systems import DrivenSystem, LureSystem
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 from tests.stability.specimens import small_cell
 
 

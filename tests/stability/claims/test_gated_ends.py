@@ -10,9 +10,10 @@ import pytest
 from stability import certify, verify
 from stability.certificate import Certificate
 from stability.kernel.format.claims import Claim, Proof, Verdict
-from stability.kernel.format.theorem_table import RULES, propose
+from stability.kernel.format.theorem_table import RULES
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
+from stability.proposals import propose
 from tests.stability.specimens import latch_of_tanh_map, plain_map, small_cell
 
 

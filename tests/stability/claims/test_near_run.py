@@ -11,17 +11,18 @@ from stability import certify, verify
 from stability.certificate import Certificate
 from stability.errors import StabilityError
 from stability.kernel.format.claims import Claim, Proof, Verdict
-from stability.kernel.format.theorem_table import RULES, propose
+from stability.kernel.format.theorem_table import RULES
 from stability.kernel.reachability.invariant_zonotope import Tube
 from stability.kernel.theorems.absorbing_sets import Absorbed, Sets
 from stability.kernel.theorems.near_run import RunLmi, apart, drawn, near_after, no_run, widened
+from stability.proposals import propose
 from stability.recovery import first_step, recovery_time, settling
 from stability.search.input_sets.driven import driven_contraction
 from stability.search.input_sets.narrowing import first_box, narrowed
 from stability.search.input_sets.near_run import near_run
 from stability.search.solvers.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 from tests.stability.driven_runs import holds_on_trajectories, reservoir
 
 

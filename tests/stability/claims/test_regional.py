@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from stability.certify import certify
+from stability.certification import certify
 from stability.errors import ConfigurationError, DimensionError
 from stability.kernel.format.claims import Verdict
 from stability.kernel.format.sentences import at_least
@@ -19,7 +19,7 @@ from stability.search.input_sets.regional import _equilibrium, regional
 from stability.search.solvers.deadline import Deadline
 from stability.search.trajectories.simulation import advance_many
 from stability.systems import DrivenSystem, LureSystem
-from stability.verify import verify, verify_claim
+from stability.verification import verify, verify_claim
 
 
 def network(rng, form, n=4):

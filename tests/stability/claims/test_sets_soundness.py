@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from stability.certificate import Certificate
-from stability.certify import certify
+from stability.certification import certify
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.format.claims import Claim, Verdict
+from stability.kernel.reachability.backward_bounds import steps_made
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
-from stability.kernel.theorems.absorbing_sets import steps_made
 from stability.kernel.theorems.near_run import RunLmi
 from stability.systems import DrivenSystem, LureSystem
 from tests.stability.driven_runs import ROUNDING, reservoir

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stability.certify import certify
+from stability.certification import certify
 from stability.errors import ConfigurationError, DimensionError
 from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.theorem_table import worded
@@ -14,7 +14,7 @@ from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.theorems.stack_contraction import compose, layer_claim, pack
 from stability.search.criteria.stack_contraction import stack_claim
 from stability.systems import DrivenSystem, LureSystem
-from stability.verify import verify, verify_claim
+from stability.verification import verify, verify_claim
 
 
 def rnn(rng, p, n, norm=0.8, activation="tanh") -> DrivenSystem:

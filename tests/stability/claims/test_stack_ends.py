@@ -11,12 +11,13 @@ import pytest
 
 from stability import certify, verify
 from stability.kernel.format.claims import Claim, Proof
-from stability.kernel.format.theorem_table import RULES, propose
+from stability.kernel.format.theorem_table import RULES
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
+from stability.proposals import propose
 from stability.search.input_sets.stack_bounds import stack_bounds
 from stability.systems import DrivenSystem, LureSystem
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 from tests.stability.specimens import latch_of_tanh_map, network_of_one, small_cell, turning
 
 LOW, HIGH = np.full(1, -0.2), np.full(1, 0.2)

@@ -15,7 +15,7 @@ from stability.search.gains.lure import incremental_gain
 from stability.search.solvers.hinf import hinf_norm
 from stability.search.solvers.multiplier_program import multiplier_lmi
 from stability.systems import LureSystem
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 
 def random_system(rng, discrete, slope=(0.0, 1.0), gain=None, D=False):

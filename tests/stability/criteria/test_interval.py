@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stability.certificate import Certificate
-from stability.certify import certify
+from stability.certification import certify
 from stability.errors import UnsupportedError
 from stability.kernel.arithmetic.intervals import Interval
 from stability.kernel.format.claims import Claim, Proof, Verdict
@@ -24,7 +24,7 @@ from stability.kernel.systems.gated_cell import GatedCell, sigmoid
 from stability.search.criteria.interval import gated_findings, gated_proof, interval_criterion, interval_lmi_criterion
 from stability.search.solvers.deadline import TOO_LATE
 from stability.systems import LureSystem
-from stability.verify import verify, verify_claim
+from stability.verification import verify, verify_claim
 
 KINDS = [("lstm", True), ("gru", True), ("gru", False)]
 

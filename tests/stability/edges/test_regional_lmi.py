@@ -13,7 +13,7 @@ from stability.kernel.format.theorem_table import worded
 from stability.kernel.reachability.ellipsoid_region import Region, region_bounds, slope_range
 from stability.kernel.theorems.regional_lmi import regional_system
 from stability.systems import DrivenSystem, LureSystem
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 
 def claim(driven, **data) -> Claim:

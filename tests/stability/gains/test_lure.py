@@ -14,7 +14,7 @@ from stability.search.gains.stepwise_storage import StepSearch
 from stability.search.solvers.hinf import hinf_norm
 from stability.search.solvers.inequality_slack import least_gain
 from stability.systems import DrivenSystem, LureSystem
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 
 def network(rng, n=4, p=3, gain=0.5, integrator="euler"):

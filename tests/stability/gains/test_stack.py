@@ -15,7 +15,7 @@ from stability.kernel.systems.layer_stack import LayerStack
 from stability.models.adapters.modules import recurrent_subject
 from stability.search.gains.lure import incremental_gain
 from stability.search.gains.stack import stack_gain
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 
 def small(module: nn.Module, scale: float) -> nn.Module:

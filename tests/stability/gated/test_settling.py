@@ -16,7 +16,7 @@ from stability.kernel.systems.gated_bounds import absorbs, gate_bounds, invarian
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.lstm_cell_range import settling_range
 from stability.search.input_sets.gated_limits import gated_bounds
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 
 def cell_of(m, scale, seed, p=2) -> GatedCell:

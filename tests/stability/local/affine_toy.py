@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from stability.kernel.format import theorem_table as registry
-from stability.kernel.format.claims import Claim
+from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.format.fields import AnyArray, Index, Number, ProofData, Text, require
 from stability.kernel.systems.classifier import Classifier
+from stability.proposals import accepted, propose
 from stability.search.local.request import Request
 from stability.systems import DrivenSystem, LureSystem
 
@@ -66,7 +67,7 @@ def engine(norm: str, share: float = 0.9) -> Any:
             if asked.epsilon is not None:
                 radius = asked.epsilon
             data = {"x": np.array(row), "label": int(label), "norm": norm, "radius": float(radius)}
-            out.append(registry.accepted(subject, KIND, data) if share <= 1 else registry.propose(subject, KIND, data))
+            out.append(accepted(subject, KIND, data) if share <= 1 else propose(subject, KIND, data))
         return out
 
     return balls
@@ -76,5 +77,5 @@ def engine(norm: str, share: float = 0.9) -> Any:
 def toy_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rule, for the time of a test."""
     monkeypatch.setattr("stability.search.local.affine_search.covers", lambda asked: False)
-    registry.certifies(KIND, subject=Classifier, claim="local_robustness", value="radius")(Toy)
-    monkeypatch.setitem(registry.RULES, KIND, registry.RULES.pop(KIND))  # taken out again afterwards
+    toy = registry.Rule(KIND, (Classifier,), ("local_robustness",), Verdict.CERTIFIED, Toy, "radius")
+    monkeypatch.setitem(registry.RULES._rules, KIND, toy)

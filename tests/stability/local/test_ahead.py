@@ -12,6 +12,7 @@ from stability.kernel.systems.classifier import Classifier
 from stability.search.local import ellipsoid_search as ellipsoids
 from stability.search.local.initial_radius import boundary
 from stability.search.local.largest_radius import largest_balls
+from stability.search.local.request import FARTHEST
 from stability.search.local.tube_trials import Task
 from stability.systems import DrivenSystem, LureSystem
 
@@ -47,3 +48,44 @@ def test_where_trials_are_dear_the_balls_hold_too(name, monkeypatch):
         assert RULES["local_ellipsoids"](made, claim)[0]
         assert not attacked(made, x, y, claim.value)
         assert claim.value > 0.6 * fine.value
+
+
+def test_a_tube_that_needs_no_class_closed_is_used_up_to_its_own_radius() -> None:
+    """A network that is nearly linear: its tube proves nearly the distance of the plane where the margin is zero."""
+    rng, n, steps = np.random.default_rng(3), 48, 28
+    W, F = rng.normal(size=(n, n)) / n, 0.02 * rng.normal(size=(n, 2))
+    system = DrivenSystem(LureSystem(np.zeros((n, n)), np.eye(n), W, dt=1.0), "tanh", F)
+    made, x = Classifier(system, rng.normal(size=(2, n))), 0.3 * rng.normal(size=(steps, 2))
+
+    def margin(points: np.ndarray) -> np.ndarray:
+        logits = made.logits(points)
+        return logits[:, label] - logits[:, 1 - label]
+
+    label = int(made.logits(x[None]).argmax())
+    moves = 1e-6 * np.eye(x.size).reshape(-1, *x.shape)
+    gradient = (margin(x + moves) - margin(x - moves)) / 2e-6
+    (claim,) = largest_balls(made, x[None], [label])
+    assert claim is not None
+    assert claim.value is not None
+    assert 0.95 < claim.value / (float(margin(x[None])[0]) / np.linalg.norm(gradient)) < 1.05
+
+
+@pytest.mark.parametrize("name", ["tanh", "euler", "relu"])
+def test_a_warm_start_loses_nothing_of_what_the_tube_alone_proves(name, monkeypatch):
+    made, x = MADE[name], 0.3 * X
+    label = made.logits(x).argmax(axis=1)
+    monkeypatch.setattr(ellipsoids, "_SMALL", 0.0)
+    with monkeypatch.context() as without:
+        without.setattr(ellipsoids, "_begun", lambda *told: ([None] * len(x), np.zeros(len(x))))
+        without.setattr(ellipsoids, "widened", lambda decide, ball, *told, **more: ball)
+        alone = [claim.value for claim in largest_balls(made, x, label)]
+    found = largest_balls(made, x, label, upper=[1.02 * radius for radius in alone])
+    assert all(claim.value > 0.995 * radius for claim, radius in zip(found, alone))
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+def test_no_search_looks_for_balls_that_dwarf_the_input(norm):
+    network = MADE["tanh"].recurrent
+    same = Classifier(network, np.ones((2, network.outputs)), [1.0, 0.0])  # no input changes its class
+    for x, claim in zip(X, largest_balls(same, X, [0, 0, 0], norm=norm)):
+        assert 0.0 < claim.value <= FARTHEST * (1.0 + np.abs(x).max())

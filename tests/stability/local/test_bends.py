@@ -9,12 +9,13 @@ import pytest
 from local_specimens import attacked, classifiers
 
 from stability.kernel.format.claims import Proof
-from stability.kernel.format.theorem_table import RULES, propose
+from stability.kernel.format.theorem_table import RULES
 from stability.kernel.reachability.ellipsoid_tube import nominal_run
 from stability.kernel.reachability.gated_tube import bent_tube, linear_part
 from stability.kernel.reachability.network_stages import Stages, stages_of
 from stability.kernel.reachability.taylor_remainder import hessians, rest
 from stability.kernel.systems.classifier import Classifier
+from stability.proposals import propose
 from stability.systems import DrivenSystem, LureSystem
 
 MADE = classifiers(1)

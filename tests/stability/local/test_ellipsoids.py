@@ -11,8 +11,9 @@ from local_specimens import attacked, classifiers, plain
 
 from stability.errors import StabilityError
 from stability.kernel.format.claims import Claim, Proof
-from stability.kernel.format.theorem_table import RULES, propose
+from stability.kernel.format.theorem_table import RULES
 from stability.kernel.systems.classifier import Classifier
+from stability.proposals import propose
 from stability.search.local.largest_radius import largest_balls
 from stability.systems import DrivenSystem, LureSystem
 

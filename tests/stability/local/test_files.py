@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from stability.kernel.format.serialization import encode, seal
-from stability.kernel.format.theorem_table import propose
+from stability.proposals import propose
 from stability.search.local.branch_and_bound import DEEP
 from stability.search.local.proof_folder import (
     NETWORK_FILE,

@@ -20,9 +20,10 @@ from local_specimens import classifiers, plain, slopes
 from stability.errors import StabilityError
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.serialization import digest_of
-from stability.kernel.format.theorem_table import RULES, accepted, propose
+from stability.kernel.format.theorem_table import RULES
 from stability.kernel.reachability.network_stages import stages_of
 from stability.kernel.systems.classifier import Classifier
+from stability.proposals import accepted, propose
 from stability.search.local.largest_radius import largest_balls
 from stability.search.local.proof_folder import NETWORK_FILE, check_sample, sample_file, write_network, write_sample
 from stability.storage.folder import claim as claim_folder

@@ -11,13 +11,14 @@ import pytest
 from benchmarks.affine import BALLS, true_radius
 from stability.kernel.arithmetic.fixed_point import Fixed
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.theorem_table import RULES, accepted, propose
+from stability.kernel.format.theorem_table import RULES
 from stability.kernel.reachability import affine_network as linear
 from stability.kernel.reachability.affine_margin import Margin
 from stability.kernel.reachability.affine_network import Kernel, kernel, unfit
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.theorems.local_linear import LocalLinear
+from stability.proposals import accepted, propose
 from stability.search.local import affine_search as linear_balls
 from stability.search.local.largest_radius import largest_balls
 from stability.search.local.request import FARTHEST, request
@@ -257,7 +258,7 @@ def test_classes_that_no_input_changes_have_a_large_radius(norm, budget):
     same = Classifier(net.recurrent, np.ones((2, 3)), [1.0, 0.0])
     (claim,) = largest_balls(same, x[None], [0], norm=norm, budget=budget)
     assert isinstance(claim, Claim)
-    assert claim.value == pytest.approx(1e6 * (1.0 + np.abs(x).max()), rel=1e-9)
+    assert claim.value == pytest.approx(FARTHEST * (1.0 + np.abs(x).max()), rel=1e-9)
     data = {"x": x, "label": 1, "norm": norm, "radius": 1e-9} | ({"budget": "step"} if budget == "step" else {})
     assert "logit 0 is not proved" in refused(same, data)
     tied = Classifier(net.recurrent, np.ones((2, 3)))

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from local_specimens import classifiers
 
-from stability.kernel.format.theorem_table import RULES, propose
+from stability.kernel.format.theorem_table import RULES
 from stability.kernel.reachability.ellipsoid_tube import next_ellipsoid
 from stability.kernel.reachability.network_stages import stages_of
 from stability.kernel.theorems import local_ellipsoids
+from stability.proposals import propose
 from stability.search.local.largest_radius import largest_balls
 
 KIND = "local_ellipsoids"

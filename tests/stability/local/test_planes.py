@@ -11,7 +11,7 @@ import pytest
 
 from stability.errors import ConfigurationError, DimensionError, UnsupportedError
 from stability.kernel.format.claims import Verdict
-from stability.kernel.format.theorem_table import RULES, accepted, propose
+from stability.kernel.format.theorem_table import RULES
 from stability.kernel.reachability import classifier_run as runs
 from stability.kernel.reachability.affine_forms import Form, Term, Tube
 from stability.kernel.reachability.classifier_run import Numbers, margins
@@ -21,6 +21,7 @@ from stability.kernel.reachability.quadratic_relaxation import quadratic, touchi
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
+from stability.proposals import accepted, propose
 from stability.search.local import largest_radius as balls
 from stability.search.local import linf_search as planes
 from stability.search.local.linf_search import decide
@@ -378,3 +379,15 @@ def test_what_is_no_question_is_refused():
     ring = LureSystem(np.zeros((2, 2)), np.eye(2), np.eye(2), [[0.0, 0.3], [0.3, 0.0]], dt=1.0)
     with pytest.raises(UnsupportedError, match="circle"):
         largest_balls(Classifier(DrivenSystem(ring, "tanh", np.eye(2)), np.eye(2)), np.ones((1, 1, 2)), [0])
+
+
+def test_affine_forms_go_beyond_zonotopes_on_small_problems_alone(monkeypatch):
+    network = NETWORKS["lstm"]
+    x, label = sample(network)
+    (small,) = largest_balls(network, x[None], [label])
+    monkeypatch.setattr(planes, "_SYMBOLS", 0)
+    (large,) = largest_balls(network, x[None], [label])
+    assert small is not None
+    assert large is not None
+    assert (small.proof.kind, large.proof.kind) == ("local_planes", "local_zonotopes")
+    assert small.value > large.value

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stability.kernel.format.theorem_table import RULES, accepted, propose
+from stability.kernel.format.theorem_table import RULES
 from stability.kernel.reachability.affine_forms import Term, Tube
 from stability.kernel.reachability.classifier_run import margins
 from stability.kernel.reachability.gate_units import Parabola, Unit, least
@@ -17,6 +17,7 @@ from stability.kernel.reachability.input_box import input_box, inputs_of, touche
 from stability.kernel.reachability.quadratic_relaxation import gradient, quadratic
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.systems.gated_cell import GatedCell
+from stability.proposals import accepted, propose
 from stability.search.local.linf_search import Question, decide
 from stability.search.local.quadratic_multipliers import best_multipliers
 from stability.search.local.splitting import Splitting

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stability.kernel.arithmetic.activations import activation
-from stability.kernel.format.theorem_table import RULES, accepted, propose
+from stability.kernel.format.theorem_table import RULES
 from stability.kernel.reachability.input_box import input_box
 from stability.kernel.reachability.linear_remainder import is_covered, relaxed
 from stability.kernel.reachability.network_stages import stages_of
@@ -20,6 +20,7 @@ from stability.kernel.systems.classifier import Classifier
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.theorems.local_zonotopes import margins_left
+from stability.proposals import accepted, propose
 from stability.search.local import largest_radius as balls
 from stability.systems import DrivenSystem, LureSystem
 

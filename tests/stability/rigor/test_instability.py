@@ -22,7 +22,7 @@ from stability.kernel.format.theorem_table import RULES
 from stability.kernel.theorems.eigenvalue_phrase import eigenvalue_phrase
 from stability.search.counterexamples.refutation import accepted, witness_claim
 from stability.systems import DrivenSystem, LureSystem
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 
 def matrix(values, rad=0.0):

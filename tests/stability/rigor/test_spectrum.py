@@ -11,7 +11,7 @@ from stability import LureSystem
 from stability.kernel.format.claims import Proof
 from stability.search.criteria.nonexpansive import nonexpansive
 from stability.search.solvers.spectral_bounds import spectrum_bracket
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 
 @pytest.mark.parametrize("n", [1, 7, 420])

@@ -15,7 +15,7 @@ from stability.kernel.theorems.gain_steps import check_steps, storages
 from stability.search.gains.lure import incremental_gain
 from stability.search.gains.stepwise_storage import last_storage
 from stability.systems import DrivenSystem, LureSystem
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 
 def network(seed: int = 0, n: int = 3, p: int = 2, dt: float | None = 1.0) -> DrivenSystem:

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from specimens import latch, remade, specimens, two_levels
 
-from stability.certify import certify
+from stability.certification import certify
 from stability.kernel.format.claims import Verdict
 from stability.kernel.format.sentences import undecided
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.search.counterexamples.refutation import witness_claim
 from stability.systems import DrivenSystem, LureSystem
-from stability.verify import verify, verify_claim
+from stability.verification import verify, verify_claim
 
 
 def refusal(name: str, **changes) -> str:
@@ -36,7 +36,7 @@ def test_an_exact_check_that_breaks_down_is_no_proof(monkeypatch):
     def broken(system, data):
         raise ArithmeticError("no")
 
-    monkeypatch.setattr(sys.modules["stability.verify"], "check_exact", broken)
+    monkeypatch.setattr(sys.modules["stability.verification"], "check_exact", broken)
     answer = verify(certificate, method="exact")
     assert not answer.valid
     assert "malformed (ArithmeticError: no)" in answer.reason

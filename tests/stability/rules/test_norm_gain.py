@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from specimens import turning
 
-from stability.kernel.format.theorem_table import RULES, propose
+from stability.kernel.format.theorem_table import RULES
 from stability.kernel.theorems.norm_gain import sequence_bound
+from stability.proposals import propose
 from stability.search.gains.lure import incremental_gain
 from stability.search.gains.pairwise import least_gain, pairwise_proof
 from stability.systems import PairwiseSystem
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 ACTIVATIONS = ("oplu", "abs", "householder", "modrelu")
 

@@ -11,7 +11,7 @@ from stability.kernel.format.claims import Proof
 from stability.kernel.format.theorem_table import RULES
 from stability.search.counterexamples.refutation import witness_claim
 from stability.systems import DrivenSystem, LureSystem
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 ONE = np.zeros((1, 1))
 

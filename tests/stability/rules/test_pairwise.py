@@ -14,10 +14,11 @@ from stability import certify, verify
 from stability.certificate import Certificate
 from stability.errors import ConfigurationError, DimensionError, FileFormatError, UnsupportedError
 from stability.kernel.format.serialization import decode, digest_of, encode, seal
-from stability.kernel.format.theorem_table import RULES, propose
+from stability.kernel.format.theorem_table import RULES
+from stability.proposals import propose
 from stability.search.counterexamples.refutation import witness_claim
 from stability.systems import PairwiseSystem
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 
 def drawn(seed: int, activation: str, n: int = 4, size: float = 1.0, bias: float = -0.3) -> PairwiseSystem:

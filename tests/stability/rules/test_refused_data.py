@@ -10,7 +10,7 @@ import pytest
 from specimens import remade, specimens
 
 from stability.certificate import Certificate, Finding
-from stability.certify import certify
+from stability.certification import certify
 from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.sentences import undecided
 from stability.kernel.format.serialization import seal
@@ -18,7 +18,7 @@ from stability.kernel.systems.layer_stack import LayerStack
 from stability.search.counterexamples.refutation import witness_claim
 from stability.search.gains.lure import incremental_gain
 from stability.systems import DrivenSystem, LureSystem
-from stability.verify import verify, verify_claim
+from stability.verification import verify, verify_claim
 
 
 def refusal(name: str, **changes) -> str:

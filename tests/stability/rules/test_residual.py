@@ -14,12 +14,13 @@ from stability.errors import ConfigurationError, DimensionError
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import Refused
 from stability.kernel.format.serialization import decode, encode
-from stability.kernel.format.theorem_table import RULES, propose
+from stability.kernel.format.theorem_table import RULES
 from stability.kernel.systems.residual_stack import ResidualStack
 from stability.kernel.theorems.residual import norm_above
+from stability.proposals import propose
 from stability.search.gains.stack import residual_gain, stack_gain
 from stability.systems import DrivenSystem, LureSystem, PairwiseSystem
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 
 def pairs(rng, width: int, n: int, rate: float = 0.7) -> PairwiseSystem:

@@ -25,6 +25,7 @@ from stability.kernel.format.fields import (
     Size,
     State,
 )
+from stability.kernel.format.theorem_files import KINDS
 from stability.kernel.format.theorem_table import RULES
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.theorems import stack_witness
@@ -33,7 +34,7 @@ from stability.kernel.theorems.gated_orbits import MAX_UNKNOWNS, inputs_of, leas
 from stability.kernel.theorems.multiplier_lmi import Decay, overshoot_fits
 from stability.search.counterexamples.refutation import witness_claim
 from stability.systems import DrivenSystem, LureSystem
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 BEYOND = float(np.nextafter(LIMIT, np.inf))
 BIG = 2**53
@@ -87,19 +88,18 @@ def test_all_proofs_by_a_multiplier_hold_the_same_data():
 
 def test_a_refusal_names_what_the_proof_is_about():
     claim = specimens()["contraction of flow"].claim
-    reason = RULES["multiplier_lmi"].refusal(small_cell("gru"), claim)
+    reason = RULES["multiplier_lmi"](small_cell("gru"), claim)[1]
     assert reason == "a proof of kind multiplier_lmi is about a LureSystem or DrivenSystem, not about a GatedCell"
     two = specimens()["two equilibria"]
-    reason = RULES["two_equilibria"].refusal(two.subject, remade(two.subject, two.claim, name="bounded"))
+    reason = RULES["two_equilibria"](two.subject, remade(two.subject, two.claim, name="bounded"))[1]
     assert reason == "a proof of kind two_equilibria is about contraction or equilibrium, not about 'bounded'"
-    merged = RULES["merged_stack"].refusal(
+    merged = RULES["merged_stack"](
         specimens()["merged stack"].subject, Claim("contraction", "", Verdict.CERTIFIED, claim.proof)
-    )
+    )[1]
     assert merged == "a proof of kind merged_stack supports the verdict refuted, not certified"
     bent = remade(two.subject, two.claim, data={"note": 1.0, "more": 2.0}, without=["state1"])
-    assert RULES["two_equilibria"].refusal(two.subject, bent) == (
-        "a proof of kind two_equilibria lacks state1 and holds unknown more, note"
-    )
+    reason = RULES["two_equilibria"](two.subject, bent)[1]
+    assert reason == "a proof of kind two_equilibria lacks state1 and holds unknown more, note"
 
 
 def test_vectors_and_symmetric_matrices_have_their_size_and_no_entry_beyond_the_limit():
@@ -229,9 +229,20 @@ def test_a_proof_against_a_map_is_one_against_the_stack_of_that_layer():
     assert {"unstable_equilibrium", "periodic_orbits", "unstable_orbit"} <= seen
 
 
-def test_a_rule_is_registered_once_and_with_known_types_of_data(monkeypatch):
-    monkeypatch.setattr(registry, "RULES", dict(RULES))
+def test_the_table_of_rules_is_closed():
+    ball = RULES["ball"]
+    with pytest.raises(TypeError):
+        RULES["ball"] = ball
+    with pytest.raises(TypeError):
+        KINDS["new"] = "anywhere"
+    for kind in ("ball", "new"):
+        with pytest.raises(ValueError, match="there already, or not in its row"):
+            registry.certifies(kind, subject=ball.subject, claim=ball.claim, size=ball.size)(ball.data)
+    assert RULES["ball"] is ball
+    assert "new" not in RULES
 
+
+def test_a_rule_reads_data_of_known_types_and_refuses_all_else():
     class One(ProofData):
         x: Number
 
@@ -244,23 +255,11 @@ def test_a_rule_is_registered_once_and_with_known_types_of_data(monkeypatch):
     class Sized(One):
         z: State | None = None
 
-    def register(kind: str, data: type[ProofData] = One, **changes):
-        words = {"subject": LureSystem, "claim": "contraction", "verdict": Verdict.REFUTED, **changes}
-        registry.rule(kind, **words)(data)
-        return registry.RULES[kind]
+    def made_rule(kind: str, data: type[ProofData] = One, **changes):
+        return registry.Rule(kind, (LureSystem,), ("contraction",), Verdict.REFUTED, data, **changes)
 
-    made = register("new", Two, value="x")
-    assert (made.kind, made.data, made.subject, made.claim, made.verdict) == (
-        "new",
-        Two,
-        (LureSystem,),
-        ("contraction",),
-        Verdict.REFUTED,
-    )
+    made = made_rule("new", Two, value="x")
     assert (made.fields, made.optional, made.value) == ({"x": "number"}, {"y": "count"}, "x")
-    several = register("several", subject=(LureSystem, DrivenSystem), claim=["a", "b"])
-    assert (several.subject, several.claim) == ((LureSystem, DrivenSystem), ("a", "b"))
-    assert (several.optional, several.value) == ({}, None)
 
     class Untyped(ProofData):
         x: float
@@ -268,12 +267,11 @@ def test_a_rule_is_registered_once_and_with_known_types_of_data(monkeypatch):
     class Unknown(ProofData):
         x: Annotated[float, Datum("integer")]
 
-    for kind, data in (("new", One), ("odd", Untyped), ("odd", Unknown)):
-        with pytest.raises(ValueError, match="is there already, or one of its fields has no known type"):
-            register(kind, data)
+    for data in (Untyped, Unknown):
+        with pytest.raises(ValueError, match="has no known type"):
+            made_rule("odd", data)
     with pytest.raises(ValueError, match="no words for an array of another size"):
-        register("odd", Sized)
-    assert "odd" not in registry.RULES
+        made_rule("odd", Sized)
     subject = specimens()["contraction of flow"].subject
 
     def answer(data, value=None, rule=made):
@@ -285,13 +283,13 @@ def test_a_rule_is_registered_once_and_with_known_types_of_data(monkeypatch):
     assert answer({"x": 1.0}, 2.0) == (False, "the claim says x 2.0, the proof 1.0")
     assert answer({"x": 1.0}) == (False, "the claim says x None, the proof 1.0")
     assert answer({"x": 1}, 1.0) == (True, "{'x': 1.0}")  # an integer stands for the number
-    sized = register("sized", Sized, size="z must have {n} entries")
+    sized = made_rule("sized", Sized, size="z must have {n} entries")
     assert answer({"x": 1.0, "z": np.ones(2)}, rule=sized)[0]
     assert answer({"x": 1.0, "z": np.ones(3)}, rule=sized) == (False, "z must have 2 entries")
-    plain = register("plain")
+    plain = made_rule("plain")
     assert answer({"x": 1.0}, rule=plain)[0]
     assert answer({"x": 1.0}, 1.0, plain) == (False, "this claim has no value")
-    own = register("own", value="")
+    own = made_rule("own", value=registry.BY_CHECK)
     assert answer({"x": 1.0}, 7.0, own)[0]
     assert own(subject, Claim("contraction", "", Verdict.REFUTED)) == (False, "there is no proof")
     bare = Claim("contraction", "", Verdict.REFUTED, Proof("own", [1.0]))

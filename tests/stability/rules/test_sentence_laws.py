@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from specimens import small_cell, specimens
 
-from stability.certify import certify
+from stability.certification import certify
 from stability.kernel.format.claims import Proof, Verdict
 from stability.kernel.format.sentences import at_least, at_most, exactly, slopes_phrase, subject_phrase
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.systems import DrivenSystem, LureSystem
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 INTERVAL = re.compile(r"\[([^\[\],]+), ([^\[\],]+)\]")
 

@@ -15,7 +15,7 @@ from stability.search.counterexamples.refutation import witness_claim
 from stability.search.input_sets.bounded import bounded, equilibrium_claim
 from stability.search.input_sets.regional import regional
 from stability.systems import DrivenSystem, LureSystem
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 A = np.array([[-1.0, 0.3], [0.0, -1.0]])
 FLOW = LureSystem.recurrent(A, np.array([[3.0, 0.0], [0.2, 2.0]]))

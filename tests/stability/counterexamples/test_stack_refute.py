@@ -11,7 +11,7 @@ from stability.kernel.reachability.stack_orbits import enclose_stack_orbit
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.merged_stack import merged
 from stability.search.counterexamples.refutation import witness_claim
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 
 def plain(W, E, b=None, activation="tanh"):

@@ -18,7 +18,7 @@ from stability.search.counterexamples.equilibrium_manifold import correct, newto
 from stability.search.solvers.deadline import Deadline
 from stability.search.trajectories.simulation import advance_many, natural_step, settle
 from stability.systems import DrivenSystem, LureSystem
-from stability.verify import verify_claim
+from stability.verification import verify_claim
 
 COUNTER_A = np.array([[-1, 13, 29], [-8, -26, -5], [-30, 18, -2]]) / 40
 COUNTER_W = np.array([[-15, 8, 21], [24, -19, 25], [-9, -31, -16]]) / 8

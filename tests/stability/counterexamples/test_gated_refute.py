@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stability.certify import certify
+from stability.certification import certify
 from stability.kernel.arithmetic.balls import Ball
 from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.kernel.format.fields import Refused
 from stability.kernel.format.theorem_table import RULES, worded
 from stability.kernel.reachability.gated_orbits import enclose_orbit, orbit_jacobian, step_and_jacobian
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.search.counterexamples.counterexample_search import refute
-from stability.verify import verify, verify_claim
+from stability.verification import verify, verify_claim
 
 KINDS = [("lstm", True), ("gru", True), ("gru", False)]
 
@@ -42,8 +43,11 @@ def flipper() -> GatedCell:
 
 def claimed(cell, kind, data) -> Claim:
     draft = Claim("contraction", "", RULES[kind].verdict, Proof(kind, data))
-    refused = RULES[kind].refusal(cell, draft)
-    return draft if refused else worded(cell, draft)
+    try:
+        RULES[kind].read(cell, draft)
+    except Refused:
+        return draft
+    return worded(cell, draft)
 
 
 @pytest.mark.parametrize(("kind", "reset_after"), KINDS)

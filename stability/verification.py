@@ -21,6 +21,7 @@ from stability.errors import ConfigurationError, StabilityError
 from stability.exact_verification import check_exact
 from stability.kernel.checks import as_choice
 from stability.kernel.format.claims import Claim, Evidence, Verdict
+from stability.kernel.format.fields import Refused
 from stability.kernel.format.sentences import undecided, undecided_in_box, who
 from stability.kernel.format.serialization import digest_of
 from stability.kernel.format.theorem_table import RULES, worded
@@ -175,14 +176,15 @@ def _decide(subject: Any, claim: Claim) -> tuple[bool, str]:
     rule = RULES.get(claim.proof.kind)
     if rule is None:
         return False, f"unknown kind of proof {claim.proof.kind!r}; known: {', '.join(sorted(RULES))}"
-    problem = rule.refusal(subject, claim) or rule.misfit(subject, claim.proof.data)  # sentences read the data, too
-    if problem is not None:
-        return False, problem
+    try:
+        proof = rule.read(subject, claim)  # first of all: sentences read the data, too
+    except Refused as refusal:
+        return False, str(refusal)
     if claim.statement != worded(subject, claim).statement:
         return False, "the sentence of the claim is not the one that this proof supports"
     size = getattr(subject, "states", None)  # threads that spin on small matrices cost twenty times the check
     with threads_for(size) if isinstance(size, int) else nullcontext():
-        return rule(subject, claim)
+        return rule.decide(subject, claim, proof)
 
 
 @np.errstate(all="ignore")

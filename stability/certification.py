@@ -1,0 +1,154 @@
+"""Search for a certificate: ``certify`` checks its arguments and runs the stages one after another.
+
+A criterion that holds proposes a witness; the rule that ``verify`` uses decides whether it counts.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from stability.certificate import Certificate
+from stability.conversion.subjects import as_subject
+from stability.errors import ConfigurationError
+from stability.kernel.arithmetic.definiteness import refuse_flushing
+from stability.kernel.checks import as_choice
+from stability.kernel.format.claims import Verdict
+from stability.search.certification_stages import (
+    Progress,
+    add_further_claims,
+    bound_stack_in_box,
+    claim_contraction_in_box,
+    run,
+    search_counterexamples,
+    try_criteria,
+)
+from stability.search.criteria.lure import NAMES, Options
+from stability.search.solvers.deadline import Deadline, TimeLimit
+from stability.search.solvers.rates import Rate, fast_enough, parse_rate
+from stability.search.trajectories.input_range import input_range as checked_range
+from stability.threads import threads_for
+
+ALIASES = {"small_gain": "circle", "positive_real": "kyp"}
+"""Criteria as books name them. ``circle`` is the circle criterion of the sector [-M, M], the small gain theorem; that
+of the sector [alpha, beta] itself, which most books mean by the name, is ``kyp``.
+"""
+CRITERIA = ("auto", *NAMES, "interval", "pairwise", "cascade")
+STAGES = (
+    try_criteria,  # for the subject's type, in order of cost, until one proves contraction
+    search_counterexamples,  # where they left it open
+    add_further_claims,  # what else is true: bounds, equilibria, gains, slower rates of smaller overshoot
+    claim_contraction_in_box,  # under inputs in a stated box
+    bound_stack_in_box,
+)
+
+
+def certify(
+    subject: Any,
+    *,
+    criterion: str = "auto",
+    solver: str = "auto",
+    rate: Rate = "best",
+    tol: float | None = None,
+    time_limit: TimeLimit = None,
+    refute: bool = True,
+    criteria: str = "needed",
+    seed: int = 0,
+    input_box: Any = None,
+    input_range: Any = None,
+    start: Any = None,
+    horizon: int | None = None,
+) -> Certificate:
+    """Certify global exponential incremental stability (contraction), refute it, or say that neither was found.
+
+    Args:
+        subject: a ``LureSystem`` (the claim is about every activation with its slopes), a ``DrivenSystem``, a layer
+            or module with a system (the claim is about that network under every input), a ``GatedCell`` or a
+            ``LayerStack``; once ``stability.models`` is imported also a model's name or path, as on the command line,
+            or its state dict.
+        criterion: ``"auto"`` for all that apply, or one of ``CRITERIA``; also ``"small_gain"`` for ``circle`` and
+            ``"positive_real"`` for ``kyp``, the circle criterion of the books (see ``ALIASES``).
+        solver: ``"riccati"`` (structured), ``"cvxpy"`` (SDP) or ``"auto"``, for the multiplier criterion.
+        rate: ``"best"``, within ``tol``, in a metric of small overshoot, with slower rates of smaller overshoot among
+            the further claims; ``"any"`` for existence only, the fastest; or a number: at least this rate. Where that
+            is out of reach but another is proved, the certificate has the best rate, and says so: ``meta`` has the
+            number as ``asked_rate`` and whether it was reached as ``asked_rate_reached``.
+        tol: relative tolerance of the best rate (1e-6 up to 64 states, 1e-3 beyond, by default).
+        time_limit: seconds for the whole call, kept to within a factorisation. When they are over, the best so far is
+            the answer, and ``certificate.meta["cut"]`` names the searches that were stopped. Without a limit the
+            searches count their attempts: equal subject, options and seed give the equal certificate.
+        refute: search for a witness against the claim where no proof was found.
+        criteria: ``"needed"``: once the multiplier inequality is proved, those that it contains (circle, KYP) are
+            evaluated for their margins; ``"all"``: each searches for its own best rate as well.
+        seed: of the searches.
+        input_box: ``(low, high)``, numbers or ``(p,)``, that every input stays in: the claim is about those inputs.
+            A network that contracts under every input keeps that claim, with a faster rate under those inputs beside
+            it where one is proved; for another one sets of states are computed that it enters under such inputs, and
+            the claim is ``driven_contraction``, with what was found about every input (a refutation, say) among the
+            further claims, as are where the states end and that each constant input has one equilibrium. Gated cells
+            take the box into all their claims.
+        input_range: ``(low, high)``, the range of the data's inputs: witnesses against are looked for there first. The
+            claim stays one about every input. With it, or with a horizon, ``certificate.meta["witness"]`` says whether
+            the witness can happen: ``input_in_data_range``, ``states_reachable`` (``None``: not known).
+        start: the initial state in use, zero by default.
+        horizon: the number of steps in use.
+
+    Returns:
+        A certificate; ``certificate.verdict`` is certified, refuted or inconclusive. What it proves,
+        ``stability.verify`` re-proves.
+
+    Raises:
+        ConfigurationError: bad options, or a processor that was told to take subnormal numbers for zero.
+        UnsupportedError: an object nobody knows a system for, or a criterion that is not about its kind.
+
+    Example:
+        >>> certificate = certify(LureSystem.recurrent([[-2.0]], [[1.0]]))
+        >>> str(certificate.verdict), certificate.criterion, round(certificate.rate, 5), round(certificate.overshoot, 5)
+        ('certified', 'theorem1a', 1.0, 1.0)
+        >>> str(certify(LureSystem.recurrent([[-1.0]], [[2.0]])).verdict)
+        'refuted'
+    """
+    started, deadline = time.monotonic(), Deadline.after(time_limit)
+    criterion = as_choice("criterion", ALIASES.get(str(criterion), criterion), CRITERIA)
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise ConfigurationError(f"seed must be an integer >= 0, got {seed!r}")
+    refuse_flushing()
+    carried = getattr(subject, "witness", None)
+    carried = carried() if callable(carried) else None
+    target = boxed(as_subject(subject), input_box)
+    rate = rate if isinstance(rate, str) and rate in ("any", "best") else parse_rate(rate, target)
+    use = {"input_range": input_box if input_range is None else input_range, "start": start, "horizon": horizon}
+    use = {key: value for key, value in use.items() if value is not None}
+    searched = as_choice("criteria", criteria, ("needed", "all")) == "all"
+    options = Options(criterion, solver, rate, tol, deadline, int(seed), use, refute, searched, input_box)
+    with threads_for(target.states):
+        certificate = run(STAGES, Progress(target, options, carried))
+    meta = {**certificate.meta, **deadline.meta}
+    if target.part:
+        meta["part"] = target.part
+    if isinstance(rate, float):
+        found = certificate.rate if certificate.verdict is Verdict.CERTIFIED else None
+        meta["asked_rate"] = rate
+        meta["asked_rate_reached"] = found is not None and fast_enough(found, rate, target.is_discrete)
+    return replace(certificate, meta={**meta, "seconds": round(time.monotonic() - started, 4), "seed": int(seed)})
+
+
+def boxed(subject: Any, input_box: Any) -> Any:
+    """Restrict the inputs of a subject to a box; one whose claims hold for every input stays as it is.
+
+    Raises:
+        ConfigurationError: a subject without inputs, or no box.
+    """
+    if input_box is None:
+        return subject
+    if not hasattr(subject, "inputs"):
+        raise ConfigurationError(
+            f"an input box has no meaning for a {type(subject).__name__}: it has no inputs; give E (U in a file), the "
+            "input matrix"
+        )
+    box = checked_range(input_box, subject.inputs, "input_box")
+    with_inputs = getattr(subject, "with_inputs", None)
+    return subject if with_inputs is None else with_inputs(box.low, box.high)

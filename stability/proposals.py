@@ -1,0 +1,35 @@
+"""Claims that searches propose: in the words of the rule that has to accept them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stability.kernel.format.claims import Claim, Proof
+from stability.kernel.format.theorem_table import RULES, worded
+
+
+def propose(
+    subject: Any, kind: str, data: Mapping[str, Any], name: str | None = None, *, value: float | None = None
+) -> Claim:
+    """Return the claim that a proof supports, in the words of its rule, which has yet to check it.
+
+    Args:
+        subject: what it is about.
+        kind: the proof's kind.
+        data: its data.
+        name: the claim; the first of the rule's by default.
+        value: by default what the proof says.
+
+    Returns:
+        The claim.
+    """
+    about = RULES[kind]
+    value = data.get(about.value) if value is None and about.value else value
+    return worded(subject, Claim(name or about.claim[0], "", about.verdict, Proof(kind, data), value))
+
+
+def accepted(subject: Any, kind: str, data: Mapping[str, Any], name: str | None = None) -> Claim | None:
+    """Return the claim of ``propose`` if its rule accepts it, else ``None``."""
+    claim = propose(subject, kind, data, name)
+    return claim if RULES[kind](subject, claim)[0] else None

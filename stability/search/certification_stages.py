@@ -1,0 +1,282 @@
+"""The stages of ``certify``: criteria, counter-examples, further claims, claims for a range of inputs.
+
+Every stage takes what is known so far and returns it with what it adds; none takes back what an earlier one found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from stability.certificate import Certificate, Finding
+from stability.errors import UnsupportedError
+from stability.kernel.format.claims import Claim, Verdict
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.systems.lure import LureSystem
+from stability.kernel.systems.opaque import OpaqueMap
+from stability.kernel.systems.pairwise import PairwiseSystem
+from stability.kernel.systems.residual_stack import ResidualStack
+from stability.search.counterexamples.counterexample_search import refute as search_witness
+from stability.search.counterexamples.stack import search_stack
+from stability.search.criteria.contraction_claim import fastest_claim, open_claim, overshoot_of
+from stability.search.criteria.interval import gated_findings, gated_proof
+from stability.search.criteria.lure import NAMES, Options, lure_findings, tried
+from stability.search.criteria.multiplier import default_tolerance
+from stability.search.criteria.pairwise import pairwise_claim, pairwise_criterion
+from stability.search.criteria.stack_contraction import layer_findings, stack_claim
+from stability.search.further_claims import further_claims
+from stability.search.gains.residual import residual_claim
+from stability.search.input_sets.driven import driven_contraction
+from stability.search.input_sets.limit_sets import claims_in_box, takes_box
+from stability.search.input_sets.stack_bounds import stack_bounds
+from stability.search.solvers.rates import Rate, parse_rate
+from stability.search.trajectories.input_range import InputRange, input_range
+
+FASTER = 1.05
+"""Factor by which the decay ``1 - rho`` under inputs in a box must exceed that under every input to be a claim of its
+own: below it the second claim tells a reader nothing.
+"""
+SHARE_OF_REFUTATION = 0.7
+"""Share of the time left for the search for counter-examples; weaker claims have the rest."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What is known of one subject between two stages of ``certify``.
+
+    Attributes:
+        subject: the subject.
+        options: of the call.
+        carried: the proof that the model carries with it, or ``None``.
+        claim: contraction under every input that the subject allows, certified or refuted; ``None`` while it is open.
+        criterion: the criterion or the kind of witness that decided it.
+        claim_in_box: contraction under inputs in a box, certified or open, where it was examined.
+        findings: the outcome of every criterion tried.
+        claims: the further claims.
+        meta: notes for the certificate.
+        rate: the rate of the criteria that proved the claim: the one asked for, or the best where that was out of
+            reach.
+        decided: no counter-example can exist, or none is worth a search.
+    """
+
+    subject: Any
+    options: Options
+    carried: Any = None
+    claim: Claim | None = None
+    criterion: str | None = None
+    claim_in_box: Claim | None = None
+    findings: tuple[Finding, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    rate: Rate = "best"
+    decided: bool = False
+
+    @property
+    def is_certified(self) -> bool:
+        """Return True if contraction is certified under every input that the subject allows."""
+        return self.claim is not None and self.claim.verdict is Verdict.CERTIFIED
+
+    @property
+    def box(self) -> InputRange:
+        """The range of inputs that the call states."""
+        return input_range(self.options.input_box, self.subject.inputs, "input_box")
+
+    def found(self, findings: Sequence[Finding], claim: Claim | None = None, **more: Any) -> Progress:
+        """Add findings and, where they prove one, a claim."""
+        return replace(self, findings=(*self.findings, *findings), claim=claim or self.claim, **more)
+
+
+Stage = Callable[[Progress], Progress]
+
+
+def run(stages: Sequence[Stage], progress: Progress) -> Certificate:
+    """Run stages one after another and write down what is known then.
+
+    The main claim is the one about every input, unless only the one about inputs in a box was left to be proved.
+    """
+    for stage in stages:
+        progress = stage(progress)
+    main, criterion, claims = progress.claim or open_claim(progress.subject), progress.criterion, progress.claims
+    if progress.claim_in_box is not None:
+        main = progress.claim_in_box
+        criterion = "driven" if main.verdict is Verdict.CERTIFIED else None
+        claims = claims if progress.claim is None else (progress.claim, *claims)
+    overshoot = overshoot_of(main) if main.verdict is Verdict.CERTIFIED else None
+    return Certificate(
+        progress.subject, main, criterion, main.value, overshoot, progress.findings, claims, progress.meta
+    )
+
+
+def try_criteria(progress: Progress) -> Progress:
+    """Evaluate the criteria for the subject's type in order of cost, until one proves contraction."""
+    subject, asked = progress.subject, progress.options.criterion
+    for types, names, criteria in _CRITERIA:
+        if isinstance(subject, types):
+            if asked not in ("auto", *names):
+                known = " or ".join(names) or "auto"
+                raise UnsupportedError(
+                    f"the {asked} criterion is about other subjects: a {type(subject).__name__} has criterion {known}"
+                )
+            return criteria(progress)
+    raise UnsupportedError(f"there is no criterion for a {type(subject).__name__}")
+
+
+def _lure(progress: Progress) -> Progress:
+    """A Lur'e system or a network with one, at the rate asked for, else at the best there is."""
+    system, options = progress.subject.system, progress.options
+    wanted = parse_rate(options.rate, system)
+    tol = options.tol if options.tol is not None else default_tolerance(system)
+    findings: list[Finding] = []
+    for rate in (wanted, "best") if isinstance(wanted, float) else (wanted,):
+        asked = options if rate == wanted else replace(options, rate=rate)
+        findings = lure_findings(system, asked, progress.carried)
+        made = fastest_claim(progress.subject, findings, rate, tol)
+        if made is not None:
+            return progress.found(findings, made[0], criterion=made[1].criterion, rate=asked.rate, decided=True)
+    return progress.found(findings)
+
+
+def _gated(progress: Progress) -> Progress:
+    """A gated cell: bounds of its gates over an invariant box, at the rate asked for, else at the best there is."""
+    cell, options = progress.subject, progress.options
+    findings: tuple[Finding, ...] = ()
+    for rate in (options.rate, "best") if isinstance(options.rate, float) else (options.rate,):
+        findings = gated_findings(cell, rate=rate, time_limit=options.deadline)
+        made = gated_proof(cell, findings)
+        if made is not None:
+            return progress.found(findings, made[0], criterion=made[1].criterion, rate=rate, decided=True)
+    return progress.found(findings)
+
+
+def _pairs(progress: Progress) -> Progress:
+    """An activation on pairs of units: a norm of the weights that it does not stretch."""
+    subject, options = progress.subject, progress.options
+    findings = tried("pairwise", lambda: [pairwise_criterion(subject)], options.deadline)
+    claim = pairwise_claim(subject, findings[0])
+    if claim is None:
+        return progress.found(findings)
+    return progress.found(findings, claim, criterion=findings[0].criterion, decided=True)
+
+
+def _stack(progress: Progress) -> Progress:
+    """A stack: every layer by itself, then the composition."""
+    stack = progress.subject
+    parts = _layers(progress, refute=progress.options.refute, reads_inputs=stack.directions)
+    findings, claim = layer_findings(parts, stack.is_discrete), stack_claim(stack, parts)
+    if claim is None or claim.proof is None:
+        return progress.found(findings, decided=all(part.verdict is Verdict.CERTIFIED for part in parts))
+    kind = claim.proof.kind
+    meta = parts[claim.proof.data["layer"]].meta if kind == "cascade_layer" else {}
+    return progress.found(findings, claim, criterion=kind, meta=meta, decided=True)
+
+
+def _residual(progress: Progress) -> Progress:
+    """Residual blocks: every layer by itself, then the composition; a counter-example is not searched."""
+    parts = _layers(progress, refute=False, reads_inputs=0)
+    claim = residual_claim(progress.subject, parts)
+    return progress.found(
+        layer_findings(parts, True), claim, criterion=None if claim is None else "cascade", decided=True
+    )
+
+
+def _layers(progress: Progress, *, refute: bool, reads_inputs: int) -> list[Certificate]:
+    """Certify every layer by itself, from the proof that it carries where it has one.
+
+    The first ``reads_inputs`` layers read the inputs of the whole, and so have their range.
+    """
+    layers, options, carried = progress.subject.layers, progress.options, progress.carried
+    proofs = carried.get("layers", ()) if isinstance(carried, dict) else ()
+    proofs = proofs if len(proofs) == len(layers) else (None,) * len(layers)
+    rate: Rate = "any" if options.rate == "any" else "best"
+    parts: list[Certificate] = []
+    for k, (layer, proof) in enumerate(zip(layers, proofs)):
+        share = options.deadline.share(1.0 / (len(layers) + 1 - k))  # as much for every layer and for the whole
+        region = options.use.get("input_range") if k < reads_inputs else None
+        use = {} if region is None else {"input_range": region}
+        part = replace(options, criterion="auto", rate=rate, deadline=share, use=use, refute=refute, input_box=None)
+        parts.append(run((try_criteria, search_counterexamples), Progress(layer, part, proof)))
+    return parts
+
+
+def _opaque(progress: Progress) -> Progress:
+    """A step that no criterion can read: the reason is the only finding."""
+    return progress.found((Finding("form", False, None, progress.subject.why),), decided=True)
+
+
+_CRITERIA: tuple[tuple[tuple[type, ...], tuple[str, ...], Stage], ...] = (
+    ((LureSystem, DrivenSystem), NAMES, _lure),
+    ((GatedCell,), ("interval",), _gated),
+    ((PairwiseSystem,), ("pairwise",), _pairs),
+    ((LayerStack,), ("cascade", "interval", "pairwise", *NAMES), _stack),
+    ((ResidualStack,), ("cascade",), _residual),
+    ((OpaqueMap,), (), _opaque),
+)
+"""The criteria for each type of subject, with the names by which one may be asked for."""
+
+
+def search_counterexamples(progress: Progress) -> Progress:
+    """Search for a proof that the subject does not contract, where the criteria left that open."""
+    subject, options = progress.subject, progress.options
+    if not options.refute or progress.decided or options.deadline.stops("refutation"):
+        return progress
+    limit = options.deadline.share(SHARE_OF_REFUTATION).named("refutation")
+    if isinstance(subject, LayerStack):  # the layers of its lowest level were searched by themselves
+        seen = input_range(options.use.get("input_range"), subject.inputs)
+        found = search_stack(subject, search_witness, seed=options.seed, time_limit=limit, lowest=False, region=seen)
+        found = replace(found, findings=())
+    else:
+        found = search_witness(subject, seed=options.seed, time_limit=limit, **options.use)
+    if found.proof is None:
+        return progress.found(found.findings)
+    known = {"input_in_data_range": found.input_in_data_range, "states_reachable": found.states_reachable}
+    meta = {"witness": known} if options.use else {}
+    return progress.found(found.findings, found.claim, criterion=found.proof.kind, meta=meta)
+
+
+def add_further_claims(progress: Progress) -> Progress:
+    """Add what else is true of the subject: bounds, equilibria, gains, slower rates of smaller overshoot."""
+    main = progress.claim or open_claim(progress.subject)
+    more = further_claims(progress.subject, main, rate=progress.rate, deadline=progress.options.deadline)
+    return replace(progress, claims=(*progress.claims, *more))
+
+
+def claim_contraction_in_box(progress: Progress) -> Progress:
+    """Examine contraction under inputs in the stated box, where that can say more than the claim about every input."""
+    subject, options = progress.subject, progress.options
+    if options.input_box is None or not takes_box(subject):
+        return progress
+    box = progress.box
+    progress = replace(progress, meta={**progress.meta, "input_box": [box.low.tolist(), box.high.tolist()]})
+    if (progress.meta.get("witness") or {}).get("input_in_data_range") is True:  # the box is refuted, too
+        return progress
+    if progress.is_certified and (options.rate != "best" or options.deadline.stops("driven")):
+        return progress
+    asked = {"rate": options.rate, "tol": options.tol, "time_limit": options.deadline}
+    claim, finding = driven_contraction(subject, options.input_box, **asked)
+    more = claims_in_box(subject, claim, finding, options.deadline, progress.claims) if options.rate != "any" else ()
+    if not progress.is_certified:
+        findings, claims = (*progress.findings, finding), (*progress.claims, *more)
+        return replace(progress, claim_in_box=claim, findings=findings, claims=claims)
+    rate, every = claim.value or 1.0, progress.claim.value if progress.claim is not None else None
+    faster = claim.verdict is Verdict.CERTIFIED and 1.0 - rate > FASTER * (1.0 - (every or 0.0))
+    more = tuple(c for c in more if c.name != "equilibrium_in_box")  # there is one for every input
+    return replace(progress, claims=(*progress.claims, *((claim,) if faster else ()), *more))
+
+
+def bound_stack_in_box(progress: Progress) -> Progress:
+    """Add the box of states in which a stack ends under inputs in the stated box, where nothing else says it."""
+    subject, options = progress.subject, progress.options
+    if options.input_box is None or not isinstance(subject, LayerStack) or options.rate == "any":
+        return progress
+    known = subject.layers[0].input_low is not None or any(c.name == "bounded_in_box" for c in progress.claims)
+    if known or options.deadline.stops("bounds in the box"):
+        return progress
+    box = progress.box
+    claim = stack_bounds(subject, box.low, box.high, time_limit=options.deadline)
+    if claim is None:
+        return progress
+    meta = {**progress.meta, "input_box": [box.low.tolist(), box.high.tolist()]}
+    return replace(progress, claims=(*progress.claims, claim), meta=meta)

@@ -1,0 +1,165 @@
+"""Criteria for Lur'e systems: one by its name, or all of them in order of cost until one proves contraction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from stability.certificate import Finding
+from stability.errors import StabilityError, UnsupportedError
+from stability.kernel.systems.lure import LureSystem
+from stability.kernel.theorems.multiplier_lmi import check_lmi
+from stability.search.criteria.circle import circle_criterion, circle_margin
+from stability.search.criteria.kyp import kyp_criterion, kyp_margin
+from stability.search.criteria.linear import linear_criterion
+from stability.search.criteria.multiplier import multiplier_criterion
+from stability.search.criteria.schur import schur_criterion
+from stability.search.criteria.theorem1 import theorem1_system
+from stability.search.solvers.deadline import Deadline
+from stability.search.solvers.rates import Rate
+
+MAX_STATES_OF_CONTAINED = 256
+"""Largest number of states for which ``auto`` evaluates criteria that the multiplier inequality contains: each costs a
+dozen eigenvalue problems of a Hamiltonian of twice that size, and adds a margin but no proof.
+"""
+SHARE_OF_CONTAINED = 0.3
+"""Share of the time left for these criteria where they search their own best rates: the multiplier needs the rest."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of one call of ``certify``, checked.
+
+    Attributes:
+        criterion: ``"auto"``, or the name of one criterion.
+        solver: of the multiplier criterion.
+        rate: ``"best"``, ``"any"``, or a number: at least this rate.
+        tol: relative tolerance of the best rate, or ``None``.
+        deadline: of the whole call.
+        seed: of the searches.
+        use: what is known of the use: ``input_range``, ``start``, ``horizon``.
+        refute: search for a counter-example where nothing is proved.
+        searched: criteria that the proved one contains search for their own best rates, too.
+        input_box: ``(low, high)``, the range that every input stays in, or ``None``.
+    """
+
+    criterion: str
+    solver: str
+    rate: Rate
+    tol: float | None
+    deadline: Deadline
+    seed: int
+    use: Mapping[str, Any]
+    refute: bool
+    searched: bool = False
+    input_box: Any = None
+
+
+def _own_finding(system: LureSystem, witness: Any) -> list[Finding]:
+    """Check the proof that a model contracting by construction carries, on the system as stored."""
+    if not isinstance(witness, dict) or not {"P", "L", "rate"} <= set(witness):
+        return []
+    p, multipliers, rate = np.array(witness["P"], float), np.array(witness["L"], float), float(witness["rate"])
+    p = 0.5 * (p + p.T)
+    valid, reason = check_lmi(system, p, multipliers, rate)
+    if not valid:
+        return [Finding("construction", False, None, f"the model's own witness does not hold: {reason}")]
+    margin = 1.0 - rate if system.is_discrete else rate
+    return [Finding("construction", True, margin, "contracting by construction", rate, {"P": p, "L": multipliers})]
+
+
+def tried(name: str, criterion: Callable[[], Iterable[Finding]], deadline: Deadline) -> list[Finding]:
+    """Evaluate a criterion; return a finding that says so where time is over or LAPACK gives up on extreme entries."""
+    if deadline.stops(name):
+        return [Finding(name, False, None, "not tried: the time limit came first")]
+    try:
+        with np.errstate(all="ignore"):
+            return list(criterion())
+    except StabilityError:
+        raise
+    except (ArithmeticError, np.linalg.LinAlgError, ValueError) as error:
+        reason = str(error).splitlines()[0] if str(error) else repr(error)
+        return [Finding(name, False, None, f"numerically out of reach: {reason}")]
+
+
+def _theorem1(system: LureSystem, options: Options) -> list[Finding]:
+    """Theorem 1; for a discretised system about the differential equation behind it, and then it cannot certify."""
+    behind = system.origin.base if system.origin is not None else system
+    found = theorem1_system(behind, time_limit=options.deadline)
+    cases = {"theorem1a": [found.a], "theorem1b": [found.b_published, found.b_sound]}
+    out = cases.get(options.criterion, [*cases["theorem1a"], *cases["theorem1b"]])
+    if behind is system:
+        return out
+    about = "about the differential equation, not the map that runs"
+    return [Finding(f.criterion, f.holds, f.margin, f"{about}: {f.detail}", f.rate) for f in out]
+
+
+_CRITERIA: dict[str, Callable[[LureSystem, Options], list[Finding]]] = {
+    "linear": lambda s, o: [linear_criterion(s, rate=o.rate)],
+    "theorem1": _theorem1,
+    "schur": lambda s, o: [schur_criterion(s, rate=o.rate, time_limit=o.deadline)],
+    "circle": lambda s, o: [circle_criterion(s, rate=o.rate, time_limit=o.deadline)],
+    "kyp": lambda s, o: [kyp_criterion(s, rate=o.rate, time_limit=o.deadline)],
+    "multiplier": lambda s, o: [
+        multiplier_criterion(s, rate=o.rate, solver=o.solver, tol=o.tol, time_limit=o.deadline)
+    ],
+}
+NAMES = ("theorem1a", "theorem1b", "schur", "circle", "kyp", "multiplier", "linear")
+_MARGINS = {"circle": circle_margin, "kyp": kyp_margin}
+"""The margins alone of criteria that the multiplier inequality contains."""
+
+
+def _evaluated(name: str, system: LureSystem, options: Options) -> list[Finding]:
+    return tried(name, lambda: _CRITERIA[name](system, options), options.deadline)
+
+
+def _has_one_slope(system: LureSystem) -> bool:
+    return system.channels == 0 or bool((system.alpha == system.beta).all())
+
+
+def lure_findings(system: LureSystem, options: Options, witness: Any) -> list[Finding]:
+    """Evaluate one criterion by its name, or criteria in order of cost until one answers.
+
+    Args:
+        system: the system.
+        options: of the call.
+        witness: the proof that a model carries with it, or ``None``.
+
+    Returns:
+        The findings; the multiplier criterion, which contains all others, comes last.
+
+    Raises:
+        UnsupportedError: the linear criterion for a system with a nonlinear channel.
+    """
+    if options.criterion == "auto":
+        return _in_order_of_cost(system, options, _own_finding(system, witness))
+    if options.criterion == "linear" and not _has_one_slope(system):
+        raise UnsupportedError("the linear criterion is for systems without a nonlinear channel")
+    return _evaluated("theorem1" if options.criterion.startswith("theorem1") else options.criterion, system, options)
+
+
+def _in_order_of_cost(system: LureSystem, options: Options, findings: list[Finding]) -> list[Finding]:
+    """Evaluate criteria from cheap to strong; where any rate will do, stop at the first that proves one."""
+    rated, small = options.rate != "any", system.states <= MAX_STATES_OF_CONTAINED
+    if _has_one_slope(system):  # an eigenvalue problem, and exact
+        findings += _evaluated("linear", system, options)
+        if findings[-1].holds or system.channels == 0:
+            return findings
+    for name in ("theorem1", "schur") if rated or small else ("schur",):  # singular values; a Perron vector
+        findings += _evaluated(name, system, options)
+        if not rated and any(f.holds and f.witness for f in findings):
+            return findings
+    if rated and small and options.searched:
+        brief = replace(options, deadline=options.deadline.share(SHARE_OF_CONTAINED))
+        findings += [f for name in _MARGINS for f in _evaluated(name, system, brief)]
+    multiplier = _evaluated("multiplier", system, options)
+    if rated and small and not options.searched:
+        for name, margin in _MARGINS.items():  # all that is left to know once the multiplier inequality is proved
+            if multiplier[-1].holds and options.rate == "best":
+                findings += tried(name, lambda m=margin: [m(system, time_limit=options.deadline)], options.deadline)
+            else:
+                findings += _evaluated(name, system, options)
+    return findings + multiplier
