@@ -1,6 +1,6 @@
 r"""Contraction of LSTM and GRU cells on an invariant box.
 
-Two tests over the same state box, both with witnesses that ``stability.rules`` re-proves:
+Two tests over the same state box, both with witnesses that the kernel checks:
 
 * **interval**: a positive vector ``d`` with ``sup |J| d <= rho d`` over the box certifies
   ``max_i |delta_i(t)| / d_i`` to shrink by ``rho`` a step (Collatz-Wielandt).
