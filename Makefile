@@ -24,7 +24,7 @@ help:
 	@echo "make lint       ruff and pyright"
 	@echo "make wheel      build the wheel and try it from an empty environment"
 	@echo "make oldest     the same with the oldest releases of what it needs that resolve together; make newest: the newest"
-	@echo "make others     hooks, logs and readers against the real Lightning, Transformers, TensorBoard, MLflow, W&B, reservoirpy"
+	@echo "make others     certificates of reservoirs against the real reservoirpy, in an environment of its own"
 	@echo "make docs       the documentation as pages: build/site/index.html"
 	@echo "make gallery    four reports of four families of models, for the documentation"
 	@echo "make clean      remove what these made, except reports (runs/)"
@@ -84,7 +84,7 @@ oldest: | $(BIN)/python
 newest: | $(BIN)/python
 	CONSTRAINTS=newest bash .ci/try-wheel $(BIN)/python
 
-# What is tried against other people's libraries, in an environment of its own: they would move the pinned versions.
+# Tests against reservoirpy, in an environment of its own: it would change the pinned versions.
 others: | $(BIN)/python
 	bash .ci/try-others $(BIN)/python
 

@@ -16,7 +16,6 @@ from .dynamics.rounding import RoundingDistance, rounding_distance
 from .radius.certified import CertifiedRadius, certified_radius
 from .radius.local import LocalRadius, local_radius
 from .tasks import TASKS, Task, make_task, task_from_arrays
-from .training.callbacks import lightning_callback, transformers_callback
 from .training.exponents import finite_time_exponents, lyapunov_penalty
 from .training.front import resume_run, train
 from .training.margins import contraction_gap, margin_penalty
@@ -60,7 +59,6 @@ __all__ = [
     "finite_time_exponents",
     "fit_readout",
     "hessian_summary",
-    "lightning_callback",
     "lyapunov_exponents",
     "local_radius",
     "lyapunov_penalty",
@@ -82,5 +80,4 @@ __all__ = [
     "task_from_arrays",
     "train",
     "train_preset",
-    "transformers_callback",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..models import forks  # noqa: F401 - what is imported from here on is safe to fork
 from .adapters.modules import certify_all, lure_system, recurrent_parts, register_adapter
 from .adapters.torch_modules import as_array, from_rows
 from .antisymmetric import AntisymmetricRNN

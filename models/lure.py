@@ -22,7 +22,6 @@ from stability.systems import DrivenSystem, LureSystem
 
 from .options import GAIN, TORCH_ACTIVATIONS
 from .recurrent import RecurrentLayer
-from .tanh import tanh_of
 from .tensors import to_numpy
 
 INTEGRATORS = ("euler", "midpoint")
@@ -113,7 +112,7 @@ class LureLayer(RecurrentLayer):
         """``A h + B phi(W h + drive)`` for rows ``(batch, n)``."""
         A_t, B_t, W_t = prepared
         z = torch.addmm(drive, h, W_t)
-        channel = tanh_of(z) if self._phi is torch.tanh else self._phi(z)
+        channel = self._phi(z)
         if A_t is None:
             return channel
         return torch.addmm(channel, h, A_t) if B_t is None else torch.addmm(h @ A_t, channel, B_t)

@@ -1,7 +1,7 @@
 """From what a user names to a subject: every form of MODEL on the command line.
 
 The content of a file decides what it is, not its suffix. Sizes are checked before memory is taken; pickled code is
-never run (``torch.load`` with ``weights_only=True`` reads tensors and nothing else).
+never run: ``torch.load`` with ``weights_only=True``, or an unpickler that makes tensors and nothing else.
 """
 
 from __future__ import annotations
@@ -10,14 +10,11 @@ import os
 import pickle
 import stat
 import warnings
-import zipfile
-import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from stability.conversion.subjects import as_subject, register_converter
@@ -28,14 +25,13 @@ from stability.storage.archives import members_of
 from stability.storage.arrays import is_state_dict, npz_subject, read_npz
 from stability.storage.documents import read_json
 from stability.storage.read_errors import in_short, reading
-from stability.storage.writing import is_utf8
 from stability.user_code import names_code
 
 from .adapters.modules import recurrent_parts, refuse_altered_layer
 from .adapters.state_dicts import CELLS, shown, state_dict_subject
 from .factories import from_factory, users_code
 from .files import FORMAT, MODEL_FILE, load
-from .readers.pickles import check_pickle
+from .readers.checkpoints import read_checkpoint
 from .readers.safetensors import read_metadata, read_tensors
 
 _HOLDERS = (
@@ -237,14 +233,13 @@ def _reader(path: Path) -> Callable[[Path, str | None, str | None], Source]:
 def _from_zip(path: Path, cell: str | None, part: str | None) -> Source:
     members = members_of(path)
     names = [m.filename for m in members]
-    if any(n.endswith(("data.pkl", "constants.pkl")) for n in names):
+    if any(n.endswith("constants.pkl") for n in names):
+        raise FileFormatError(f"{path} holds TorchScript, which is never executed here: save model.state_dict()")
+    if any(n.endswith("data.pkl") for n in names):
         stored = sum(m.file_size for m in members)
         if stored > 2 * path.stat().st_size + 2**20:  # torch writes its members uncompressed
             raise FileFormatError(f"{path} claims {stored} bytes of content in a file of {path.stat().st_size}")
-        pickles = [m for m in members if m.filename.endswith("data.pkl")]
-        if len(pickles) != 1 and not any(n.endswith("constants.pkl") for n in names):
-            raise FileFormatError(f"{path} holds {len(pickles)} lists of tensors: {shown(m.filename for m in pickles)}")
-        return _from_torch(path, cell, part, pickles)
+        return _from_torch(path, cell, part, is_archive=True)
     if names and all(n.endswith(".npy") for n in names):
         arrays = read_npz(path)
         if is_state_dict(arrays):
@@ -253,35 +248,12 @@ def _from_zip(path: Path, cell: str | None, part: str | None) -> Source:
     raise FileFormatError(f"{path} is an archive, but neither a torch file nor .npz")
 
 
-def _check_pickles(path: Path, pickles: Sequence[zipfile.ZipInfo]) -> None:
-    """Look at what lists the tensors, before any is made: a member of the archive, or what a file of torch before 1.6
-    begins with (magic number, version, system, tensors, names of storages).
-    """
-    if pickles:
-        with zipfile.ZipFile(path) as archive:
-            for member in pickles:
-                with archive.open(member) as stream:
-                    check_pickle(stream, str(path))  # type: ignore[arg-type]
-        return
-    with path.open("rb") as stream:
-        for _ in range(5):
-            if not check_pickle(stream, str(path)):
-                return
-
-
-def _from_torch(path: Path, cell: str | None, part: str | None, pickles: Sequence[zipfile.ZipInfo] = ()) -> Source:
-    unlikely = (ValueError, EOFError, NotImplementedError, zlib.error, zipfile.BadZipFile)
-    with reading(path, _NO_TORCH_FILE, unlikely):
-        _check_pickles(path, pickles)
+def _from_torch(path: Path, cell: str | None, part: str | None, is_archive: bool = False) -> Source:
     # whatever a hostile file makes torch do
     with reading(path, _NO_TORCH_FILE, (Exception,)), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about foreign pickles, which are refused anyway
+        warnings.simplefilter("ignore")
         try:
-            if is_utf8(path):
-                content = torch.load(path, map_location="cpu", weights_only=True, mmap=True if pickles else None)
-            else:  # its C++ part opens no other names
-                with path.open("rb") as stream:
-                    content = torch.load(stream, map_location="cpu", weights_only=True)
+            content = read_checkpoint(path, is_archive)
         except pickle.UnpicklingError as error:
             raise FileFormatError(
                 f"{path} holds pickled code or objects, which are never executed here: save model.state_dict() instead "

@@ -1,16 +1,13 @@
-"""User-supplied code: who is told when it runs, and its exceptions in words."""
+"""Names and exceptions of user-supplied code: ``package.module:factory`` and ``FILE.py:factory``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-WATCHERS: list[Callable[[str], Any]] = []
-"""Called with the name of what begins to run, and with ``""`` when it has ended."""
+import os
+import traceback
 
 
 def names_code(name: str) -> bool:
-    """Whether a name that belongs to no file has the form ``package.module:factory``, or ``FILE.py:factory``.
+    """Return True for a name of the form ``package.module:factory`` or ``FILE.py:factory``.
 
     Example:
         >>> [names_code(name) for name in ("nets:load", "../nets.py:load", "./nets:load", "nets.npz")]
@@ -21,7 +18,7 @@ def names_code(name: str) -> bool:
 
 
 def split(name: str) -> tuple[str, str]:
-    """A name at its last colon: folders may have colons in theirs.
+    """Split a name at its last colon: folders may have colons in their names.
 
     Example:
         >>> split("a:b/nets.py:load")
@@ -32,42 +29,40 @@ def split(name: str) -> tuple[str, str]:
 
 
 def of_file(place: str) -> bool:
-    """Whether what stands before the colon is meant as a file, in whatever letters its ending is written."""
+    """Return True if the part before the colon is the path of a Python file."""
     return place.lower().endswith(".py")
 
 
 def in_words(error: BaseException) -> str:
-    r"""Type and text of anything that was raised, in one line of bounded length; nothing in it can fail.
+    r"""Return type and text of an exception in one line.
 
     Args:
-        error: from code that is not ours, or a fault of ours.
+        error: any exception.
 
     Returns:
-        ``"KeyError: 'weights'"``; the text up to its first full stop, at most 160 characters of it.
+        ``"KeyError: 'weights'"``; the first line of the text, at most 160 characters.
 
     Example:
         >>> in_words(KeyError("weights")), in_words(ValueError("no.\nSecond line"))
         ("KeyError: 'weights'", 'ValueError: no.')
     """
-    kind = type(error).__name__[:80]
-    try:
-        text = str(error)[:10_000]
-    except BaseException:  # noqa: BLE001 - a text that raises
-        return f"{kind} (whose text cannot be shown)"
-    line = next((part.strip() for part in text.splitlines() if part.strip()), "")
-    return f"{kind}: {line.split('. ')[0][:160]}" if line else kind
+    line = next((part.strip() for part in str(error).splitlines() if part.strip()), "")
+    return f"{type(error).__name__}: {line.split('. ')[0][:160]}".removesuffix(": ")
 
 
 def raised_at(error: BaseException) -> str:
-    """The file and line that raised it, the innermost ones.
+    """Return file and line where an exception was raised, in the innermost frame outside of installed libraries.
 
     Args:
-        error: as it was caught.
+        error: an exception that was caught.
 
     Returns:
-        ``"model.py:12"``, or nothing where it was never raised.
+        ``"model.py:12"``; empty if it has no such frame.
     """
-    at = error.__traceback__
-    while at is not None and at.tb_next is not None:
-        at = at.tb_next
-    return "" if at is None else f"{at.tb_frame.f_code.co_filename}:{at.tb_lineno}"
+    libraries = ("<", os.path.dirname(os.__file__))
+    frames = [
+        f"{frame.filename}:{frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(libraries) and "-packages" not in frame.filename
+    ]
+    return frames[-1] if frames else ""

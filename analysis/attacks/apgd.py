@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..guard import check_int
-from .felt import attacked
-from .threat import LOSSES, AttackResult, Bounds, Threat, check_loss, open_threat
+from .threat import LOSSES, AttackResult, Bounds, Threat, attacked, check_loss, open_threat
 
 _MOMENTUM = 0.75  # alpha of the paper, section 3.1
 _PROGRESS = 0.75  # rho: share of steps that must raise the loss for the step size to stay
@@ -167,7 +166,7 @@ def apgd(
         x: ``(batch, time, features)``, within the bounds.
         y: ``(batch,)`` class labels.
         epsilon: radius, 0 or more.
-        norm: ``"linf"`` or ``"l2"`` over the whole sequence.
+        norm: ``"linf"`` or ``"l2"`` over the whole sequence; ``"l2_step"`` for every step.
         steps: gradient steps of each start.
         bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
         mask: boolean, broadcasts to ``x``: true where the attack may change something.

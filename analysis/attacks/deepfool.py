@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor, nn
 
@@ -11,14 +9,8 @@ from stability.errors import ConfigurationError
 
 from ..guard import check_int, check_number, logits_of, untouched
 from ..kernels.inputs import by_input
-from ..memory import kept_memory
-from .felt import blind_rows, felt
-from .masked import by_the_input, warn_of
+from .masked import by_the_input, finite, warn_of
 from .threat import AttackResult, Bounds, Threat, open_threat
-
-_NEARER, _HALVED, _CLOSER = 6, 6, 0.8
-"""Where no gradient leads: smaller and smaller balls at most, halvings of each segment, and what of it the next has."""
-_NO_BOUNDS = 1e6
 
 
 def _differences(threat: Threat, z: Tensor, rivals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -42,7 +34,7 @@ def _differences(threat: Threat, z: Tensor, rivals: Tensor) -> tuple[Tensor, Ten
     gradient = gradient.reshape(batch, k, *z.shape[1:])
     if threat.frozen:
         gradient = torch.where((threat.box.lower < threat.box.upper)[:, None], gradient, 0.0)
-    return f.detach().reshape(batch, k), gradient if threat.watch is None else threat.watch.see(gradient), wrong
+    return f.detach().reshape(batch, k), finite(gradient), wrong
 
 
 def _nearest(threat: Threat, z: Tensor, f: Tensor, gradient: Tensor) -> Tensor:
@@ -115,36 +107,6 @@ def draw_back(threat: Threat, z: Tensor, halvings: int, fooled: bool = False) ->
     return torch.where(sure[:, None, None], shorter, z)
 
 
-def felt_nearer(threat: Threat, z: Tensor) -> Tensor:
-    """The points, with misclassified ones, as near as differences lead to, where there was no gradient."""
-    rows = blind_rows(threat, z)
-    if not len(rows):
-        return z
-    generator, z = torch.Generator().manual_seed(threat.seed), z.clone()
-    radii = _widest(threat.take(rows))
-    for _ in range(_NEARER):
-        part = replace(threat.take(rows), radii=radii)
-        points = felt(part, generator, guessed=True)
-        fallen = part.wrong(points).nonzero()[:, 0]
-        if not len(fallen):
-            break
-        rows = rows[fallen]
-        z[rows] = draw_back(threat.take(rows), points[fallen], _HALVED, fooled=True)
-        radii = _CLOSER * threat.geometry.size(z[rows].double() - threat.x[rows].double())
-    return z
-
-
-def _widest(threat: Threat) -> Tensor:
-    """``(batch,)`` a radius that leaves little of the box out; of inputs without bounds, twice what they are long.
-
-    Bounds that lie ``_NO_BOUNDS`` times farther apart stand for none: single precision overflows on their way.
-    """
-    span, free = threat.box.upper - threat.box.lower, 2 * threat.x.abs() + 1
-    far = _NO_BOUNDS * free.flatten(1).amax(dim=1)[:, None, None]
-    span = torch.where(torch.isfinite(span) & (span <= far), span, free)
-    return threat.geometry.size(span).clamp(max=threat.epsilon)
-
-
 def deepfool(
     model: nn.Module,
     x: Tensor,
@@ -207,9 +169,9 @@ def deepfool(
     overshoot = check_number("overshoot", overshoot)
     if overshoot > 1:
         raise ConfigurationError(f"overshoot must be at most 1, got {overshoot!r}")
-    with untouched(model), kept_memory():
+    with untouched(model):
         z, taken = search_boundary(threat, steps, overshoot, candidates)
-        z = draw_back(threat, felt_nearer(threat, z), halvings)
+        z = draw_back(threat, z, halvings)
         result = threat.judge("deepfool", z, taken)
     warn_of(result.blind, len(threat.x))
     return result

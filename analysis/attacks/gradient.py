@@ -13,9 +13,8 @@ from stability.errors import ConfigurationError
 from ..guard import check_int, check_number
 from .apgd import apgd
 from .deepfool import deepfool
-from .felt import attacked
 from .strong import strong
-from .threat import LOSSES, AttackResult, Bounds, Threat, check_loss, margins, open_threat
+from .threat import LOSSES, AttackResult, Bounds, Threat, attacked, check_loss, margins, open_threat
 
 CLEAR = 1e-3
 """Of the largest logit: a margin that a batch of another size does not round to the other side, in single precision."""
@@ -76,7 +75,7 @@ def fgsm(
         x: ``(batch, time, features)``, within the bounds.
         y: ``(batch,)`` class labels.
         epsilon: radius, 0 or more.
-        norm: ``"linf"`` or ``"l2"`` over the whole sequence.
+        norm: ``"linf"`` or ``"l2"`` over the whole sequence; ``"l2_step"`` for every step.
         bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
         mask: boolean, broadcasts to ``x``: true where the attack may change something.
         loss: ``"cross_entropy"`` or ``"margin"``.
@@ -130,7 +129,7 @@ def pgd(
         x: ``(batch, time, features)``, within the bounds.
         y: ``(batch,)`` class labels.
         epsilon: radius, 0 or more.
-        norm: ``"linf"`` or ``"l2"`` over the whole sequence.
+        norm: ``"linf"`` or ``"l2"`` over the whole sequence; ``"l2_step"`` for every step.
         steps: gradient steps of each start.
         step_size: length of a step in ``norm``; ``None``: ``2.5 epsilon / steps``.
         bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.

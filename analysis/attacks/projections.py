@@ -122,12 +122,22 @@ def _jump_linf(g: Tensor, distance: Tensor) -> Tensor:
     return g.sign() * per_sample(distance, g)
 
 
+def _steps(x: Tensor) -> Tensor:
+    """``(batch * time, features)``: the steps of all sequences."""
+    return x.flatten(0, 1)
+
+
+def _each(radius: Radius, x: Tensor) -> Radius:
+    """Repeat the radius of each sequence for its steps."""
+    return radius.repeat_interleave(x.shape[1]) if isinstance(radius, Tensor) else radius
+
+
 @dataclass(frozen=True)
 class Geometry:
     """What an attack needs to know about its norm.
 
     Attributes:
-        name: ``l2`` or ``linf``.
+        name: ``l2``, ``linf``, or ``l2_step`` for the longest step, ``max_t |d_t|_2``.
         size: perturbation ``(batch, ...)`` to its norm ``(batch,)``, in float64.
         clip: ``(x, z, epsilon)`` to the point of the ball around ``x`` (nearest; rounding never leaves the
             ball).
@@ -159,6 +169,15 @@ NORMS: dict[str, Geometry] = {
         _jump_linf,
         lambda g: g.double().abs().flatten(1).sum(dim=1),
         _ball_linf,
+    ),
+    "l2_step": Geometry(
+        "l2_step",
+        lambda d: d.double().norm(dim=2).amax(dim=1),
+        lambda x, z, epsilon: _clip_l2(_steps(x), _steps(z), _each(epsilon, x)).reshape(x.shape),
+        lambda x, epsilon, generator: _random_l2(_steps(x), _each(epsilon, x), generator).reshape(x.shape),
+        lambda g, length: _jump_l2(_steps(g), length.repeat_interleave(g.shape[1])).reshape(g.shape),
+        lambda g: g.double().norm(dim=2).sum(dim=1),
+        lambda x, epsilon: None,
     ),
 }
 

@@ -20,8 +20,7 @@ from ..intervals import check_confidence, student_half_width, wilson
 from ..results import Record
 from ..tasks import Task
 from ..tasks.scores import counted
-from .differences import feel
-from .masked import Watch, by_the_input, told_above, warn_of
+from .masked import by_the_input, finite, vanishes, warn_of
 from .noise import KINDS, shaken
 from .projections import Box, Geometry, geometry
 from .sweep import check_levels
@@ -53,7 +52,7 @@ class ScoreSweep(Record):
         draws: independent perturbations per size (noise); 1 for attacks.
         spread: standard deviation over the draws of the mean that ``score`` reports, one entry per size; 0 for attacks.
         options: everything else the perturbation was told.
-        blind: sequences without a gradient at any point that an attack visited; differences were followed there.
+        blind: sequences without a gradient at any point that an attack visited.
     """
 
     curve = Curve("size", ("score",), ("ci_low", "ci_high"))
@@ -283,24 +282,23 @@ def attack_scores(
         with torch.no_grad():
             clean = _scores(model, task, x, y), _scores(model, task, x, y, loss=True)
         worst = _Worst(x, *(s.double() for s in clean), less_is_worse=task.metric_name == "accuracy")
-        found, watch = [], Watch.over(box.lower < box.upper)
-        ascent = _Ascent(model, task, x, y, box, shape, worst, watch, seed)
+        found, blind = [], (box.lower < box.upper).flatten(1).any(dim=1) & (sizes[-1] > 0)
+        ascent = _Ascent(model, task, x, y, box, shape, worst, blind)
         for epsilon in sizes:
             if epsilon > 0:
                 stride = epsilon if once else length or 2.5 * epsilon / taken
-                with told_above():
-                    ascent.climb(epsilon, taken, stride, None if once else generator)
+                ascent.climb(epsilon, taken, stride, None if once else generator)
             found.append(worst.scores)
     more: dict[str, Any] = {"axis": "epsilon", "sizes": sizes, "seed": seed, "spread": (0.0,) * len(sizes)}
     told = {} if once else {"steps": taken} if step_size is None else {"steps": taken, "step_size": step_size}
-    warn_of(watch.blind, len(x))
-    more["blind"] = int(watch.blind.sum())
+    warn_of(blind, len(x))
+    more["blind"] = int(blind.sum())
     return ScoreSweep.of_scores(task, y, found, confidence, perturbation=attack, norm=norm, options=told, **more)
 
 
 @dataclass(frozen=True, eq=False)
 class _Ascent:
-    """What ascents inside balls around some sequences share; every point that they visit is seen."""
+    """Ascents inside balls around some sequences; ``blind (batch,)`` is True where no gradient was met so far."""
 
     model: nn.Module
     task: Task
@@ -309,8 +307,7 @@ class _Ascent:
     box: Box
     shape: Geometry
     worst: _Worst
-    watch: Watch
-    seed: int
+    blind: Tensor
 
     def losses(self, z: Tensor) -> Tensor:
         """The losses at points ``(batch, time, features)``, which are seen."""
@@ -323,7 +320,7 @@ class _Ascent:
         return losses
 
     def climb(self, epsilon: float, steps: int, length: float, generator: torch.Generator | None) -> None:
-        """From a random point of a ball, or from its centre; along differences where there was no gradient."""
+        """From a random point of a ball, or from its centre."""
         x, box, shape = self.x, self.box, self.shape
         inside: Callable[[Tensor], Tensor] = lambda z: box.clip(shape.clip(x, z, epsilon))  # noqa: E731
         z = x if generator is None else inside(x + shape.random(x, epsilon, generator))
@@ -333,24 +330,5 @@ class _Ascent:
             losses = self.losses(z)
             if taken < steps:
                 gradient = torch.where(box.lower < box.upper, by_the_input(losses, z), 0.0)
-                z = inside(z.detach() + shape.step(self.watch.see(gradient).to(x.dtype), stride))
-        rows = self.watch.blind.nonzero()[:, 0]
-        if len(rows):
-            self._feel(epsilon, rows)
-
-    def _feel(self, epsilon: float, rows: Tensor) -> None:
-        """Along differences, of some of the sequences."""
-        x, generator = self.x, torch.Generator().manual_seed(self.seed)
-
-        def value(z: Tensor, part: Tensor) -> Tensor:
-            index, whole = rows[part], x.clone()
-            whole[index] = z  # all sequences: a metric of a batch is asked as everywhere
-            with torch.no_grad():
-                return self.losses(whole)[index].double()
-
-        def inside(z: Tensor, part: Tensor) -> Tensor:
-            index = rows[part]
-            return self.box.take(index).clip(self.shape.clip(x[index], z, epsilon))
-
-        radius = torch.full((len(rows),), epsilon, dtype=torch.float64, device=x.device)
-        feel(x[rows], value, inside, self.shape, radius, generator)
+                self.blind.logical_and_(vanishes(gradient))
+                z = inside(z.detach() + shape.step(finite(gradient).to(x.dtype), stride))

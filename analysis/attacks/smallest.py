@@ -9,64 +9,86 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from stability.errors import ConfigurationError
+
 from ..guard import check_int, check_labelled, logits_of, untouched
 from .apgd import ascend_loss
-from .deepfool import felt_nearer, search_boundary
-from .each_step import EACH_STEP, check_budget, nearest_level_of_steps
+from .deepfool import search_boundary
 from .masked import by_the_input, warn_of
-from .projections import Box
+from .projections import Box, Geometry
 from .threat import AttackResult, Bounds, Threat, margins, open_threat
-from .waking import sleeping, woken
 
 CLEAR = 1e-9
 """Of the largest logit: a margin above it is no rounding of float64, and only then is a class called wrong."""
 _SHRINK = 0.95
 _HALVINGS = 40
-_WAKING = 8
-"""Turns of the search where gradients vanish, at most."""
 _PARTS = (1.0, 0.5, 0.2)
 """Of the way to the point of the linearised boundary."""
 _BEYOND = (1.000001, 1.003, 1.03)
 """Times a proposed perturbation: it lies on the linearised boundary, the true one may bend away."""
 
 
-def nearest_level(gradient: Tensor, rise: Tensor, low: Tensor, high: Tensor, norm: str) -> Tensor:
-    """The smallest ``d`` with ``g . d >= rise`` inside a box: a boundary that is linear, reached exactly.
-
-    In l2 ``d_i = clip(s g_i)``, in linf ``d_i = clip(s sign g_i)`` with one ``s >= 0`` a sample, by bisection: what
-    stands at its bound leaves the rest to the others.
+def check_budget(norm: str, budget: str) -> str:
+    """Check what a radius limits: the change of the whole sequence, or that of every step.
 
     Args:
-        gradient: ``(batch, k)``.
-        rise: ``(batch,)``.
-        low: ``(batch, k)``, at most 0.
-        high: ``(batch, k)``, at least 0.
         norm: ``"l2"`` or ``"linf"``.
+        budget: ``"total"`` or ``"step"``.
 
     Returns:
-        ``(batch, k)``; the corner of the box that goes farthest where no point of it reaches the level.
+        The budget.
 
-    >>> g, one = torch.tensor([[3.0, 4.0]]), torch.ones(1, 2)
-    >>> nearest_level(g, torch.tensor([5.0]), -one, 0.5 * one, "l2")  # the free answer is (0.6, 0.8)
-    tensor([[0.5000, 0.5000]])
+    Raises:
+        ConfigurationError: an unknown word, or ``"step"`` in l_inf.
     """
-    shape = gradient if norm == "l2" else gradient.sign()
-    steep = (shape * gradient).sum(dim=1)
+    if budget not in ("total", "step"):
+        raise ConfigurationError(f"budget must be 'total' or 'step', got {budget!r}")
+    if budget == "step" and norm != "l2":
+        raise ConfigurationError(
+            f"budget 'step' is for norm 'l2', got {norm!r}: the largest change of an entry of the sequence is the "
+            "largest one of its steps, so that both budgets are one in l_inf; leave the budget out"
+        )
+    return budget
+
+
+def nearest_level(gradient: Tensor, rise: Tensor, low: Tensor, high: Tensor, shape: Geometry) -> Tensor:
+    """Return a small ``d`` with ``g . d >= rise`` inside a box: the nearest point of a linear decision boundary.
+
+    ``d = clip(s u)`` with the steepest direction ``u`` of the norm and one ``s >= 0`` a sample, by bisection: entries
+    at their bound leave the rest to the others. It is the smallest one in l2 and linf, and without bounds in l2_step.
+
+    Args:
+        gradient: ``(batch, time, features)``.
+        rise: ``(batch,)``.
+        low: as the gradient, at most 0.
+        high: as the gradient, at least 0.
+        shape: geometry of the norm.
+
+    Returns:
+        As the gradient; the corner of the box that goes farthest where no point of it reaches the level.
+
+    >>> from stability.analysis.attacks.projections import geometry
+    >>> g, one = torch.tensor([[[3.0, 4.0]]]), torch.ones(1, 1, 2)
+    >>> nearest_level(g, torch.tensor([5.0]), -one, 0.5 * one, geometry("l2"))  # the free answer is (0.6, 0.8)
+    tensor([[[0.5000, 0.5000]]])
+    """
+    direction = shape.step(gradient, torch.ones_like(rise))
+    steep = (direction * gradient).flatten(1).sum(dim=1)
     need = torch.where(rise > 0, rise, torch.zeros_like(rise))
     below = torch.zeros_like(need)
     above = torch.where(steep > 0, need / torch.where(steep > 0, steep, torch.ones_like(steep)), below)
 
     def at(scale: Tensor) -> Tensor:
-        return torch.minimum(torch.maximum(scale[:, None] * shape, low), high)
+        return torch.minimum(torch.maximum(scale[:, None, None] * direction, low), high)
 
     for _ in range(60):  # until everything that matters stands at its bound, or the level is reached
-        short = (gradient * at(above)).sum(dim=1) < need
+        short = (gradient * at(above)).flatten(1).sum(dim=1) < need
         if not bool(short.any()):
             break
         below, above = torch.where(short, above, below), torch.where(short, 2 * above, above)
     for _ in range(50):
         middle = (below + above) / 2
-        short = (gradient * at(middle)).sum(dim=1) < need
+        short = (gradient * at(middle)).flatten(1).sum(dim=1) < need
         below, above = torch.where(short, middle, below), torch.where(short, above, middle)
     return at(above)
 
@@ -102,11 +124,7 @@ def _proposals(threat: Threat, z: Tensor) -> Tensor:
     gradient = threat.seen(by_the_input(f, point))
     d, low, high = z - threat.x, threat.box.lower - threat.x, threat.box.upper - threat.x
     rise = (gradient * d).flatten(1).sum(dim=1) - f.detach()
-    if threat.geometry is EACH_STEP:
-        best = nearest_level_of_steps(gradient, rise, low, high)
-    else:
-        g, ends = gradient.flatten(1), (low.flatten(1), high.flatten(1))
-        best = nearest_level(g, rise, *ends, threat.geometry.name).reshape(z.shape)
+    best = nearest_level(gradient, rise, low, high, threat.geometry)
     points = [scale * (d + part * (best - d)) for part in _PARTS for scale in _BEYOND]
     return torch.stack([threat.box.clip(threat.x + p) for p in points])
 
@@ -166,8 +184,7 @@ def attack_radii(
     the smallest perturbation inside the bounds that reaches the boundary as it is linearised there; then APGD looks
     from random starts inside of 95 % of what was found, in a ball of each sequence's own radius, with the margin as its
     loss and with the lead of one rival class after the other in turns; what it finds is drawn back and moved alike.
-    Where nothing was found the radius is doubled instead. Where the margin does not change to first order with a step,
-    as where ReLU units are off, ascents follow that begin where gradients lead that are averaged over such balls.
+    Where nothing was found the radius is doubled instead.
     Everything runs in float64, and a success is a margin above ``1e-9`` of the largest logit, computed from the
     perturbed sequence.
 
@@ -207,14 +224,12 @@ def attack_radii(
     check_labelled(model, x, y)
     steps, restarts = check_int("steps", steps), check_int("restarts", restarts, 0)
     exact = copy.deepcopy(model).double()
+    norm = "l2_step" if check_budget(norm, budget) == "step" else norm
     told: dict[str, Any] = {"norm": norm, "seed": seed, "epsilon": None, "mask": mask}
     threat = open_threat(exact, x.double(), y, bounds=stored_bounds(bounds, x), **told)
-    if check_budget(norm, budget) == "step":
-        threat = replace(threat, geometry=EACH_STEP)
     generator = torch.Generator().manual_seed(threat.seed)
     with untouched(exact):
         z, taken = search_boundary(threat, steps, 0.02, 10)
-        z = felt_nearer(threat, z)
         z = torch.where(_fooled(threat, z)[:, None, None], z, threat.x)
         found = torch.full((len(z),), float("inf"), dtype=torch.float64, device=z.device)
         z, found = _better(threat, z, found, threat.x.clone(), steps)  # written into below, which the data are not
@@ -230,31 +245,9 @@ def attack_radii(
             new, more = ascend_loss(part, steps, margins, generator, rival)
             taken, guess = taken + more, 2 * guess
             z[standing], found[standing] = _better(part, new, found[standing], z[standing], steps)
-        if restarts:
-            z, found, more = _woken(threat, z, found, steps, generator)
-            taken += more
         result = threat.judge("smallest", z, taken)
     warn_of(result.blind, len(threat.x))
     return result
-
-
-def _woken(
-    threat: Threat, z: Tensor, found: Tensor, steps: int, generator: torch.Generator
-) -> tuple[Tensor, Tensor, int]:
-    """The points and sizes, or smaller ones where gradients vanish at ``x`` or ``z``, and the steps taken."""
-    z, found, taken, guess = z.clone(), found.clone(), 0, _free_sizes(threat.box, threat.x)
-    rows = ((found > 0) & (sleeping(threat, threat.x) | sleeping(threat, z))).nonzero()[:, 0]
-    for _ in range(_WAKING):
-        if not len(rows):
-            break
-        before = found[rows]
-        radii = torch.where(before < float("inf"), _SHRINK * before, guess[rows])
-        part = replace(threat.take(rows), radii=radii)
-        new, more = woken(part, steps, generator)
-        z[rows], found[rows] = _better(part, new, before, z[rows], steps)
-        taken, guess = taken + more, 2 * guess
-        rows = rows[(found[rows] < before) | (before == float("inf"))]
-    return z, found, taken
 
 
 def stored_bounds(bounds: Bounds, x: Tensor) -> Bounds:

@@ -12,10 +12,9 @@ from stability.errors import NonFiniteError
 
 from ..campaign.inputs import width
 from ..campaign.steps import step
-from ..memory import kept_memory
 from ..tasks import Task
 from .deepfool import deepfool
-from .masked import masked_words, told_above, unwarned
+from .masked import masked_words, unwarned
 from .noise import noise_sweep, parameter_noise_sweep
 from .scores import ScoreSweep, attack_scores, noise_scores
 from .sweep import SweepResult, attack_sweep
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 
 @step("noise")
-@kept_memory()
 def _noise_step(work: Work) -> None:
     model, task, x, y, bounds = work.disturbed(work.budget.samples)
     common: dict[str, Any] = {"draws": work.budget.draws, "seed": work.seed}
@@ -49,7 +47,6 @@ def _on_weights(model: nn.Module, task: Task, x: Tensor, y: Tensor, told: dict[s
 
 
 @step("attacks")
-@kept_memory()
 def _attacks_step(work: Work) -> None:
     model, task, x, y, bounds = work.disturbed(work.budget.attacked)
     span, budget = width(bounds), work.budget
@@ -60,8 +57,7 @@ def _attacks_step(work: Work) -> None:
         told = {"epsilons": [e * span for e in sizes], "norm": norm, **common}
         with unwarned():
             if whole:
-                with told_above():
-                    near = deepfool(model, x, y, norm=norm, **common)
+                near = deepfool(model, x, y, norm=norm, **common)
                 tried = {"steps": budget.steps, "starts": budget.starts}
                 found = [attack_sweep(model, x, y, attack="strong", near=near, **tried, **told)]
                 found.append(attack_sweep(model, x, y, attack="deepfool", near=near, **told))

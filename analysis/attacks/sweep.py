@@ -21,7 +21,7 @@ from ..guard import check_number, untouched
 from ..intervals import check_confidence, over_seeds, wilson
 from ..results import Record
 from .gradient import ATTACKS, SMALLEST
-from .masked import Watch, told_above, warn_of
+from .masked import unwarned, warn_of
 from .threat import AttackResult, Bounds, Threat, open_threat
 
 
@@ -46,8 +46,7 @@ class SweepResult(Record):
         options: everything else the perturbation was told.
         broken_at: ``(n,)`` smallest size at which each sequence fell, infinite where none (attacks);
             ``None`` for noise.
-        blind: sequences without a gradient at any point that an attack visited, of any size: what holds of them is no
-            sign of robustness.
+        blind: number of sequences that stand at the largest size and have no gradient there: no sign of robustness.
     """
 
     curve = Curve("size", ("accuracy",), ("ci_low", "ci_high"))
@@ -125,8 +124,8 @@ def attack_sweep(
     is recomputed here from the sequences that the attack returns: the norm, the bounds and the model's
     answer, all three.
 
-    Where the gradient by the input is zero or not finite (rounded, detached or saturated inputs), attacks
-    follow differences of the margin instead; a ``MaskedGradientWarning`` and ``blind`` of the result say so.
+    Where the gradient by the input is zero or not finite (rounded, detached or saturated inputs), attacks cannot move;
+    a ``MaskedGradientWarning`` and ``blind`` of the result say so.
 
     Args:
         model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
@@ -172,7 +171,7 @@ def attack_sweep(
 
     def found(part: Threat, **radius: Any) -> AttackResult:
         box = (part.box.lower, part.box.upper)  # equal where the mask forbids a change
-        with told_above():
+        with unwarned():
             return run(model, part.x, part.y, norm=norm, bounds=box, seed=threat.seed, **radius, **options)
 
     # an attack that does not depend on the radius searches once, and is pulled back to each
@@ -180,8 +179,7 @@ def attack_sweep(
     if attack in SMALLEST:
         own: dict[str, Any] = {"epsilon": sizes, "near": near} if attack == "strong" else {}
         smallest = near if near is not None and not own else found(threat, **own)
-    watch = Watch.over(threat.box.lower < threat.box.upper)
-    watch.note(None if smallest is None else smallest.blind)
+    blind = torch.zeros(len(x), dtype=torch.bool, device=x.device)
     broken = torch.full((len(x),), math.inf, dtype=torch.float64)
     with untouched(model):
         for epsilon in sizes:
@@ -190,17 +188,17 @@ def attack_sweep(
                 break
             part = threat.take(standing)
             if smallest is not None:
-                z = smallest.adversarial[standing]
+                z, blind = smallest.adversarial[standing], smallest.blind
             elif epsilon:
                 result = found(part, epsilon=epsilon)
                 z = result.adversarial
-                watch.take(standing).note(result.blind)
+                blind[standing] = result.blind
             else:  # in a ball of radius 0 there is nothing to look for
                 z = part.x
             fallen = part.wrong(part.inside(z, epsilon))
             broken[standing[fallen].cpu()] = epsilon
     shares = [float((broken > epsilon).double().mean()) for epsilon in sizes]
-    warn_of(watch.blind, len(x))
+    warn_of(blind, len(x))
     return SweepResult.of_shares(
         shares,
         len(x),
@@ -213,7 +211,7 @@ def attack_sweep(
         spread=(0.0,) * len(sizes),
         options=dict(options),
         broken_at=broken.numpy(),
-        blind=int(watch.blind.sum()),
+        blind=int(blind.sum()),
     )
 
 

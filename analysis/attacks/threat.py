@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError, DimensionError
 
 from ..drawn import Curve
-from ..guard import check_int, check_labelled, check_number, logits_of
+from ..guard import check_int, check_labelled, check_number, logits_of, untouched
 from ..kernels.inputs import by_input
 from ..results import Record, plain_value
-from .masked import Watch, by_the_input, finite
+from .masked import by_the_input, finite, vanishes, warn_of
 from .projections import Box, Geometry, Radius, geometry
 
 Bounds = tuple[Any, Any] | None
@@ -37,7 +37,7 @@ class AttackResult(Record):
         norms: ``(batch,)`` float64, size of the stored perturbation in ``norm``.
         iterations: gradient steps taken at most by one sample.
         seed: of random starts.
-        blind: ``(batch,)`` no gradient at any point that was visited; a search by differences stood in for it.
+        blind: ``(batch,)`` still classified correctly, with no gradient at the input nor at the end of the attack.
     """
 
     curve = Curve("size", ("robust_accuracy",), steps=True)
@@ -51,7 +51,7 @@ class AttackResult(Record):
     norms: Tensor
     iterations: int
     seed: int
-    blind: Tensor | None = None
+    blind: Tensor
 
     @property
     def robust_accuracy(self) -> float:
@@ -111,7 +111,6 @@ class Threat:
 
     With ``radii (batch,)`` every sequence has its own radius, and ``epsilon`` is only the largest that is meant.
     ``limits`` is the ball of that radius and the box as one box (``limited``). ``frozen``: some entry must not change.
-    ``watch`` records which sequences had a gradient.
     """
 
     model: nn.Module
@@ -124,7 +123,6 @@ class Threat:
     radii: Tensor | None = None
     limits: Box | None = None
     frozen: bool = True
-    watch: Watch | None = None
 
     @property
     def reach(self) -> Radius:
@@ -135,9 +133,8 @@ class Threat:
         """The problem for some samples."""
         radii = None if self.radii is None else self.radii[index]
         limits = None if self.limits is None else self.limits.take(index)
-        watch = None if self.watch is None else self.watch.take(index)
         parts = {"x": self.x[index], "y": self.y[index], "box": self.box.take(index)}
-        return replace(self, **parts, radii=radii, limits=limits, watch=watch)
+        return replace(self, **parts, radii=radii, limits=limits)
 
     def limited(self) -> Threat:
         """The same problem with ball and box as one box, where the ball is one: rounded once for all steps."""
@@ -166,10 +163,16 @@ class Threat:
         return values.detach(), self.seen(by_the_input(values, z)), logits.detach()
 
     def seen(self, gradient: Tensor) -> Tensor:
-        """Gradients ``(batch, time, features)``, 0 where not finite or frozen; who had none is noted."""
-        if self.frozen:
-            gradient = torch.where(self.box.lower < self.box.upper, gradient, 0.0)
-        return finite(gradient) if self.watch is None else self.watch.see(gradient)
+        """Gradients ``(batch, time, features)``, 0 where not finite or frozen."""
+        return finite(torch.where(self.box.lower < self.box.upper, gradient, 0.0) if self.frozen else gradient)
+
+    def blind(self, z: Tensor) -> Tensor:
+        """Return ``(batch,)``: True where the margin has no finite gradient at ``z``, though some entry may change."""
+        z = z.detach().requires_grad_(True)
+        free = self.box.lower < self.box.upper
+        with by_input(self.model):
+            gradient = by_the_input(margins(logits_of(self.model, z, self.y), self.y), z)
+        return vanishes(torch.where(free, gradient, 0.0)) & free.flatten(1).any(dim=1)
 
     def inside(self, z: Tensor, epsilon: Radius | None = None) -> Tensor:
         """``z`` pulled into the ball (of another radius, where one is given) and the box; rounding leaves neither."""
@@ -203,8 +206,41 @@ class Threat:
         success = self.wrong(z)
         norms = self.geometry.size(z.double() - self.x.double())
         name = self.geometry.name
-        blind = None if self.watch is None else self.watch.blind & ~already
+        blind = torch.zeros_like(success)
+        for point in (self.x, z):
+            rows = (~success if point is self.x else blind).nonzero()[:, 0]
+            if len(rows):
+                blind[rows] = self.take(rows).blind(point[rows])
         return AttackResult(attack, name, self.epsilon, z, success, already, norms, iterations, self.seed, blind)
+
+
+def attacked(threat: Threat, name: str, run: Callable[[Threat], tuple[Tensor, int]], starts: int = 1) -> AttackResult:
+    """Run an attack from several starts and judge its best points; later starts attack only what still stands.
+
+    Args:
+        threat: the problem.
+        name: name of the attack.
+        run: one start for a part of the problem; returns the points and the number of steps taken.
+        starts: number of starts.
+    """
+    with untouched(threat.model):
+        for parameter in threat.model.parameters():
+            parameter.requires_grad_(False)  # no derivative by them is needed, nor a graph that leads to them
+        found, longest = threat.x.clone(), 0
+        already = threat.wrong(threat.x)
+        standing = (~already).nonzero()[:, 0]
+        for left in reversed(range(starts)):
+            if not len(standing):
+                break
+            part = threat.take(standing)
+            with by_input(threat.model):
+                z, taken = run(part)
+            longest = max(longest, taken)
+            found[standing] = z
+            standing = standing[~part.wrong(z)] if left else standing
+        result = threat.judge(name, found, longest, already)
+    warn_of(result.blind, len(threat.x))
+    return result
 
 
 def _bound(value: Any, x: Tensor, name: str, default: float) -> Tensor:
@@ -293,5 +329,4 @@ def open_threat(
     x, y = check_labelled(model, x, y)
     box = _box(x, bounds, mask)
     frozen = bool((box.lower >= box.upper).any())
-    watch = Watch.over(box.lower < box.upper)
-    return Threat(model, x, y, box, shape, radius, check_int("seed", seed, 0), frozen=frozen, watch=watch)
+    return Threat(model, x, y, box, shape, radius, check_int("seed", seed, 0), frozen=frozen)

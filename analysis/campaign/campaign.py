@@ -19,7 +19,7 @@ from stability.errors import ConfigurationError, FileFormatError, StabilityError
 from stability.kernel.checks import as_choice
 from stability.storage.artifacts import ANALYSIS_FILE
 from stability.storage.documents import file_digest
-from stability.storage.folder import claim, is_inner, is_listed, listed
+from stability.storage.folder import claim, is_inner, listed
 
 from ...models.recurrent import LAYERS
 from ..results import plain_value
@@ -38,7 +38,6 @@ from .record import (
     REPORT,
     SETTINGS_FILE,
     Session,
-    adopt_models,
     clear,
     is_complete,
     planned,
@@ -171,8 +170,6 @@ def opened(campaign: Campaign, *, overwrite: bool = False, pages: Sequence[str] 
     _check(campaign, overwrite)
     with claim(campaign.folder, "report") as own:
         _check(campaign, overwrite)  # as it is now that nobody else writes
-        if not is_listed(campaign.folder):
-            adopt_models(campaign.folder)
         tables = [TRAININGS_FILE] if campaign.seeds > 1 else []
         own.reserve([SETTINGS_FILE, *tables, *pages], REPORT, overwrite=overwrite, adopt=True)
         same = planned(campaign.folder) == campaign.plan()

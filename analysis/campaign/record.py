@@ -18,7 +18,7 @@ import torch
 from stability.errors import FileFormatError
 from stability.storage.artifacts import ANALYSIS_FILE
 from stability.storage.documents import read_json
-from stability.storage.folder import claim, is_listed, refuse
+from stability.storage.folder import claim, refuse
 from stability.storage.writing import write_bytes, write_text
 
 from ..environment import environment
@@ -112,7 +112,7 @@ def _earlier(campaign: Campaign, before: Mapping[str, Any]) -> list[dict[str, An
     """The sessions so far; one that was killed worked at least until the last model of its own was finished."""
     listed = before.get("sessions")
     if not isinstance(listed, list):
-        return [{"started": "", "seconds": float(before["seconds"])}] if _is_number(before.get("seconds")) else []
+        return []
     sessions = [
         {"started": str(s.get("started", "")), "seconds": float(s["seconds"])}
         for s in listed
@@ -160,9 +160,8 @@ def _are_as_recorded(folder: Path, names: tuple[str, ...]) -> bool:
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether a model's analysis is done, and all files are as it left them; earlier releases recorded no digests."""
-    known = recorded(folder)
-    return bool(known) and ("files" not in known or _are_as_recorded(folder, (*INPUTS, *RESULTS)))
+    """Return True if a model's analysis is done and all files are as it left them."""
+    return "files" in recorded(folder) and _are_as_recorded(folder, (*INPUTS, *RESULTS))
 
 
 def is_whole(folder: Path) -> bool:
@@ -182,15 +181,6 @@ def can_go_on(folder: Path, tell: Callable[[str], Any]) -> bool:
         clear(folder)
         return False
     return True
-
-
-def adopt_models(folder: Path) -> None:
-    """Lists of files for the models of a report of an earlier release, which has none: by the names that it gave."""
-    for place in sorted((folder / "models").glob("*")):
-        if place.is_dir() and not place.is_symlink() and not is_listed(place):
-            with claim(place, "report") as own:
-                for names, by in ((RUN_FILES, TRAINING), ((*RESULTS, ANALYSIS_FILE), ANALYSIS)):
-                    own.take([n for n in names if (place / n).is_file()], by)
 
 
 def clear(folder: Path, *names: str) -> None:

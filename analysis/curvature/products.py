@@ -20,7 +20,6 @@ from stability.errors import ConfigurationError, DimensionError, NonFiniteError,
 
 from ..guard import as_tensor, check_dense, check_int, check_kind, check_model, untouched
 from ..kernels.swap import written_out
-from ..memory import kept_memory
 from .lanczos import Krylov, lanczos, lanczos_together, random_direction
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
@@ -360,5 +359,5 @@ def hessian_of(
     """
     x, y = as_tensor(model, x), torch.from_numpy(y) if isinstance(y, np.ndarray) and y.dtype.kind in "iuf" else y
     batches = batches_of(x, y, batch_size)
-    with untouched(check_model(model)), kept_memory():
+    with untouched(check_model(model)):
         yield HessianOperator(model, batches, loss or cross_entropy, select_parameters(model, parameters))

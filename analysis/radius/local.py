@@ -22,9 +22,8 @@ from stability.search.local.request import require_radius
 
 from ...models.classifier_network import ClassifierNetwork
 from ...models.packed import Reading, reading
-from ..attacks.each_step import check_budget
 from ..attacks.masked import unwarned
-from ..attacks.smallest import CLEAR, attack_radii, stored_bounds
+from ..attacks.smallest import CLEAR, attack_radii, check_budget, stored_bounds
 from ..attacks.threat import AttackResult, Bounds
 from ..drawn import Curve
 from ..guard import check_dense, check_labelled, check_number

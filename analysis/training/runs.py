@@ -217,8 +217,6 @@ def _check_new(path: Path, overwrite: bool) -> None:
 def old_run(path: str | Path) -> Iterator[Path]:
     """Own the folder of a run that goes on for the time of a block.
 
-    In a folder without a list of its files (of an earlier release) those that a run has are its own.
-
     Yields:
         The folder.
 
@@ -246,17 +244,16 @@ def check_run(path: Path) -> None:
 
 
 def read_marks(state: Mapping[str, Any], path: Path) -> dict[str, Mark]:
-    """How far the tables were at a checkpoint; none in one of an earlier release.
+    """Return how far the tables were at a checkpoint.
 
     Raises:
         FileFormatError: a damaged checkpoint.
     """
-    values = state.get("tables", {}) if isinstance(state, dict) else None
     try:
-        marks = {str(name): Mark(**value) for name, value in values.items()}  # type: ignore[union-attr]
+        marks = {str(name): Mark(**value) for name, value in state["tables"].items()}
         if all(type(m.size) is int and m.size >= 0 and isinstance(m.digest, str) for m in marks.values()):
             return marks
-    except (AttributeError, TypeError):
+    except (AttributeError, KeyError, TypeError):
         pass
     raise FileFormatError(f"cannot go on from {path}: the checkpoint does not say how far its tables were")
 

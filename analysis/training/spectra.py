@@ -36,7 +36,7 @@ from ..guard import check_int, check_number
 from ..results import ROWS
 from ..tables import CsvLog, Mark
 from ..unroll import as_layer, recurrent_layers, recurrent_matrices, step_jacobians
-from .logs import as_log, numbers_of, verdict_of
+from .logs import Log, numbers_of, verdict_of
 from .margins import MARGINS, layer_margins, why_no_margin
 
 if TYPE_CHECKING:
@@ -105,8 +105,7 @@ class SpectrumTracker:
         eigenvalues: whether to keep all eigenvalues too.
         out: folder for ``spectra.csv`` and ``eigenvalues.csv``, to which each record is appended at once, so
             that a crash loses nothing; ``None`` keeps them in memory only.
-        log: where each record goes as named numbers, too: TensorBoard, MLflow, Weights & Biases, a logger of
-            Lightning, or a function ``(numbers, step)``, see ``as_log``.
+        log: function ``(numbers, step)`` that receives each record as a dictionary of named numbers.
         verdict_every: ask ``certify`` at every so many steps (a multiple of ``every``) and log the verdict, 1
             certified, 0 inconclusive, -1 refuted, and the rate; ``None``: never.
         verdict_seconds: time limit of each verdict in seconds; ``None``: no limit.
@@ -142,7 +141,7 @@ class SpectrumTracker:
         margins: Sequence[str] | None = None,
         eigenvalues: bool = True,
         out: str | Path | None = None,
-        log: Any = None,
+        log: Log | None = None,
         verdict_every: int | None = None,
         verdict_seconds: float | None = None,
     ) -> None:
@@ -169,7 +168,9 @@ class SpectrumTracker:
         self._spectra = CsvLog(SPECTRA_COLUMNS, SPECTRA_COLUMNS[:4])
         self._eigenvalues = CsvLog(EIGENVALUE_COLUMNS) if eigenvalues else None
         self._handle: Any = None
-        self.log = None if log is None else as_log(log)
+        if log is not None and not callable(log):
+            raise ConfigurationError(f"log must be a function (numbers, step), got {type(log).__name__}")
+        self.log = log
         self.verdict_every = None if verdict_every is None else check_int("verdict_every", verdict_every)
         self.verdict_seconds = (
             None if verdict_seconds is None else check_number("verdict_seconds", verdict_seconds, strict=True)

@@ -134,22 +134,15 @@ def recurrent_subject(module: Any) -> Subject:
     """The subject behind one recurrent module.
 
     Raises:
-        ConfigurationError: the code that gives its system ended the program.
         UnsupportedError: when nobody knows it.
     """
-    try:
-        for kind in type(module).__mro__:
-            if kind in _ADAPTERS:
-                return _adapted(module, kind)
-            if kind in CELLS:
-                return _driven(CELLS[kind].layer(module))
-        if callable(getattr(module, "driven", None)):
-            return _driven(module)
-    except SystemExit as error:  # whatever its code, no system came out: 0 would read as "certified"
-        raise ConfigurationError(
-            f"the system of a {type(module).__qualname__} was not given: its code ended the program "
-            f"(sys.exit({error.code!r}))"
-        ) from error
+    for kind in type(module).__mro__:
+        if kind in _ADAPTERS:
+            return _adapted(module, kind)
+        if kind in CELLS:
+            return _driven(CELLS[kind].layer(module))
+    if callable(getattr(module, "driven", None)):
+        return _driven(module)
     if is_torch_recurrent(module):
         return torch_subject(module)
     raise UnsupportedError(f"no system is known for a {type(module).__module__}.{type(module).__qualname__}")

@@ -1,18 +1,11 @@
 """What the readers of model files take at most. Sizes are computed, and refused, before memory is taken.
 
 Where a file is the smallest form of what it holds (safetensors, ``.pt``), its own size bounds the memory; the limits
-here are for what unfolds: headers, pickles, graphs. Those of archives are on the ground floor (``storage/limits.py``).
+here are for graphs, which unfold. Those of archives are on the ground floor (``storage/limits.py``).
 """
 
 from __future__ import annotations
 
-HEADER_BYTES = 16 * 2**20
-"""Of a safetensors header."""
-PICKLE_BYTES = 16 * 2**20
-"""Of the pickle that lists the tensors of a ``.pt`` file; the tensors themselves stand beside it."""
-PICKLE_OPCODES = 500_000
-PICKLE_TREE = 1_000_000
-"""Of an object inside a pickle, written out without sharing: what hashing or printing it would visit."""
 GRAPH_BYTES = 2**30
 """Of an ONNX file, and of the data that lie beside it."""
 GRAPH_FIELDS = 2**20

@@ -23,8 +23,6 @@ from .console import Interrupted
 from .examples import shown
 from .input_boxes import rewritten
 from .options import flat
-from .streams import emptied, occupied
-from .supervisor import needs_a_watcher, watched
 
 __all__ = ["app", "main"]
 
@@ -188,14 +186,11 @@ def _complain(kind: str, text: str, code: int, as_json: bool = False) -> int:
 
 def main() -> None:
     """Entry of the console script."""
-    occupied()
-    sys.exit(_last_words(watched(run) if needs_a_watcher(sys.argv[1:]) else run()))
-
-
-def _last_words(code: int) -> int:
-    """What is still to be written is written now, not by the interpreter, which has an exit code of its own for it."""
-    why = emptied(sys.stdout)
-    if why is not None and code in (0, 1, 3):
-        code = _complain("error", f"cannot write the result to standard output: {why.strerror or why}", 2)
-    emptied(sys.stderr)
-    return code
+    code = run()
+    if sys.stdout is not None:
+        try:
+            sys.stdout.flush()
+        except OSError:  # full or closed: what stays in the buffer would fail again at the end of the interpreter
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = 2
+    sys.exit(code)

@@ -7,7 +7,7 @@ import json
 import shutil
 import sys
 from collections.abc import Collection, Mapping
-from typing import Any, TextIO
+from typing import Any
 
 import typer
 
@@ -17,14 +17,11 @@ from ..formatting import duration
 from ..jsonable import jsonable
 from ..names import printable, shorten, terminal_safe
 from .colours import are_shown, tinted
-from .streams import emptied
 
 ASKED = sys.argv[1:]
 """What stood behind ``stability``, for files that say which command made them."""
 PRINTED = False
 """Whether the command has printed JSON: an error after it is told on standard error alone, one object is promised."""
-OUTPUT: TextIO | None = None
-"""Where results go; ``None`` for standard output. Set where a user's own code runs in this process and may print."""
 
 
 class Interrupted(Exception):
@@ -35,7 +32,7 @@ def say(text: str, quiet: bool = False) -> None:
     """Print a result on standard output; nothing in it steers the terminal."""
     if not quiet:
         safe = terminal_safe(text)
-        _put(tinted(safe) if are_shown(OUTPUT or sys.stdout) else safe)
+        _put(tinted(safe) if are_shown(sys.stdout) else safe)
 
 
 def show_json(value: Mapping[str, Any]) -> None:
@@ -63,11 +60,8 @@ def _put(text: str) -> None:
         FileFormatError: it is full, or nobody reads it any more.
     """
     try:
-        typer.echo(text, file=OUTPUT)
-        if OUTPUT is not None or sys.stdout is not None:
-            (OUTPUT or sys.stdout).flush()
+        typer.echo(text)  # flushes
     except OSError as error:
-        emptied(OUTPUT or sys.stdout)
         raise FileFormatError(f"cannot write the result to standard output: {error.strerror or error}") from error
 
 

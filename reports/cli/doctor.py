@@ -29,10 +29,6 @@ EXTRAS = {
     "onnx": ("onnx", ".onnx models"),
     "distributed": ("cluster", "sweep --scheduler: jobs on a Dask cluster"),
     "reservoirpy": ("reservoir", "certificates of its reservoirs"),
-    "lightning": ("loops", "spectra and verdicts in Lightning's training loop and its loggers"),
-    "transformers": ("loops", "the same in the Trainer of transformers"),
-    "tensorboard": ("loops", "the same in TensorBoard"),
-    "wandb": ("loops", "the same in Weights & Biases"),
     "control": ("test", "state spaces of python-control in LureSystem.from_state_space"),
     "foolbox": ("test", "the attacks' benchmark against it"),
 }

@@ -80,7 +80,7 @@ def report(
             raise ConfigurationError(f"--redraw computes nothing: leave out {', '.join(unread)}")
         from ..page.html import render
 
-        _finish(render(redraw, overwrite=overwrite, processes=processes), {}, output)
+        _finish(render(redraw, overwrite=overwrite), {}, output)
         return
     if models and stores_among(models):
         refuse_beside_stores(
@@ -124,7 +124,7 @@ def report(
             failed = {o.name: o.error for o in outcomes if o.error is not None}
             if len(failed) == len(campaign.runs):
                 raise StabilityError("; ".join(f"{k}: {v}" for k, v in failed.items()))
-            page = render(folder, overwrite=overwrite, processes=processes)
+            page = render(folder, overwrite=overwrite)
     except KeyboardInterrupt as stop:
         kept = ", ".join(finished(campaign)) or "none yet"
         again = command if out is not None else shlex.join(["stability", *console.ASKED, "--out", str(folder)])

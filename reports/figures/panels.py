@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ..formatting import metric_word, number
-from ..stored.collect import STRONGEST, ModelRecord, select
+from ..stored.collect import ModelRecord, select
 from ..vocabulary import NAMES
 from .svg import INK, MUTED, label, legend_below, panel, series_color, to_svg
 
@@ -266,8 +266,8 @@ def proved(models: Sequence[ModelRecord], keys: Mapping[str, str], title: str, n
 
 def attacked(model: ModelRecord, keys: Mapping[str, str]) -> pd.DataFrame | None:
     """Accuracy under the strongest attack, of whole sequences or over the answers of each; ``None`` if neither."""
-    frames: tuple[tuple[str, dict[str, str]], ...] = (("attacks", {}), ("attack_scores", {"metric": "accuracy"}))
-    every = (rows_of(model, name, {"attack": a, **keys, **more}) for a in STRONGEST for name, more in frames)
+    frames = (("attacks", {"attack": "strong"}), ("attack_scores", {"attack": "pgd", "metric": "accuracy"}))
+    every = (rows_of(model, name, {**keys, **more}) for name, more in frames)
     return next((rows.rename(columns={"score": "accuracy"}) for rows in every if rows is not None), None)
 
 

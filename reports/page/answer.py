@@ -26,7 +26,7 @@ from ..formatting import (
     verdict_word,
     wilson,
 )
-from ..stored.collect import ModelRecord, Report, worst
+from ..stored.collect import ModelRecord, Report, select
 from .layout import NAMED, Cell, Column, Table, tabulate, text
 from .marks import HEURISTIC, MEASURED, PROVED
 from .performance import score
@@ -137,7 +137,8 @@ def _half(value: float, half: float) -> str:
 
 def _radius(models: Sequence[ModelRecord]) -> float | None:
     """The one size of perturbations at which models are compared: the second smallest that all were attacked with."""
-    sizes = [set(worst(m.frames["attacks"], norm="l2")["epsilon"]) for m in models if "attacks" in m.frames]
+    frames = [m.frames["attacks"] for m in models if "attacks" in m.frames]
+    sizes = [set(select(frame, attack="strong", norm="l2")["epsilon"]) for frame in frames]
     common = sorted(e for e in set.intersection(*sizes) if e > 0) if sizes else []
     return float(common[min(1, len(common) - 1)]) if common else None
 
@@ -146,7 +147,7 @@ def _attacked(model: ModelRecord, size: float) -> str:
     frame = model.frames.get("attacks")
     if frame is None:
         return "–"
-    rows = worst(frame, norm="l2", epsilon=size)
+    rows = select(frame, attack="strong", norm="l2", epsilon=size)
     return "–" if rows.empty else within(*(float(rows[name].iloc[0]) for name in ("accuracy", "ci_low", "ci_high")))
 
 

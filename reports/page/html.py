@@ -26,11 +26,9 @@ from ..stored.limits import LETTERS
 from ..stored.studies import read_studies
 from .answer import answer, ranked
 from .blocks import block
-from .layout import Table
 from .made import made, sources
 from .marks import MARKS
 from .overview import overview
-from .previous import PREVIOUS, changes, earlier
 from .provenance import lead, provenance
 from .sections import sections
 from .studies import study_sections
@@ -52,14 +50,13 @@ def environment() -> Environment:
     return env
 
 
-def render(run_dir: str | Path, *, overwrite: bool = False, processes: int = 1) -> Path:
+def render(run_dir: str | Path, *, overwrite: bool = False) -> Path:
     """Draw the report of a directory again from its stored files.
 
     Args:
         run_dir: a report directory (``stability report`` wrote it).
         overwrite: whether files of the names that are written here may be replaced where no report made them. All other
             files stay as they are.
-        processes: sections drawn at a time; the page is the same for any number.
 
     Returns:
         Path of ``report.html``; ``report.json`` and ``tables/*.csv`` are written beside it.
@@ -80,17 +77,14 @@ def render(run_dir: str | Path, *, overwrite: bool = False, processes: int = 1) 
     with claim(run_dir, "report --redraw") as own:
         own.reserve(page_files(), "report", overwrite=overwrite, adopt=True)
         report = collect(run_dir)
-        document = report.to_dict()
-        text, before = json.dumps(jsonable(document), indent=1, allow_nan=False) + "\n", earlier(own.path, document)
-        page = _page(report, processes, changes(document, before), hashlib.sha256(text.encode("utf-8")).hexdigest())
-        if before is not None:
-            write_text(own.path / PREVIOUS, json.dumps(before, indent=1) + "\n")
+        text = json.dumps(jsonable(report.to_dict()), indent=1, allow_nan=False) + "\n"
+        page = _page(report, hashlib.sha256(text.encode("utf-8")).hexdigest())
         write_text(own.path / "report.json", text)
         _write_tables(own, report)
         return write_text(own.path / "report.html", page)
 
 
-def _page(report: Report, processes: int, changed: tuple[Table, ...], digest: str) -> str:
+def _page(report: Report, digest: str) -> str:
     env = environment()
     css = str((env.loader.get_source(env, "report.css"))[0]) + footer(digest)  # type: ignore[union-attr]
     script = str((env.loader.get_source(env, "report.js"))[0])  # type: ignore[union-attr]
@@ -100,9 +94,9 @@ def _page(report: Report, processes: int, changed: tuple[Table, ...], digest: st
         answer=answer(report),
         first=overview(report),
         models=[block(m, len(report.models)) for m in ranked(report.models)],
-        sections=[*sections(report, processes), *study_sections(*read_studies(report.folder / STUDIES), f"{STUDIES}/")],
+        sections=[*sections(report), *study_sections(*read_studies(report.folder / STUDIES), f"{STUDIES}/")],
         lead=lead(report),
-        provenance=provenance(report, changed),
+        provenance=provenance(report),
         made=made(report),
         marks=MARKS,
         digest=digest,
@@ -160,7 +154,7 @@ def footer(digest: str) -> str:
 def page_files() -> tuple[str, ...]:
     """Names of all files that drawing a report may write."""
     stems = (*FRAMES, "margins", "claims", "trainings", "models")
-    return ("report.html", "report.json", PREVIOUS, *(f"tables/{stem}.csv" for stem in stems))
+    return ("report.html", "report.json", *(f"tables/{stem}.csv" for stem in stems))
 
 
 def _write_tables(own: Folder, report: Report) -> None:

@@ -71,12 +71,10 @@ def _noise(model: ModelRecord) -> str:
 
 def _attacks(model: ModelRecord) -> str:
     n = _n(model, "attacks", "attack_scores")
-    frame = model.frames.get("attacks")
-    if frame is not None and "strong" in set(frame["attack"]):
+    if "attacks" in model.frames:
         return _list(n, _strong(model), _clipped(model), _BAND)
     steps = _budget(model, "steps")
-    loss = "cross entropy" if frame is not None else "the loss of the task"
-    pgd = _some("PGD ", steps, f" steps from one random start, {loss}")
+    pgd = _some("PGD ", steps, " steps from one random start, the loss of the task")
     weak = "a weak attack: stronger ones find more" if isinstance(steps, int) and steps < ENOUGH else ""
     return n and _list(n, pgd, weak, _clipped(model), _BAND)
 

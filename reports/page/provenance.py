@@ -192,12 +192,11 @@ def _models(report: Report) -> tuple[Table, ...]:
     return tabulate("Models, data and training", _words("model", "layer", "task", "training"), rows)
 
 
-def provenance(report: Report, changed: tuple[Table, ...] = ()) -> Provenance:
+def provenance(report: Report) -> Provenance:
     """The section on how the report came to be.
 
     Args:
         report: what ``collect`` read.
-        changed: what is other than in the report before.
 
     Returns:
         Text, tables, commands.
@@ -220,7 +219,7 @@ def provenance(report: Report, changed: tuple[Table, ...] = ()) -> Provenance:
     machine = {k: _options(v) if isinstance(v, dict) else v for k, v in environment.items()}
     rows = [*versions.items(), *((k, v) for k, v in machine.items() if k not in ("versions", "seed"))]
     tables = (
-        *changed, *_not_run(report), *_data(report), *_models(report), *_weights(report), *_seconds(report),
+        *_not_run(report), *_data(report), *_models(report), *_weights(report), *_seconds(report),
         *tabulate("Programs and machine", _words("what", "version or value"), rows),
     )  # fmt: skip
     commands = [

@@ -13,7 +13,6 @@ from ..stored.collect import ModelRecord, Report
 from ..stored.reasons import reasons_for
 from ..stored.trainings import Trainings
 from ..vocabulary import CRITERIA, NAMES, NO_UNIT, UNITS, UNSOUND, WITNESSES, mark, weaker
-from .abreast import abreast
 from .curvature import curvature
 from .growth import growths
 from .layout import FEW, NAMED, Cell, Column, Section, Table, averaged, crowded, draw, field, named, tabulate, text
@@ -313,14 +312,13 @@ BUILDERS: tuple[Callable[[Report], Section | None], ...] = (
 )
 
 
-def sections(report: Report, processes: int = 1) -> list[Any]:
+def sections(report: Report) -> list[Any]:
     """All sections that the stored files give something for.
 
     Args:
         report: what ``collect`` read.
-        processes: sections drawn at a time.
 
     Returns:
         Sections in reading order.
     """
-    return [s for s in abreast(BUILDERS, report, processes) if s is not None]
+    return [s for s in (build(report) for build in BUILDERS) if s is not None]

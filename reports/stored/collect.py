@@ -203,22 +203,6 @@ def select(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
     return frame
 
 
-STRONGEST = ("strong", "pgd")
-"""Attacks whose curves the page compares with what is proved, the strongest first; reports of before have the other."""
-
-
-def worst(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
-    """The rows of the strongest attack of a table that has these values; none where no such attack was run.
-
-    Example:
-        >>> table = pd.DataFrame({"attack": ["pgd", "strong", "pgd"], "norm": ["l2", "l2", "linf"]})
-        >>> worst(table, norm="l2")["attack"].tolist(), worst(table, norm="linf")["attack"].tolist()
-        (['strong'], ['pgd'])
-    """
-    rows = (select(frame, attack=attack, **values) for attack in STRONGEST)
-    return next((found for found in rows if not found.empty), frame.iloc[:0])
-
-
 def _some(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     return {name: values.get(name) for name in names}
 
@@ -244,7 +228,7 @@ def _changed(folder: Path) -> list[str]:
     """Files that are not those that ``analysis.json`` recorded, or are gone (weights may be left out)."""
     path = folder / ANALYSIS_FILE
     recorded = read_shaped(path).get("files") if path.is_file() else None
-    if not isinstance(recorded, dict):  # an analysis of an earlier release, which recorded none
+    if not isinstance(recorded, dict):  # no digests
         return []
     known = [*(f"{s}.csv" for s in FRAMES), *(f"{s}.json" for s in DOCUMENTS), "certificate.json", "model.safetensors"]
     known.remove(ANALYSIS_FILE)

@@ -38,7 +38,7 @@ def read_table(path: Path) -> pd.DataFrame | None:
         raise FileFormatError(f"{path} has no column {', '.join(missing)}")
     for column in frame.columns:
         frame[column] = _drawable(cast(pd.Series, frame[column]), about.columns.get(column, PLAIN), path)
-    frame = _once(frame, path).dropna(subset=list(whole)).reset_index(drop=True)
+    frame = frame.dropna(subset=list(whole)).reset_index(drop=True)
     drawn = [c for c in partial if c != "ci_low" and c != "ci_high"]
     return None if frame.empty or (drawn and frame[drawn].isna().to_numpy().all()) else frame
 
@@ -99,33 +99,3 @@ def _drawable(column: pd.Series, kind: str, path: Path) -> Any:
     if kind == EVERY or (kind in (SOME, DRAWN) and not bool(column.isna().all())):
         raise FileFormatError(f"{path}: the column {column.name} holds something else than numbers")
     return [printable(v) if isinstance(v, str) else v for v in column]
-
-
-def _once(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
-    """A table along training without rows that stand twice: runs of earlier releases could have two writers.
-
-    Both wrote the same rows, being deterministic; that two eigenvalues of a matrix are equal is nothing wrong.
-
-    Raises:
-        FileFormatError: rows for the same moment that are not the same.
-    """
-    keys = {"spectra": ["step", "matrix", "quantity"], "eigenvalues": ["step", "matrix"]}.get(path.stem)
-    if keys is None or frame.empty:
-        return frame
-    allowed = np.ones(len(frame), dtype=int)
-    if path.stem == "eigenvalues":
-        whole = frame[frame["step"] < frame["step"].max()]  # the last one may be cut off
-        counts: dict[Any, int] = whole.groupby(keys, dropna=False).size().to_dict()
-        least: dict[Any, int] = {}
-        for (_, matrix), count in counts.items():
-            least[matrix] = min(count, least.get(matrix, count))
-        allowed = np.array([least.get(matrix, len(frame)) for matrix in frame["matrix"]], dtype=int)
-    place = frame.groupby(keys, dropna=False).cumcount().to_numpy()
-    kept = frame.loc[place < allowed]
-    if len(kept) == len(frame):
-        return frame
-    again = frame.assign(place=place % allowed).drop_duplicates()
-    if len(again) != len(kept):
-        more = len(frame) - len(kept)
-        raise FileFormatError(f"{path} has {more} rows too many that are no copies of others: it had two writers")
-    return kept

@@ -136,7 +136,8 @@ def test_attacks_without_a_gradient(attack: str) -> None:
             return attack_sweep(model, x, model(x).argmax(1), epsilons=[0, 0.3], attack=attack)
 
     here, there = both(Rounded(), found, torch.float32)
-    assert (there.blind, there.accuracy[0]) == (12, 1.0)
+    assert there.accuracy[0] == 1.0
+    assert there.blind == round(12 * there.accuracy[1])
     assert abs(there.accuracy[1] - here.accuracy[1]) < 0.2
 
 

@@ -183,7 +183,7 @@ def _place(
     if security:
         raise ConfigurationError("TLS is for the connection to a scheduler, and none is named")
     if workers is not None and workers > 1 and store.place.shared:
-        return Processes(carry_out, workers, [f"{__package__}.warm"])
+        return Processes(carry_out, workers)
     return Here(carry_out)
 
 

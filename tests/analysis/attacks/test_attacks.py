@@ -263,6 +263,7 @@ def test_a_sequence_that_is_fooled_takes_part_in_no_further_step(attack):
     options = {"step_size": 0.1, "random_start": False} if attack is pgd else {}
     result = attack(model, x, torch.zeros(4, dtype=torch.long), epsilon=0.4, steps=6, bounds=None, **options)
     assert result.success.tolist() == [True, True, True, False]
+    assert seen.pop() == 1  # the gradient of the one that stands: is it masked?
     assert seen[0] == seen[-1] == 4  # the sequences as they are, and at last as they are stored
     assert seen[1:-1] == sorted(seen[1:-1], reverse=True)
     assert seen[-2] == 1

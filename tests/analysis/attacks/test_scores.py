@@ -81,25 +81,17 @@ def test_one_step_is_the_worst_case_of_a_linear_model(norm: str) -> None:
 
 
 @pytest.mark.parametrize("hide", [lambda x: x.detach(), lambda x: x + (x * 0).sqrt()], ids=["detached", "nan"])
-@pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_a_model_without_gradients_falls_along_differences(norm: str, hide: Callable) -> None:
-    """The same worst case of a linear model that detaches its input or spoils its gradient, or nearly."""
-
+def test_a_model_without_gradients_is_told(hide: Callable) -> None:
     class Hidden(Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return super().forward(hide(x))
 
     task = values(LENGTHS)
     x, y = task.test
-    told = {"task": task, "epsilons": [0.0, 0.4], "norm": norm, "bounds": None}
-    seen = attack_scores(Linear(), x, y, **told)
+    told = {"task": task, "epsilons": [0.0, 0.4], "bounds": None}
+    assert attack_scores(Linear(), x, y, **told).blind == 0
     with pytest.warns(MaskedGradientWarning, match="6 of 6"):
-        found = attack_scores(Hidden(), x, y, **told, seed=2)
-    assert (seen.blind, found.blind) == (0, len(LENGTHS))
-    assert found.score[0] == seen.score[0]
-    assert 0.9 * seen.score[1] < found.score[1] <= seen.score[1] * (1 + 1e-9)
-    with pytest.warns(MaskedGradientWarning):
-        assert attack_scores(Hidden(), x, y, **told, seed=2).score == found.score
+        assert attack_scores(Hidden(), x, y, **told).blind == len(LENGTHS)
 
 
 def test_noise_on_the_weights_adds_its_variance() -> None:

@@ -13,6 +13,7 @@ from torch import nn
 
 from stability.analysis.attacks.deepfool import deepfool
 from stability.analysis.attacks.gradient import pgd
+from stability.analysis.attacks.projections import geometry
 from stability.analysis.attacks.smallest import attack_radii, nearest_level
 from stability.errors import ConfigurationError
 from stability.models.gated import LSTM
@@ -76,7 +77,9 @@ def test_the_nearest_point_of_a_level_is_that_of_a_solver(norm, rng):
         w = rng.normal(size=5)
         low, high = -rng.uniform(0, 1, 5) * (rng.random(5) > 0.3), rng.uniform(0, 1, 5)
         rise = rng.uniform(0, 1.2) * float(np.maximum(w * low, w * high).sum())
-        d = nearest_level(*(torch.tensor(v, dtype=torch.float64)[None] for v in (w, rise, low, high)), norm)[0].numpy()
+        level, *rest = (torch.tensor(v, dtype=torch.float64)[None] for v in (rise, w, low, high))
+        gradient, under, over = (v[None] for v in rest)
+        d = nearest_level(gradient, level, under, over, geometry(norm)).flatten().numpy()
         true = true_distance(w, rise, low, high, norm)
         assert (d >= low).all()
         assert (d <= high).all()

@@ -50,7 +50,7 @@ def test_sweep_believes_no_attack(network, monkeypatch):
         far = x.flip(0) if len(x) > 1 else x  # other classes' sequences: outside the ball
         n = len(x)
         yes = torch.ones(n, dtype=torch.bool)
-        return AttackResult("boast", norm, epsilon, far, yes, ~yes, torch.zeros(n), 1, 0)
+        return AttackResult("boast", norm, epsilon, far, yes, ~yes, torch.zeros(n), 1, 0, ~yes)
 
     monkeypatch.setitem(attacks.ATTACKS, "boast", boast)
     clean = attack_sweep(model, x, y, epsilons=[0], attack="fgsm").accuracy[0]

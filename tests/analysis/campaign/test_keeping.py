@@ -141,16 +141,6 @@ def test_files_in_the_way_are_named_before_the_work(systems: c.Campaign) -> None
     assert c.plan(systems, overwrite=True) == ()
 
 
-def test_a_report_of_an_earlier_release_goes_on(systems: c.Campaign) -> None:
-    c.plan(systems)
-    c.run_campaign(systems, processes=1)
-    for path in systems.folder.rglob(".stability.json"):
-        path.unlink()
-    (systems.folder / "models" / "s1" / "analysis.json").unlink()
-    assert c.plan(systems) == ("s0",)
-    assert [o.error for o in c.run_campaign(systems, processes=1)] == [None]
-
-
 @pytest.mark.slow
 def test_models_are_trained_again_where_their_spectra_were_edited(tmp_path: Path, monkeypatch) -> None:
     from stability.analysis.training.presets import train_preset

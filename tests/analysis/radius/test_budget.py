@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from stability.analysis import local_radius
-from stability.analysis.attacks.each_step import EACH_STEP, nearest_level_of_steps
+from stability.analysis.attacks.projections import geometry
 from stability.analysis.attacks.smallest import attack_radii
 from stability.analysis.radius import local
 from stability.errors import ConfigurationError, ContradictionError
@@ -22,6 +22,7 @@ from ...stability.local.affine_toy import engine, toy_rule
 
 __all__ = ["toy_rule"]
 T, P, K = 4, 2, 3
+EACH_STEP = geometry("l2_step")
 SOME = torch.tensor([[True, False], [False, False], [True, True], [False, True]])
 
 
@@ -130,40 +131,6 @@ def test_other_budgets_are_refused_before_any_work(told: dict, words: str, monke
         local_radius(model, x, y, **told)
     with pytest.raises(ConfigurationError, match=words):
         attack_radii(model, x, y, **told)
-
-
-def test_the_nearest_level_of_steps_is_that_of_a_fine_search(rng) -> None:
-    """For every length of the longest step, what each step can gain in its box at most; by bisection of each step."""
-    for _ in range(10):
-        g = rng.normal(size=(3, 3)) * (rng.random((3, 3)) > 0.2)
-        low, high = -rng.uniform(0, 1, (3, 3)) * (rng.random((3, 3)) > 0.3), rng.uniform(0, 1, (3, 3))
-        most = float(np.maximum(g * low, g * high).sum())
-        rise = rng.uniform(0.05, 0.95) * most
-
-        def gain(radius: float, g=g, low=low, high=high) -> float:
-            total = 0.0
-            for slope, under, over in zip(g, low, high):
-                few, many = 0.0, 1e6
-                for _ in range(200):
-                    middle = 0.5 * (few + many)
-                    short = np.linalg.norm(np.clip(middle * slope, under, over)) <= radius
-                    few, many = (middle, many) if short else (few, middle)
-                total += float(slope @ np.clip(few * slope, under, over))
-            return total
-
-        few, many = 0.0, 10.0
-        for _ in range(60):
-            middle = 0.5 * (few + many)
-            few, many = (few, middle) if gain(middle) >= rise else (middle, many)
-        given = (torch.tensor(v)[None] for v in (g, low, high))
-        gradient, under, over = given
-        d = nearest_level_of_steps(gradient, torch.tensor([rise], dtype=torch.float64), under, over)[0].numpy()
-        assert (d >= low).all()
-        assert (d <= high).all()
-        assert float((g * d).sum()) == pytest.approx(rise, rel=1e-9)
-        assert np.linalg.norm(d, axis=1).max() == pytest.approx(many, rel=1e-6)
-        far = nearest_level_of_steps(gradient, torch.tensor([2 * most], dtype=torch.float64), under, over)[0].numpy()
-        np.testing.assert_allclose(far[g != 0], np.where(g > 0, high, low)[g != 0], rtol=1e-14)
 
 
 def test_points_are_drawn_back_into_the_ball_of_every_step() -> None:

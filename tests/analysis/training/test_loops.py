@@ -1,20 +1,15 @@
-"""Trackers in other people's loops and logs; those of real libraries run where they are installed."""
+"""A spectrum tracker in training loops: records, verdicts and the log."""
 
 from __future__ import annotations
 
-import logging
 import math
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import TensorDataset
 
-from stability.analysis import SpectrumTracker, lightning_callback, transformers_callback
-from stability.analysis.training.logs import as_log
+from stability.analysis import SpectrumTracker
 from stability.errors import ConfigurationError
 
 RADIUS = "stability/weight_hh_l0/spectral_radius"
@@ -85,28 +80,20 @@ def test_verdicts_are_logged_beside_the_spectra_and_the_mode_is_put_back() -> No
     assert kept[0]["stability/rate"] == pytest.approx(0.5, abs=1e-4)
 
 
-def test_logs_are_told_apart_by_what_they_can_do() -> None:
-    calls: list[Any] = []
+def test_a_loop_that_counts_its_steps_records_those_that_are_due() -> None:
+    kept: list[int] = []
+    tracker = SpectrumTracker(Net(), every=3, log=lambda numbers, step: kept.append(step))
+    for step in (0, 1, 2, 3, 3, 4, 6):
+        tracker.reached(step, epoch=step // 4)
+    assert kept == [0, 3, 6]
+    frame = tracker.frame()
+    assert dict(zip(frame.step, frame.epoch)) == {0: 0, 3: 0, 6: 1}
 
-    class Board:
-        def add_scalar(self, name: str, value: float, step: int) -> None:
-            calls.append((name, value, step))
 
-    class Metrics:
-        def log_metrics(self, numbers: dict[str, float], step: int | None = None) -> None:
-            calls.append((numbers, step))
-
-    class Weights:
-        def log(self, numbers: dict[str, float], step: int | None = None) -> None:
-            calls.append((numbers, step))
-
-    as_log([Board(), Metrics(), Weights()])({"a": 1.0}, 3)
-    assert calls == [("a", 1.0, 3), ({"a": 1.0}, 3), ({"a": 1.0}, 3)]
-    for wrong in (logging.getLogger("x"), 3, object()):
-        with pytest.raises(ConfigurationError, match="log"):
-            as_log(wrong)
-    with pytest.raises(ConfigurationError, match="verdict_every"):
-        SpectrumTracker(Net(), verdict_every=0)
+def test_options_that_do_not_fit_are_refused() -> None:
+    for options in ({"log": 3}, {"verdict_every": 0}):
+        with pytest.raises(ConfigurationError, match=next(iter(options))):
+            SpectrumTracker(Net(), **options)
 
 
 def test_what_diverged_is_not_logged_as_a_number() -> None:
@@ -115,110 +102,3 @@ def test_what_diverged_is_not_logged_as_a_number() -> None:
         net.rnn.weight_hh_l0.fill_(math.nan)
     SpectrumTracker(net, log=lambda numbers, step: kept.update(numbers)).record()
     assert not kept
-
-
-@pytest.mark.filterwarnings("default")  # what Lightning itself warns of is no failure here
-def test_lightning_records_by_its_steps_and_writes_to_its_loggers(tmp_path: Path) -> None:
-    pl = pytest.importorskip("lightning.pytorch")
-
-    class Module(pl.LightningModule):
-        def __init__(self) -> None:
-            super().__init__()
-            self.net, self.seen = Net(), {}
-
-        def training_step(self, batch: Any, index: int) -> torch.Tensor:
-            self.seen.setdefault(self.global_step, radius(self.net))
-            return nn.functional.cross_entropy(self.net(batch[0]), batch[1])
-
-        def configure_optimizers(self) -> Any:
-            return torch.optim.SGD(self.parameters(), lr=0.5)
-
-    from lightning.pytorch.loggers import CSVLogger
-
-    module = Module()
-    tracker = SpectrumTracker(module, every=2)
-    trainer = pl.Trainer(
-        max_epochs=3, accelerator="cpu", logger=CSVLogger(str(tmp_path)), callbacks=[lightning_callback(tracker)],
-        enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False, accumulate_grad_batches=2,
-        log_every_n_steps=1,
-    )  # fmt: skip
-    trainer.fit(module, DataLoader(data(), batch_size=6))
-    frame = tracker.frame()
-    rows = frame[frame.quantity == "spectral_radius"]
-    assert dict(zip(rows.step, rows.epoch)) == {0: 0, 2: 0, 4: 1, 6: 2}
-    for step, value in zip(rows.step, rows.value):
-        if step in module.seen:
-            assert value == pytest.approx(module.seen[step])
-    written = next(tmp_path.rglob("metrics.csv")).read_text(encoding="utf-8")
-    assert RADIUS in written
-    assert str(float(rows.value.iloc[-1]))[:8] in written
-
-
-def test_hugging_faces_trainer_records_by_its_steps(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    pytest.importorskip("accelerate")
-
-    class Wrapped(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = Net()
-
-        def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
-            logits = self.net(x)
-            return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
-
-    model = Wrapped()
-    x, y = data().tensors
-    rows = [{"x": a, "labels": b} for a, b in zip(x, y)]
-    kept: dict[int, float] = {}
-    tracker = SpectrumTracker(model, every=3, log=lambda numbers, step: kept.update({step: numbers[RADIUS]}))
-    options = transformers.TrainingArguments(
-        str(tmp_path), max_steps=7, per_device_train_batch_size=8, use_cpu=True, report_to=[], save_strategy="no",
-        disable_tqdm=True, logging_strategy="no", learning_rate=0.1,
-    )  # fmt: skip
-    before = radius(model.net)
-    transformers.Trainer(model, options, train_dataset=rows, callbacks=[transformers_callback(tracker)]).train()
-    assert sorted(kept) == [0, 3, 6]
-    assert kept[0] == pytest.approx(before)
-    assert kept[6] != pytest.approx(before)
-
-
-def test_tensorboard_holds_the_curve(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    from torch.utils.tensorboard import SummaryWriter
-
-    net = Net()
-    with SummaryWriter(str(tmp_path)) as writer:
-        seen = trained(net, SpectrumTracker(net, every=2, log=writer))
-    events = EventAccumulator(str(tmp_path))
-    events.Reload()
-    curve = {e.step: e.value for e in events.Scalars(RADIUS)}
-    assert curve == pytest.approx({k: seen[k] for k in (0, 2, 4, 5)}, rel=1e-6)
-
-
-def test_mlflow_holds_the_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mlflow = pytest.importorskip("mlflow")
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    mlflow.set_tracking_uri(f"file:{tmp_path}")
-    mlflow.set_experiment("curves")
-    net = Net()
-    with mlflow.start_run() as run:
-        seen = trained(net, SpectrumTracker(net, every=2, log=mlflow))
-    history = mlflow.MlflowClient().get_metric_history(run.info.run_id, RADIUS)
-    assert {m.step: m.value for m in history} == pytest.approx({k: seen[k] for k in (0, 2, 4, 5)})
-
-
-def test_weights_and_biases_take_the_curve_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wandb = pytest.importorskip("wandb")
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    run = wandb.init(project="p", dir=str(tmp_path), mode="offline")
-    net = Net()
-    trained(net, SpectrumTracker(net, every=2, log=run))
-    run.log({"end": 1}, step=99)  # a step is written when the next one comes
-    last = float(run.summary[RADIUS])
-    run.finish()
-    assert last == pytest.approx(radius(net))
-    assert np.isfinite(last)
-    assert list(tmp_path.rglob("*.wandb"))

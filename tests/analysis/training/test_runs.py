@@ -341,20 +341,13 @@ class TestDoubledEigenvalues:
         check_even(table.iloc[:0], "x.csv")
         check_even(table.iloc[:4], "x.csv")
 
-    def test_a_training_of_an_earlier_release_is_not_gone_on_with(self, tmp_path):
+    def test_a_checkpoint_without_marks_of_its_tables_is_not_gone_on_with(self, tmp_path):
         task = make_task("digits", size=7, limit=20, test_limit=10)
         torch.manual_seed(0)
         model = SequenceModel(ElmanRNN(task.input_size, 3), 10)
-        train(model, task, epochs=2, batch_size=10, out=tmp_path, tracker=SpectrumTracker(model, every=1))
+        train(model, task, epochs=1, batch_size=10, out=tmp_path, tracker=SpectrumTracker(model, every=1))
         tensors, state = read_checkpoint(tmp_path)
-        del state["tables"]  # a checkpoint of an earlier release says nothing of them
+        del state["tables"]
         write_checkpoint(tmp_path, tensors, state)
-        path = tmp_path / "eigenvalues.csv"
-        text = path.read_text().splitlines(keepends=True)
-        path.write_text("".join(text + [line for line in text if line.startswith("2,")]))
-        with pytest.raises(FileFormatError, match=r"eigenvalues\.csv counts \d+ rows twice"):
-            resume_run(tmp_path, epochs=3)
-        with pytest.raises(FileFormatError, match="rows twice"):
-            read_run(tmp_path).eigenvalues()
-        path.write_text("".join(text))
-        resume_run(tmp_path, epochs=3)
+        with pytest.raises(FileFormatError, match="does not say how far its tables were"):
+            resume_run(tmp_path, epochs=2)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import pickle
 import struct
 import warnings
-import zipfile
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -16,48 +14,9 @@ import torch
 
 from stability.models import ElmanRNN, files
 
-from .hostile import Cases, Maker, archive, refused
+from .hostile import Cases, Maker, refused
 
 CASES = Cases()
-
-
-def torch_file(path: Path, data: bytes, members: dict[str, bytes] | None = None) -> Path:
-    return archive(path, {"m/data.pkl": data, "m/version": b"3\n", **(members or {})}, zipfile.ZIP_STORED)
-
-
-def nested_pairs(depth: int) -> bytes:
-    """A pickle whose only key is a pair of pairs of pairs ... of one object: to hash it takes ``2**depth`` steps."""
-    out = b"\x80\x02}N"
-    for k in range(depth):
-        out += b"q" + bytes([k]) + b"h" + bytes([k]) + b"\x86"
-    return out + b"K\x01s."
-
-
-@CASES.case
-def pt_key_that_takes_hours_to_hash(folder: Path) -> Path:
-    return torch_file(folder / "m.pt", nested_pairs(60))
-
-
-@CASES.case
-def pt_old_key_that_takes_hours_to_hash(folder: Path) -> Path:
-    heads = [pickle.dumps(v, 2) for v in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True})]
-    (folder / "m.pt").write_bytes(b"".join(heads) + nested_pairs(60))
-    return folder / "m.pt"
-
-
-@CASES.case
-def pt_memory_of_a_number(folder: Path) -> Path:
-    return torch_file(folder / "m.pt", b"\x80\x02cbuiltins\nbytearray\nJ\xff\xff\xff\x7f\x85R.")
-
-
-@CASES.case
-def pt_name_twice(folder: Path) -> Path:
-    torch.save(torch.nn.LSTM(2, 3).state_dict(), folder / "m.pt")
-    with zipfile.ZipFile(folder / "m.pt") as source:
-        members = {m.filename: source.read(m) for m in source.infolist()}
-    name = next(n for n in members if n.endswith("data.pkl"))
-    members[name] = members[name].replace(b"bias_hh_l0", b"bias_ih_l0")
-    return archive(folder / "m.pt", members, zipfile.ZIP_STORED)
 
 
 def saved(path: Path, state: Any) -> Path:
@@ -178,17 +137,6 @@ def safetensors_long_header(folder: Path) -> Path:
 @CASES.case
 def safetensors_wide_header(folder: Path) -> Path:
     return tensors(folder / "m.safetensors", b'{"a":[' + b"0," * (6 * 2**20) + b"0]}")
-
-
-@CASES.case
-def safetensors_name_twice(folder: Path) -> Path:
-    one = json.dumps(entry([12, 3], 0, 144))
-    return tensors(folder / "m.safetensors", f'{{"weight_hh_l0":{one},"weight_hh_l0":{one}}}'.encode(), bytes(144))
-
-
-@CASES.case
-def safetensors_unknown_field(folder: Path) -> Path:
-    return tensors(folder / "m.safetensors", {"weight_hh_l0": entry([12, 3], 0, 144, scale=2.0)}, bytes(144))
 
 
 @CASES.case

@@ -81,7 +81,7 @@ def test_a_layer_is_trained_and_a_factorys_model_examined_on_the_same_task(here:
         ("quietnets:Nameless", (), "put @register_layer(...)"),
         ("quietnets:Quiet,quiet", (), "names a layer twice"),
         ("elman,quietnets:load", ("--seeds", "2"), "leave quietnets:load out"),
-        ("quietnets:nothing", (), "quietnets has no nothing; quietnets holds"),
+        ("quietnets:nothing", (), "module 'quietnets' has no attribute 'nothing'"),
         ("absentnets:load", (), "cannot be imported: ModuleNotFoundError"),
     ],
 )

@@ -12,7 +12,6 @@ import pytest
 
 from stability.analysis.sweep import export_run, store_frame
 from stability.reports import cli
-from stability.reports.cli.supervisor import needs_a_watcher
 
 FILE = """
 models = ["elman", "lipschitz"]
@@ -145,11 +144,6 @@ def test_what_fails_is_told_and_the_others_are_shown(tmp_path: Path, capsys, mon
     assert found["failed"] == 2
     assert len(found["errors"]) == 2
     assert ["error" in row for row in found["table"]] == [False, False, True, True]
-
-
-def test_an_address_is_no_code_of_the_users() -> None:
-    assert not needs_a_watcher(["sweep", "s.toml", "--scheduler", "tcp://127.0.0.1:8786"])
-    assert needs_a_watcher(["certify", "mymodel:load"])
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from stability.reports.figures import crowd
 from stability.reports.figures.eigenvalues import Region, extremes
 from stability.reports.figures.panels import scores, sweep
 from stability.reports.figures.small import DOTTED
-from stability.reports.formatting import metric, percent
+from stability.reports.formatting import metric
 from stability.reports.page.marks import MARKS
 from stability.reports.page.spectra import clouds
 from stability.reports.stored.collect import collect
@@ -288,15 +288,3 @@ def test_without_disturbance_the_page_has_one_accuracy(small_dir: Path) -> None:
     text = render(small_dir).read_text(encoding="utf-8")
     assert "is the tick at 0, as in the first table" in text
     assert "81.2 %" in text or "81.3 %" in text
-
-
-def test_reports_of_before_show_the_attack_that_they_have(small_dir: Path) -> None:
-    file = small_dir / "models" / "contracting" / "attacks.csv"
-    frame = pd.read_csv(file)
-    frame["attack"] = frame["attack"].replace("strong", "pgd")
-    frame.to_csv(file, index=False)
-    text = render(small_dir).read_text(encoding="utf-8")
-    assert "PGD attack, any entry" in text
-    assert "Strong attack, any entry" not in text
-    share = frame.query("attack == 'pgd' and norm == 'l2'").sort_values("epsilon")["accuracy"].iloc[2]
-    assert percent(float(share)) in text
