@@ -103,20 +103,18 @@ def test_findings_searches_and_verifications_have_a_table_and_a_figure_too(certi
     pyplot.close("all")
 
 
-def test_claims_proofs_and_checks_have_a_line_a_table_a_frame_and_a_figure(certificate):
+def test_claims_and_proofs_have_a_line_and_checks_a_table_a_frame_and_a_figure(certificate):
     pyplot = pytest.importorskip("matplotlib.pyplot")
     claim, proof, check = certificate.claim, certificate.proof, verify(certificate).checks[0]
-    assert repr(claim).startswith("<Claim: contraction, certified, evidence proved, value ")
-    assert claim.frame().to_dict("records") == [claim.summary()]
-    assert proof.frame()["name"].tolist() == sorted(proof.data)
-    assert "array (2, 2)" in proof._repr_html_()
+    assert repr(claim).startswith("<Claim: contraction, certified, ")
+    assert repr(proof).startswith("<Proof: multiplier_lmi, ")
     assert check.frame()["valid"].tolist() == [True]
-    for shown, words in ((claim, claim.statement[:40]), (proof, "multiplier_lmi"), (check, check.reason[:40])):
-        _, own = pyplot.subplots()
-        assert shown.plot(ax=own) is own
-        assert words in own.texts[0].get_text().replace("\n", " ")
-        assert escape(words) in shown._repr_html_()
-        own.figure.canvas.draw()  # a $ in a sentence is no formula
+    words = check.reason[:40]
+    _, own = pyplot.subplots()
+    assert check.plot(ax=own) is own
+    assert words in own.texts[0].get_text().replace("\n", " ")
+    assert escape(words) in check._repr_html_()
+    own.figure.canvas.draw()  # a $ in a sentence is no formula
     pyplot.close("all")
 
 
