@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from stability.certificate import Certificate
 from stability.certification import certify
 from stability.conversion.subjects import as_subject
-from stability.display import Shown, draw_factors, number
 from stability.errors import ConfigurationError, IllPosedError, UnsupportedError
 from stability.kernel.format.claims import Verdict
 from stability.kernel.format.sentences import NO_SLOPES
@@ -20,15 +19,12 @@ from stability.search.counterexamples.counterexample_search import refute as sea
 from stability.search.solvers.deadline import Deadline, TimeLimit
 from stability.search.solvers.rates import Rate, parse_rate
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 LARGEST = 2.0**30
 """A factor of the slopes beyond which nothing is asked; its inverse is the smallest."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class GainMargin(Shown):
+@dataclass(frozen=True, eq=False)
+class GainMargin:
     """By which factors the slopes of a Lur'e system may be multiplied.
 
     Attributes:
@@ -40,28 +36,15 @@ class GainMargin(Shown):
     """
 
     certified: float
-    certificate: Certificate | None
+    certificate: Certificate | None = field(repr=False)
     destabilising: float
-    refutation: Certificate | None
+    refutation: Certificate | None = field(repr=False)
     slope: tuple[Any, Any]
 
     @property
     def undecided(self) -> float:
         """Ratio of the two factors: 1 where the margin is known, larger where slopes between them are not decided."""
         return self.destabilising / self.certified if self.certified else float("inf")
-
-    def facts(self) -> list[tuple[str, str]]:
-        """Both factors."""
-        return [("certified up to", number(self.certified)), ("destabilised from", number(self.destabilising))]
-
-    def rows(self) -> list[Mapping[str, Any]]:
-        """One row: ``certified``, ``destabilising``, ``undecided``."""
-        both = {"certified": self.certified, "destabilising": self.destabilising}
-        return [{**both, "undecided": self.undecided}]
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Both factors on a line with what is not decided between them, see ``stability.display.draw_factors``."""
-        return draw_factors(self.certified, self.destabilising, ax, "slopes that the proof holds for")
 
 
 def gain_margin(
