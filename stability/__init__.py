@@ -27,18 +27,19 @@ if TYPE_CHECKING:
         StabilityError,
         UnsupportedError,
     )
-    from stability.feedback_loops import LoopComparison, Nyquist, compare_loops, nyquist
+    from stability.feedback_loops import Nyquist, nyquist
     from stability.kernel.format.claims import Claim, Proof, Verdict
     from stability.kernel.systems.driven import DrivenSystem
     from stability.kernel.systems.gated_cell import GatedCell
     from stability.kernel.systems.layer_stack import Cascade, LayerStack
     from stability.kernel.systems.lure import LureSystem
     from stability.kernel.systems.pairwise import PairwiseSystem
-    from stability.loop_margin import GainMargin, gain_margin, step_margin
+    from stability.loop_margin import GainMargin, StepBound, gain_margin, largest_step, step_margin
     from stability.recovery import Recovery, memory_horizon, recovery_time
     from stability.search.counterexamples.counterexample_search import refute
     from stability.search.counterexamples.refutation import Refutation
     from stability.search.criteria.circle import circle_criterion
+    from stability.search.criteria.contraction_claim import smallest_overshoot
     from stability.search.criteria.kyp import kyp_lmi
     from stability.search.criteria.multiplier import multiplier_criterion
     from stability.search.criteria.theorem1 import Theorem1, theorem1
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from stability.search.input_sets.bounded import bounded
     from stability.search.input_sets.regional import regional
     from stability.search.solvers.hinf import hinf_norm
-    from stability.step_and_overshoot import StepBound, largest_step, smallest_overshoot
     from stability.verification import Verification, verify
 
 __version__ = "0.1.0"
@@ -58,6 +58,7 @@ _NAMES = {
     "stability.search.input_sets.bounded": "bounded",
     "stability.search.input_sets.regional": "regional",
     "stability.search.criteria.circle": "circle_criterion",
+    "stability.search.criteria.contraction_claim": "smallest_overshoot",
     "stability.search.criteria.kyp": "kyp_lmi",
     "stability.search.criteria.multiplier": "multiplier_criterion",
     "stability.search.criteria.theorem1": "Theorem1 theorem1",
@@ -65,12 +66,11 @@ _NAMES = {
         "ConfigurationError DimensionError FileFormatError IllPosedError NonFiniteError RankError StabilityError "
         "UnsupportedError"
     ),
-    "stability.step_and_overshoot": "StepBound largest_step smallest_overshoot",
     "stability.search.gains.gain": "Gain",
     "stability.search.gains.lure": "incremental_gain",
     "stability.kernel.systems.gated_cell": "GatedCell",
-    "stability.loop_margin": "GainMargin gain_margin step_margin",
-    "stability.feedback_loops": "LoopComparison Nyquist compare_loops nyquist",
+    "stability.loop_margin": "GainMargin StepBound gain_margin largest_step step_margin",
+    "stability.feedback_loops": "Nyquist nyquist",
     "stability.recovery": "Recovery memory_horizon recovery_time",
     "stability.search.counterexamples.counterexample_search": "refute",
     "stability.search.counterexamples.refutation": "Refutation",
@@ -98,7 +98,6 @@ __all__ = [
     "Finding",
     "Gain",
     "GainMargin",
-    "LoopComparison",
     "Nyquist",
     "Proof",
     "Recovery",
@@ -111,7 +110,6 @@ __all__ = [
     "bounded",
     "certify",
     "circle_criterion",
-    "compare_loops",
     "gain_margin",
     "hinf_norm",
     "incremental_gain",

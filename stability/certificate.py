@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from stability.display import Shown, draw_envelope, draw_margins, nothing_to_draw, number
+from stability.display import Displayed, draw_envelope, number
 from stability.errors import FileFormatError
 from stability.kernel.format.claims import Claim, Evidence, Proof, Verdict, finite_or_none
 from stability.kernel.format.serialization import decode, encode, is_sealed, seal
@@ -31,7 +31,7 @@ SIMULATED = "replayed"
 
 
 @dataclass(frozen=True)
-class Finding(Shown):
+class Finding:
     """The outcome of one criterion.
 
     Attributes:
@@ -53,22 +53,8 @@ class Finding(Shown):
     def __bool__(self) -> bool:
         return self.holds
 
-    def facts(self) -> list[tuple[str, str]]:
-        """The criterion and how it came out, for a notebook."""
-        known = {"margin": self.margin, "rate": self.rate}
-        numbers = [(name, number(value)) for name, value in known.items() if value is not None]
-        return [("", self.criterion), ("", "holds" if self.holds else "fails"), *numbers, ("detail", self.detail)]
-
-    def rows(self) -> list[Mapping[str, Any]]:
-        """One row: ``criterion``, ``holds``, ``margin``, ``rate``, ``detail``."""
-        return [self.summary()]
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """The signed margin as a bar, see ``stability.display.draw_margins``."""
-        return draw_margins(self.rows(), ax, self.criterion)
-
     def summary(self) -> dict[str, Any]:
-        """The outcome as plain numbers and strings, as a file holds it: without the witness."""
+        """Return the outcome as plain numbers and strings, as a file holds it: without the witness."""
         return {
             "criterion": self.criterion,
             "holds": bool(self.holds),
@@ -79,7 +65,7 @@ class Finding(Shown):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Certificate(Shown):
+class Certificate(Displayed):
     """A verdict about the strongest claim, the evidence, and the weaker claims that hold as well.
 
     Attributes:
@@ -92,6 +78,8 @@ class Certificate(Shown):
         claims: further claims: boundedness, equilibrium, gain.
         meta: free text about the origin (tool version, seed, times); it proves nothing.
     """
+
+    TABLE: ClassVar[str] = "findings"
 
     subject: Any
     claim: Claim
@@ -123,7 +111,7 @@ class Certificate(Shown):
         return self.claim.proof
 
     def facts(self) -> list[tuple[str, str]]:
-        """The verdict and what stands behind it, for a prompt or a notebook."""
+        """Return the verdict with its evidence, for a prompt or a notebook."""
         said = [("", str(self.verdict)), ("claim", self.statement), ("evidence", str(self.evidence))]
         if self.rate is not None:
             unit = "per step" if self.subject.is_discrete else "per unit of time"
@@ -132,12 +120,8 @@ class Certificate(Shown):
         further = [f"{claim.name} {claim.verdict}" for claim in self.claims]
         return [*said, *([("further claims", ", ".join(further))] if further else []), ("about", repr(self.subject))]
 
-    def rows(self) -> list[Mapping[str, Any]]:
-        """A row a criterion: ``criterion``, ``holds``, ``margin``, ``rate``, ``detail``."""
-        return [finding.summary() for finding in self.findings]
-
     def plot(self, ax: Axes | None = None, until: float | None = None) -> Axes:
-        """The proved bound on the distance of two trajectories over time, see ``stability.display.draw_envelope``.
+        """Draw the proved bound on the distance of two trajectories over time, see ``stability.display.draw_envelope``.
 
         Args:
             ax: where to draw; a new figure without it.
@@ -147,9 +131,8 @@ class Certificate(Shown):
             The axes; with a sentence where nothing is proved.
         """
         pairs = proved_pairs(self)
-        if not pairs:
-            return nothing_to_draw(ax, f"{self.verdict}: no bound is proved")
-        return draw_envelope(pairs, self.subject.is_discrete, ax, str(self.claim.name).replace("_", " "), until)
+        title = str(self.claim.name).replace("_", " ") if pairs else f"{self.verdict}: no bound is proved"
+        return draw_envelope(pairs, self.subject.is_discrete, ax, title, until)
 
     def recovery_time(self, size: float = 1.0, tol: float = 1e-3, *, claim: Claim | None = None) -> Recovery | None:
         """When a disturbance of the state is certainly below ``tol``: see ``stability.recovery.recovery_time``."""

@@ -5,9 +5,9 @@ Nothing here computes; pandas and matplotlib are loaded by who asks for a frame 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -22,34 +22,25 @@ SHORT = 120
 Fact = tuple[str, str]
 
 
-class Shown:
-    """Base of answers: ``facts()`` makes the line of ``repr`` and the table of a notebook, ``rows()`` the frame."""
+class Displayed:
+    """Base of results: ``facts()`` makes the line of ``repr`` and the table of a notebook, ``TABLE`` names the frame.
+
+    Attributes:
+        TABLE: name of the attribute whose entries are the rows of ``frame()``.
+    """
+
+    TABLE: ClassVar[str]
 
     def facts(self) -> list[Fact]:
-        """Names and values, the most important first; values without a name stand alone."""
+        """Return names and values, the most important first; values without a name stand alone."""
         raise NotImplementedError
-
-    def rows(self) -> list[Mapping[str, Any]]:
-        """The rows of ``frame``."""
-        raise NotImplementedError
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """What is said of it as a table, where there is nothing to draw.
-
-        Args:
-            ax: where to draw; a new figure without it.
-
-        Returns:
-            The axes.
-        """
-        return draw_facts(self.facts(), ax, type(self).__name__)
 
     def __repr__(self) -> str:
         said = (f"{name} {text}" if name else text for name, text in self.facts() if len(text) <= SHORT)
         return f"<{type(self).__name__}: {', '.join(said)}>"
 
     def _repr_html_(self) -> str:
-        """The table that Jupyter shows; every text in it is escaped."""
+        """Return the table that Jupyter shows; every text in it is escaped."""
         cells = "".join(
             f'<tr><th scope="row" style="text-align:left">{escape(name)}</th>'
             f'<td style="text-align:left">{escape(_cut(text))}</td></tr>'
@@ -58,10 +49,10 @@ class Shown:
         return f"<table><caption>{escape(type(self).__name__)}</caption><tbody>{cells}</tbody></table>"
 
     def frame(self) -> pandas.DataFrame:
-        """The parts of the answer as a table, one row each."""
+        """Return the parts of the result as a table, one row each."""
         import pandas
 
-        return pandas.DataFrame(list(self.rows()))
+        return pandas.DataFrame([vars(part) for part in getattr(self, self.TABLE)])
 
 
 def _cut(text: str) -> str:
@@ -70,7 +61,7 @@ def _cut(text: str) -> str:
 
 
 def number(value: float | None) -> str:
-    """A proved number as a prompt shows it: all its digits, for rounding could make it say more.
+    """Format a proved number with all its digits, for rounding could make it say more.
 
     >>> number(0.1 + 0.2), number(None)
     ('0.30000000000000004', 'none')
@@ -78,31 +69,20 @@ def number(value: float | None) -> str:
     return "none" if value is None else repr(float(value))
 
 
-def briefly(value: Any) -> str:
-    """The shape of an array, the number of entries of a list or a mapping; anything else as it is.
-
-    >>> briefly(np.zeros((2, 3))), briefly([1, 2]), briefly("text")
-    ('array (2, 3)', '2 entries', 'text')
-    """
-    if isinstance(value, np.ndarray) and value.ndim:
-        return f"array {value.shape}"
-    return f"{len(value)} entries" if isinstance(value, (list, tuple, Mapping)) else str(value)
-
-
 def draw_envelope(
     pairs: Sequence[tuple[float, float]], discrete: bool, ax: Axes | None, title: str, until: float | None = None
 ) -> Axes:
-    r"""The proved bound on the distance of two trajectories over time.
+    r"""Draw the proved bound on the distance of two trajectories over time.
 
     .. math:: \min_j C_j \rho_j^k \quad (\text{or } \min_j C_j e^{-\lambda_j t})
 
     over the proved pairs ``(rate, overshoot)``, and each of them; the levels 1 (as far as at the start) and 1/2.
 
     Args:
-        pairs: rate and overshoot, at least one.
+        pairs: rate and overshoot.
         discrete: whether rates are per step.
         ax: where to draw; a new figure without it.
-        title: above it.
+        title: above it; without pairs the only text.
         until: the last step or time; by default where the bound has fallen to a hundredth.
 
     Returns:
@@ -111,6 +91,10 @@ def draw_envelope(
     from matplotlib import pyplot
 
     axes: Any = pyplot.subplots()[1] if ax is None else ax
+    if not pairs:
+        axes.text(0.5, 0.5, title, ha="center", va="center", wrap=True, transform=axes.transAxes)
+        axes.set_axis_off()
+        return axes
     decays = [(-np.log(max(rate, 1e-300)) if discrete else rate, over) for rate, over in pairs]
     last = until or min((np.log(100.0 * over)) / decay for decay, over in decays if decay > 0)
     last = max(1.0, np.ceil(last)) if discrete else last
@@ -126,119 +110,4 @@ def draw_envelope(
     axes.set_xlabel("step" if discrete else "time")
     axes.set_ylabel("distance / distance at the start")
     axes.set_title(title)
-    return axes
-
-
-def draw_margins(rows: Sequence[Mapping[str, Any]], ax: Axes | None, title: str) -> Axes:
-    """Signed margins of criteria, a row each in its own unit, drawn up to 1 in size: right of zero it holds. The
-    numbers stand beside the bars, since units differ.
-
-    Args:
-        rows: ``criterion``, ``holds`` and ``margin`` of each; those without a margin are named without a bar.
-        ax: where to draw; a new figure without it.
-        title: above it.
-
-    Returns:
-        The axes; with a sentence where there are no rows.
-    """
-    from matplotlib import pyplot
-
-    if not rows:
-        return nothing_to_draw(ax, f"{title}: no criterion was asked")
-    axes: Any = pyplot.subplots()[1] if ax is None else ax
-    for at, row in enumerate(rows):
-        margin = row["margin"]
-        words = ("holds" if row["holds"] else "fails") + ("" if margin is None else f" {margin:+.3g}")
-        side = 0.0 if margin is None else float(np.sign(margin) * min(1.0, abs(margin)))
-        axes.barh(at, side, color="tab:green" if row["holds"] else "tab:red", height=0.5)
-        axes.annotate(words, (max(side, 0.0), at), xytext=(4, 0), textcoords="offset points", va="center")
-    axes.axvline(0.0, color="0.2", linewidth=1)
-    axes.set_yticks(range(len(rows)), [str(row["criterion"]) for row in rows])
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_xlim(-1.1, 1.6)
-    axes.set_xlabel("margin, cut at 1 in size")
-    axes.set_title(title)
-    return axes
-
-
-def draw_facts(facts: Sequence[Fact], ax: Axes | None, title: str) -> Axes:
-    """Names and values, a line each, long values on several lines."""
-    from textwrap import fill
-
-    from matplotlib import pyplot
-
-    axes: Any = pyplot.subplots()[1] if ax is None else ax
-    said = "\n".join(fill(f"{name}: {_cut(text)}" if name else _cut(text), 70) for name, text in facts)
-    axes.text(0.0, 1.0, said, ha="left", va="top", transform=axes.transAxes, fontsize="small", parse_math=False)
-    axes.set_axis_off()
-    axes.set_title(title)
-    return axes
-
-
-def draw_radii(radii: Sequence[float], ax: Axes | None, title: str, words: str) -> Axes:
-    """How many of some proved balls have a radius of at least so much.
-
-    Args:
-        radii: of the balls, at least one.
-        ax: where to draw; a new figure without it.
-        title: above it.
-        words: under it: the radius and its norm.
-
-    Returns:
-        The axes.
-    """
-    from matplotlib import pyplot
-
-    axes: Any = pyplot.subplots()[1] if ax is None else ax
-    at = np.sort(np.asarray(radii, dtype=np.float64))
-    axes.step(np.concatenate([[0.0], at]), np.concatenate([[len(at)], np.arange(len(at), 0, -1)]), where="pre")
-    axes.set_ylim(0, len(at) + 0.5)
-    axes.set_xlabel(words)
-    axes.set_ylabel("inputs with at least that radius")
-    axes.set_title(title)
-    return axes
-
-
-def draw_factors(certified: float, destabilising: float, ax: Axes | None, title: str) -> Axes:
-    """Two factors on one line: proved up to the first, undecided between them, provably lost from the second.
-
-    Args:
-        certified: the largest factor with a proof, 0 for none.
-        destabilising: the smallest with a proved counter-example, infinite for none.
-        ax: where to draw; a new figure without it.
-        title: above it.
-
-    Returns:
-        The axes.
-    """
-    from matplotlib import pyplot
-
-    axes: Any = pyplot.subplots()[1] if ax is None else ax
-    known = [value for value in (certified, destabilising) if 0.0 < value < np.inf]
-    last = 1.25 * max([1.0, *known])
-    lost = min(destabilising, last)
-    for left, right, color, words in (
-        (0.0, certified, "tab:green", f"proved up to {certified:.6g}"),
-        (certified, lost, "0.8", "not decided"),
-        (lost, last, "tab:red", f"provably lost from {destabilising:.6g}"),
-    ):
-        if right > left:
-            axes.barh(0, right - left, left=left, color=color, label=words, height=0.5)
-    axes.axvline(1.0, color="0.2", linestyle=":", linewidth=1, label="as it is")
-    axes.set_xlim(0.0, last)
-    axes.set_ylim(-0.5, 1.0)
-    axes.set_yticks([])
-    axes.set_xlabel("factor of the slopes")
-    axes.legend(loc="upper left", fontsize="small", ncols=2)
-    axes.set_title(title)
-    return axes
-
-
-def nothing_to_draw(ax: Axes | None, why: str) -> Axes:
-    """Axes with a sentence in place of a figure."""
-    from matplotlib import pyplot
-
-    axes: Any = pyplot.subplots()[1] if ax is None else ax
-    axes.text(0.5, 0.5, why, ha="center", va="center", wrap=True, transform=axes.transAxes)
-    axes.set_axis_off()
     return axes

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stability.certificate import Certificate
-from stability.certification import certify
 from stability.conversion.subjects import as_subject
-from stability.display import Shown, draw_envelope, number
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.kernel.systems.lure import LureSystem
 from stability.kernel.systems.state_space import StateSpace
-from stability.loop_margin import GainMargin, gain_margin
-from stability.recovery import proved_pairs
 from stability.search.criteria.kyp import kyp_criterion
-from stability.search.solvers.deadline import Deadline, TimeLimit
 from stability.search.solvers.transfer_function import Response
 
 if TYPE_CHECKING:
@@ -138,102 +130,3 @@ def _frequencies(response: Response, count: int = 2000) -> Array:
     speeds = np.abs(response.poles[np.abs(response.poles) > 0])
     low, high = (float(speeds.min()), float(speeds.max())) if len(speeds) else (1.0, 1.0)
     return np.concatenate([[0.0], np.geomspace(1e-3 * low, 1e3 * high, count - 1)])
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class LoopComparison(Shown):
-    """Loops side by side: each with its certificate and its gain margin.
-
-    Attributes:
-        certificates: by name.
-        margins: by name; ``None`` where a gain margin has no meaning.
-    """
-
-    certificates: Mapping[str, Certificate]
-    margins: Mapping[str, GainMargin | None]
-
-    def facts(self) -> list[tuple[str, str]]:
-        """Verdict and rate of each."""
-        return [(name, f"{found.verdict}, rate {number(found.rate)}") for name, found in self.certificates.items()]
-
-    def rows(self) -> list[Mapping[str, Any]]:
-        """A row a loop: verdict, rate, overshoot, half-life, certified and destabilising factor of its slopes."""
-        rows = []
-        for name, found in self.certificates.items():
-            margin = self.margins[name]
-            rows.append(
-                {
-                    "loop": name,
-                    "verdict": str(found.verdict),
-                    "rate": found.rate,
-                    "overshoot": found.overshoot,
-                    "half_life": _half_life(found),
-                    "certified_factor": None if margin is None else margin.certified,
-                    "destabilising_factor": None if margin is None else margin.destabilising,
-                }
-            )
-        return rows
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """The proved decay of each loop that is certified, over one axis of time."""
-        from matplotlib import pyplot
-
-        axes: Any = pyplot.subplots()[1] if ax is None else ax
-        for name, found in self.certificates.items():
-            pairs = proved_pairs(found)
-            if pairs:
-                before = len(axes.lines)
-                draw_envelope(pairs, found.subject.is_discrete, axes, "proved decay")
-                next(line for line in axes.lines[before:] if line.get_label() == "proved bound").set_label(name)
-        if axes.lines:
-            axes.legend()
-        return axes
-
-
-def _half_life(found: Certificate) -> float | None:
-    """After what time the proved bound has halved, overshoot included, by the pair that is fastest there."""
-    times = [
-        math.log(2.0 * over) / (-math.log(rate) if found.subject.is_discrete else rate)
-        for rate, over in proved_pairs(found)
-        if rate > 0 and (not found.subject.is_discrete or rate < 1)
-    ]
-    return min(times, default=None)
-
-
-def compare_loops(
-    loops: Mapping[str, Any] | Sequence[Any], *, tol: float = 1e-3, seed: int = 0, time_limit: TimeLimit = None
-) -> LoopComparison:
-    """Loops side by side, by what is proved of each.
-
-    Args:
-        loops: systems by name, or a sequence of them.
-        tol: of the gain margins, relative.
-        seed: of the searches.
-        time_limit: seconds for all of them.
-
-    Returns:
-        Certificates and gain margins; ``.frame()`` is the table, ``.plot()`` the decays.
-
-    Raises:
-        ConfigurationError: no loops.
-
-    Example:
-        >>> slow, fast = ((([[-a]], [[1.0]], [[1.0]], [[0.0]])) for a in (1.0, 4.0))
-        >>> both = compare_loops({k: LureSystem.from_state_space(p) for k, p in (("slow", slow), ("fast", fast))})
-        >>> both.frame().rate.round(3).tolist()
-        [1.0, 4.0]
-    """
-    if isinstance(loops, str) or not isinstance(loops, (Mapping, Iterable)):
-        raise ConfigurationError(f"loops must be systems by name, or a sequence of them, got {type(loops).__name__}")
-    named = dict(loops) if isinstance(loops, Mapping) else {f"loop {k + 1}": loop for k, loop in enumerate(loops)}
-    if not named:
-        raise ConfigurationError("there are no loops to compare")
-    deadline, certificates, margins = Deadline.after(time_limit), {}, {}
-    for k, (name, loop) in enumerate(named.items()):
-        share = deadline.share(1.0 / (len(named) - k))
-        certificates[name] = certify(loop, seed=seed, time_limit=share)
-        try:
-            margins[name] = gain_margin(loop, tol=tol, seed=seed, time_limit=share)
-        except (ConfigurationError, UnsupportedError):  # slopes away from zero, or none
-            margins[name] = None
-    return LoopComparison(certificates, margins)

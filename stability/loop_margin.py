@@ -1,33 +1,30 @@
-"""How much steeper a loop may be, or coarser its integrator: the largest factor with a proof, the smallest without."""
+"""Margins of a loop: factors of its slopes or of its integrator's step that keep or break contraction."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from stability.certificate import Certificate
 from stability.certification import certify
 from stability.conversion.subjects import as_subject
-from stability.display import Shown, draw_factors, number
 from stability.errors import ConfigurationError, IllPosedError, UnsupportedError
 from stability.kernel.format.claims import Verdict
 from stability.kernel.format.sentences import NO_SLOPES
 from stability.kernel.systems.lure import LureSystem
 from stability.search.counterexamples.counterexample_search import refute as search
 from stability.search.solvers.deadline import Deadline, TimeLimit
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from stability.search.solvers.rates import Rate, parse_rate
 
 LARGEST = 2.0**30
 """A factor of the slopes beyond which nothing is asked; its inverse is the smallest."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class GainMargin(Shown):
+@dataclass(frozen=True, eq=False)
+class GainMargin:
     """By which factors the slopes of a Lur'e system may be multiplied.
 
     Attributes:
@@ -39,28 +36,15 @@ class GainMargin(Shown):
     """
 
     certified: float
-    certificate: Certificate | None
+    certificate: Certificate | None = field(repr=False)
     destabilising: float
-    refutation: Certificate | None
+    refutation: Certificate | None = field(repr=False)
     slope: tuple[Any, Any]
 
     @property
     def undecided(self) -> float:
         """Ratio of the two factors: 1 where the margin is known, larger where slopes between them are not decided."""
         return self.destabilising / self.certified if self.certified else float("inf")
-
-    def facts(self) -> list[tuple[str, str]]:
-        """Both factors."""
-        return [("certified up to", number(self.certified)), ("destabilised from", number(self.destabilising))]
-
-    def rows(self) -> list[Mapping[str, Any]]:
-        """One row: ``certified``, ``destabilising``, ``undecided``."""
-        both = {"certified": self.certified, "destabilising": self.destabilising}
-        return [{**both, "undecided": self.undecided}]
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Both factors on a line with what is not decided between them, see ``stability.display.draw_factors``."""
-        return draw_factors(self.certified, self.destabilising, ax, "slopes that the proof holds for")
 
 
 def gain_margin(
@@ -93,8 +77,7 @@ def gain_margin(
         >>> round(margin.certified, 2), round(margin.destabilising, 2)
         (1.0, 1.0)
     """
-    if not isinstance(tol, float) or not 0.0 < tol < 1.0:
-        raise ConfigurationError(f"tol must be a number in (0, 1), got {tol!r}")
+    _check_tolerance(tol)
     system = loop_of(as_subject(subject))
     if (system.alpha > 0).any() or (system.beta < 0).any():
         raise ConfigurationError(
@@ -102,7 +85,7 @@ def gain_margin(
             "into A first (A + B K C, slopes minus K)"
         )
     deadline = Deadline.after(time_limit).named("gain margin")
-    return _margin(lambda factor: at_gain(system, factor), system, tol, refute, seed, deadline)
+    return _margin(lambda factor: at_gain(system, factor), system.slope, tol, refute, seed, deadline)
 
 
 def step_margin(
@@ -132,44 +115,96 @@ def step_margin(
         >>> round(margin.certified, 1)
         10.0
     """
-    if not isinstance(tol, float) or not 0.0 < tol < 1.0:
-        raise ConfigurationError(f"tol must be a number in (0, 1), got {tol!r}")
+    _check_tolerance(tol)
     system = loop_of(as_subject(subject))
     if system.origin is None:
         raise UnsupportedError("a step margin is about an integrator's step; this system has none")
     deadline = Deadline.after(time_limit).named("step margin")
-    return _margin(lambda factor: at_step(system, factor), system, tol, refute, seed, deadline)
+    return _margin(lambda factor: at_step(system, factor), system.slope, tol, refute, seed, deadline)
 
 
 def _margin(
-    at: Callable[[float], LureSystem | None],
-    system: LureSystem,
-    tol: float,
-    refute: bool,
-    seed: int,
-    deadline: Deadline,
+    at: Callable[[float], LureSystem | None], slope: Any, tol: float, refute: bool, seed: int, deadline: Deadline
 ) -> GainMargin:
-    """Both factors of what ``at`` multiplies."""
-
-    def proved(factor: float) -> Certificate | None:
-        scaled = at(factor)
-        if scaled is None:
-            return None
-        found = certify(scaled, criterion="multiplier", solver="riccati", rate="any", refute=False, time_limit=deadline)
-        return found if found.verdict is Verdict.CERTIFIED else None
-
-    def broken(factor: float) -> Certificate | None:
-        scaled = at(factor)
-        found = None if scaled is None else search(scaled, seed=seed, time_limit=deadline)
-        if scaled is None or found is None or found.proof is None or found.claim is None or not found.found:
-            return None
-        return Certificate(scaled, found.claim, found.proof.kind, None, None, found.findings, meta=deadline.meta)
-
-    low, certificate, failed = _largest(proved, tol, deadline)
+    """Search both factors of the systems ``at(factor)``."""
+    low, certificate, failed = _largest(lambda factor: _certified(at(factor), "any", deadline), tol, deadline)
     high, refutation = float("inf"), None
     if refute and low < LARGEST:
-        high, refutation = _smallest(broken, max(failed, 1.0 / LARGEST), tol, deadline)
-    return GainMargin(low, certificate, high, refutation, system.slope)
+        start = max(failed, 1.0 / LARGEST)
+        high, refutation = _smallest(lambda factor: _refuted(at(factor), seed, deadline), start, tol, deadline)
+    return GainMargin(low, certificate, high, refutation, slope)
+
+
+def _certified(system: LureSystem | None, rate: Rate, deadline: Deadline) -> Certificate | None:
+    """Certify a system by the multiplier criterion at a rate, or return ``None``."""
+    if system is None:
+        return None
+    found = certify(system, criterion="multiplier", solver="riccati", rate=rate, refute=False, time_limit=deadline)
+    return found if found.verdict is Verdict.CERTIFIED and found.meta.get("asked_rate_reached", True) else None
+
+
+def _refuted(system: LureSystem | None, seed: int, deadline: Deadline) -> Certificate | None:
+    """Refute the contraction of a system, or return ``None``."""
+    found = None if system is None else search(system, seed=seed, time_limit=deadline)
+    if found is None or found.proof is None or found.claim is None:
+        return None
+    return Certificate(system, found.claim, found.proof.kind, None, None, found.findings, meta=deadline.meta)
+
+
+@dataclass(frozen=True, eq=False)
+class StepBound:
+    """The largest step found for which the discrete map is certified.
+
+    Attributes:
+        dt: that step; 0 when none was certified.
+        certificate: of the map at ``dt``, or ``None``.
+        failed: the smallest step tried that was not certified; infinite when none failed.
+    """
+
+    dt: float
+    certificate: Certificate | None
+    failed: float
+
+
+def largest_step(
+    system: LureSystem, method: str = "euler", *, rate: Rate = "any", tol: float = 1e-3, time_limit: TimeLimit = None
+) -> StepBound:
+    """Search the largest Euler or midpoint step for which the discrete map is certified.
+
+    For Euler the certified steps form an interval that starts at zero: at fixed ``(P, L)`` the inequality divided by
+    ``dt`` grows with ``dt`` by ``[A B]^T P [A B]``. For midpoint the step found is certified, and none beyond was tried
+    once one failed.
+
+    Args:
+        system: a continuous system.
+        method: ``"euler"`` or ``"midpoint"``.
+        rate: what the map must reach: ``"any"``, or a rate per step.
+        tol: relative tolerance of the step.
+        time_limit: seconds; the largest step certified until then is the answer.
+
+    Returns:
+        The step and its certificate.
+
+    Raises:
+        ConfigurationError: bad options, or a system that is discrete already.
+
+    Example:
+        >>> bound = largest_step(LureSystem.recurrent([[-2.0]], [[0.0]]))
+        >>> round(bound.dt, 2)
+        1.0
+    """
+    if not isinstance(system, LureSystem) or system.is_discrete:
+        raise ConfigurationError("largest_step needs a continuous LureSystem")
+    _check_tolerance(tol)
+    deadline = Deadline.after(time_limit).named("step")
+    unit = 1.0 / max(float(np.linalg.norm(system.A, 2)), float(np.linalg.norm(system.C, 2)), 1e-12)
+    parse_rate(rate, system.discretise(method, unit))
+
+    def proved(factor: float) -> Certificate | None:
+        return _certified(system.discretise(method, factor * unit), rate, deadline)
+
+    low, certificate, failed = _largest(proved, tol, deadline)
+    return StepBound(low * unit, certificate, failed * unit)
 
 
 def loop_of(subject: Any) -> LureSystem:
@@ -256,6 +291,11 @@ def _smallest(
         else:
             factor = _middle(low, high)
     return high, best
+
+
+def _check_tolerance(tol: Any) -> None:
+    if not isinstance(tol, float) or not 0.0 < tol < 1.0:
+        raise ConfigurationError(f"tol must be a number in (0, 1), got {tol!r}")
 
 
 def _middle(low: float, high: float) -> float:

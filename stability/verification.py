@@ -7,16 +7,16 @@ and the rules, one a theorem. A bad certificate is answered, never raised.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from stability.certificate import Certificate
-from stability.display import Shown, draw_envelope, nothing_to_draw, number
+from stability.display import Displayed, draw_envelope, number
 from stability.errors import ConfigurationError, StabilityError
 from stability.exact_verification import check_exact
 from stability.kernel.checks import as_choice
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Check(Shown):
+class Check:
     """The outcome for one claim.
 
     Attributes:
@@ -52,18 +52,9 @@ class Check(Shown):
     evidence: str = "none"
     statement: str = ""
 
-    def facts(self) -> list[tuple[str, str]]:
-        """Whether the claim holds what it says, and why."""
-        said = [("", self.claim), ("", self.verdict if self.valid else "INVALID"), ("reason", self.reason)]
-        return [*said, ("evidence", self.evidence), ("claim", self.statement)]
-
-    def rows(self) -> list[Mapping[str, Any]]:
-        """One row: ``claim``, ``verdict``, ``valid``, ``reason``, ``evidence``, ``statement``."""
-        return [vars(self)]
-
 
 @dataclass(frozen=True, repr=False)
-class Verification(Shown):
+class Verification(Displayed):
     """The outcome for a certificate.
 
     Attributes:
@@ -79,6 +70,8 @@ class Verification(Shown):
         pairs: rates and overshoots of all proved contraction claims, which ``plot`` draws; empty unless valid.
         discrete: whether rates are per step.
     """
+
+    TABLE: ClassVar[str] = "checks"
 
     valid: bool
     reason: str
@@ -96,18 +89,14 @@ class Verification(Shown):
         return self.valid
 
     def facts(self) -> list[tuple[str, str]]:
-        """Whether it is valid, and what it then says, for a prompt or a notebook."""
+        """Return the answer with the main claim, for a prompt or a notebook."""
         if not self.valid:
             return [("", "INVALID"), ("reason", self.reason)]
         rate = [("rate", number(self.rate)), ("overshoot", number(self.overshoot))] if self.rate is not None else []
         return [("", f"valid ({self.verdict})"), ("claim", self.statement), *rate, ("about", self.subject)]
 
-    def rows(self) -> list[Mapping[str, Any]]:
-        """A row a claim: ``claim``, ``verdict``, ``valid``, ``reason``, ``evidence``, ``statement``."""
-        return [vars(check) for check in self.checks]
-
     def plot(self, ax: Axes | None = None, until: float | None = None) -> Axes:
-        """The bound on the distance of two trajectories over time that was proved again.
+        """Draw the bound on the distance of two trajectories over time that was proved again.
 
         Args:
             ax: where to draw; a new figure without it.
@@ -116,9 +105,8 @@ class Verification(Shown):
         Returns:
             The axes; with a sentence where no bound is proved.
         """
-        if not self.pairs:
-            return nothing_to_draw(ax, "no bound is proved" if self.valid else f"INVALID: {self.reason}")
-        return draw_envelope(self.pairs, self.discrete, ax, "proved again", until)
+        title = "proved again" if self.pairs else "no bound is proved" if self.valid else f"INVALID: {self.reason}"
+        return draw_envelope(self.pairs, self.discrete, ax, title, until)
 
 
 MAIN = ("contraction", "driven_contraction")

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from stability.errors import UnsupportedError
 from stability.search.gains.gain import Gain
 from stability.search.gains.lure import incremental_gain
-from stability.search.gains.weight_norms import norm_gain
+from stability.search.gains.stored_gain import weight_norm_gain
 
 from ...models.contracting import ContractingRNN
 from ...models.elman import ElmanRNN
@@ -232,6 +232,6 @@ def proved_gain(model: nn.Module, target: float) -> Gain:
     """
     layer = _held(model)
     if is_plain(layer):
-        return norm_gain(as_layer(layer).driven(), target)
+        return weight_norm_gain(as_layer(layer).driven(), target)
     assert isinstance(layer, LureLayer)
     return _gain_of(layer)

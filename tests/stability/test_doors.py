@@ -10,7 +10,6 @@ import pytest
 
 from stability import Certificate, LureSystem, certify, circle_criterion, verify
 from stability.errors import ConfigurationError
-from stability.feedback_loops import compare_loops
 from stability.recovery import memory_horizon, recovery_time
 from stability.search.criteria.kyp import kyp_criterion
 from stability.search.criteria.multiplier import multiplier_criterion
@@ -27,8 +26,6 @@ SYSTEM = LureSystem.recurrent([[-2.0]], [[1.0]])
         (lambda: multiplier_criterion([[1.0]]), "must be a LureSystem, got list"),  # type: ignore[arg-type]
         (lambda: memory_horizon(None), "must be a Certificate, got NoneType"),  # type: ignore[arg-type]
         (lambda: recovery_time(5, 1.0), "must be a Certificate, got int"),  # type: ignore[arg-type]
-        (lambda: compare_loops(None), "sequence of them, got NoneType"),  # type: ignore[arg-type]
-        (lambda: compare_loops("loop"), "sequence of them, got str"),
         (lambda: Certificate.load(None), "a path must be"),  # type: ignore[arg-type]
         (lambda: certify(SYSTEM).save(None), "a path must be"),  # type: ignore[arg-type]
         (lambda: certify(SYSTEM, criterion=["kyp"]), "unknown criterion"),  # type: ignore[arg-type]

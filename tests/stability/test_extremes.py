@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stability import ConfigurationError, LureSystem, Verdict, certify, verify
+from stability import ConfigurationError, LureSystem, Verdict, certify, largest_step, smallest_overshoot, verify
 from stability.search.criteria.multiplier import multiplier_criterion
-from stability.step_and_overshoot import largest_step, smallest_overshoot
 
 
 @pytest.mark.parametrize(("a", "w"), [(1.0, 0.0), (2.0, 1.0), (1.0, -3.0), (4.0, 2.0)])

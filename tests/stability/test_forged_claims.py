@@ -16,7 +16,7 @@ from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.theorem_table import RULES
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
-from stability.search.counterexamples.refutation import witness_claim
+from stability.proposals import propose
 from stability.search.solvers.hinf import hinf_norm
 from stability.systems import DrivenSystem, LureSystem
 from stability.verification import verify_claim
@@ -280,14 +280,14 @@ def test_named_eigenvalues_exist_and_are_unstable():
         (np.diag([1.00008, 1.0]), 1.00008, (-1.0, 1.0001, 2.0)),
     ):
         system = LureSystem.linear(a)
-        claim = witness_claim(system, "destabilising_slopes", {"K": np.zeros(0), "eigenvalue": [good, 0.0]})
+        claim = propose(system, "destabilising_slopes", {"K": np.zeros(0), "eigenvalue": [good, 0.0]})
         assert verify_claim(system, claim).valid, good
         for value in bad:
-            claim = witness_claim(system, "destabilising_slopes", {"K": np.zeros(0), "eigenvalue": [value, 0.0]})
+            claim = propose(system, "destabilising_slopes", {"K": np.zeros(0), "eigenvalue": [value, 0.0]})
             assert not verify_claim(system, claim).valid, value
     identity = LureSystem.linear(np.eye(2), dt=1.0)
     for value in (1.00009, 0.5, -1.0):
-        claim = witness_claim(identity, "destabilising_slopes", {"K": np.zeros(0), "eigenvalue": [value, 0.0]})
+        claim = propose(identity, "destabilising_slopes", {"K": np.zeros(0), "eigenvalue": [value, 0.0]})
         assert not verify_claim(identity, claim).valid, value
 
 
@@ -298,7 +298,7 @@ def test_orbits_in_the_box_alone_and_points_that_differ():
         {"first": np.array([[HELD]]), "second": np.array([[0.0]]), "input": np.array([1.5])},
         {"first": np.array([[HELD], [-HELD]])},
     ):
-        claim = witness_claim(cell, "gated_orbits", {"input": np.zeros(1), **data})
+        claim = propose(cell, "gated_orbits", {"input": np.zeros(1), **data})
         assert not verify_claim(cell, claim).valid
 
 
@@ -306,7 +306,7 @@ def test_slopes_outside_the_sentence_are_refused():
     system = flow()
     for slope in (1.0000001, -1e-12, 2.0):
         data = {"K": np.array([slope, 0.0]), "eigenvalue": [1.0, 0.0]}
-        assert not verify_claim(system, witness_claim(system, "destabilising_slopes", data)).valid
+        assert not verify_claim(system, propose(system, "destabilising_slopes", data)).valid
 
 
 def test_the_parts_of_a_stack_are_proofs_of_its_own_layers():

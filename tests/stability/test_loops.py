@@ -12,7 +12,6 @@ from stability import (
     UnsupportedError,
     Verdict,
     certify,
-    compare_loops,
     gain_margin,
     nyquist,
     step_margin,
@@ -191,18 +190,3 @@ def test_criteria_answer_to_the_names_of_books():
         assert (
             certify(loop, criterion=book, refute=False).findings == certify(loop, criterion=ours, refute=False).findings
         )
-
-
-def test_two_loops_side_by_side():
-    def loop(k):
-        return LureSystem.from_state_space(([[-1.0]], [[k]], [[1.0]], [[0.0]]), sign=1)
-
-    both = compare_loops({"weak": loop(0.5), "strong": loop(2.0)})
-    frame = both.frame().set_index("loop")
-    assert frame.verdict.tolist() == ["certified", "refuted"]
-    assert frame.rate["weak"] == pytest.approx(0.5, rel=1e-5)
-    assert frame.half_life["weak"] == pytest.approx(np.log(2) / 0.5, rel=1e-3)
-    assert frame.certified_factor.tolist() == pytest.approx([2.0, 0.5], rel=2e-3)
-    assert [line.get_label() for line in both.plot().lines if not line.get_label().startswith("_")] == ["weak"]
-    with pytest.raises(ConfigurationError, match="no loops"):
-        compare_loops([])

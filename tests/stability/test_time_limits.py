@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stability import LureSystem, Verdict, certify, incremental_gain, refute, verify
+from stability import LureSystem, Verdict, certify, incremental_gain, largest_step, refute, smallest_overshoot, verify
 from stability.certificate import Certificate
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.theorems.multiplier_lmi import check_lmi
-from stability.search.criteria.circle import bounded_real_lmi, circle_criterion
+from stability.search.criteria.circle import circle_criterion
 from stability.search.criteria.interval import gated_findings
 from stability.search.criteria.kyp import kyp_criterion, kyp_lmi
 from stability.search.criteria.multiplier import multiplier_criterion
@@ -31,7 +31,6 @@ from stability.search.gains.stack import stack_gain
 from stability.search.input_sets.bounded import bounded
 from stability.search.input_sets.regional import regional
 from stability.search.solvers.deadline import STOPPED
-from stability.step_and_overshoot import largest_step, smallest_overshoot
 from stability.systems import DrivenSystem
 
 
@@ -118,8 +117,6 @@ CALLS = {
     "certify in a box": lambda t: certify(rectified(gain=3.0), **BOX, time_limit=t),
     "certify a flow in a box": lambda t: certify(running(), **BOX, time_limit=t),
     "circle": lambda t: circle_criterion(system(), time_limit=t),
-    "circle by an SDP": lambda t: circle_criterion(system(2, 0.3), method="lmi", time_limit=t),
-    "bounded real": lambda t: bounded_real_lmi([[-2.0]], [[1.0]], [[1.0]], time_limit=t),
     "kyp": lambda t: kyp_criterion(system(), time_limit=t),
     "kyp inequality": lambda t: kyp_lmi([[-1.0]], [[1.0]], [[1.0]], time_limit=t),
     "theorem 1": lambda t: theorem1([[-3.0, 0.1], [0.0, -3.0]], -np.eye(2), time_limit=t),

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 from stability.certificate import Finding
-from stability.display import Shown, draw_margins
+from stability.display import Displayed
 from stability.kernel.format.claims import Claim, Evidence, Proof, Verdict
 from stability.kernel.format.theorem_table import RULES
 from stability.proposals import propose
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-witness_claim = propose
 NOTHING = "no witness found; this proves nothing"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Refutation(Shown):
+class Refutation(Displayed):
     """The outcome of the search.
 
     Attributes:
@@ -32,6 +28,8 @@ class Refutation(Shown):
         states_reachable: whether its states can come up in use; ``None`` where that is not known.
     """
 
+    TABLE: ClassVar[str] = "findings"
+
     proof: Proof | None
     statement: str
     findings: tuple[Finding, ...] = ()
@@ -40,23 +38,10 @@ class Refutation(Shown):
     states_reachable: bool | None = None
 
     def facts(self) -> list[tuple[str, str]]:
-        """What was found, for a prompt or a notebook."""
+        """Return the outcome for a prompt or a notebook."""
         if self.proof is None:
             return [("", "no witness"), ("", self.detail)]
         return [("", "refuted"), ("by", self.proof.kind), ("", self.statement), ("checked", self.detail)]
-
-    def rows(self) -> list[Mapping[str, Any]]:
-        """A row a finding: ``criterion``, ``holds``, ``margin``, ``rate``, ``detail``."""
-        return [finding.summary() for finding in self.findings]
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Margins of what was asked on the way, see ``stability.display.draw_margins``."""
-        return draw_margins(self.rows(), ax, "refuted" if self.found else "not refuted")
-
-    @property
-    def witness(self) -> Proof | None:
-        """The same as ``proof``."""
-        return self.proof
 
     @property
     def evidence(self) -> Evidence:

@@ -2,8 +2,7 @@ r"""The circle criterion for a centred sector: the linear part's gain is below `
 
 With :math:`|\phi_i(s) - \phi_i(t)| \le M |s - t|` and ``A`` Hurwitz (Schur),
 :math:`\|C (s I - A)^{-1} B + D\|_\infty < 1/M` proves incremental exponential stability; equivalently
-``Z(s) = [I + M G][I - M G]^{-1}`` is strictly positive real. Two independent ways decide it: the H-infinity
-norm by level sets, and the bounded real lemma as a semidefinite program.
+``Z(s) = [I + M G][I - M G]^{-1}`` is strictly positive real. The H-infinity norm by level sets decides it.
 
 Source: H. K. Khalil, Nonlinear Systems, 3rd ed., section 7.1; bounded real lemma: B. D. O. Anderson,
 S. Vongpanitlerd, Network Analysis and Synthesis, 1973.
@@ -11,7 +10,6 @@ S. Vongpanitlerd, Network Analysis and Synthesis, 1973.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +17,7 @@ import numpy as np
 
 from stability.certificate import Finding
 from stability.errors import ConfigurationError
-from stability.kernel.checks import as_choice, as_positive
+from stability.kernel.checks import as_positive
 from stability.kernel.systems.lure import LureSystem, as_lure
 from stability.kernel.systems.state_space import LureMatrices, StateSpace
 from stability.search.criteria.witness import (
@@ -37,8 +35,6 @@ from stability.search.solvers.deadline import STOPPED, TOO_LATE, Deadline, TimeL
 from stability.search.solvers.hinf import hinf_peak
 from stability.search.solvers.inequality_slack import multiplier_slack
 from stability.search.solvers.rates import Rate, as_rate, margin_of, spectral_rate, start_rate
-from stability.search.solvers.semidefinite import pose_bounded_real
-from stability.search.solvers.transfer_function import state_space
 
 Array = np.ndarray
 _EXACT_STATES = 64
@@ -48,17 +44,14 @@ _EXACT_STATES = 64
 def circle_criterion(
     system: LureSystem,
     *,
-    method: str = "frequency",
     M: float | None = None,
     rate: Rate = "best",
     time_limit: TimeLimit = None,
 ) -> Finding:
-    r"""Decide the circle criterion in one of two ways.
+    r"""Decide the circle criterion by the H-infinity norm.
 
     Args:
         system: continuous or discrete, any ``B``, ``C``, ``D``.
-        method: ``"frequency"`` (H-infinity norm, any size) or ``"lmi"`` (bounded real lemma by cvxpy, small
-            sizes).
         M: Lipschitz constant of the nonlinearities; by default ``max(|alpha_i|, |beta_i|)``, channel by
             channel.
         rate: ``"best"`` looks for the fastest rate at which the shifted system meets the criterion,
@@ -81,8 +74,7 @@ def circle_criterion(
         >>> circle_criterion(LureSystem.recurrent([[-2.0]], [[2.5]]), method="lmi").holds
         False
     """
-    as_choice("method", method, ("frequency", "lmi"))
-    return _gain_test(system, M, method == "lmi", Deadline.after(time_limit).named("circle")).decide(rate)
+    return _gain_test(system, M, Deadline.after(time_limit).named("circle")).decide(rate)
 
 
 @answering("circle")
@@ -101,13 +93,13 @@ def circle_margin(system: LureSystem, *, time_limit: TimeLimit = None) -> Findin
         >>> finding.holds, round(finding.margin, 9), finding.rate
         (True, 0.5, None)
     """
-    return _gain_test(system, None, False, Deadline.after(time_limit).named("circle")).evaluated()[0]
+    return _gain_test(system, None, Deadline.after(time_limit).named("circle")).evaluated()[0]
 
 
-def _gain_test(system: LureSystem, M: float | None, by_program: bool, deadline: Deadline) -> GainTest:
+def _gain_test(system: LureSystem, M: float | None, deadline: Deadline) -> GainTest:
     loop, multiplier, unit = centred_loop(as_lure(system), M)
     words = f"||G||_inf = {{:.6g}}, 1/M = {unit:.6g}"
-    return GainTest("circle", system, loop, multiplier, words, unit, by_program, deadline)
+    return GainTest("circle", system, loop, multiplier, words, unit, deadline)
 
 
 def centred_loop(system: LureSystem, M: float | None = None) -> tuple[StateSpace, Multiplier, float]:
@@ -157,7 +149,6 @@ class GainTest:
         multiplier: multipliers in the system's slopes, given the cap of ``nested_multiplier``.
         words: the numbers in words, where ``{}`` stands for the gain in the margin's unit.
         unit: the margin is ``unit * (1 - gain)``.
-        by_program: whether gains and solutions come from semidefinite programs, not from level sets and Riccati.
         deadline: asked between factorisations; the best rate until then is the answer.
     """
 
@@ -167,7 +158,6 @@ class GainTest:
     multiplier: Multiplier
     words: str
     unit: float
-    by_program: bool
     deadline: Deadline
 
     def gain(self, rate: float) -> float:
@@ -176,12 +166,7 @@ class GainTest:
         Raises:
             TimeOverError: when the deadline came first.
         """
-        shifted = self.loop.shifted(rate)
-        if not self.by_program:
-            return hinf_peak(shifted, deadline=self.deadline).norm
-        self.deadline.require()
-        status, _, value = pose_bounded_real(shifted, None, self.deadline)
-        return value if status == "solved" else np.inf
+        return hinf_peak(self.loop.shifted(rate), deadline=self.deadline).norm
 
     def decide(self, rate: Rate) -> Finding:
         """Gain, best rate, witness.
@@ -224,73 +209,15 @@ class GainTest:
 
     def _proved(self, rate: Rate, level: float, limit: float) -> Witness:
         """A witness of the rate, or of the best; ``level`` is the gain at the start, ``limit`` that of all rates."""
-        system, exact = self.system, self.by_program or self.system.states <= _EXACT_STATES
-        solutions = self._programs if self.by_program else riccati_solutions(self.loop, level, self.deadline)
-        if rate == "best" and not exact:
+        system, solutions = self.system, riccati_solutions(self.loop, level, self.deadline)
+        if rate == "best" and system.states > _EXACT_STATES:
             return climb(system, limit, solutions, self.multiplier, self.deadline)
         if rate == "best":
-            best = best_rate(self.gain, limit, system.is_discrete, 1e-4 if self.by_program else 1e-9)
+            best = best_rate(self.gain, limit, system.is_discrete)
             targets = retreat(system, best, (1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 0.1, 0.5))
         else:
             targets = [start_rate(system) if isinstance(rate, str) else rate]
         return prove_first(system, targets, solutions, self.multiplier, self.deadline)
-
-    def _programs(self, rate: float) -> Iterator[Array]:
-        P = pose_bounded_real(self.loop.shifted(rate), 1.0, self.deadline)[1]
-        if P is not None:
-            yield P
-
-
-@answering("bounded_real")
-def bounded_real_lmi(
-    A: Any,
-    B: Any,
-    C: Any,
-    D: Any = None,
-    gamma: float = 1.0,
-    dt: float | None = None,
-    *,
-    time_limit: TimeLimit = None,
-) -> Finding:
-    r"""The bounded real lemma: ``||C (s I - A)^{-1} B + D||_inf < gamma`` by a semidefinite program.
-
-    .. math:: \begin{bmatrix} A^T P + P A + C^T C & P B + C^T D \\ \cdot & D^T D - \gamma^2 I \end{bmatrix} <
-              0, \quad P > 0
-
-    Args:
-        A: ``(n, n)``.
-        B: ``(n, m)``.
-        C: ``(p, n)``.
-        D: ``(p, m)``, zero by default.
-        gamma: the bound.
-        dt: ``None`` for continuous time.
-        time_limit: seconds.
-
-    Returns:
-        A finding; its witness is ``{"P"}``, its margin the slack of the inequality beyond rounding errors.
-
-    Raises:
-        ConfigurationError: ``gamma`` is no positive number.
-        StabilityError: bad matrices or options.
-
-    Example:
-        >>> bounded_real_lmi([[-2.0]], [[1.0]], [[1.0]], gamma=0.51).holds
-        True
-        >>> bounded_real_lmi([[-2.0]], [[1.0]], [[1.0]], gamma=0.49).holds
-        False
-    """
-    system = state_space(A, B, C, D, dt)
-    gamma = as_positive("gamma", gamma)
-    system = replace(system, C=system.C / gamma, D=system.D / gamma)
-    status, P, _ = pose_bounded_real(system, 1.0, Deadline.after(time_limit))
-    if P is None:
-        return Finding("bounded_real", False, None, f"no P was found ({status})")
-    P = 0.5 * (P + P.T)
-    slack = bounded_real_slack(system, P)
-    if not slack > 0:
-        words = "the best P found does not satisfy the inequality"
-        return Finding("bounded_real", False, max(slack, -1.0), words)
-    return Finding("bounded_real", True, slack, "P satisfies the inequality", None, {"P": P})
 
 
 def bounded_real_slack(system: StateSpace, P: Array) -> float:

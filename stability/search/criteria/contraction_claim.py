@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from stability.certificate import Finding
+from stability.certificate import Certificate, Finding
+from stability.errors import ConfigurationError
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.format.sentences import undecided
 from stability.kernel.systems.driven import DrivenSystem
@@ -24,9 +25,10 @@ from stability.proposals import propose
 from stability.search.criteria.multiplier import multiplier_criterion
 from stability.search.criteria.schur import schur_criterion
 from stability.search.criteria.witness import Witness, prove, retreat
-from stability.search.solvers.deadline import Deadline, TimeLimit, TimeOverError
+from stability.search.solvers.deadline import TOO_LATE, Deadline, TimeLimit, TimeOverError
 from stability.search.solvers.loop_transformation import centre, completions, fixed_channels
-from stability.search.solvers.rates import Rate, fast_enough
+from stability.search.solvers.overshoot import min_overshoot
+from stability.search.solvers.rates import Rate, crawl, fast_enough, parse_rate
 from stability.search.solvers.spectral_bounds import spectrum_bracket
 
 Array = np.ndarray
@@ -236,3 +238,38 @@ def _spread(witness: Witness) -> float:
     """The overshoot of a witness, infinite for an empty one or one that cannot be bracketed."""
     bracket = spectrum_bracket(witness.data["P"]) if witness else None
     return np.inf if bracket is None else bracket[2]
+
+
+def smallest_overshoot(system: LureSystem, rate: float, *, time_limit: TimeLimit = None) -> Certificate:
+    """Certify a given rate with the smallest overshoot that a quadratic metric gives (an SDP: small systems).
+
+    Args:
+        system: the system.
+        rate: ``lambda`` or ``rho`` to certify.
+        time_limit: seconds.
+
+    Returns:
+        The certificate; inconclusive, with the reason in its finding, where the rate could not be certified.
+
+    Raises:
+        ConfigurationError: a rate that makes no sense, or a system too large for a dense SDP.
+
+    Example:
+        >>> round(smallest_overshoot(LureSystem.recurrent([[-2.0]], [[1.0]]), 0.5).overshoot, 4)
+        1.0
+    """
+    value = parse_rate(rate, system)
+    if isinstance(rate, str):
+        raise ConfigurationError(f"smallest_overshoot needs a number as rate, got {rate!r}")
+    value = crawl(system) if isinstance(value, str) else value
+    deadline = Deadline.after(time_limit).named("overshoot")
+    result = min_overshoot(system, value, time_limit=deadline)
+    claim = None
+    if result.P is not None and result.L is not None:
+        found = prove(system, result.P, result.L, value)
+        claim = contraction_claim(system, found) if found else None
+    if claim is None or claim.proof is None:
+        words = TOO_LATE if deadline.cut else f"the rate {value:g} could not be certified: {result.detail}"
+        finding = Finding("multiplier", False, None, words)
+        return Certificate(system, open_claim(system), None, None, None, (finding,), meta=deadline.meta)
+    return Certificate(system, claim, "multiplier", claim.value, claim.proof.data["overshoot"], meta=deadline.meta)

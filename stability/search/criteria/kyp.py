@@ -16,7 +16,6 @@ import numpy as np
 
 from stability.certificate import Finding
 from stability.errors import DimensionError
-from stability.kernel.checks import as_choice
 from stability.kernel.systems.lure import LureSystem, as_lure
 from stability.kernel.systems.state_space import LureMatrices, StateSpace
 from stability.search.criteria.circle import GainTest
@@ -145,17 +144,13 @@ def transformed_loop(system: LureSystem) -> tuple[StateSpace, Array]:
 
 
 @answering("kyp")
-def kyp_criterion(
-    system: LureSystem, *, method: str = "auto", rate: Rate = "best", time_limit: TimeLimit = None
-) -> Finding:
+def kyp_criterion(system: LureSystem, *, rate: Rate = "best", time_limit: TimeLimit = None) -> Finding:
     r"""The circle criterion for the sector ``[alpha, beta]`` itself, as strict positive realness.
 
     Stronger than the centred sector of ``circle_criterion``, weaker than free multipliers.
 
     Args:
         system: continuous or discrete, any ``B``, ``C``, ``D``.
-        method: ``"lmi"`` adds the KYP inequality by cvxpy as a second opinion, ``"frequency"`` does not,
-            ``"auto"`` does for small systems.
         rate: ``"best"``, ``"any"`` or a number.
         time_limit: seconds; the best rate until then is the answer.
 
@@ -164,14 +159,13 @@ def kyp_criterion(
         proved at ``rate``.
 
     Raises:
-        ConfigurationError: an unknown method, a bad rate, or a size too large for a semidefinite program.
+        ConfigurationError: a bad rate.
 
     Example:
         >>> finding = kyp_criterion(LureSystem.recurrent([[-2.0]], [[1.0]]))
         >>> finding.holds, round(finding.rate, 6)
         (True, 1.0)
     """
-    as_choice("method", method, ("auto", "frequency", "lmi"))
     system = as_lure(system)
     deadline = Deadline.after(time_limit).named("kyp")
     found = kyp_margin(system, time_limit=deadline)
@@ -186,13 +180,13 @@ def kyp_criterion(
         out[wide] = 1.0 / k
         return out
 
-    proved = GainTest("kyp", system, loop, multiplier, words, 1.0, False, deadline).decide(rate)
+    proved = GainTest("kyp", system, loop, multiplier, words, 1.0, deadline).decide(rate)
     witness = Witness(proved.rate, dict(proved.witness))
-    if method == "lmi" or (method == "auto" and system.states <= CLARABEL_STATES // 2 and not witness):
+    if system.states <= CLARABEL_STATES // 2 and not witness:
         dt = 1.0 if system.is_discrete else None
         opinion = kyp_lmi(*transformed.matrices, dt, time_limit=deadline)
         words += "; the KYP inequality agrees" if opinion.holds else f"; KYP inequality: {opinion.detail}"
-        if opinion.holds and not witness:
+        if opinion.holds:
             witness = prove_capped(system, opinion.witness["P"], multiplier, start_rate(system))
     words += "" if witness else "; no witness was proved"
     if rate != "any" and deadline.cut:

@@ -18,13 +18,10 @@ from stability.kernel.checks import as_matrix, as_positive, as_slope
 from stability.kernel.systems.lure import LureSystem
 from stability.search.criteria.witness import CAPS, Multiplier, Witness, answering, nested_multiplier, prove, retreat
 from stability.search.solvers.deadline import TOO_LATE, Deadline, TimeLimit, TimeOverError
-from stability.search.solvers.graphs import components
 from stability.search.solvers.rates import quadratic_rate
-from stability.search.solvers.semidefinite import pose_combination
 
 Array = np.ndarray
 _SYMMETRY = 1e-8
-_SDP_STATES = 64
 
 
 @dataclass(frozen=True)
@@ -167,8 +164,8 @@ def _published(system: LureSystem) -> Finding:
     return Finding("theorem1b_published", holds, margin + 0.0, f"{state}; it never certifies: {why}")
 
 
-def symmetrizer(W: Any) -> tuple[Array, Array, float]:
-    """A positive diagonal ``L`` that makes ``L W`` symmetric, as far as one does.
+def symmetrizer(W: Any) -> tuple[Array, float]:
+    """Find a positive diagonal ``L`` that makes ``L W`` symmetric, as far as one does.
 
     Along the edges of W's graph ``l_i W_ij = l_j W_ji`` fixes the ratio of neighbours; a spanning tree of its
     largest entries fixes all, and the remaining entries decide whether they agree.
@@ -177,32 +174,31 @@ def symmetrizer(W: Any) -> tuple[Array, Array, float]:
         W: ``(n, n)``.
 
     Returns:
-        ``L (n,)`` with maximum 1 in every connected component, the component of each index ``(n,)``, and the
-        asymmetry ``|L W - W^T L| / |L W|`` that remains (Frobenius; 1 or more where no L exists).
+        ``L (n,)`` with maximum 1 in every connected component, and the asymmetry ``|L W - W^T L| / |L W|`` that
+        remains (Frobenius; 1 or more where no L exists).
 
     Example:
-        >>> L, parts, asymmetry = symmetrizer([[-2.0, 1.0], [4.0, -9.0]])
+        >>> L, asymmetry = symmetrizer([[-2.0, 1.0], [4.0, -9.0]])
         >>> L, float(asymmetry)
         (array([1.  , 0.25]), 0.0)
     """
     w = as_matrix("W", W)
     n = len(w)
     size = float(np.linalg.norm(w))
-    if size == 0.0:
-        return np.ones(n), np.arange(n), 0.0
+    if np.array_equal(w, w.T):
+        return np.ones(n), 0.0
+    if ((w > 0) != (w.T > 0)).any() or ((w < 0) != (w.T < 0)).any():
+        return np.ones(n), max(1.0, float(np.linalg.norm(w - w.T)) / size)
+    # loaded where there is an L to find
+    from scipy.sparse.csgraph import breadth_first_order, connected_components, minimum_spanning_tree
+
     strength = np.abs(w) + np.abs(w.T)
     np.fill_diagonal(strength, 0.0)
-    parts = components(strength > 0)
-    if np.array_equal(w, w.T):
-        return np.ones(n), parts, 0.0
-    if ((w > 0) != (w.T > 0)).any() or ((w < 0) != (w.T < 0)).any():
-        return np.ones(n), parts, max(1.0, float(np.linalg.norm(w - w.T)) / size)
-    from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree  # loaded where there is an L to find
-
     cost = np.where(strength > 0, 1.0 + np.log(strength.max() / np.where(strength > 0, strength, 1.0)), 0.0)
     tree = minimum_spanning_tree(cost)
     log = np.zeros(n)
-    for part in range(int(parts.max()) + 1):
+    count, parts = connected_components(strength > 0, directed=False)
+    for part in range(count):
         members = np.flatnonzero(parts == part)
         order, parent = breadth_first_order(tree, members[0], directed=False)
         for j in order[1:]:
@@ -212,7 +208,7 @@ def symmetrizer(W: Any) -> tuple[Array, Array, float]:
     L = np.exp(log)
     LW = L[:, None] * w
     total = float(np.linalg.norm(LW))
-    return L, parts, float(np.linalg.norm(LW - LW.T)) / total if total > 0 else 1.0
+    return L, float(np.linalg.norm(LW - LW.T)) / total if total > 0 else 1.0
 
 
 @answering("theorem1b")
@@ -222,7 +218,7 @@ def _sound(system: LureSystem, c: float, deadline: Deadline) -> Finding:
     A, W = system.A, system.C
     if not ((system.alpha >= 0).all() and (system.beta > 0).all()):
         return Finding(name, False, None, "does not apply: sigma must be monotone non-decreasing")
-    L, parts, asymmetry = symmetrizer(W)
+    L, asymmetry = symmetrizer(W)
     if asymmetry > _SYMMETRY:
         words = f"no positive diagonal L makes L W symmetric (asymmetry {asymmetry:.2g})"
         return Finding(name, False, -asymmetry, words)
@@ -232,9 +228,6 @@ def _sound(system: LureSystem, c: float, deadline: Deadline) -> Finding:
     if not bottom > 0:
         words = f"{scaled} but not negative definite (eigenvalue {-bottom + 0.0:.6g})"
         return Finding(name, False, bottom + 0.0, words)
-    weight = _component_weights(A, P, parts, deadline)
-    P, L = P * weight[:, None], L * weight  # blocks: a weight is constant on a component
-    P = 0.5 * (P + P.T)
     product = A.T @ P
     margin = min(-_top(product + product.T) / float(np.abs(P).max()), bottom)
     best = quadratic_rate(A, P, False)
@@ -252,21 +245,3 @@ def _sound(system: LureSystem, c: float, deadline: Deadline) -> Finding:
         return Finding(name, False, margin, f"{scaled}; {TOO_LATE}")
     proved = ", negative definite, and A^T L W + L W A > 0" if found else ", but the margin is within rounding errors"
     return Finding(name, bool(found), margin, scaled + proved, found.rate, found.data)
-
-
-def _component_weights(A: Array, P: Array, parts: Array, deadline: Deadline) -> Array:
-    """Weights, constant on every component, for which ``A^T P + P A < 0`` if there are any to be found."""
-    product = A.T @ P
-    k = int(parts.max()) + 1
-    if _top(product + product.T) < 0 or k == 1 or len(A) > _SDP_STATES:
-        return np.ones(len(A))
-    blocks = []
-    for part in range(k):
-        inside = (parts == part).astype(float)
-        half = A.T @ (inside[:, None] * P)
-        blocks.append(-(half + half.T))
-    status, weights, width = pose_combination(blocks, deadline)
-    if status != "solved" or weights is None or not width > 0:
-        return np.ones(len(A))
-    weights = np.maximum(weights, 1e-12 * weights.max())
-    return (weights / weights.max())[parts]

@@ -12,10 +12,10 @@ import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 from stability.certificate import claim_document, claim_from
-from stability.display import Shown, draw_radii, nothing_to_draw
+from stability.display import Displayed
 from stability.errors import FileFormatError, StabilityError
 from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.serialization import decode, digest_of, encode, is_sealed, seal
@@ -24,9 +24,6 @@ from stability.storage.documents import read_document
 from stability.storage.folder import Folder
 from stability.storage.writing import write_text
 from stability.verification import describe_subject, verify_claim
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 NETWORK_FILE = "network.json"
 NETWORK, SAMPLE = "stability-local-network", "stability-local-certificate"
@@ -116,7 +113,7 @@ class SampleCheck:
 
 
 @dataclass(frozen=True, repr=False)
-class FolderVerification(Shown):
+class FolderVerification(Displayed):
     """The outcome for a folder of proofs.
 
     Attributes:
@@ -125,6 +122,8 @@ class FolderVerification(Shown):
         network: whom the claims are about: what it is, its size, the digest of its stored numbers; empty if unread.
         samples: one entry a file, in their order.
     """
+
+    TABLE: ClassVar[str] = "samples"
 
     valid: bool
     reason: str
@@ -135,7 +134,7 @@ class FolderVerification(Shown):
         return self.valid
 
     def facts(self) -> list[tuple[str, str]]:
-        """Whether all of it is proved, and what it is about."""
+        """Return the answer and the subject of the claims."""
         proved = sum(sample.valid for sample in self.samples)
         answer = ("", "valid" if self.valid else "INVALID")
         return [
@@ -144,25 +143,6 @@ class FolderVerification(Shown):
             ("reason", self.reason),
             ("about", self.network),
         ]
-
-    def rows(self) -> list[Mapping[str, Any]]:
-        """A row a file: ``file``, ``valid``, ``reason``, ``index``, ``label``, ``norm``, ``radius``, ``statement``."""
-        return [vars(sample) for sample in self.samples]
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """How many inputs have a proved radius of at least so much, see ``stability.display.draw_radii``.
-
-        Args:
-            ax: where to draw; a new figure without it.
-
-        Returns:
-            The axes; with a sentence where nothing is proved.
-        """
-        known = [(s.radius, s.norm) for s in self.samples if s.valid and s.radius is not None]
-        if not known:
-            return nothing_to_draw(ax, f"no radius is proved: {self.reason}")
-        norms = " and ".join(sorted({str(norm) for _, norm in known}))
-        return draw_radii([radius for radius, _ in known], ax, f"{len(known)} proved inputs", f"radius, {norms}")
 
 
 def is_proof_folder(path: Path) -> bool:

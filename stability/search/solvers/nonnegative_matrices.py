@@ -22,7 +22,6 @@ import numpy as np
 from scipy.linalg import eigvalsh_tridiagonal, solve_triangular
 
 from stability.kernel.systems.state_space import StateSpace
-from stability.search.solvers.graphs import is_strongly_connected
 
 Array = np.ndarray
 Groups = tuple[Array, Array]
@@ -46,12 +45,12 @@ def parts_in_order(graph: Array) -> list[Array]:
         >>> [part.tolist() for part in parts_in_order(np.array([[True, True], [False, True]]))]
         [[1], [0]]
     """
-    if is_strongly_connected(graph):
-        return [np.arange(len(graph))]
-    from scipy.sparse import csr_array  # loaded for several parts alone
+    from scipy.sparse import csr_array  # loaded for this criterion alone
     from scipy.sparse.csgraph import connected_components
 
     count, labels = connected_components(csr_array(graph), connection="strong")
+    if count == 1:
+        return [np.arange(len(graph))]
     order = np.argsort(labels, kind="stable")
     starts = np.searchsorted(labels[order], np.arange(count))
     members = np.split(order, starts[1:])

@@ -207,37 +207,6 @@ def pose_overshoot(
     return _ask(cp.Minimize(kappa), [main, P >> box, P << kappa * box], solver, deadline, 1e-6, P, L)
 
 
-def pose_bounded_real(
-    system: StateSpace, gamma: float | None, deadline: Deadline, margin: float = 1e-7
-) -> tuple[str, Array | None, float]:
-    """``[A^T P + P A + C^T C, P B + C^T D; ., D^T D - gamma^2 I] <= -margin I``: P at a gamma, or the least
-    gamma.
-
-    Returns:
-        What ``_solve`` says, P (unchecked), and gamma.
-    """
-    import cvxpy as cp
-
-    C, D = system.C, system.D
-    n, m = system.B.shape
-    order = solver_order(None, n, n + m)
-    if not _usable(system, C.T @ C, D.T @ D):
-        return _TOO_LARGE, None, np.inf
-    P, free = cp.Variable((n, n), symmetric=True), cp.Variable()
-    level, wide = (free, margin) if gamma is None else (gamma * gamma, free)
-    supply = (C.T @ C, C.T @ D, D.T @ D - level * np.eye(m))
-    constraints = [_negative(system, P, 1.0 if system.is_discrete else 0.0, supply, wide), P >> wide * np.eye(n)]
-    if gamma is None:
-        goal = cp.Minimize(free)
-    else:
-        goal = cp.Maximize(free)
-        constraints.append(free <= 1)
-    status, p, reached = _ask(goal, constraints, order[-1], deadline, 1e-8, P, free)
-    if gamma is None:
-        gamma = 0.0 if reached is None else float(np.sqrt(max(float(reached), 0.0)))
-    return status, p, gamma
-
-
 def pose_positive_real(system: StateSpace, deadline: Deadline) -> tuple[str, Array | None]:
     """P of the widest ``t`` with ``[A^T P + P A, P B - C^T; ., -(D + D^T)] <= -t I`` and ``P >= t I``.
 
@@ -352,22 +321,3 @@ def pose_gain(
     floor = margin * np.eye(n) if running else H.T @ H + margin * np.eye(n)
     constraints = [_negative(wide, P, at.rate, supply, margin), P >> floor]
     return _ask(cp.Minimize(square), constraints, solver, deadline, 1e-5, P, L)
-
-
-def pose_combination(matrices: list[Array], deadline: Deadline) -> tuple[str, Array | None, float]:
-    """Weights ``c >= 0`` of unit sum with ``sum c_k M_k >= t I`` for the largest ``t``.
-
-    Returns:
-        What ``_solve`` says, the weights (unchecked), and ``t``.
-    """
-    import cvxpy as cp
-
-    n, k = matrices[0].shape[0], len(matrices)
-    if not all(bool((np.abs(M) <= _RANGE).all()) for M in matrices):
-        return _TOO_LARGE, None, -np.inf
-    c, wide = cp.Variable(k, nonneg=True), cp.Variable()
-    total = cp.reshape(np.stack([0.5 * (M + M.T).ravel() for M in matrices], axis=1) @ c, (n, n), order="C")
-    constraints: list[Any] = [_symmetric(total) - wide * np.eye(n) >> 0, cp.sum(c) == 1]
-    order = solver_order(None, n, n)
-    status, weights, width = _ask(cp.Maximize(wide), constraints, order[-1], deadline, 1e-8, c, wide)
-    return status, weights, -np.inf if width is None else float(width)

@@ -6,7 +6,7 @@ import pytest
 from stability.errors import ConfigurationError
 from stability.kernel.systems.state_space import StateSpace
 from stability.kernel.theorems.multiplier_lmi import check_lmi
-from stability.search.criteria.circle import bounded_real_lmi, bounded_real_slack, circle_criterion
+from stability.search.criteria.circle import bounded_real_slack, circle_criterion
 from stability.search.criteria.kyp import kyp_criterion
 from stability.search.criteria.linear import linear_criterion
 from stability.search.criteria.theorem1 import theorem1, theorem1_system
@@ -39,18 +39,14 @@ def decay(system, K):
 
 @pytest.mark.parametrize("discrete", [False, True])
 @pytest.mark.parametrize("D", [False, True])
-def test_two_ways_agree(rng, discrete, D):
+def test_it_holds_where_the_gain_is_below_one(rng, discrete, D):
     for gain in (0.3, 0.97, 1.03, 3.0):
         system = random_system(rng, discrete, gain=gain, D=D)
-        by_norm = circle_criterion(system, rate="any")
-        by_lmi = circle_criterion(system, method="lmi", rate="any")
-        assert by_norm.holds == by_lmi.holds == (gain < 1)
-        assert by_norm.margin == pytest.approx(1 - gain, abs=1e-8)
-        assert by_lmi.margin == pytest.approx(1 - gain, abs=1e-3)
-        for finding in (by_norm, by_lmi):
-            assert bool(finding.witness) == finding.holds
-            if finding.holds:
-                assert check_lmi(system, finding.witness["P"], finding.witness["L"], finding.rate)[0]
+        finding = circle_criterion(system, rate="any")
+        assert bool(finding.witness) == finding.holds == (gain < 1)
+        assert finding.margin == pytest.approx(1 - gain, abs=1e-8)
+        if finding.holds:
+            assert check_lmi(system, finding.witness["P"], finding.witness["L"], finding.rate)[0]
 
 
 @pytest.mark.parametrize("slope", [(0, 1), (-1, 1), (-0.5, 1), (0.1, 0.25), (1, 1), (-0.3, -0.2), (0, 0)])
@@ -119,17 +115,12 @@ def test_lipschitz_constant_argument(rng):
 
 def test_unstable_linear_part_and_bad_options():
     unstable = LureSystem([[1.0]], [[1.0]], [[-5.0]])
-    for method in ("frequency", "lmi"):
-        found = circle_criterion(unstable, method=method)
-        assert not found.holds
-        assert found.margin == pytest.approx(-1.0)
-    with pytest.raises(ConfigurationError):
-        circle_criterion(unstable, method="nyquist")
+    found = circle_criterion(unstable)
+    assert not found.holds
+    assert found.margin == pytest.approx(-1.0)
     with pytest.raises(ConfigurationError):
         circle_criterion(unstable, rate="fast")
     assert circle_criterion(LureSystem.linear([[-1.0]])).holds  # no channel: nothing to fear
-    with pytest.raises(ConfigurationError, match="memory"):
-        circle_criterion(LureSystem.recurrent(-np.eye(170), 0.1 * np.eye(170)), method="lmi")
 
 
 def test_larger_systems_climb_by_riccati(rng):
@@ -168,19 +159,6 @@ def test_the_slack_of_the_bounded_real_inequality_has_the_sign_of_its_matrix(dis
     assert 5 < sum(seen) < 35
 
 
-def test_bounded_real_lmi_agrees_with_the_norm(rng):
-    for discrete in (False, True):
-        system = random_system(rng, discrete)
-        dt = system.dt
-        norm = hinf_norm(system.A, system.B, system.C, dt=dt)
-        above = bounded_real_lmi(system.A, system.B, system.C, gamma=1.02 * norm, dt=dt)
-        assert above.holds
-        assert np.linalg.eigvalsh(above.witness["P"])[0] > 0
-        assert not bounded_real_lmi(system.A, system.B, system.C, gamma=0.98 * norm, dt=dt).holds
-    with pytest.raises(ConfigurationError):
-        bounded_real_lmi([[-1.0]], [[1.0]], [[1.0]], gamma=0.0)
-
-
 EXTREME = {
     "huge": LureSystem([[-1e300]], [[1e300]], [[1e300]]),
     "tiny": LureSystem([[-1e-300]], [[1e-300]], [[1e-300]]),
@@ -197,7 +175,6 @@ def test_extreme_entries_get_an_answer_and_never_a_wrong_witness(name):
     system = EXTREME[name]
     for question in (
         circle_criterion,
-        lambda s: circle_criterion(s, method="lmi"),
         kyp_criterion,
         linear_criterion,
         lambda s: theorem1_system(s).a,

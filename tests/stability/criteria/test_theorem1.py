@@ -102,15 +102,6 @@ def test_case_b_finds_the_diagonal_scaling(rng):
         assert found.rate == pytest.approx(theorem1(A, S).b_sound.rate, rel=1e-6)
 
 
-def test_case_b_scales_components_separately():
-    """W diagonal: any positive diagonal symmetrises it, and only some of them work."""
-    A, W = np.array([[-1.0, 40.0], [0.0, -1.0]]), -np.eye(2)
-    assert np.linalg.eigvalsh(A + A.T)[-1] > 0
-    found = theorem1(A, W).b_sound
-    assert found.holds
-    assert_sound(found, A, W)
-
-
 @pytest.mark.parametrize(
     ("A", "W"),
     [
@@ -141,12 +132,12 @@ def test_symmetrizer_law(rng):
         S = rng.normal(size=(n, n)) * (rng.random((n, n)) < 0.5)
         S = S + S.T
         d = np.exp(2 * rng.normal(size=n))
-        L, _, asymmetry = symmetrizer(S / d[:, None])
+        L, asymmetry = symmetrizer(S / d[:, None])
         assert asymmetry < 1e-12
         LW = L[:, None] * (S / d[:, None])
         np.testing.assert_allclose(LW, LW.T, atol=1e-12 * np.abs(LW).max(initial=1e-300))
         assert (L > 0).all()
-    assert symmetrizer(E1_W)[2] > 0.1
+    assert symmetrizer(E1_W)[1] > 0.1
 
 
 def test_system_form(rng):

@@ -20,7 +20,8 @@ from stability.kernel.arithmetic.unstable_matrices import enclose_unstable, prov
 from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.theorem_table import RULES
 from stability.kernel.theorems.eigenvalue_phrase import eigenvalue_phrase
-from stability.search.counterexamples.refutation import accepted, witness_claim
+from stability.proposals import propose
+from stability.search.counterexamples.refutation import accepted
 from stability.systems import DrivenSystem, LureSystem
 from stability.verification import verify_claim
 
@@ -281,17 +282,17 @@ class TestSentences:
             (flow, "unstable_equilibrium", {"state": np.zeros(2), "input": np.zeros(2)}, (-0.5, 0.0), (3.0, 0.0)),
         ]
         for subject, kind, data, wrong, right in cases:
-            good = witness_claim(subject, kind, {**data, "eigenvalue": right})
+            good = propose(subject, kind, {**data, "eigenvalue": right})
             assert verify_claim(subject, good).valid
             for value in (wrong, (right[0] * (1 + 1e-4), 0.0), (right[0], 1e-3), (0.0, 0.0), (90.0, 0.0)):
-                assert not RULES[kind](subject, witness_claim(subject, kind, {**data, "eigenvalue": value}))[0]
+                assert not RULES[kind](subject, propose(subject, kind, {**data, "eigenvalue": value}))[0]
             words = accepted(subject, kind, {**data, "eigenvalue": wrong})
             assert words is None or "eigenvalue" not in words.proof.data
             assert words is None or "-" not in words.statement.split("has ")[-1].split(" of ")[0]
 
     def test_the_name_in_the_sentence_is_the_one_in_the_file(self):
         two = LureSystem.linear(np.diag([-5.0, 7.0]))
-        good = witness_claim(two, "destabilising_slopes", {"K": np.zeros(0), "eigenvalue": (7.0, 0.0)})
+        good = propose(two, "destabilising_slopes", {"K": np.zeros(0), "eigenvalue": (7.0, 0.0)})
         assert "the eigenvalue 7 of positive real part" in good.statement
         moved = Claim("contraction", good.statement, Verdict.REFUTED, Proof(good.proof.kind, {"K": np.zeros(0)}))
         assert not verify_claim(two, moved).valid
