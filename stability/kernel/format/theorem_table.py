@@ -178,7 +178,9 @@ def rule(
     subject: type | tuple[type, ...],
     claim: str | tuple[str, ...],
     verdict: Verdict,
-    **about: Any,
+    value: str | None = None,
+    unfit: Callable[[Any], str | None] = lambda _: None,
+    size: str = "",
 ) -> Callable[[type[Kind]], type[Kind]]:
     """Decorator: enter a type of proof in the table, as the rule for one kind.
 
@@ -190,7 +192,9 @@ def rule(
         subject: the type or types it is about.
         claim: the name or names of the claims.
         verdict: the answer.
-        **about: ``value``, ``unfit`` and ``size`` of ``Rule``.
+        value: see ``Rule``, as for the next two.
+        unfit: why the theorem is not about a subject of these types, or ``None``.
+        size: the words for an array of another size than its field names.
 
     Returns:
         The decorator.
@@ -200,7 +204,7 @@ def rule(
     """
 
     def register(data: type[Kind]) -> type[Kind]:
-        RULES.enter(Rule(kind, _tuple(subject), _tuple(claim), verdict, data, **about))
+        RULES.enter(Rule(kind, _tuple(subject), _tuple(claim), verdict, data, value, unfit, size))
         return data
 
     return register
