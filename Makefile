@@ -36,7 +36,7 @@ $(BIN)/python:
 
 $(VENV)/.installed: $(PINS) | $(BIN)/python
 	@echo "installing the toolkit into $(VENV) (the first time takes some minutes)"
-	$(PIP) --editable .
+	$(PIP) --editable '.[cluster]'
 	@touch $@
 
 $(VENV)/.installed-test: $(PINS) | $(BIN)/python

@@ -1,4 +1,4 @@
-"""Intervals of what was counted or averaged: shares of sequences, means of samples, figures over several trainings."""
+"""Mean and confidence interval of a figure over several trainings."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri, stdtrit
 
 from stability.errors import ConfigurationError
+from stability.statistics import student_half_width
 
 from .guard import check_number
 from .results import Record
@@ -26,44 +26,6 @@ def check_confidence(value: Any) -> float:
     if number >= 1:
         raise ConfigurationError(f"confidence must lie between 0 and 1, got {value!r}")
     return number
-
-
-def wilson(share: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Wilson's score interval of a share: solutions p of ``|share - p| = z sqrt(p (1 - p) / n)``.
-
-    Args:
-        share: observed, in [0, 1].
-        n: independent trials.
-        confidence: of the interval, in (0, 1).
-
-    Returns:
-        Lower and upper end, within [0, 1].
-
-    Source: E. Wilson (1927).
-
-    >>> low, high = wilson(0.5, 100)
-    >>> round(low, 4), round(high, 4)
-    (0.4038, 0.5962)
-    """
-    z = float(ndtri(0.5 + confidence / 2))
-    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2) / (1 + z * z / n)
-    return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
-
-
-def student_half_width(standard_error: float, samples: int, confidence: float = 0.95) -> float:
-    """Half the width of Student's interval for a mean of so many samples; 0 for an exact value.
-
-    Args:
-        standard_error: of the mean, estimated from the same samples.
-        samples: how many, 2 or more; fewer for an exact value.
-        confidence: of the interval.
-
-    Example:
-        >>> round(student_half_width(1.0, 4), 3), round(student_half_width(1.0, 1000), 3)
-        (3.182, 1.962)
-    """
-    return float(stdtrit(samples - 1, 0.5 + confidence / 2)) * standard_error if samples > 1 else 0.0
 
 
 @dataclass(frozen=True)

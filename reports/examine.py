@@ -54,9 +54,10 @@ def report(
         ...
         stability.errors.FileFormatError: arrays: x must have shape (n, time, features), got (1, 1); one feature ...
     """
-    from ..analysis.campaign.campaign import Campaign, Given, opened, run_campaign
+    from ..analysis.campaign.campaign import opened, run_campaign
     from ..analysis.campaign.fitting import joined
     from ..analysis.campaign.labels import names_for
+    from ..analysis.campaign.plan import Campaign, Given
     from ..analysis.tasks import make_task
     from ..analysis.tasks.own_sources import in_memory, read_source
     from .page.html import page_files, render

@@ -272,44 +272,6 @@ def bound_at(time: float, pairs: Sequence[tuple[float, float]], discrete: bool) 
     return min((c * (r**time if discrete else math.exp(-r * time)) for r, c in pairs), default=None)
 
 
-def wilson(share: float, n: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share of so many: solutions p of ``|share - p| = z sqrt(p (1 - p) / n)``.
-
-    Args:
-        share: observed, in [0, 1].
-        n: independent trials.
-
-    Returns:
-        Lower and upper end, within [0, 1].
-
-    Source: E. Wilson (1927).
-
-    Example:
-        >>> tuple(round(end, 4) for end in wilson(0.5, 100))
-        (0.4038, 0.5962)
-    """
-    z = 1.959963984540054
-    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2) / (1 + z * z / n)
-    return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
-
-
-def student(standard_error: float, n: int) -> float:
-    """Half of Student's 95 % interval of a mean of so many, two or more.
-
-    Args:
-        standard_error: of that mean, estimated from the same values.
-        n: how many.
-
-    Example:
-        >>> round(student(1.0, 4), 3), round(student(1.0, 1000), 3)
-        (3.182, 1.962)
-    """
-    from scipy.special import stdtrit  # takes longer to load than a page of help
-
-    return float(stdtrit(n - 1, 0.975)) * standard_error
-
-
 def time_unit(discrete: bool) -> str:
     """What a half-life is counted in.
 

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, NonFiniteError
 from stability.kernel.checks import as_choice
+from stability.statistics import student_half_width, wilson
 
 from ..drawn import Curve
 from ..guard import check_batch, check_dense, check_int, check_model, check_number, untouched
-from ..intervals import check_confidence, student_half_width, wilson
+from ..intervals import check_confidence
 from ..results import Record
 from ..tasks import Task
 from ..tasks.scores import counted

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError
+from stability.statistics import wilson
 
 from ..drawn import Curve
 from ..guard import check_number, untouched
-from ..intervals import check_confidence, over_seeds, wilson
+from ..intervals import check_confidence, over_seeds
 from ..results import Record
 from .gradient import ATTACKS, SMALLEST
 from .masked import unwarned, warn_of

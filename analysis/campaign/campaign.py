@@ -8,32 +8,23 @@ belong to the weights that they were computed from: a model that changed since t
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
-from stability.errors import ConfigurationError, FileFormatError, StabilityError
+from stability.errors import ConfigurationError, FileFormatError
 from stability.kernel.checks import as_choice
 from stability.storage.artifacts import ANALYSIS_FILE
-from stability.storage.documents import file_digest
 from stability.storage.folder import claim, is_inner, listed
 
 from ...models.recurrent import LAYERS
-from ..results import plain_value
-from ..running.jobs import run_jobs
-from ..running.places import Runner
-from ..running.pool import Outcome
-from ..tasks import identity
+from ..jobs import Outcome, cluster, run_jobs, worker_count
 from ..training.presets import PRESETS, known_presets
-from ..training.runs import RUN_FILE
-from .budgets import BUDGETS, AnalysisSettings
-from .digests import file_digests, model_digest
+from .digests import file_digests
 from .each import RunJob, examine_one
-from .far import Errand, files_in, put_files, run_errand
 from .owned import recorded
+from .plan import Campaign
 from .record import (
     REPORT,
     SETTINGS_FILE,
@@ -48,105 +39,6 @@ from .trainings import TRAININGS_FILE, write_trainings
 
 MODEL_FILE = "model.safetensors"
 FINISHED = "finished"
-IMPORTED = ("torch._dynamo", "cvxpy", "pyhessian", "scipy.stats")
-"""What an optimizer's first step, the semidefinite programs and the Hessian's second opinion import: 3 s a process."""
-
-
-@dataclass(frozen=True)
-class Given:
-    """A model that exists already.
-
-    Attributes:
-        name: unique, for its directory: see ``names_for``.
-        path: run directory or file, or where the system came from.
-        subject: a module or a system, loaded.
-        task: name and options of the task to examine it on; ``None`` for the run's own, if it has one.
-        title: how readers know it; by default the name.
-    """
-
-    name: str
-    path: str
-    subject: Any
-    task: tuple[str, dict[str, Any]] | None = None
-    title: str = ""
-
-    @functools.cached_property
-    def digest(self) -> str:
-        """What the results depend on: the model, and how it was trained where a run directory tells."""
-        run = Path(self.path) / RUN_FILE
-        return model_digest(self.subject) + (f" {file_digest(run)}" if run.is_file() else "")
-
-
-@dataclass(frozen=True)
-class Campaign:
-    """What is to be done, and where.
-
-    Attributes:
-        folder: the report directory.
-        models: names of the models, in the report's order.
-        given: those of them that exist already; the others are presets to be trained.
-        quick: small budgets.
-        seed: of everything random.
-        data_dir: folder with the full data, ``None`` for the embedded ones.
-        task: the task that presets are trained on.
-        train_seconds: time limit of each training.
-        device: where to train and to compute; no part of the plan.
-        input_box: what inputs are promised to stay in; ``None``: the range of the data.
-        seeds: trainings of each preset, with ``seed`` and the numbers after it; the first is shown in detail.
-    """
-
-    folder: Path
-    models: tuple[str, ...]
-    given: tuple[Given, ...] = ()
-    quick: bool = False
-    seed: int = 0
-    data_dir: str | None = None
-    task: tuple[str, dict[str, Any]] = ("digits", {})
-    train_seconds: float | None = None
-    device: str = "cpu"
-    input_box: tuple[float, float] | None = None
-    seeds: int = 1
-
-    @property
-    def trainings(self) -> dict[str, dict[str, int]]:
-        """Of every model the run directories below ``models``, each with its seed; the first bears its name."""
-        return {
-            name: {name if k == 0 else f"{name}-seed-{self.seed + k}": self.seed + k for k in range(self.seeds)}
-            for name in self.models
-        }
-
-    @property
-    def runs(self) -> dict[str, tuple[str, int]]:
-        """Model and seed of every run directory, the first training of each model before any second one."""
-        numbered = [
-            (k, run, (name, seed))
-            for name, runs in self.trainings.items()
-            for k, (run, seed) in enumerate(runs.items())
-        ]
-        return {run: what for _, run, what in sorted(numbered, key=lambda item: item[0])}
-
-    def plan(self) -> dict[str, Any]:
-        """What decides the results, as JSON values: campaigns with the same plan may share a directory."""
-        return plain_value(
-            {
-                "models": self.models,
-                "sources": {g.name: g.path for g in self.given},
-                "quick": self.quick,
-                "seed": self.seed,
-                "data_dir": self.data_dir,
-                "task": identity(self.task),
-                "tasks": {g.name: identity(g.task) for g in self.given if g.task is not None},
-                "budget": asdict(self.settings.budget),
-                **({} if self.input_box is None else {"input_box": self.input_box}),
-                **({} if self.seeds == 1 else {"seeds": self.seeds}),
-            }
-        )
-
-    @property
-    def settings(self) -> AnalysisSettings:
-        """How its models are analysed: what an earlier analysis did is kept."""
-        budget = BUDGETS["quick" if self.quick else "full"]
-        return AnalysisSettings(budget, self.seed, self.input_box, keep=True)
 
 
 @contextmanager
@@ -243,15 +135,17 @@ def run_campaign(
     news: Callable[[str, str], Any] | None = None,
     command: str | None = None,
     overwrite: bool = False,
-    place: Runner | None = None,
+    scheduler: str | None = None,
+    client: Any = None,
 ) -> list[Outcome]:
     """Train and analyse what is not finished yet; ``plan`` comes first.
 
     Args:
         campaign: what is to be done.
         processes: models at a time, each in a process with one thread.
-        place: the workers of a cluster (``stability.analysis.running.jobs.on_cluster``) in place of processes: each
-            model's files are sent there and back. What is named by a path has to be there, too.
+        scheduler: address of a Dask scheduler whose workers run the models in place of local processes. They write to
+            the folder of the campaign, which has to be the same path for them.
+        client: a ``distributed.Client`` in place of an address.
         news: called with a model's name and what is being done; in the end with ``FINISHED``.
         command: the command line, for the record.
         overwrite: whether files in the way of the models' own may be replaced.
@@ -265,12 +159,12 @@ def run_campaign(
         SchedulerGoneError: a cluster's scheduler is gone; finished models are kept.
         KeyboardInterrupt: finished models and finished epochs are kept.
     """
-    with claim(campaign.folder, "report") as own:
-        done = finished(campaign)
+    with claim(campaign.folder, "report"):
+        done, shared = finished(campaign), replace(campaign, folder=campaign.folder.absolute())
         settings = replace(campaign.settings, overwrite=overwrite)
         jobs = {
             run: RunJob(
-                replace(campaign, given=tuple(g for g in campaign.given if g.name == name)),
+                replace(shared, given=tuple(g for g in campaign.given if g.name == name)),
                 run,
                 name,
                 replace(settings, seed=seed),
@@ -279,52 +173,36 @@ def run_campaign(
             for run, (name, seed) in campaign.runs.items()
             if run not in done
         }
-
+        gpus = int(campaign.device.startswith("cuda"))  # one process at a time uses a local GPU
+        local = 1 if gpus else min(processes, len(jobs))
+        several = processes > 1 and len(campaign.runs) > 1  # the last one of several has one thread, as all others
         outcomes: list[Outcome] = []
+        with cluster(local, scheduler if jobs else None, client) as workers:
 
-        def note(outcome: Outcome) -> None:
-            outcomes.append(outcome if place is None else _brought(outcome, jobs[outcome.name].folder, overwrite))
-            session.note(outcomes[-1])
-            if news is not None:
-                news(outcome.name, FINISHED)
+            def note(outcome: Outcome) -> None:
+                if workers is not None and outcome.error is None and not is_complete(jobs[outcome.name].folder):
+                    outcome = Outcome(outcome.name, f"its worker does not see {shared.folder}: choose a shared --out")
+                outcomes.append(outcome)
+                session.note(outcome)
+                if news is not None:
+                    news(outcome.name, FINISHED)
 
-        at_a_time = min(processes if place is None else place.workers, len(campaign.runs))
-        session = Session(campaign, at_a_time, command, bool(jobs))
-        told: dict[str, Any] = {"news": news, "done": note}
-        try:
-            if place is not None:
-                errands = {run: Errand(job, files_in(job.folder)) for run, job in jobs.items()}
-                run_jobs(run_errand, errands, place=place, gpus=int(campaign.device.startswith("cuda")), **told)
-            else:
-                alone = len(campaign.runs) > 1
+            session = Session(campaign, worker_count(workers), command, bool(jobs))
+            try:
                 run_jobs(
-                    examine_one,
-                    jobs,
-                    processes=processes,
-                    descriptor=own.descriptor,
-                    alone=alone,
-                    modules=IMPORTED,
-                    **told,
-                )
-            if campaign.seeds > 1:
-                whole = finished(campaign)
-                kept = {name: [run for run in runs if run in whole] for name, runs in campaign.trainings.items()}
-                session.compare(write_trainings(campaign.folder, {n: runs for n, runs in kept.items() if n in runs}))
-            session.close()
-        finally:
-            session.write()
+                    examine_one, jobs, client=workers, threads=1 if several else None, news=news, done=note,
+                    gpus=0 if workers is None else gpus,
+                )  # fmt: skip
+                if campaign.seeds > 1:
+                    whole = finished(campaign)
+                    kept = {name: [run for run in runs if run in whole] for name, runs in campaign.trainings.items()}
+                    session.compare(
+                        write_trainings(campaign.folder, {n: runs for n, runs in kept.items() if n in runs})
+                    )
+                session.close()
+            finally:
+                session.write()
         return outcomes
-
-
-def _brought(outcome: Outcome, folder: Path, overwrite: bool) -> Outcome:
-    """The files of a model that was examined elsewhere, in its folder."""
-    if outcome.error is not None:
-        return outcome
-    try:
-        put_files(outcome.value, folder, overwrite=overwrite)
-    except StabilityError as error:
-        return Outcome(outcome.name, str(error))
-    return Outcome(outcome.name)
 
 
 def _home(name: str) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 
@@ -21,10 +21,8 @@ from ..training.runs import RUN_FILE, read_run
 from .budgets import AnalysisSettings
 from .fitting import examined_on, joined
 from .pipeline import analyse
+from .plan import Campaign
 from .record import can_go_on, is_whole, take_over
-
-if TYPE_CHECKING:
-    from .campaign import Campaign
 
 
 @dataclass(frozen=True)
@@ -49,10 +47,6 @@ class RunJob:
     def folder(self) -> Path:
         """Its run directory."""
         return self.campaign.folder / "models" / self.run
-
-    def in_folder(self, folder: Path) -> RunJob:
-        """The same job in another report directory."""
-        return replace(self, campaign=replace(self.campaign, folder=folder))
 
 
 def examine_one(job: RunJob, tell: Callable[[str], None]) -> None:

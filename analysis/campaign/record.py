@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -22,14 +22,12 @@ from stability.storage.folder import claim, refuse
 from stability.storage.writing import write_bytes, write_text
 
 from ..environment import environment
+from ..jobs import Outcome
 from ..results import plain_value
-from ..running.pool import Outcome
 from ..training.runs import ANALYSIS, RUN_FILE, RUN_FILES, TRAINING, check_run
 from .digests import file_digests
 from .owned import INPUTS, RESULTS, recorded
-
-if TYPE_CHECKING:
-    from .campaign import Campaign
+from .plan import Campaign
 
 SETTINGS_FILE = "report-settings.json"
 REPORT = "report"

@@ -10,9 +10,9 @@ import numpy as np
 from torch import nn
 
 from stability.errors import ConfigurationError
+from stability.statistics import student_half_width
 
 from ..guard import check_int, check_number
-from ..intervals import student_half_width
 from ..results import Record
 from .lanczos import Krylov, Vector
 from .products import HessianOperator, LossFunction, hessian_of

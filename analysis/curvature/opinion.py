@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from ..intervals import student_half_width
+from stability.statistics import student_half_width
+
 from ..results import Record
 from .hessian import HessianSummary
 from .products import HessianOperator, LossFunction, hessian_of

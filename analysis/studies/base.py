@@ -25,14 +25,13 @@ from stability.storage.writing import write_text
 
 from ..environment import environment
 from ..guard import check_int
-from ..running.places import Runner
 from ..tables import csv_text
 from ..tasks import Task
 from ..training.front import train
 from ..training.outcome import Progress, TrainResult
 from ..training.settings import Settings
 from ..training.spectra import SpectrumTracker
-from .parts import EARLIER, STUDY, Elsewhere, Part, do_elsewhere, keep_part, kept_part, only
+from .parts import EARLIER, STUDY, Part, keep_part, kept_part
 from .result import StudyResult
 
 FILES = ("study.json", "table.csv", "curves.csv")
@@ -49,8 +48,6 @@ class Job:
         data_dir: folder with data, for the studies that read any; ``None`` for what is embedded.
         device: where to train.
         progress: told one line of news now and then.
-        elsewhere: where parts are done; ``None`` for here, one by one.
-        only: the one part that is wanted, by its key; ``None`` for all, and what is made of them.
     """
 
     out: Path
@@ -59,8 +56,6 @@ class Job:
     data_dir: str | Path | None
     device: torch.device
     progress: Callable[[str], None]
-    elsewhere: Elsewhere | None = None
-    only: str | None = None
 
     def parts(self, parts: Iterable[Part]) -> Iterator[Any]:
         """The outcomes of a study's parts, in their order; those that are kept already are not computed again.
@@ -70,15 +65,7 @@ class Job:
 
         Yields:
             JSON values.
-
-        Raises:
-            UnsupportedError: some have no outcome; the others are kept.
         """
-        parts = list(parts)
-        if self.only is not None:
-            only(self.only, parts)
-        if self.elsewhere is not None:
-            do_elsewhere(self.out, parts, self.elsewhere, self.progress)
         for part in parts:
             yield keep_part(self.out, part.key, part.settings, part.compute)
 
@@ -204,8 +191,6 @@ def run_study(
     device: str | torch.device = "cpu",
     progress: Callable[[str], None] | None = None,
     overwrite: bool = False,
-    processes: int = 1,
-    place: Runner | None = None,
 ) -> StudyResult:
     """Run a study and write ``study.json`` and ``table.csv`` into a folder.
 
@@ -218,8 +203,6 @@ def run_study(
         device: where to train.
         progress: called with one line of news now and then.
         overwrite: whether files of the names that a study writes may be replaced where no study made them.
-        processes: parts at a time, each in a process with one thread; 1 stays in this process.
-        place: the workers of a cluster (``stability.analysis.running.jobs.on_cluster``) in place of processes.
 
     Returns:
         The result.
@@ -231,14 +214,10 @@ def run_study(
     """
     as_choice("study", name, STUDIES)
     check_int("seed", seed, 0)
-    check_int("processes", processes, 1)
     out = Path(out)
     started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
     device = torch.device(device)
-    asked = {"seed": seed, "quick": quick, "data_dir": None if data_dir is None else str(data_dir)}
-    ticket = {"study": name, "module": STUDIES[name].run.__module__, "device": str(device), **asked}
-    elsewhere = Elsewhere(ticket, processes, place) if processes > 1 or place is not None else None
-    job = Job(out, seed, quick, data_dir, device, progress or (lambda text: None), elsewhere)
+    job = Job(out, seed, quick, data_dir, device, progress or (lambda text: None))
     if out.is_dir():
         refuse(out, FILES, STUDY, overwrite, _before(out))
     with claim(out, f"study {name}") as own:

@@ -1,39 +1,25 @@
-"""Parts of a study: each computed once, kept as a file, and done here or wherever there is room.
-
-A part depends on its settings alone. Another process, or a machine of a cluster, runs the study up to its parts, does
-the one that it was asked for, and sends it back; what decides its outcome has to be the same on both sides.
-"""
+"""Parts of a study: each is computed once for its settings and kept as a file."""
 
 from __future__ import annotations
 
-import importlib
 import json
-import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from stability.errors import FileFormatError, UnsupportedError
+from stability.errors import FileFormatError
 from stability.kernel.format.serialization import digest_of
 from stability.storage.documents import read_json
 from stability.storage.folder import claim
 from stability.storage.writing import make_folder, write_text
 
 from ..results import plain_value
-from ..running.jobs import run_jobs
-from ..running.places import Runner
-from ..running.pool import Outcome, Tell
-from ..threads import ONE, with_threads
 
 STUDY = "study"
 EARLIER: ContextVar[list[float | None] | None] = ContextVar("seconds of the parts that a study found", default=None)
-IMPORTED = ("torch._dynamo", "scipy.stats")
-"""What an optimizer's first step and the tables import: a worker that forks its jobs does so once."""
 
 
 @dataclass(frozen=True)
@@ -51,33 +37,6 @@ class Part:
     compute: Callable[[], Any]
 
 
-@dataclass(frozen=True)
-class Elsewhere:
-    """Where parts are done that are not kept yet.
-
-    Attributes:
-        ticket: the study, and what it was asked for.
-        processes: at a time, on this machine.
-        place: the workers of a cluster in place of processes.
-    """
-
-    ticket: Mapping[str, Any]
-    processes: int = 1
-    place: Runner | None = None
-
-
-class Computed(BaseException):
-    """The part that was asked for is there: whatever the study does after its parts is not for this process.
-
-    Attributes:
-        part: its document.
-    """
-
-    def __init__(self, part: dict[str, Any]) -> None:
-        super().__init__()
-        self.part = part
-
-
 def keep_part(out: Path, key: str, settings: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
     """A part of a study: computed once for these settings, then read from ``parts/<key>.json``.
 
@@ -93,6 +52,7 @@ def keep_part(out: Path, key: str, settings: Mapping[str, Any], compute: Callabl
         The outcome as JSON values.
 
     Example:
+        >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())
         >>> keep_part(folder, "one", {"seed": 0}, lambda: [1.0]), keep_part(folder, "one", {"seed": 0}, list)
         ([1.0], [1.0])
@@ -108,88 +68,6 @@ def keep_part(out: Path, key: str, settings: Mapping[str, Any], compute: Callabl
         made = _made(part)
         _write(out, key, made)
     return made["outcome"]
-
-
-def only(key: str, parts: Sequence[Part]) -> None:
-    """Do one part.
-
-    Raises:
-        Computed: it is there.
-        UnsupportedError: the study has no such part.
-    """
-    for part in parts:
-        if part.key == key:
-            raise Computed(_made(part))
-    raise UnsupportedError(f"there is no part {key} of this study here: another release?")
-
-
-def do_elsewhere(out: Path, parts: Sequence[Part], elsewhere: Elsewhere, tell: Tell) -> None:
-    """Compute the parts that are not kept, several at a time, and keep each as soon as it is there.
-
-    Args:
-        out: folder of the study, owned already.
-        parts: of the study.
-        elsewhere: where to do them.
-        tell: gets one line of news now and then.
-
-    Raises:
-        UnsupportedError: some have no outcome; the others are kept.
-        KeyboardInterrupt: what was finished is kept.
-    """
-    missing = {part.key: part for part in parts if _found(out, part) is None}
-    wrong: dict[str, str] = {}
-
-    def keep(outcome: Outcome) -> None:
-        error = outcome.error or _kept_of(out, missing[outcome.name], outcome.value)
-        if error is not None:
-            wrong[outcome.name] = error
-
-    with claim(out, "study") as own:
-        own.reserve([_name(key) for key in missing], STUDY)
-        tickets = {key: {**elsewhere.ticket, "key": key} for key in missing}
-        run_jobs(
-            compute_part, tickets, processes=elsewhere.processes, place=elsewhere.place, done=keep, alone=True,
-            news=lambda key, text: tell(text), descriptor=own.descriptor, modules=(*IMPORTED, __package__ or ""),
-            gpus=int(str(elsewhere.ticket["device"]).startswith("cuda")),
-        )  # fmt: skip
-    if wrong:
-        told = "; ".join(f"{key}: {text}" for key, text in wrong.items())
-        raise UnsupportedError(f"{told}; the other parts are kept")
-
-
-def _kept_of(out: Path, part: Part, made: Mapping[str, Any]) -> str | None:
-    """Keep what another process made; what is wrong with it where something is."""
-    if made["settings"] != plain_value(dict(part.settings)):
-        return "whoever did it has other data or another release, and its outcome is of something else"
-    _write(out, part.key, {name: made[name] for name in ("settings", "outcome", "seconds")})
-    return None
-
-
-def compute_part(ticket: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """One part of a study, in a process of its own.
-
-    Args:
-        ticket: ``study``, ``module`` where it is registered, ``key``, ``seed``, ``quick``, ``data_dir``, ``device``.
-        tell: gets its news.
-
-    Returns:
-        Its document: ``settings``, ``outcome``, ``seconds``.
-
-    Raises:
-        StabilityError: as the study does.
-        UnsupportedError: it has no such part.
-    """
-    from .base import STUDIES, Job
-
-    importlib.import_module(str(ticket["module"]))
-    with ONE, with_threads(1), tempfile.TemporaryDirectory(prefix="stability-study-") as out:
-        asked = {name: ticket[name] for name in ("seed", "quick", "data_dir")}
-        job = Job(Path(out), **asked, device=torch.device(ticket["device"]), progress=tell, only=str(ticket["key"]))
-        try:
-            STUDIES[str(ticket["study"])].run(job)
-        except Computed as found:
-            return found.part
-    raise UnsupportedError(f"study {ticket['study']} has no part {ticket['key']}")
 
 
 def _name(key: str) -> str:

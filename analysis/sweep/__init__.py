@@ -1,24 +1,7 @@
-"""Sweeps: many trainings, certificates and attacks, on one machine or on a cluster, with the same results."""
+"""Sweeps: trainings, certificates and analyses over models, tasks, options and seeds."""
 
 from .description import Sweep
-from .job import Job
-from .rows import JobList
-from .running.runner import SweepOutcome, run_sweep, sweep_state
-from .running.study import export_run, study_of, write_study
-from .running.table import over_trainings, read_store, store_frame, table_of
+from .run import SweepOutcome, run_sweep, sweep_state
+from .table import over_trainings
 
-__all__ = [
-    "Job",
-    "JobList",
-    "Sweep",
-    "SweepOutcome",
-    "export_run",
-    "over_trainings",
-    "read_store",
-    "run_sweep",
-    "store_frame",
-    "study_of",
-    "sweep_state",
-    "table_of",
-    "write_study",
-]
+__all__ = ["Sweep", "SweepOutcome", "over_trainings", "run_sweep", "sweep_state"]

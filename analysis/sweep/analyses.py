@@ -1,13 +1,11 @@
-"""What a sweep may ask of every trained network; questions about single inputs are split and put together again.
+"""Analyses of the trained networks of a sweep.
 
-A part of a split question is a job of its own, about the test sequences from ``start`` to ``stop``. Its answers are
-counts, or a list with an entry a sequence: put together they are what one job would have found, apart from the random
-starts of attacks, which are drawn anew in each part.
+Attacks and local radii are split: each part is a job about the test sequences from ``start`` to ``stop``. Its counts
+are added and its lists joined afterwards. The random starts of attacks are drawn anew in each part.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +16,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from stability.errors import UnsupportedError
+from stability.statistics import wilson
 
 from ...models.files import load
 from ..attacks.noise import noise_sweep
@@ -25,11 +24,10 @@ from ..attacks.sweep import attack_sweep
 from ..curvature.hessian import hessian_summary
 from ..dynamics.lyapunov import lyapunov_exponents
 from ..dynamics.norms import norm_drift
-from ..intervals import wilson
 from ..radius.local import local_radius
 from ..results import plain_value
 from ..tasks import Task
-from .job import Found, Given, register_kind
+from .job import Found, Inputs
 from .training import task_of
 
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -40,19 +38,20 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "lyapunov": {"samples": 8},
     "hessian": {"samples": 64, "max_iter": 32, "trace_samples": 4},
 }
-"""Every analysis with its options; ``part``: test sequences of one job."""
-Answer = Callable[[nn.Module, Task, Mapping[str, Any]], Mapping[str, Any]]
+"""Default options of every analysis; ``part``: number of test sequences of one job."""
+Analysis = Callable[[nn.Module, Task, Mapping[str, Any]], Mapping[str, Any]]
+ANALYSES: dict[str, Analysis] = {}
 
 
 def parts_of(name: str, options: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """The test sequences of each job of an analysis.
+    """Return the range of test sequences of each job of an analysis.
 
     Args:
         name: of the analysis.
         options: its options, complete.
 
     Returns:
-        Begin and end of each part; one part for an analysis that is not split.
+        Start and stop of each part; one part for an analysis that is not split.
 
     Example:
         >>> parts_of("radius", {"samples": 25, "part": 10}), parts_of("noise", {"samples": 500})
@@ -63,30 +62,43 @@ def parts_of(name: str, options: Mapping[str, Any]) -> list[tuple[int, int]]:
     return [(start, min(start + step, samples)) for start in range(0, samples, step)]
 
 
-def _analysis(name: str) -> Callable[[Answer], Answer]:
-    """Register the question as a kind of job: the network is the parent's, the rest is in the options."""
+def _analysis(name: str) -> Callable[[Analysis], Analysis]:
+    """Register the analysis of a network under its name."""
 
-    def register(answer: Answer) -> Answer:
-        @functools.wraps(answer)
-        def work(options: Mapping[str, Any], given: Given) -> Found:
-            with tempfile.TemporaryDirectory(prefix="stability-job-") as folder:
-                path = Path(folder) / "model.safetensors"
-                path.write_bytes(given.members["model.safetensors"])
-                model = load(path)
-            task = task_of(options["training"], given)
-            try:
-                return plain_value(answer(model.to(options["training"]["device"]), task, options)), {}
-            except UnsupportedError as error:  # a property of the network, as good an answer as any
-                return {"unavailable": str(error)}, {}
-
-        register_kind(name, memory=lambda options: 2**29)(work)
-        return answer
+    def register(analysis: Analysis) -> Analysis:
+        ANALYSES[name] = analysis
+        return analysis
 
     return register
 
 
+def analyse_network(name: str, options: Mapping[str, Any], inputs: Inputs) -> Found:
+    """Run one part of an analysis on the network of the parent job.
+
+    Args:
+        name: of the analysis.
+        options: its options, with ``start``, ``stop``, and ``training``: the options of the parent.
+        inputs: network of the parent, and paths of data.
+
+    Returns:
+        JSON values: ``unavailable`` with the reason where the network or its task has no such result.
+
+    Raises:
+        StabilityError: as the analysis.
+    """
+    with tempfile.TemporaryDirectory(prefix="stability-job-") as folder:
+        path = Path(folder) / "model.safetensors"
+        path.write_bytes(inputs.network)
+        model = load(path)
+    task = task_of(options["training"], inputs)
+    try:
+        return plain_value(ANALYSES[name](model.to(options["training"]["device"]), task, options)), {}
+    except UnsupportedError as error:  # a property of the network or its task, not a failure
+        return {"unavailable": str(error)}, {}
+
+
 def _labelled(task: Task, options: Mapping[str, Any]) -> tuple[Tensor, Tensor, tuple[Any, Any]]:
-    """Test sequences of the part, their classes, and the bounds of inputs.
+    """Return the test sequences of the part, their classes, and the bounds of the inputs.
 
     Raises:
         UnsupportedError: a task without one class a sequence.
@@ -105,7 +117,7 @@ def _others(options: Mapping[str, Any], *taken: str) -> dict[str, Any]:
 
 @_analysis("attacks")
 def attacked(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """How many of a part's sequences stand at each radius."""
+    """Count the sequences of the part that are classified correctly under attack, for each radius."""
     x, y, bounds = _labelled(task, options)
     if not len(x):
         return {"n": 0, "standing": [0] * len(options["epsilons"])}
@@ -116,7 +128,7 @@ def attacked(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mappin
 
 @_analysis("radius")
 def local(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Certified and attacked radius of each of a part's sequences."""
+    """Compute certified radius and attack radius of each sequence of the part."""
     x, y, _ = _labelled(task, options)
     if not len(x):
         return {"correct": [], "radius": [], "attack_radius": []}
@@ -126,7 +138,7 @@ def local(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mapping[s
 
 @_analysis("noise")
 def noised(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Accuracy at each level of noise."""
+    """Measure the accuracy at each level of noise."""
     x, y, bounds = _labelled(task, options)
     more = {"kind": options["noise"], "bounds": bounds, "seed": options["training"]["seed"]}
     found = noise_sweep(model, x, y, **more, **_others(options, "noise"))
@@ -135,7 +147,7 @@ def noised(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mapping[
 
 @_analysis("norms")
 def drift(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """How the norm of the state goes on beyond the sequences."""
+    """Measure the drift of the state norm beyond the length of the sequences."""
     x = task.test[0][: options["stop"]]
     found = norm_drift(model, x, seed=options["training"]["seed"], **_others(options))
     return {"slope": float(found.slope[-1]), "doublings": found.drift_index, "gradient_slope": found.grad_slope}
@@ -143,7 +155,7 @@ def drift(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mapping[s
 
 @_analysis("lyapunov")
 def exponents(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The largest Lyapunov exponent on the data."""
+    """Estimate the largest Lyapunov exponent on the data."""
     x = task.test[0][: options["stop"]]
     found = lyapunov_exponents(model, x, seed=options["training"]["seed"], **_others(options))
     return {"largest": found.largest, "kaplan_yorke": found.kaplan_yorke}
@@ -151,7 +163,7 @@ def exponents(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mappi
 
 @_analysis("hessian")
 def curved(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Ends and trace of the Hessian of the training loss."""
+    """Estimate extreme eigenvalues and trace of the Hessian of the training loss."""
     x, y = (part[: options["stop"]] for part in task.train)
     found = hessian_summary(model, x, y, loss=task.loss, seed=options["training"]["seed"], **_others(options))
     names = ("lambda_max", "lambda_min", "trace", "loss", "gradient_norm")
@@ -159,15 +171,15 @@ def curved(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mapping[
 
 
 def merged(name: str, options: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The answer of an analysis, put together from its parts.
+    """Merge the parts of an analysis.
 
     Args:
         name: of the analysis.
         options: its options, complete.
-        parts: what each job found, in order.
+        parts: results of its jobs, in order.
 
     Returns:
-        Columns of the table, without the name of the analysis before them.
+        Columns of the table, without the prefix of the analysis.
 
     Example:
         >>> found = merged("attacks", {"epsilons": [0.1]}, [{"n": 3, "standing": [2]}, {"n": 1, "standing": [1]}])

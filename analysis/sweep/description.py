@@ -1,4 +1,4 @@
-"""A sweep as it is described: models x options x tasks x seeds x analyses, in a file or in Python."""
+"""Description of a sweep, models x options x tasks x seeds x analyses, in a TOML file or in Python."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from typing import Any
 from stability.errors import ConfigurationError, FileFormatError
 from stability.kernel.checks import as_choice
 from stability.storage.documents import file_digest
-from stability.storage.results import identity
 
 from ..guard import check_int
 from ..results import plain_value
-from ..running.needs import PROCESS
 from ..tasks import TASKS
 from ..tasks.archive import data_options
 from ..tasks.base import reads_data
@@ -25,37 +23,34 @@ from ..training.planned import DEFAULTS as TRAINING
 from ..training.planned import check_layer
 from ..training.settings import Settings
 from .analyses import DEFAULTS, parts_of
-from .job import Job, kind_of
-from .rows import Row
+from .job import Job, Row, identity
 
 CERTIFICATE = ("criterion", "solver", "rate", "tol", "time_limit", "refute", "criteria", "input_box")
 MODEL_FILES = (".npz", ".safetensors", ".pt", ".onnx")
 SETTINGS = tuple(f.name for f in fields(Settings) if f.name != "seed")
 SIZES = {"hidden": 64, "layers": 1}
 LARGEST = 64 * 2**20
-"""Bytes of a description."""
+"""Maximum size of a description in bytes."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is to be computed.
+    """Models, tasks, options and seeds whose combinations are trained, certified and analysed.
 
     Attributes:
         models: names of layers; files of models; or mappings with ``model`` and ``name``, ``hidden``, ``layers``,
             ``set`` and settings of training of its own.
-        tasks: names of tasks; ``.npz`` files with data of one's own; or mappings with ``task``, ``name`` and options.
-        seeds: of everything random, one training each; a number for so many, from 0 on.
-        train: ``hidden``, ``layers``, ``set`` (options of the layer) and fields of ``Settings``; a table under a
-            model's name holds for that model.
-        task: options of the tasks; a table under a task's name holds for that task.
-        grid: lists of values by name, every combination of which is done: names of ``train``, ``set.NAME``,
-            ``task.NAME``.
-        analyses: what is asked of every trained network, with options, see ``stability.analysis.sweep.analyses``;
+        tasks: names of tasks; ``.npz`` files of data; or mappings with ``task``, ``name`` and options.
+        seeds: one training each; an integer ``n`` means ``0, ..., n - 1``.
+        train: ``hidden``, ``layers``, ``set`` (options of the layer) and fields of ``Settings``; a table under the name
+            of a model applies to that model.
+        task: options of the tasks; a table under the name of a task applies to that task.
+        grid: lists of values by name (names of ``train``, ``set.NAME``, ``task.NAME``); all combinations are trained.
+        analyses: options of the analyses of every trained network, see ``stability.analysis.sweep.analyses``;
             ``certificate`` has options of ``certify``, or is ``False`` for none.
-        data_dir: folder with the full data of tasks that read some.
-        device: where to compute: ``cpu`` or ``cuda``.
-        needs: ``threads`` of a job, ``memory_gb`` and ``gpus`` in place of what is estimated.
-        folder: from where files are named.
+        data_dir: folder with the full data sets.
+        device: ``cpu`` or ``cuda``.
+        folder: folder that relative paths start from.
 
     Example:
         >>> sweep = Sweep(["elman", "gru"], ["adding"], [0, 1], task={"steps": 5})
@@ -72,7 +67,6 @@ class Sweep:
     analyses: Mapping[str, Any] = field(default_factory=dict)
     data_dir: str | None = None
     device: str = "cpu"
-    needs: Mapping[str, Any] = field(default_factory=dict)
     folder: str = field(default=".", compare=False)
 
     def __post_init__(self) -> None:
@@ -85,7 +79,6 @@ class Sweep:
             check_int("a seed", seed, 0)
         object.__setattr__(self, "train", _underscored(self.train))
         _known("analyses", self.analyses, ("certificate", *DEFAULTS))
-        _known("needs", self.needs, ("threads", "memory_gb", "gpus"))
         for name, options in self.analyses.items():
             if name != "certificate":
                 _known(f"analyses.{name}", options, DEFAULTS[name])
@@ -94,14 +87,14 @@ class Sweep:
 
     @classmethod
     def read(cls, path: str | Path) -> Sweep:
-        """A description in a TOML file.
+        """Read a description from a TOML file.
 
         Args:
-            path: the file; files that it names are looked for in its folder.
+            path: the file; relative paths in it start from its folder.
 
         Raises:
-            FileFormatError: missing, or no TOML.
-            ConfigurationError: a name or a value that means nothing here.
+            FileFormatError: the file is missing or is no TOML.
+            ConfigurationError: an unknown name or an invalid value.
         """
         document = _toml(Path(path))
         _known(str(path), document, [f.name for f in fields(cls) if f.name != "folder"])
@@ -110,13 +103,10 @@ class Sweep:
         return cls(**document, folder=str(Path(path).parent))
 
     def rows(self) -> Iterator[Row]:
-        """The rows of the table, in its order, one at a time: however many there are, they take no memory.
-
-        Yields:
-            Models first, then tasks, the grid, and seeds.
+        """Yield the rows of the table: models in the outermost loop, then tasks, the grid, and seeds.
 
         Raises:
-            ConfigurationError: a name or a value that means nothing here.
+            ConfigurationError: an unknown name or an invalid value.
         """
         for model in self.models:
             name, chosen = self._model(model)
@@ -132,40 +122,18 @@ class Sweep:
                     for seed in self._seeds:
                         yield self._row({"model": name, "task": called, "seed": seed, **point}, prototype, seed)
 
-    def groups(self) -> Iterator[tuple[Row, int]]:
-        """The rows that differ in their seeds alone, for what is the same for all of them.
-
-        Yields:
-            The row of the first seed, and how many there are.
-        """
-        seeds = self._seeds
-        for row in Sweep(**{**vars(self), "seeds": seeds[:1]}).rows():
-            yield row, 1 if row.job.kind == "certificate" else len(seeds)
-
     def jobs(self) -> Iterator[Job]:
-        """Every job, each once as long as no two rows are the same.
-
-        Yields:
-            Row by row.
-        """
+        """Yield every job, row by row."""
         for row in self.rows():
-            yield from row.jobs
+            yield from (row.job, *row.children)
 
     @property
     def _seeds(self) -> tuple[int, ...]:
         assert isinstance(self.seeds, tuple)  # whatever was given
         return self.seeds
 
-    @property
-    def digest(self) -> str:
-        """Of the description, and of the files that it names: all that decides which jobs there are."""
-        said = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "folder"}
-        files = sorted(name for name in self.places() if name != "data_dir")
-        data = "" if self.data_dir is None else _folder_digest(self._path(self.data_dir))
-        return identity({**plain_value(said), "files": files, "data": data})
-
-    def places(self) -> dict[str, str]:
-        """Where the files that jobs name by their digests lie, and the folder of data."""
+    def paths(self) -> dict[str, str]:
+        """Return the paths of all files by their SHA-256, and of the folder of data by the name ``data_dir``."""
         out = {} if self.data_dir is None else {"data_dir": str(self._path(self.data_dir))}
         for model in self.models:
             chosen = self._model(model)[1]
@@ -181,14 +149,14 @@ class Sweep:
         return (Path(self.folder) / name).resolve()
 
     def _model(self, model: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """Name and what is asked of one model; of a file its digest and the size of its state."""
+        """Return the name and the options of a model; of a file its digest."""
         said: dict[str, Any] = {"model": model} if isinstance(model, str) else dict(model)
         kind = said.pop("model", None)
         if isinstance(kind, str) and kind.endswith(MODEL_FILES):
             path = self._path(kind)
-            _known(f"model {kind}", said, ("name", "states"))
+            _known(f"model {kind}", said, ("name",))
             digest = file_digest(path)
-            return said.get("name", path.stem), {"file": digest, "path": str(path), "states": said.get("states")}
+            return said.get("name", path.stem), {"file": digest, "path": str(path)}
         kind = check_layer(kind)
         name = said.pop("name", kind)
         own = self.train.get(kind, {}) if isinstance(self.train.get(kind), Mapping) and kind != "set" else {}
@@ -198,7 +166,7 @@ class Sweep:
         return name, {"model": kind, **SIZES, **whole}
 
     def _task(self, task: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """Name and options of a task; of a file of one's own its digest."""
+        """Return the name and the options of a task."""
         said: dict[str, Any] = {"task": task} if isinstance(task, str) else dict(task)
         kind, name = said.pop("task", None), said.get("name")
         said.pop("name", None)
@@ -216,7 +184,7 @@ class Sweep:
     def _training(
         self, name: str, chosen: Mapping[str, Any], called: str, asked: Mapping[str, Any], point: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Options of the trainings that differ in nothing but the seed."""
+        """Return the options of a training without its seed."""
         whole, options = {**chosen, "set": dict(chosen["set"])}, dict(asked["options"])
         for key, value in point.items():
             place, _, inner = key.rpartition(".")
@@ -242,22 +210,16 @@ class Sweep:
         }
         return plain_value(made)
 
-    def _job(self, kind: str, options: Mapping[str, Any], parent: str = "") -> Job:
-        threads, gpus = int(self.needs.get("threads", 1)), int(self.needs.get("gpus", self.device != "cpu"))
-        stated = self.needs.get("memory_gb")
-        memory = PROCESS + kind_of(kind).memory(options) if stated is None else int(stated * 2**30)
-        return Job(kind, options, parent, threads, memory, gpus)
-
     def _row(self, head: Mapping[str, Any], prototype: Mapping[str, Any], seed: int) -> Row:
         training = {**prototype, "seed": seed}
-        job = self._job("training", training)
+        job = Job("training", training)
         analyses = {}
         for name, asked in self.analyses.items():
             if name == "certificate":
                 continue
             options = plain_value({**DEFAULTS[name], **asked})
             parts = [
-                self._job(name, {**options, "training": training, "start": start, "stop": stop}, job.id)
+                Job(name, {**options, "training": training, "start": start, "stop": stop}, job.id)
                 for start, stop in parts_of(name, options)
             ]
             analyses[name] = options, tuple(parts)
@@ -265,16 +227,16 @@ class Sweep:
 
     def _of_file(self, name: str, chosen: Mapping[str, Any]) -> Row:
         certificate = self.analyses.get("certificate", {})
-        options = {"file": chosen["file"], "states": chosen["states"], "seed": self._seeds[0]}
-        job = self._job("certificate", {**options, "certificate": dict(certificate or {})})
+        options = {"file": chosen["file"], "seed": self._seeds[0], "certificate": dict(certificate or {})}
+        job = Job("certificate", options)
         return Row({"model": name, "task": None, "seed": self._seeds[0]}, job)
 
 
 def _toml(path: Path) -> dict[str, Any]:
-    """The content of a TOML file.
+    """Read a TOML file.
 
     Raises:
-        FileFormatError: missing, too large, or no TOML.
+        FileFormatError: the file is missing, too large, or no TOML.
     """
     try:
         with path.open("rb") as handle:
@@ -290,10 +252,10 @@ def _toml(path: Path) -> dict[str, Any]:
 
 
 def _known(what: str, given: Any, known: Sequence[str] | Mapping[str, Any]) -> None:
-    """Refuse names that mean nothing here.
+    """Check the names of a table.
 
     Raises:
-        ConfigurationError: naming the first, and those that are known.
+        ConfigurationError: an unknown name; the text lists the known ones.
     """
     if not isinstance(given, Mapping):
         raise ConfigurationError(f"{what} must be a table of names and values, got {given!r}")
@@ -303,7 +265,7 @@ def _known(what: str, given: Any, known: Sequence[str] | Mapping[str, Any]) -> N
 
 
 def _underscored(train: Any) -> Any:
-    """Options as fields are called, where they were written as on the command line: ``batch-size``."""
+    """Return options with underscores in place of the hyphens of the command line."""
     if not isinstance(train, Mapping):
         raise ConfigurationError(f"train must be a table of names and values, got {train!r}")
     return {
@@ -315,7 +277,7 @@ def _underscored(train: Any) -> Any:
 
 
 def _points(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
-    """Every combination of the grid's values; one empty one for an empty grid."""
+    """Yield every combination of the values of the grid; one empty combination for an empty grid."""
     for name, values in grid.items():
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise ConfigurationError(f"grid {name} must be a list of values, got {values!r}")
@@ -324,7 +286,7 @@ def _points(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _folder_digest(folder: Path) -> str:
-    """Of the names and sizes of the files in a folder of data: their contents are not read for a plan."""
+    """Return a digest of the names and sizes of the files in a folder of data; their content is not read."""
     if not folder.is_dir():
         raise FileFormatError(f"there is no folder of data {folder}")
     files = sorted(p for p in folder.rglob("*") if p.is_file())

@@ -1,162 +1,147 @@
-"""What a job is: everything that determines a result, and a name made of it."""
+"""Jobs and rows of a sweep; a job's name is a hash of everything that determines its result."""
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
+from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from stability.errors import ConfigurationError, FileFormatError
-from stability.kernel.format.lazy_table import Table
+from stability.errors import FileFormatError
 from stability.storage.documents import file_digest
-from stability.storage.results import identity
-from stability.storage.sources import code_version, module_version
 
-from ..running.needs import PROCESS
-
-Found = tuple[Mapping[str, Any], Mapping[str, bytes]]
-"""What a job gives: values for the table, and files."""
 Tell = Callable[[str], Any]
+Found = tuple[Mapping[str, Any], Mapping[str, bytes]]
+"""Result of a job: JSON values for the table, and files by name."""
+LIBRARIES = ("torch", "numpy", "scipy", "cvxpy", "scs", "clarabel")
 
 
-@dataclass(frozen=True)
-class Given:
-    """What a job is given beside its options.
-
-    Attributes:
-        members: the files of the job that it builds on.
-        places: where files lie on this machine, by their digests; and, under ``data_dir``, the folder of data.
-        tell: reports progress.
-    """
-
-    members: Mapping[str, bytes] = field(default_factory=dict)
-    places: Mapping[str, str] = field(default_factory=dict)
-    tell: Tell = lambda text: None
-
-    def file(self, digest: str) -> Path:
-        """A file that the sweep named.
-
-        Args:
-            digest: its SHA-256.
-
-        Raises:
-            FileFormatError: it is not on this machine, or it is another one now.
-        """
-        place = self.places.get(digest)
-        if place is None or not Path(place).is_file():
-            raise FileFormatError(f"{place or 'a file of the sweep'} is not on this machine: put it where all can read")
-        if file_digest(Path(place)) != digest:
-            raise FileFormatError(f"{place} has changed since the sweep began")
-        return Path(place)
-
-
-Work = Callable[[Mapping[str, Any], Given], Found]
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of job.
-
-    Attributes:
-        work: computes the result from options and what it is given; equal input, equal result.
-        memory: bytes that it takes beside its process, estimated from the options.
-    """
-
-    work: Work
-    memory: Callable[[Mapping[str, Any]], int] = lambda options: 0
-
-
-KINDS: Table[Kind] = Table(
-    {
-        "training": f"{__package__}.training",
-        "certificate": f"{__package__}.certificates",
-        **dict.fromkeys(("attacks", "radius", "noise", "norms", "lyapunov", "hessian"), f"{__package__}.analyses"),
-    }
-)
-
-
-def register_kind(name: str, memory: Callable[[Mapping[str, Any]], int] = lambda options: 0) -> Callable[[Work], Work]:
-    """Function decorator: the function is the work of the jobs of this kind.
+def identity(document: Mapping[str, Any]) -> str:
+    """Return 160 bits of the SHA-256 of a JSON document, as 40 hexadecimal digits.
 
     Args:
-        name: of the kind.
-        memory: see ``Kind``.
-    """
-
-    def register(work: Work) -> Work:
-        KINDS[name] = Kind(work, memory)
-        return work
-
-    return register
-
-
-def kind_of(name: str) -> Kind:
-    """A kind by its name, or by where a function of one's own stands: ``package.module:function``.
+        document: JSON values; the order of keys does not matter.
 
     Raises:
-        ConfigurationError: there is none.
+        ValueError: a number that is not finite.
 
     Example:
-        >>> kind_of("training").work.__name__
-        'train_and_certify'
+        >>> identity({"a": 1, "b": 2.0}) == identity({"b": 2.0, "a": 1})
+        True
     """
-    if ":" not in name:
-        if name not in KINDS.homes:
-            raise ConfigurationError(f"there is no kind of job {name!r}; the known ones are {', '.join(KINDS.homes)}")
-        return KINDS[name]
-    module, _, function = name.partition(":")
-    try:
-        return Kind(getattr(import_module(module), function))
-    except (ImportError, AttributeError) as error:
-        raise ConfigurationError(f"{name} is no function that can be imported here: {error}") from error
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
 @functools.cache
-def code_of(kind: str) -> str:
-    """The version of the code that decides the result of a kind of job, as it is on this machine."""
-    return f"{code_version()} {kind}={module_version(kind.partition(':')[0])}" if ":" in kind else code_version()
+def code_version() -> str:
+    """Return the release, a digest of the sources that compute, and the versions of the numerical libraries.
+
+    Example:
+        >>> code_version().split()[0].count("+")
+        1
+    """
+    sources: dict[str, Path] = {}
+    for package in ("stability", "stability.models", "stability.analysis"):
+        spec = find_spec(package)
+        for root in map(Path, (spec.submodule_search_locations or ()) if spec is not None else ()):
+            for path in root.rglob("*.py"):
+                sources[".".join((package, *path.relative_to(root).with_suffix("").parts))] = path
+    digest = hashlib.sha256()
+    for name in sorted(name for name in sources if not name.startswith("stability.reports")):
+        digest.update(name.encode() + sources[name].read_bytes())
+    versions = [f"{name}-{_version(name)}" for name in LIBRARIES]
+    return " ".join([f"{_version('rnn-stability')}+{digest.hexdigest()[:12]}", *versions])
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "none"
 
 
 @dataclass(frozen=True)
 class Job:
-    """One piece of work, whose result depends on nothing else.
+    """A piece of work whose result depends on its options, its parent's result and the code alone.
 
     Attributes:
-        kind: a kind's name, or ``package.module:function``.
+        kind: ``training``, ``certificate`` or the name of an analysis.
         options: JSON values.
-        parent: identity of the job on whose files it builds; empty for none.
-        threads: that it computes with; other numbers may differ in the last bit.
-        memory: bytes that it takes in all, estimated.
-        gpus: that it needs.
+        parent: ``id`` of the training whose network is analysed; empty for none.
 
     Example:
         >>> job = Job("training", {"model": "elman", "seed": 0})
-        >>> len(job.id), job.id == Job("training", {"seed": 0, "model": "elman"}, memory=1).id
+        >>> len(job.id), job.id == Job("training", {"seed": 0, "model": "elman"}).id
         (40, True)
     """
 
     kind: str
     options: Mapping[str, Any]
     parent: str = ""
-    threads: int = 1
-    memory: int = field(default=PROCESS, compare=False)
-    gpus: int = field(default=0, compare=False)
 
     @functools.cached_property
     def spec(self) -> dict[str, Any]:
-        """All that determines the result, JSON values."""
-        return {
-            "kind": self.kind,
-            "options": dict(self.options),
-            "parent": self.parent,
-            "threads": self.threads,
-            "code": code_of(self.kind),
-        }
+        """Everything that determines the result, as JSON values."""
+        return {"kind": self.kind, "options": dict(self.options), "parent": self.parent, "code": code_version()}
 
     @functools.cached_property
     def id(self) -> str:
-        """The job's name: a hash of ``spec``."""
+        """Name of the job: ``identity(spec)``."""
         return identity(self.spec)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the table with its jobs.
+
+    Attributes:
+        head: first columns: model, task, seed and the values of the grid.
+        job: the training, or the certificate of a model file.
+        analyses: options and jobs of every analysis of the trained network.
+    """
+
+    head: Mapping[str, Any]
+    job: Job
+    analyses: Mapping[str, tuple[Mapping[str, Any], tuple[Job, ...]]] = field(default_factory=dict)
+
+    @property
+    def children(self) -> list[Job]:
+        """Jobs that need the result of ``job``."""
+        return [job for _, parts in self.analyses.values() for job in parts]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Files and functions that a job uses beside its options.
+
+    Attributes:
+        paths: paths of files by their SHA-256, and the folder of data by the name ``data_dir``.
+        network: content of the parent's ``model.safetensors``.
+        tell: reports progress.
+    """
+
+    paths: Mapping[str, str] = field(default_factory=dict)
+    network: bytes = b""
+    tell: Tell = lambda text: None
+
+    def file(self, digest: str) -> Path:
+        """Return the path of a file.
+
+        Args:
+            digest: its SHA-256.
+
+        Raises:
+            FileFormatError: the file is missing on this machine, or has changed.
+        """
+        path = Path(self.paths[digest])
+        if not path.is_file():
+            raise FileFormatError(f"{path} is not on this machine: put it where all workers can read it")
+        if file_digest(path) != digest:
+            raise FileFormatError(f"{path} has changed since the sweep began")
+        return path

@@ -1,4 +1,4 @@
-"""A training with its certificate: the job behind a row of a sweep's table."""
+"""Jobs behind the rows of a sweep: trainings with their certificates, and certificates of model files."""
 
 from __future__ import annotations
 
@@ -12,65 +12,60 @@ from torch import nn
 from stability.certificate import Certificate
 from stability.certification import certify
 from stability.errors import UnsupportedError
+from stability.storage.arrays import npz_system
 
+from ...models.sources import load_subject
 from ..campaign.inputs import about_inputs
 from ..tasks import Task, make_task
 from ..training.front import train
 from ..training.outcome import Progress
 from ..training.planned import make_network, settings_for
-from .certificates import certificate_memory, certificate_values
-from .job import Found, Given, register_kind
+from .job import Found, Inputs
 
 FILES = ("model.safetensors", "run.json", "metrics.csv")
 RESULT = ("epochs", "stopped", "metric", "chance", "train_loss", "train_metric", "test_loss", "test_metric")
+CERTIFICATE = ("verdict", "evidence", "criterion", "rate", "overshoot", "statement")
 
 
-def task_of(options: Mapping[str, Any], given: Given) -> Task:
-    """The task of a training, made again.
+def task_of(options: Mapping[str, Any], inputs: Inputs) -> Task:
+    """Make the task of a training.
 
     Args:
         options: of the training.
-        given: where files and folders lie.
+        inputs: paths of data files.
 
     Raises:
         StabilityError: as ``make_task``.
     """
     name, own = options["task"]
-    own = {**own, "file": str(given.file(own["digest"]))} if name == "data" else dict(own)
-    data_dir = given.places.get("data_dir") if options.get("data") else None
+    own = {**own, "file": str(inputs.file(own["digest"]))} if name == "data" else dict(own)
+    data_dir = inputs.paths.get("data_dir") if options.get("data") else None
     return make_task(name, data_dir=data_dir, seed=options["seed"], **own)
 
 
-def _memory(options: Mapping[str, Any]) -> int:
-    hidden = int(options["hidden"]) * int(options["layers"])
-    return certificate_memory(hidden) + 2**22 * hidden  # activations of a batch of 64 over some hundred steps
-
-
-@register_kind("training", memory=_memory)
-def train_and_certify(options: Mapping[str, Any], given: Given) -> Found:
+def train_and_certify(options: Mapping[str, Any], inputs: Inputs) -> Found:
     """Train a network from scratch, as ``stability train`` does, and certify it.
 
     Args:
-        options: ``model``, ``hidden``, ``layers``, ``set`` (of the layer), ``task`` (name and options), ``seed`` (of
-            everything random), ``train`` (fields of ``Settings``), ``certificate`` (options of ``certify``, ``None``
-            for none), ``device``.
-        given: data.
+        options: ``model``, ``hidden``, ``layers``, ``set`` (of the layer), ``task`` (name and options), ``seed``,
+            ``train`` (fields of ``Settings``), ``certificate`` (options of ``certify``, ``None`` for none), ``device``.
+        inputs: paths of data files.
 
     Returns:
-        What it came to; the files of its run directory and ``certificate.json``.
+        Results of the training and the certificate; the files of its run directory and ``certificate.json``.
 
     Raises:
-        KeyboardInterrupt: it was interrupted.
+        KeyboardInterrupt: the training was interrupted.
         UnsupportedError: no epoch was finished.
-        StabilityError: options that do not fit.
+        StabilityError: options that do not fit together.
     """
-    task, seed = task_of(options, given), int(options["seed"])
+    task, seed = task_of(options, inputs), int(options["seed"])
     network = make_network(options["model"], options["hidden"], options["layers"], options["set"], task, seed)
     network = network.to(options["device"])
 
     def progress(now: Progress) -> None:
         if now.finished is not None:
-            given.tell(f"epoch {now.epoch} of {now.epochs}, held-out {task.metric_name} {now.finished.test_metric:.3f}")
+            inputs.tell(f"epoch {now.epoch} of {now.epochs}, {task.metric_name} {now.finished.test_metric:.3f}")
 
     settings = {**settings_for(options["model"], options["train"], task), "seed": seed}
     with tempfile.TemporaryDirectory(prefix="stability-job-") as folder:
@@ -80,37 +75,53 @@ def train_and_certify(options: Mapping[str, Any], given: Given) -> Found:
         if result.epochs == 0:
             raise UnsupportedError(f"training finished no epoch ({result.detail})")
         members = {name: (Path(folder) / name).read_bytes() for name in FILES}
-        values = {"parameters": result.parameters, **{name: getattr(result, name) for name in RESULT}}
-        if options["certificate"] is not None:
-            given.tell("certificate")
-            found, words = certified(network, task, seed, options["certificate"])
-            values |= words
-            if found is not None:
-                found.save(Path(folder) / "certificate.json")
-                members["certificate.json"] = (Path(folder) / "certificate.json").read_bytes()
+    values = {"parameters": result.parameters, **{name: getattr(result, name) for name in RESULT}}
+    if options["certificate"] is not None:
+        inputs.tell("certificate")
+        found = _certified(network, task, seed, options["certificate"])
+        values |= found[0]
+        members |= found[1]
     return values, members
 
 
-def certified(
-    network: nn.Module, task: Task, seed: int, options: Mapping[str, Any]
-) -> tuple[Certificate | None, dict[str, Any]]:
-    """The certificate of a trained network, of an LSTM or GRU for inputs in the range of its data.
+def certify_file(options: Mapping[str, Any], inputs: Inputs) -> Found:
+    """Certify a model in a file.
 
     Args:
-        network: trained.
-        task: its data.
-        seed: of the searches.
-        options: of ``certify``.
+        options: ``file`` (its SHA-256), ``seed``, ``certificate`` (options of ``certify``).
+        inputs: path of the file.
 
     Returns:
-        The certificate, ``None`` where there can be none, and its row of the table.
+        The columns of the certificate, and ``certificate.json``.
+
+    Raises:
+        StabilityError: as ``load_subject`` and ``certify``.
     """
+    path = str(inputs.file(options["file"]))
+    subject: Any = npz_system(path)
+    if subject is None:
+        source = load_subject(path)
+        subject = source.subject if source.module is None else source.module
+    asked: dict[str, Any] = {k: tuple(v) if k == "input_box" else v for k, v in options["certificate"].items()}
+    return _columns(certify(subject, seed=options["seed"], **asked))
+
+
+def _certified(network: nn.Module, task: Task, seed: int, options: Mapping[str, Any]) -> Found:
+    """Certify a trained network; an LSTM or GRU for inputs in the range of its data."""
     stated = options.get("input_box")
     target, about = about_inputs(network, network, task, None if stated is None else tuple(stated))
     use = {"input_range": about["input_seen"], "horizon": int(task.test[0].shape[1])}
     use |= {name: value for name, value in options.items() if name != "input_box"}
     try:
-        found = certify(target, seed=seed, **use)
+        return _columns(certify(target, seed=seed, **use))
     except UnsupportedError as error:
-        return None, certificate_values(None, str(error))
-    return found, certificate_values(found)
+        return {**dict.fromkeys(CERTIFICATE), "statement": f"no claim can be made: {error}"}, {}
+
+
+def _columns(found: Certificate) -> Found:
+    """Columns of a certificate, and its file."""
+    with tempfile.TemporaryDirectory(prefix="stability-job-") as folder:
+        found.save(Path(folder) / "certificate.json")
+        raw = (Path(folder) / "certificate.json").read_bytes()
+    values = {name: getattr(found, name) for name in CERTIFICATE}
+    return {**values, "verdict": str(found.verdict), "evidence": str(found.evidence)}, {"certificate.json": raw}

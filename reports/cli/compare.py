@@ -20,14 +20,13 @@ from ..stored.reasons import advice, shell_name
 from ..vocabulary import mark, state
 from .data import OWN, check_data_dir, open_with_task
 from .options import Compute, DataOptions, InputBox, Output, Results, Samples, check_seconds, choice, no_default
-from .stores import refuse_beside_stores, show_groups, stores_among
 
 
 def compare(
     context: typer.Context,
     models: Annotated[
         list[str],
-        typer.Argument(help="Run directories or model files; or stores of sweeps.", metavar="MODEL MODEL ..."),
+        typer.Argument(help="Run directories or model files.", metavar="MODEL MODEL ..."),
     ],
     *,
     factor: Annotated[int, typer.Option(min=1, help="Follow the state so many times longer than the sequences.")] = 10,
@@ -49,14 +48,6 @@ def compare(
 
     Exit code 2 where a certificate failed; what was found is shown all the same.
     """
-    if stores_among(models):
-        asked = {"--task": data.task, "--task-set": data.settings, "--data": data.file, "--input-box": input_box}
-        refuse_beside_stores({**asked, "--data-dir": compute.data_dir})
-        results.own(context, "compare.json")
-        document = show_groups(models, output)
-        if results.out is not None:
-            write_json(results.out / "compare.json", document)
-        return
     if len(models) < 2:
         raise ConfigurationError(f"compare takes at least two models, got {len(models)}")
     time_limit = check_seconds(time_limit, least=">=")

@@ -27,7 +27,7 @@ NEEDED = (
 EXTRAS = {
     "python-flint": ("exact", "faster integers for verify --method exact"),
     "onnx": ("onnx", ".onnx models"),
-    "distributed": ("cluster", "sweep --scheduler: jobs on a Dask cluster"),
+    "distributed": ("cluster", "sweep, report: several processes, or a Dask cluster"),
     "reservoirpy": ("reservoir", "certificates of its reservoirs"),
     "control": ("test", "state spaces of python-control in LureSystem.from_state_space"),
     "foolbox": ("test", "the attacks' benchmark against it"),

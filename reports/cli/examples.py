@@ -46,7 +46,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "stability study norm-drift --quick",
         "stability study --all --quick --out runs/studies",
     ),
-    "sweep": ("stability sweep sweep.toml --plan", "stability sweep sweep.toml --workers 4 --json"),
+    "sweep": ("stability sweep sweep.toml", "stability sweep sweep.toml --workers 4 --json"),
     "doctor": ("stability doctor", "stability doctor --json"),
 }
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -55,6 +54,10 @@ def check_seconds(value: float | None, *, least: str = ">") -> float | None:
 
 
 Seed = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Seed of everything random.")]
+Scheduler = Annotated[
+    str | None,
+    no_default("Address of a Dask scheduler (tcp://HOST:PORT) whose workers run the jobs.", "--scheduler"),
+]
 Samples = Annotated[int, typer.Option(min=1, help="How many sequences.")]
 InputBox = Annotated[
     tuple[float, float] | None,
@@ -129,43 +132,6 @@ class Compute:
     ] = None
     seed: Seed = 0
     device: Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda, cuda:1 ...")] = "cpu"
-
-
-@dataclass(frozen=True)
-class ClusterOptions:
-    """Whose workers do the jobs, where it is not this machine."""
-
-    scheduler: Annotated[
-        str | None, no_default("Dask scheduler whose workers do the jobs: tcp://HOST:PORT, tls://HOST:PORT.")
-    ] = None
-    tls_ca: Annotated[Path | None, no_default("For tls://: certificate of the authority (PEM).")] = None
-    tls_cert: Annotated[Path | None, no_default("For tls://: certificate of this client (PEM).")] = None
-    tls_key: Annotated[Path | None, no_default("For tls://: its key (PEM).")] = None
-
-    def security(self) -> dict[str, str]:
-        """The files for TLS, as Dask calls them."""
-        named = {"tls_ca_file": self.tls_ca, "tls_client_cert": self.tls_cert, "tls_client_key": self.tls_key}
-        return {name: str(path) for name, path in named.items() if path is not None}
-
-    @contextlib.contextmanager
-    def place(self) -> Iterator[Any]:
-        """The workers of the scheduler that is named, for the time of a block; ``None`` where none is.
-
-        Yields:
-            A place for ``run_jobs``.
-
-        Raises:
-            ConfigurationError: nobody answers there, it has no workers, or options of TLS without a scheduler.
-        """
-        if self.scheduler is None:
-            if self.security():
-                raise ConfigurationError("TLS is for the connection to a scheduler: name one with --scheduler")
-            yield None
-            return
-        from ...analysis.running.jobs import on_cluster
-
-        with on_cluster(self.scheduler, security=self.security()) as there:
-            yield there
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,8 @@ from ..formatting import duration, metric, verdict_word
 from . import console
 from .console import Interrupted, time_left
 from .data import HELD_OUT, check_data_dir, check_device, chosen
-from .options import ClusterOptions, Compute, DataOptions, InputBox, Output, no_default
+from .options import Compute, DataOptions, InputBox, Output, Scheduler, no_default
 from .sources import open_model, open_subject, there
-from .stores import draw_store, refuse_beside_stores, stores_among
 
 NO_BOX = (
     "--input-box: no claim about any of these models is about inputs in a box; leave it out, what is said of them "
@@ -32,7 +31,7 @@ def report(
     models: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Models to examine, or the store of a sweep; with none, small ones are trained first.",
+            help="Models to examine; with none, small ones are trained first.",
             metavar="[MODEL ...]",
         ),
     ] = None,
@@ -53,7 +52,9 @@ def report(
         typer.Option("--overwrite", help="Replace a report made with other settings, and files in the way of its own."),
     ] = False,
     redraw: Annotated[Path | None, no_default("Only draw the page of this directory again, from its files.")] = None,
-    processes: Annotated[int, typer.Option(min=1, help="Models at a time on this machine.")] = 2,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Models at a time on this machine (more than one needs the extra `cluster`).")
+    ] = 2,
     seeds: Annotated[
         int,
         typer.Option(min=1, max=100, help="Trainings of each model, with --seed and the numbers after it: intervals."),
@@ -61,7 +62,7 @@ def report(
     *,
     data: DataOptions,
     input_box: InputBox = None,
-    cluster: ClusterOptions,
+    scheduler: Scheduler = None,
     compute: Compute,
     output: Output,
 ) -> None:
@@ -73,7 +74,7 @@ def report(
         asked = {
             "MODEL": models, "--models": train_models, "--out": out, "--task": data.task,
             "--task-set": data.settings, "--data": data.file, "--input-box": input_box, "--data-dir": compute.data_dir,
-             "--quick": quick or None, "--seeds": seeds - 1, "--scheduler": cluster.scheduler,
+             "--quick": quick or None, "--seeds": seeds - 1, "--scheduler": scheduler,
         }  # fmt: skip
         unread = [name for name, value in asked.items() if value]
         if unread:
@@ -81,16 +82,6 @@ def report(
         from ..page.html import render
 
         _finish(render(redraw, overwrite=overwrite), {}, output)
-        return
-    if models and stores_among(models):
-        refuse_beside_stores(
-            {
-                "--models": train_models, "--quick": quick, "--task": data.task, "--task-set": data.settings,
-                "--data": data.file, "--input-box": input_box, "--data-dir": compute.data_dir, "--seeds": seeds - 1,
-                "--scheduler": cluster.scheduler,
-            }
-        )  # fmt: skip
-        draw_store(models, out, overwrite, output)
         return
     folder = out or Path("runs") / f"report-{datetime.now():%Y%m%d-%H%M%S}"
     named = chosen(data, compute.data_dir, None if models else HELD_OUT)
@@ -116,9 +107,9 @@ def report(
 
     command = shlex.join(["stability", *console.ASKED])
     try:
-        with cluster.place() as place, opened(campaign, overwrite=overwrite, pages=page_files()) as done:
+        with opened(campaign, overwrite=overwrite, pages=page_files()) as done:
             outcomes = run_campaign(
-                campaign, processes=processes, place=place, news=news, command=command, overwrite=overwrite
+                campaign, processes=processes, scheduler=scheduler, news=news, command=command, overwrite=overwrite
             )
             output.status("drawing the report ...")
             failed = {o.name: o.error for o in outcomes if o.error is not None}
@@ -149,9 +140,9 @@ def _campaign(
     for path in paths:
         there(path)
 
-    from ...analysis.campaign.campaign import Campaign, Given
     from ...analysis.campaign.inputs import check_box, reads_box
     from ...analysis.campaign.labels import names_for, titles_for
+    from ...analysis.campaign.plan import Campaign, Given
     from ...analysis.training.presets import known_presets, preset_names
     from ...models import LAYERS
 
@@ -193,8 +184,8 @@ def _to_train(names: tuple[str, ...], task: tuple[str, dict[str, Any]]) -> tuple
     Raises:
         ConfigurationError: a user's code that gives nothing usable, or a layer twice.
     """
-    from ...analysis.campaign.campaign import Given
     from ...analysis.campaign.labels import names_for, titles_for
+    from ...analysis.campaign.plan import Given
     from ...models.factories import registered_layer
 
     called = {name: registered_layer(name) if names_code(name) else name for name in names}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,14 +12,13 @@ from stability.errors import ConfigurationError, StabilityError
 
 from ..formatting import duration, table
 from .console import Interrupted, status
-from .options import ClusterOptions, Compute, Output, no_default
-from .stores import draw_store, refuse_beside_stores, stores_among
+from .options import Compute, Output, no_default
 
 
 def study(
     name: Annotated[
         str | None,
-        typer.Argument(help="Name of the study, or the store of a sweep.", metavar="[NAME]", show_default=False),
+        typer.Argument(help="Name of the study.", metavar="[NAME]", show_default=False),
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="List the studies and what they rerun.")] = False,
     every: Annotated[
@@ -33,9 +32,7 @@ def study(
     redraw: Annotated[
         Path | None, no_default("Only draw the pages of this folder again: of a study, or of several.", "--redraw")
     ] = None,
-    processes: Annotated[int, typer.Option(min=1, help="Parts at a time on this machine, one thread each.")] = 1,
     *,
-    cluster: ClusterOptions,
     compute: Compute,
     output: Output,
 ) -> None:
@@ -43,17 +40,10 @@ def study(
 
     Exit code 2 where a training diverged; with --all, where a study failed: the others go on.
     """
-    if name is not None and not every and redraw is None and stores_among([name]):
-        refuse_beside_stores(
-            {"--list": listing, "--quick": quick, "--data-dir": compute.data_dir, "--scheduler": cluster.scheduler}
-        )
-        draw_store([name], out, overwrite, output)
-        return
     from ...analysis.studies import STUDIES
 
     if redraw is not None:
         given = {"NAME": name, "--all": every, "--quick": quick, "--out": out, "--data-dir": compute.data_dir}
-        given["--scheduler"] = cluster.scheduler
         if unread := [k for k, value in given.items() if value]:
             raise ConfigurationError(f"--redraw computes nothing: leave out {', '.join(unread)}")
         _redraw(redraw, overwrite, output)
@@ -64,30 +54,17 @@ def study(
         known = {name: s.summary for name, s in STUDIES.items()}
         output.show({"studies": known}, table(("study", "reruns"), list(known.items())))
     elif every:
-        _every(out or Path("runs") / "studies", quick, overwrite, compute, output, Places(processes, cluster))
+        _every(out or Path("runs") / "studies", quick, overwrite, compute, output)
     elif name is None:
         raise ConfigurationError(
             f"name a study: {', '.join(STUDIES)}; `stability study --list` says what they are, --all runs every one"
         )
     else:
         folder = out or Path("runs") / f"study-{name}"
-        result, page = _one(name, folder, quick, overwrite, compute, output, Places(processes, cluster))
+        result, page = _one(name, folder, quick, overwrite, compute, output)
         status("", output.quiet)
         document = {"study": name, "out": folder, "page": page, **result.to_dict()}
         output.show(document, f"{result.text()}\n\nPage: {page}")
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where the parts of studies are done.
-
-    Attributes:
-        processes: at a time, on this machine.
-        cluster: whose workers do them in place of it.
-    """
-
-    processes: int
-    cluster: ClusterOptions
 
 
 def _one(
@@ -97,7 +74,6 @@ def _one(
     overwrite: bool,
     compute: Compute,
     output: Output,
-    places: Places,
     index: str = "",
 ) -> tuple[Any, Path]:
     """Run a study and draw its page.
@@ -109,23 +85,20 @@ def _one(
     from ..page.study import render_study
 
     try:
-        with places.cluster.place() as place:
-            result = run_study(
-                name,
-                out=folder,
-                quick=quick,
-                **asdict(compute),
-                overwrite=overwrite,
-                processes=places.processes,
-                place=place,
-                progress=lambda text: status(f"{name}: {text}", output.quiet),
-            )
+        result = run_study(
+            name,
+            out=folder,
+            quick=quick,
+            **asdict(compute),
+            overwrite=overwrite,
+            progress=lambda text: status(f"{name}: {text}", output.quiet),
+        )
     except KeyboardInterrupt as stop:
         raise Interrupted(f"finished parts are kept in {folder}; the same command goes on from there") from stop
     return result, render_study(folder, overwrite=overwrite, index=index)
 
 
-def _every(folder: Path, quick: bool, overwrite: bool, compute: Compute, output: Output, places: Places) -> None:
+def _every(folder: Path, quick: bool, overwrite: bool, compute: Compute, output: Output) -> None:
     """Run all studies, one after the other; the index is drawn after each.
 
     Raises:
@@ -139,7 +112,7 @@ def _every(folder: Path, quick: bool, overwrite: bool, compute: Compute, output:
     index = folder / "index.html"
     for name in STUDIES:
         try:
-            result, page = _one(name, folder / name, quick, overwrite, compute, output, places, "../index.html")
+            result, page = _one(name, folder / name, quick, overwrite, compute, output, "../index.html")
             done[name] = None
             shown[name] = {"page": page, "seconds": result.seconds, "conclusion": result.conclusion}
         except StabilityError as error:

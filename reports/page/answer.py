@@ -9,6 +9,8 @@ from urllib.parse import quote
 
 import pandas as pd
 
+from stability.statistics import student_half_width, wilson
+
 from ..boxes import in_box
 from ..formatting import (
     bound,
@@ -19,12 +21,10 @@ from ..formatting import (
     percent,
     rate,
     signed,
-    student,
     time_to,
     time_unit,
     verdict_sign,
     verdict_word,
-    wilson,
 )
 from ..stored.collect import ModelRecord, Report, select
 from .layout import NAMED, Cell, Column, Table, tabulate, text
@@ -127,7 +127,7 @@ def _exponent(model: ModelRecord) -> str:
     error = frame["standard_error"].iloc[0] if frame is not None and "standard_error" in frame else math.nan
     if not (_real(largest) and _real(n) and n >= 2 and pd.notna(error)):
         return signed(largest)
-    return f"{signed(largest)} ± {_half(largest, student(float(error), int(n)))}"
+    return f"{signed(largest)} ± {_half(largest, student_half_width(float(error), int(n)))}"
 
 
 def _half(value: float, half: float) -> str:

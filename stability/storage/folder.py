@@ -43,11 +43,6 @@ class Folder:
         if lock.inherited:
             _sweep(path)
 
-    @property
-    def descriptor(self) -> int | None:
-        """What holds the lock for a process that inherits it; ``None`` where the file system has no locks."""
-        return self._lock.descriptor
-
     def own(self, by: str) -> list[str]:
         """Names of the files that a kind of work made, or was about to make."""
         return [name for name, who in self.files.items() if who == by]

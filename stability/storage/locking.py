@@ -1,10 +1,9 @@
 """Lock of a folder, released when its process ends, with a record of its owner.
 
-The lock is ``flock`` on ``.stability.lock``. The kernel frees it when the last process that holds it is gone, killed or
-not; the children of a report hold it with their parent (``Lock.descriptor`` is handed to them as they are started), so
-there is no moment in which one of them writes and the folder is free. The record in that file names the owner for the
-message that a second writer gets. Where the file system knows no locks, the record is the lock: it is taken over only
-from a process of this machine that is provably gone.
+The lock is ``flock`` on ``.stability.lock``. The kernel frees it when the last process that holds it, its owner or a
+fork of it, is gone, killed or not. The record in that file names the owner for the message that a second writer gets.
+Where the file system knows no locks, the record is the lock: it is taken over only from a process of this machine that
+is provably gone.
 """
 
 from __future__ import annotations
@@ -132,7 +131,7 @@ class Lock:
     Attributes:
         path: the lock's file.
         owner: this process.
-        descriptor: holds the lock for whoever inherits it; ``None`` where the record is the lock.
+        descriptor: of the lock's file; ``None`` where the record is the lock.
         inherited: whether an earlier owner ended without giving it back, so that it may have left things half done.
     """
 

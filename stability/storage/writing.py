@@ -132,14 +132,12 @@ def write_text(path: str | Path, text: str) -> Path:
     return write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
 
 
-def write_bytes(path: str | Path, *pieces: bytes | memoryview, durable: bool = True) -> Path:
+def write_bytes(path: str | Path, *pieces: bytes | memoryview) -> Path:
     """Write a file: afterwards a regular file is whole, or what was there before; anything else is written through.
 
     Args:
         path: where; see the head of this module for what is done with devices, links and pipes.
         *pieces: the content, one piece after the other.
-        durable: wait for the disk. Without it the file is whole whatever is killed, but not whatever the machine
-            loses: for what carries its own digest and is cheap to make again.
 
     Returns:
         The path.
@@ -156,7 +154,7 @@ def write_bytes(path: str | Path, *pieces: bytes | memoryview, durable: bool = T
             _pour(descriptor, pieces)
             return path
         if status is None or stat.S_ISREG(status.st_mode):
-            _replace(target, pieces, durable)
+            _replace(target, pieces)
             return path
         kept = _pipes.pop((status.st_dev, status.st_ino), None)
         handle = _open_through(target) if kept is None else kept
@@ -308,7 +306,7 @@ def _pour(handle: int, pieces: Sequence[bytes | memoryview]) -> None:
                 select.select([], [handle], [], 1.0)
 
 
-def _replace(path: Path, pieces: Sequence[bytes | memoryview], durable: bool) -> None:
+def _replace(path: Path, pieces: Sequence[bytes | memoryview]) -> None:
     """Write aside, wait for the disk, and rename into place: renamed first, a name could outlive its content."""
     refuse_moved(path)
     temporary = path.parent / f".{secrets.token_hex(12)}.partial"
@@ -317,11 +315,9 @@ def _replace(path: Path, pieces: Sequence[bytes | memoryview], durable: bool) ->
         with open(os.open(temporary, flags, 0o666), "wb") as handle:  # less what the umask of the process takes away
             handle.writelines(pieces)
             handle.flush()
-            if durable:
-                synced(handle.fileno())
+            synced(handle.fileno())
         os.replace(temporary, path)
-        if durable:
-            _sync_folder(path.parent)
+        _sync_folder(path.parent)
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()

@@ -13,7 +13,7 @@ from stability.analysis.campaign.pipeline import analyse
 from stability.analysis.guard import untouched
 from stability.analysis.tasks import make_task
 from stability.analysis.threads import threads_fitting
-from stability.analysis.training.trainer import Settings
+from stability.analysis.training.settings import Settings
 from stability.models import ElmanRNN, SequenceModel
 
 

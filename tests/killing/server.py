@@ -49,7 +49,8 @@ def die_at_write(number: int) -> None:
 def children(process: int) -> list[int]:
     """Processes that work for another one (not those that only mind its semaphores)."""
     try:
-        below = [int(p) for p in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+        told = [path.read_text() for path in Path(f"/proc/{process}/task").glob("*/children")]  # of every thread
+        below = [int(p) for p in " ".join(told).split()]
         return [p for p in below if b"resource_tracker" not in Path(f"/proc/{p}/cmdline").read_bytes()]
     except OSError:
         return []

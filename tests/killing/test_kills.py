@@ -135,7 +135,7 @@ def again(argv: list[str], cwd: Path) -> list[str]:
 def is_finished(argv: list[str], cwd: Path, answer: dict[str, Any]) -> bool:
     if answer["code"] != 0:
         assert answer["code"] in (-9, 2), (cwd / "log").read_text()
-        told = "was ended by SIGKILL", "a process that it started still holds the folder"  # which ends a moment later
+        told = "was killed", "no workers start", "is being written by process"  # by a worker that ends a moment later
         assert answer["code"] == -9 or any(said in (cwd / "log").read_text() for said in told)
         return False
     if argv[0] == "report":
@@ -201,16 +201,14 @@ class TestAHundredDeaths:
         [
             (TRAIN, "parent", 35),
             (STUDY, "parent", 20),
-            ([*STUDY[:-2], "--processes", "2", "--out", "s"], "parent", 8),
             ([*REPORT[:-2], "--processes", "1", "--out", "r"], "parent", 15),
             ([*TRAINED[:-2], "--processes", "1", "--out", "r"], "parent", 14),
-            (REPORT, "parent", 9),
-            (REPORT, "child", 7),
+            (REPORT, "parent", 3),
+            (REPORT, "child", 3),
         ],
         ids=[
             "train",
             "study",
-            "study-processes",
             "report",
             "training-report",
             "two-processes-parent",

@@ -15,8 +15,8 @@ from stability.analysis.attacks import gradient as attacks
 from stability.analysis.attacks.gradient import ATTACKS
 from stability.analysis.attacks.sweep import attack_sweep, over_models
 from stability.analysis.attacks.threat import AttackResult
-from stability.analysis.intervals import wilson
 from stability.errors import ConfigurationError
+from stability.statistics import wilson
 
 
 @pytest.mark.parametrize("attack", sorted(ATTACKS))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
-import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,10 +16,11 @@ from stability.analysis.campaign import campaign as c
 from stability.analysis.campaign import each
 from stability.analysis.campaign.budgets import BUDGETS, AnalysisSettings, Budget
 from stability.analysis.campaign.pipeline import STEPS, analyse
+from stability.analysis.campaign.plan import Campaign, Given
 from stability.analysis.campaign.work import Work
-from stability.analysis.running.jobs import run_jobs
+from stability.analysis.jobs import cluster
 from stability.analysis.tasks import make_task
-from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
+from stability.errors import ConfigurationError, FileFormatError
 from stability.models import ElmanRNN, SequenceModel
 from stability.storage import artifacts
 from stability.systems import LureSystem
@@ -185,17 +184,17 @@ def test_a_disk_error_is_no_property_of_the_model(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def given(tmp_path: Path) -> c.Campaign:
+def given(tmp_path: Path) -> Campaign:
     systems = [LureSystem.recurrent(-2 * np.eye(2), g * np.eye(2)) for g in (0.5, 3.0)]
-    models = tuple(c.Given(f"s{i}", f"s{i}.npz", s) for i, s in enumerate(systems))
-    return c.Campaign(tmp_path / "report", ("s0", "s1"), models, quick=True)
+    models = tuple(Given(f"s{i}", f"s{i}.npz", s) for i, s in enumerate(systems))
+    return Campaign(tmp_path / "report", ("s0", "s1"), models, quick=True)
 
 
-def claim(campaign: c.Campaign, name: str) -> dict:
+def claim(campaign: Campaign, name: str) -> dict:
     return json.loads((campaign.folder / "models" / name / "certificate.json").read_text())["claim"]
 
 
-def test_what_is_finished_is_not_done_again(given: c.Campaign) -> None:
+def test_what_is_finished_is_not_done_again(given: Campaign) -> None:
     assert c.plan(given) == ()
     seen: list[str] = []
     c.run_campaign(given, processes=1, news=lambda name, text: seen.append(name))
@@ -209,17 +208,56 @@ def test_what_is_finished_is_not_done_again(given: c.Campaign) -> None:
     assert [v["claim"]["verdict"] for v in verdicts] == ["certified", "refuted"]
 
 
-def test_two_processes_give_the_files_of_one(given: c.Campaign, tmp_path: Path) -> None:
-    other = replace(given, folder=tmp_path / "other")
-    for campaign, processes in ((given, 1), (other, 2)):
-        c.plan(campaign)
-        assert [o.error for o in c.run_campaign(campaign, processes=processes)] == [None, None]
-    for name in given.models:
-        read = [json.loads((f.folder / "models" / name / "certificate.json").read_text()) for f in (given, other)]
-        assert read[0]["claim"] == read[1]["claim"]
+TIMES = ("finished", "started", "seconds", "host", "created", "process")
 
 
-def test_another_plan_needs_another_place(given: c.Campaign) -> None:
+def results(campaign: Campaign) -> dict[str, Any]:
+    """Every file in the folders of the models, without times."""
+    found: dict[str, Any] = {}
+    for path in sorted((campaign.folder / "models").glob("*/*.*")):
+        name = str(path.relative_to(campaign.folder))
+        if path.suffix == ".json":
+            found[name] = _timeless(json.loads(path.read_text()))
+        elif path.suffix == ".csv":
+            frame = pd.read_csv(path)
+            found[name] = frame.drop(columns=frame.columns.intersection(TIMES)).to_csv()
+    return found
+
+
+def _timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _timeless(v) for k, v in value.items() if k not in (*TIMES, "files", "digest")}
+    return [_timeless(v) for v in value] if isinstance(value, list) else value
+
+
+@pytest.mark.slow
+def test_workers_write_the_files_that_one_process_writes(given: Campaign, tmp_path: Path) -> None:
+    model = Given("net", "net", contracting_network(), ("digits", DIGITS))
+    here = replace(given, models=("s0", "net"), given=(given.given[0], model))
+    there, news = replace(here, folder=tmp_path / "there"), []
+    c.plan(here)
+    assert [o.error for o in c.run_campaign(here, processes=1)] == [None, None]
+    c.plan(there)
+    with cluster(2) as client:
+        outcomes = c.run_campaign(there, client=client, news=lambda *told: news.append(told))
+        assert c.run_campaign(there, client=client) == []
+    assert {o.name: o.error for o in outcomes} == {"s0": None, "net": None}
+    assert results(here) == results(there)
+    assert ("net", c.FINISHED) in news
+    assert any(name == "net" and text != c.FINISHED for name, text in news)
+    assert json.loads((there.folder / "report-settings.json").read_text())["processes"] == 2
+
+
+@pytest.mark.slow
+def test_a_worker_that_writes_elsewhere_is_an_error(given: Campaign, tmp_path: Path, monkeypatch) -> None:
+    c.plan(given)
+    with cluster(2) as client:
+        monkeypatch.setattr(c, "is_complete", lambda folder: False)
+        (first, *_) = c.run_campaign(given, client=client)
+    assert "does not see" in str(first.error)
+
+
+def test_another_plan_needs_another_place(given: Campaign) -> None:
     c.plan(given)
     with pytest.raises(ConfigurationError, match="other settings"):
         c.plan(replace(given, seed=1))
@@ -227,7 +265,7 @@ def test_another_plan_needs_another_place(given: c.Campaign) -> None:
     assert json.loads((given.folder / "report-settings.json").read_text())["seed"] == 1
 
 
-def test_places_that_are_taken(tmp_path: Path, given: c.Campaign) -> None:
+def test_places_that_are_taken(tmp_path: Path, given: Campaign) -> None:
     (tmp_path / "file").write_text("here")
     with pytest.raises(FileFormatError, match="it is a file"):
         c.plan(replace(given, folder=tmp_path / "file"))
@@ -237,7 +275,7 @@ def test_places_that_are_taken(tmp_path: Path, given: c.Campaign) -> None:
 
 def test_unknown_models_are_refused_before_anything_is_made(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="lipschitz"):
-        c.plan(c.Campaign(tmp_path / "new", ("transformer",)))
+        c.plan(Campaign(tmp_path / "new", ("transformer",)))
     assert not (tmp_path / "new").exists()
 
 
@@ -245,7 +283,7 @@ def test_a_preset_is_trained_and_analysed(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(
         each, "train_preset", lambda name, task, **k: _train_briefly(name, task, **k)
     )  # two epochs on small images
-    campaign = c.Campaign(tmp_path / "report", ("elman",), quick=True, task=("digits", DIGITS))
+    campaign = Campaign(tmp_path / "report", ("elman",), quick=True, task=("digits", DIGITS))
     c.plan(campaign)
     assert [o.error for o in c.run_campaign(campaign, processes=1)] == [None]
     folder = campaign.folder / "models" / "elman"
@@ -257,41 +295,3 @@ def _train_briefly(name, task, **options):
     from stability.analysis.training.presets import train_preset
 
     return train_preset(name, task, epochs=2, milestones=(), **options)
-
-
-def _job(job: tuple[str, float], tell) -> None:
-    kind, seconds = job
-    tell(f"{kind} begins")
-    time.sleep(seconds)
-    if kind == "mistaken":
-        raise UnsupportedError("no such thing")
-    if kind == "broken":
-        os._exit(7)
-
-
-def test_news_and_mistakes_come_back_from_processes() -> None:
-    news: list[tuple[str, str]] = []
-    outcomes = run_jobs(
-        _job,
-        {"a": ("good", 0.0), "b": ("mistaken", 0.0), "d": ("good", 0.0)},
-        processes=2,
-        news=lambda name, text: news.append((name, text)),
-    )
-    assert {o.name: o.error for o in outcomes} == {"a": None, "b": "no such thing", "d": None}
-    assert sorted(news) == [("a", "good begins"), ("b", "mistaken begins"), ("d", "good begins")]
-
-
-def test_a_process_that_dies_is_no_success() -> None:
-    outcomes = run_jobs(_job, {"a": ("broken", 0.0), "b": ("good", 0.0)}, processes=2)
-    errors = {o.name: o.error for o in outcomes}
-    assert "exit code 7" in str(errors["a"])
-    assert errors["b"] is None
-
-
-def test_an_interruption_stops_the_processes() -> None:
-    def stop(name: str, text: str) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):  # else they would go on for an hour, and tests end before
-        run_jobs(_job, {"a": ("slow", 3600.0), "b": ("slow", 3600.0)}, processes=2, news=stop)
-    assert not multiprocessing.active_children()

@@ -21,6 +21,7 @@ from stability.analysis.campaign.budgets import BUDGETS, AnalysisSettings, Budge
 from stability.analysis.campaign.digests import model_digest
 from stability.analysis.campaign.labels import names_for, titles_for
 from stability.analysis.campaign.pipeline import analyse
+from stability.analysis.campaign.plan import Campaign, Given
 from stability.analysis.curvature.hessian import hessian_summary
 from stability.analysis.tasks import make_task
 from stability.analysis.training.front import train
@@ -143,8 +144,8 @@ def test_over_a_finite_time_the_overshoot_counts(tmp_path: Path) -> None:
 def test_a_model_that_changed_is_examined_again(tmp_path: Path) -> None:
     """The same path, other weights: nothing of the old results stays, and the other model keeps its own."""
     systems = [LureSystem.recurrent(-2 * np.eye(2), g * np.eye(2)) for g in (0.5, 3.0)]
-    models = tuple(c.Given(f"s{i}", f"s{i}.npz", s) for i, s in enumerate(systems))
-    first = c.Campaign(tmp_path / "report", ("s0", "s1"), models, quick=True)
+    models = tuple(Given(f"s{i}", f"s{i}.npz", s) for i, s in enumerate(systems))
+    first = Campaign(tmp_path / "report", ("s0", "s1"), models, quick=True)
     c.plan(first)
     c.run_campaign(first, processes=1)
     folders = [first.folder / "models" / name for name in first.models]
@@ -170,7 +171,7 @@ def test_a_preset_is_examined_with_the_seed_of_the_campaign(tmp_path: Path, monk
         return train_preset(name, task, epochs=2, milestones=(), **options)
 
     monkeypatch.setattr(each, "train_preset", briefly)
-    campaign = c.Campaign(tmp_path / "report", ("elman",), quick=True, seed=3, task=("digits", DIGITS))
+    campaign = Campaign(tmp_path / "report", ("elman",), quick=True, seed=3, task=("digits", DIGITS))
     c.plan(campaign)
     news: list[str] = []
     assert [o.error for o in c.run_campaign(campaign, processes=1, news=lambda n, text: news.append(text))] == [None]
@@ -225,8 +226,8 @@ def test_a_run_on_a_generated_task_leaves_the_folder_of_data_to_others(
     torch.manual_seed(1)
     model, seen = SequenceModel(ElmanRNN(2, 3), 1), []
     train(model, make_task("adding", steps=5, train=8, test=4, seed=1), epochs=1, seed=1, out=tmp_path / "run")
-    given = c.Given("adding", str(tmp_path / "run"), model)
-    campaign = c.Campaign(tmp_path / "report", ("adding",), (given,), data_dir=str(tmp_path))
+    given = Given("adding", str(tmp_path / "run"), model)
+    campaign = Campaign(tmp_path / "report", ("adding",), (given,), data_dir=str(tmp_path))
     monkeypatch.setattr(each, "analyse", lambda *_, task, **__: seen.append(task))
     each.examine_one(each.RunJob(campaign, "adding", "adding", AnalysisSettings(SMALL)), print)
     assert [(task.name, task.steps, len(task.test[0])) for task in seen] == [("adding", 5, 4)]

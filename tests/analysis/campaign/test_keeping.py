@@ -13,6 +13,7 @@ from stability.analysis.campaign import campaign as c
 from stability.analysis.campaign import each
 from stability.analysis.campaign.budgets import BUDGETS, Budget
 from stability.analysis.campaign.pipeline import STEPS
+from stability.analysis.campaign.plan import Campaign, Given
 from stability.errors import ConfigurationError
 from stability.models import ElmanRNN, SequenceModel
 from stability.systems import LureSystem
@@ -31,27 +32,27 @@ def _small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def network(tmp_path: Path) -> c.Campaign:
+def network(tmp_path: Path) -> Campaign:
     torch.manual_seed(1)
     model = SequenceModel(ElmanRNN(7, 5), 10)
     with torch.no_grad():
         model.layer.weight_hh.mul_(0.5 / torch.linalg.matrix_norm(model.layer.weight_hh, 2))
-    return c.Campaign(tmp_path / "r", ("net",), (c.Given("net", "net", model, DIGITS),), quick=True)
+    return Campaign(tmp_path / "r", ("net",), (Given("net", "net", model, DIGITS),), quick=True)
 
 
 @pytest.fixture
-def systems(tmp_path: Path) -> c.Campaign:
+def systems(tmp_path: Path) -> Campaign:
     made = [LureSystem.recurrent(-2 * np.eye(2), g * np.eye(2)) for g in (0.5, 0.6)]
-    return c.Campaign(
-        tmp_path / "r", ("s0", "s1"), tuple(c.Given(f"s{i}", f"s{i}.npz", s) for i, s in enumerate(made)), quick=True
+    return Campaign(
+        tmp_path / "r", ("s0", "s1"), tuple(Given(f"s{i}", f"s{i}.npz", s) for i, s in enumerate(made)), quick=True
     )
 
 
-def settings(campaign: c.Campaign) -> dict:
+def settings(campaign: Campaign) -> dict:
     return json.loads((campaign.folder / "report-settings.json").read_text())
 
 
-def test_torn_and_removed_files_cost_their_own_step_alone(network: c.Campaign) -> None:
+def test_torn_and_removed_files_cost_their_own_step_alone(network: Campaign) -> None:
     c.plan(network)
     assert [o.error for o in c.run_campaign(network, processes=1)] == [None]
     folder = network.folder / "models" / "net"
@@ -69,7 +70,7 @@ def test_torn_and_removed_files_cost_their_own_step_alone(network: c.Campaign) -
     assert list(steps) == list(STEPS)
 
 
-def test_an_edited_certificate_is_made_again(systems: c.Campaign) -> None:
+def test_an_edited_certificate_is_made_again(systems: Campaign) -> None:
     c.plan(systems)
     c.run_campaign(systems, processes=1)
     path = systems.folder / "models" / "s1" / "certificate.json"
@@ -80,7 +81,7 @@ def test_an_edited_certificate_is_made_again(systems: c.Campaign) -> None:
     assert json.loads(path.read_text())["claim"] == before["claim"]
 
 
-def test_the_record_is_there_from_the_beginning(systems: c.Campaign) -> None:
+def test_the_record_is_there_from_the_beginning(systems: Campaign) -> None:
     def stop(name: str, text: str) -> None:
         told.append(settings(systems))
         if (name, text) == ("s1", "certificate"):
@@ -115,14 +116,14 @@ def test_the_record_is_there_from_the_beginning(systems: c.Campaign) -> None:
     assert (systems.folder / "report-settings.json").read_bytes() == again
 
 
-def test_files_of_others_stay(systems: c.Campaign) -> None:
+def test_files_of_others_stay(systems: Campaign) -> None:
     c.plan(systems)
     c.run_campaign(systems, processes=1)
     mine = [systems.folder / n for n in ("notes.txt", "models/s0/notes.txt", "models/mine/x")]
     mine[2].parent.mkdir()
     for path in mine:
         path.write_text("mine")
-    other = c.Campaign(systems.folder, systems.models, systems.given, quick=True, seed=3)
+    other = Campaign(systems.folder, systems.models, systems.given, quick=True, seed=3)
     with pytest.raises(ConfigurationError, match="other settings"):
         c.plan(other)
     assert c.plan(other, overwrite=True) == ()
@@ -130,7 +131,7 @@ def test_files_of_others_stay(systems: c.Campaign) -> None:
     assert not (systems.folder / "models" / "s1").exists()
 
 
-def test_files_in_the_way_are_named_before_the_work(systems: c.Campaign) -> None:
+def test_files_in_the_way_are_named_before_the_work(systems: Campaign) -> None:
     c.plan(systems)
     path = systems.folder / "models" / "s1" / "noise.csv"
     path.parent.mkdir(parents=True)
@@ -146,7 +147,7 @@ def test_models_are_trained_again_where_their_spectra_were_edited(tmp_path: Path
     from stability.analysis.training.presets import train_preset
 
     monkeypatch.setattr(each, "train_preset", lambda *a, **k: train_preset(*a, epochs=2, milestones=(), **k))
-    campaign = c.Campaign(tmp_path / "r", ("elman",), quick=True, task=DIGITS)
+    campaign = Campaign(tmp_path / "r", ("elman",), quick=True, task=DIGITS)
     c.plan(campaign)
     c.run_campaign(campaign, processes=1)
     folder = campaign.folder / "models" / "elman"

@@ -13,6 +13,7 @@ from scipy import stats
 
 from stability.analysis.campaign import campaign as c
 from stability.analysis.campaign.budgets import BUDGETS
+from stability.analysis.campaign.plan import Campaign
 from stability.analysis.campaign.trainings import summarise
 from stability.reports import render
 from stability.reports.stored.collect import collect
@@ -57,7 +58,7 @@ def test_a_campaign_trains_each_preset_with_several_seeds_and_compares_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(BUDGETS, "quick", SMALL)
-    plan = c.Campaign(tmp_path / "r", ("elman",), quick=True, seed=3, task=("digits", DIGITS), seeds=2)
+    plan = Campaign(tmp_path / "r", ("elman",), quick=True, seed=3, task=("digits", DIGITS), seeds=2)
     assert plan.runs == {"elman": ("elman", 3), "elman-seed-4": ("elman", 4)}
     assert "seeds" not in replace(plan, seeds=1).plan()
     with c.opened(plan):

@@ -1,26 +1,19 @@
-"""A sweep comes to the same wherever it runs, goes on where it was, and does nothing twice."""
+"""A sweep has the same table wherever it runs, continues after an interruption, and computes nothing twice."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from stability.analysis.running.places import Processes
-from stability.analysis.sweep import job as jobs
-from stability.analysis.sweep.description import Sweep
-from stability.analysis.sweep.job import Job
-from stability.analysis.sweep.rows import JobList
-from stability.analysis.sweep.running.runner import SweepOutcome, SweepProgress, run_sweep, sweep_state
-from stability.analysis.sweep.running.table import over_trainings, store_frame
-from stability.analysis.sweep.running.worker import REFUSED, Ticket, carry_out
+from stability.analysis.jobs import cluster
+from stability.analysis.sweep import Sweep, SweepOutcome, over_trainings, run_sweep, sweep_state
 from stability.certificate import Certificate
+from stability.errors import ConfigurationError, FileFormatError, StabilityError
 from stability.models import load
-from stability.storage.store import ResultStore, name_of
 from stability.verification import verify
 
 SWEEP = Sweep(
@@ -28,18 +21,7 @@ SWEEP = Sweep(
     task={"size": 7, "limit": 30, "test_limit": 20},
     analyses={"certificate": {"rate": "any"}, "attacks": {"samples": 20, "part": 10, "epsilons": [0.0, 0.1]}},
 )  # fmt: skip
-
-
-def naps(folder: Path, count: int, **more: Any) -> JobList:
-    def make() -> Iterator[Job]:
-        for k in range(count):
-            yield Job("benchmarks.naps:nap", {"number": k, "log": str(folder / "log"), **more})
-
-    return JobList("naps", make)
-
-
-def done(folder: Path) -> Counter[str]:
-    return Counter((folder / "log").read_text().split())
+BARE = Sweep(**{**vars(SWEEP), "models": ["elman"], "seeds": range(4), "analyses": {"certificate": False}})
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +30,23 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, SweepOutcome]:
     return out, run_sweep(SWEEP, out)
 
 
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Kinds of the jobs that are computed."""
+    from stability.analysis.sweep import run as module
+
+    seen, real = [], module.compute
+
+    def compute(ticket: Any, tell: Any) -> Any:
+        seen.append(ticket["spec"]["kind"])
+        return real(ticket, tell)
+
+    monkeypatch.setattr(module, "compute", compute)
+    return seen
+
+
 def test_a_row_a_training_in_the_order_of_the_description(here: tuple[Path, SweepOutcome]) -> None:
-    _, outcome = here
+    out, outcome = here
     assert (outcome.jobs, outcome.done, outcome.failed, outcome.lost) == (12, 12, 0, 0)
     assert [(r["model"], r["seed"]) for r in outcome.table] == [("elman", 0), ("elman", 1), ("gru", 0), ("gru", 1)]
     for row in outcome.table:
@@ -58,164 +55,123 @@ def test_a_row_a_training_in_the_order_of_the_description(here: tuple[Path, Swee
         assert row["attacks.accuracy_at_0.1"] <= row["attacks.accuracy_at_0"]
         assert row["verdict"] in ("certified", "refuted", "inconclusive")
         assert not {"seconds", "host", "job"} & row.keys()
+    table = pd.read_csv(out / "table.csv")
+    assert list(table["test_loss"]) == [row["test_loss"] for row in outcome.table]
 
 
-def test_its_files_are_those_of_a_run(here: tuple[Path, SweepOutcome], tmp_path: Path) -> None:
+def test_the_files_of_a_training_are_a_run_directory(here: tuple[Path, SweepOutcome]) -> None:
     out, outcome = here
-    rows = list(SWEEP.rows())
-    found = ResultStore.found(out).get(rows[0].job.id)
-    assert found is not None
-    for name, raw in found.members.items():
-        (tmp_path / name).write_bytes(raw)
-    assert sum(p.numel() for p in load(tmp_path).parameters()) == outcome.table[0]["parameters"]
-    certificate = Certificate.load(tmp_path / "certificate.json")
+    run = out / "runs" / next(SWEEP.rows()).job.id
+    assert sum(p.numel() for p in load(run).parameters()) == outcome.table[0]["parameters"]
+    certificate = Certificate.load(run / "certificate.json")
     assert str(certificate.verdict) == outcome.table[0]["verdict"]
     assert verify(certificate).valid == (certificate.proof is not None)
 
 
-def test_a_pool_finds_the_same_bits(here: tuple[Path, SweepOutcome], tmp_path: Path) -> None:
-    outcome = run_sweep(SWEEP, tmp_path / "store", workers=2)
+def test_averages_over_seeds(here: tuple[Path, SweepOutcome]) -> None:
+    groups = over_trainings(list(here[1].table), ["model", "task"])
+    assert [g["trainings"] for g in groups] == [2, 2]
+    losses = [row["test_loss"] for row in here[1].table[:2]]
+    assert groups[0]["test_loss"] == pytest.approx(sum(losses) / 2)
+    half = 12.706204736432095 * abs(losses[0] - losses[1]) / 2  # Student's quantile for one degree of freedom
+    assert groups[0]["test_loss.high"] - groups[0]["test_loss"] == pytest.approx(half)
+
+
+@pytest.mark.slow
+def test_workers_find_the_same_bits(here: tuple[Path, SweepOutcome], tmp_path: Path) -> None:
+    with cluster(2) as client:
+        outcome = run_sweep(SWEEP, tmp_path / "store", client=client)
     assert not outcome.errors
     assert json.dumps(outcome.table) == json.dumps(here[1].table)
 
 
-def test_a_store_that_is_there_is_not_computed_again(here: tuple[Path, SweepOutcome], monkeypatch) -> None:
+def test_known_results_are_not_computed_again(here: tuple[Path, SweepOutcome], computed: list[str]) -> None:
     out, outcome = here
-    monkeypatch.setattr("stability.analysis.sweep.running.runner.carry_out", None)
     assert run_sweep(SWEEP, out).table == outcome.table
-    more = Sweep(**{**vars(SWEEP), "seeds": [1]})  # a part of it is there, too
-    assert run_sweep(more, out).table == tuple(row for row in outcome.table if row["seed"] == 1)
-    assert sweep_state(SWEEP, out)["left"] == 0
+    part = Sweep(**{**vars(SWEEP), "seeds": [1]})
+    assert run_sweep(part, out).table == tuple(row for row in outcome.table if row["seed"] == 1)
+    assert sweep_state(SWEEP, out) == {"jobs": 12, "done": 12, "failed": 0, "left": 0}
+    assert computed == []
 
 
-def test_everything_in_one_frame(here: tuple[Path, SweepOutcome]) -> None:
+def test_an_interrupted_sweep_continues(tmp_path: Path, computed: list[str]) -> None:
+    def stop(counts: dict[str, int], news: str) -> None:
+        if counts["done"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(BARE, tmp_path / "store", progress=stop)
+    assert sweep_state(BARE, tmp_path / "store") == {"jobs": 4, "done": 2, "failed": 0, "left": 2}
+    assert run_sweep(BARE, tmp_path / "store").done == 4
+    assert computed == ["training"] * 4
+
+
+def test_damaged_results_are_computed_again(here: tuple[Path, SweepOutcome], computed: list[str]) -> None:
     out, outcome = here
-    frame = store_frame(out)
-    assert list(frame["seed"]) == [0, 1, 0, 1]
-    assert list(frame["attacks.accuracy_at_0.1"]) == [row["attacks.accuracy_at_0.1"] for row in outcome.table]
-    assert list(frame["test_loss"]) == [row["test_loss"] for row in outcome.table]
-    groups = over_trainings(list(outcome.table), ["model", "task"])
-    assert [g["trainings"] for g in groups] == [2, 2]
-    losses = [row["test_loss"] for row in outcome.table[:2]]
-    assert groups[0]["test_loss"] == pytest.approx(sum(losses) / 2)
-    assert groups[0]["test_loss.low"] < min(losses)  # Student's factor for two is above twelve
+    first, second = list(SWEEP.rows())[:2]
+    training, part = (out / "results" / f"{job.id}.json" for job in (first.job, second.children[1]))
+    training.write_bytes(training.read_bytes()[:100])
+    part.write_text(training.with_name(f"{second.job.id}.json").read_text())  # the result of another job
+    assert sweep_state(SWEEP, out)["left"] == 2
+    assert run_sweep(SWEEP, out).table == outcome.table
+    assert computed == ["training", "attacks"]
+    (out / "runs" / second.job.id / "model.safetensors").unlink()
+    assert sweep_state(SWEEP, out)["left"] == 1
+    assert run_sweep(SWEEP, out).table == outcome.table
 
 
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_it_goes_on_where_it_was(tmp_path: Path, workers: int) -> None:
-    class Stop(Exception):
-        pass
-
-    def stop(state: SweepProgress) -> None:
-        if state.done >= 4:
-            raise Stop
-
-    sweep = naps(tmp_path, 12)
-    with pytest.raises(Stop):
-        run_sweep(sweep, tmp_path / "store", workers=workers, progress=stop)
-    assert 4 <= sweep_state(sweep, tmp_path / "store")["done"] < 12
-    outcome = run_sweep(sweep, tmp_path / "store", workers=workers)
-    assert outcome.done == 12
-    assert [row["square"] for row in outcome.table] == [k * k for k in range(12)]
-    assert done(tmp_path) == Counter(str(k) for k in range(12))
+def test_an_analysis_of_a_changed_network_is_refused(here: tuple[Path, SweepOutcome]) -> None:
+    out, _ = here
+    row = next(SWEEP.rows())
+    network = out / "runs" / row.job.id / "model.safetensors"
+    kept = network.read_bytes()
+    network.write_bytes(kept[:-1] + b"x")
+    (out / "results" / f"{row.children[0].id}.json").unlink()
+    with pytest.raises(FileFormatError, match="has changed"):
+        run_sweep(SWEEP, out)
+    network.write_bytes(kept)
+    assert run_sweep(SWEEP, out).done == 12
 
 
-def test_a_torn_file_is_found_and_its_job_done_again(tmp_path: Path) -> None:
-    sweep, out = naps(tmp_path, 6), tmp_path / "store"
-    first = run_sweep(sweep, out)
-    paths = [out / name_of(job.id, "done") for job in sweep.jobs()]
-    paths[1].write_bytes(paths[1].read_bytes()[:100])
-    paths[2].write_bytes(b"")
-    paths[4].unlink()
-    assert sweep_state(sweep, out)["torn"] == 2
-    again = run_sweep(sweep, out)
-    assert again.table == first.table
-    assert done(tmp_path) == Counter({"0": 1, "1": 2, "2": 2, "3": 1, "4": 2, "5": 1})
-
-
-def test_failures_are_kept_and_tried_again_when_asked(tmp_path: Path) -> None:
-    trouble, out = tmp_path / "trouble", tmp_path / "store"
-    trouble.touch()
-    mixed = [
-        Job("benchmarks.naps:stumble", {"number": 1, "while": str(trouble)}), *naps(tmp_path, 1).jobs(),
-        Job("benchmarks.naps:nap", {}),
-    ]  # fmt: skip
-    sweep = JobList("mixed", lambda: iter(mixed))
-    outcome = run_sweep(sweep, out)
-    assert (outcome.done, outcome.failed) == (1, 2)
-    assert outcome.table[0]["error"] == "UnsupportedError: there is 1"
-    assert "KeyError" in outcome.table[2]["error"]
-    trouble.unlink()
-    assert run_sweep(sweep, out).failed == 2  # not tried again unless that is asked for
-    outcome = run_sweep(sweep, out, retry_failed=True)
-    assert (outcome.done, outcome.failed) == (2, 1)
-    assert outcome.table[0]["number"] == 1
-    assert "error" not in outcome.table[0]
-    assert sweep_state(sweep, out)["failed"] == 1
-
-
-def test_the_plan_follows_the_code_of_ones_own_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sweep = naps(tmp_path, 3)
-    run_sweep(sweep, tmp_path / "store")
-    monkeypatch.setattr("stability.analysis.sweep.job.module_version", lambda name: "changed")
-    jobs.code_of.cache_clear()
-    try:
-        assert sweep_state(sweep, tmp_path / "store")["left"] == 3
-        assert run_sweep(sweep, tmp_path / "store").done == 3
-    finally:
-        jobs.code_of.cache_clear()
-    assert done(tmp_path) == Counter({"0": 2, "1": 2, "2": 2})
-
-
-def test_another_code_is_refused_by_who_would_compute(tmp_path: Path) -> None:
-    store = ResultStore.made(tmp_path / "store")
-    (job,) = naps(tmp_path, 1).jobs()
-    ticket = Ticket({**job.spec, "code": "0.0.1"}, store.place.location, store.token)
-    answer = carry_out(ticket.plain())
-    assert answer["how"] == REFUSED
-    assert "0.0.1" in answer["why"]
-    assert not (tmp_path / "log").exists()
-
-
-def test_who_does_not_see_the_store_sends_results_back(
-    here: tuple[Path, SweepOutcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_failures_are_kept_and_computed_again_on_request(
+    tmp_path: Path, computed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Workers of other machines: results travel with the answers, what jobs build on travels with the jobs."""
-    seen: list[str] = []
+    from stability.analysis.sweep import run as module
 
-    def far_away(ticket: Any, tell: Any) -> Any:
-        answer = carry_out({**ticket, "store": str(tmp_path / "not here")}, tell)
-        seen.append(answer["how"])
-        return answer
+    def broken(options: Any, inputs: Any) -> Any:
+        raise KeyError("trouble") if options["seed"] else StabilityError("no such thing")
 
-    monkeypatch.setattr("stability.analysis.sweep.running.runner.carry_out", far_away)
-    outcome = run_sweep(SWEEP, tmp_path / "store")
-    assert json.dumps(outcome.table) == json.dumps(here[1].table)
-    assert Counter(seen) == {"carried": 12, "blind": 8}  # attacks are told at first without their network
-    assert not (tmp_path / "not here").exists()
-
-
-def test_another_store_at_the_same_place_is_not_taken_for_it(tmp_path: Path) -> None:
-    (job,) = naps(tmp_path, 1).jobs()
-    other = ResultStore.made(tmp_path / "store")
-    answer = carry_out(Ticket(job.spec, other.place.location, "another token").plain())
-    assert answer["how"] == "carried"
-    assert other.get(job.id) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "train_and_certify", broken)
+        outcome = run_sweep(BARE, tmp_path / "store")
+    assert (outcome.done, outcome.failed) == (0, 4)
+    assert outcome.table[0]["error"] == "StabilityError: no such thing"
+    assert "KeyError" in outcome.table[1]["error"]
+    assert run_sweep(BARE, tmp_path / "store").failed == 4
+    assert len(computed) == 4
+    again = run_sweep(BARE, tmp_path / "store", retry_failed=True)
+    assert (again.done, again.failed) == (4, 0)
+    assert not any("error" in row for row in again.table)
 
 
-def test_what_does_not_fit_into_memory_together_runs_one_after_the_other() -> None:
-    with Processes(carry_out, 4) as place:
-        small = [Job("benchmarks.naps:nap", {"number": k}, memory=1) for k in range(2)]
-        large = Job("benchmarks.naps:nap", {"number": 9}, memory=2**60)
-        wide = Job("benchmarks.naps:nap", {"number": 9}, threads=2**10)
-        assert place.has_room(large)  # alone, whatever the estimate says
-        place._jobs[small[0].id] = small[0]
-        place._pool._running[None] = ("", None)
-        assert place.has_room(small[1])
-        assert not place.has_room(large)
-        assert not place.has_room(wide)
-        on_gpu = Job("benchmarks.naps:nap", {"number": 8}, gpus=1)
-        assert place.has_room(on_gpu)
-        place._jobs[on_gpu.id] = on_gpu
-        assert not place.has_room(Job("benchmarks.naps:nap", {"number": 7}, gpus=1))
-        place._pool._running.clear()
+def test_a_worker_with_other_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stability.analysis.sweep.run.code_version", lambda: "0.0.1")
+    outcome = run_sweep(BARE, tmp_path / "store")
+    assert (outcome.done, outcome.failed, outcome.lost) == (0, 0, 4)
+    assert "0.0.1" in next(iter(outcome.errors.values()))
+    assert sweep_state(BARE, tmp_path / "store")["left"] == 4  # the next run tries again
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigurationError, match="not empty"):
+        run_sweep(BARE, tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
+    with pytest.raises(FileFormatError, match="no results"):
+        sweep_state(BARE, tmp_path)
+
+
+def test_an_address_where_nobody_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stability.analysis.jobs.CONNECT_SECONDS", 0.3)
+    with pytest.raises(ConfigurationError, match="no Dask scheduler at tcp://127.0.0.1:9"):
+        run_sweep(BARE, tmp_path / "store", scheduler="tcp://127.0.0.1:9")

@@ -10,11 +10,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from stability.analysis.intervals import wilson
 from stability.reports import render
 from stability.reports.formatting import count, duration, metric, number, percent, signed
 from stability.reports.stored.collect import collect
 from stability.reports.vocabulary import CRITERIA, NAMES, UNITS
+from stability.statistics import wilson
 from stability.storage.artifacts import ARTIFACTS, STEPS
 
 from ..conftest import MODELS, make_report_dir

@@ -16,7 +16,6 @@ import pytest
 
 from stability.reports import render
 from stability.reports.cli import run
-from stability.reports.formatting import wilson
 from stability.reports.page.marks import HEURISTIC, MARKS, MEASURED, PROVED
 
 from ..conftest import make_report_dir
@@ -148,13 +147,6 @@ def test_the_view_of_what_is_proved_hides_all_else(folder: Path) -> None:
     assert rule is not None
     assert set(re.findall(r"\.([\w-]+)", rule[1])) == {MEASURED, HEURISTIC, "unproved"}
     assert 'id="only-proved"' in css
-
-
-def test_the_interval_is_that_of_the_analysis() -> None:
-    from stability.analysis.intervals import wilson as measured
-
-    for share, n in ((0.0, 3), (0.948, 1000), (1.0, 17), (0.5, 2)):
-        assert wilson(share, n) == pytest.approx(measured(share, n), abs=1e-12)
 
 
 def commands(folder: Path) -> dict[str, list[str]]:

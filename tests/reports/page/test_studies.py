@@ -245,11 +245,11 @@ def test_a_study_of_an_earlier_release_has_a_page_too(toys, tmp_path):
 def test_a_report_lists_the_studies_in_its_folder(toys, tmp_path):
     report = Report(tmp_path, {"title": "Of studies"}, ())
     run_study("second", out=tmp_path / "studies" / "second")
-    page = html._page(report, 1, (), "0" * 64)
+    page = html._page(report, (), "0" * 64)
     assert 'href="studies/second/study.html"' in page
     assert "The second study" in page
     shutil.rmtree(tmp_path / "studies")
-    assert "studies/" not in html._page(report, 1, (), "0" * 64)
+    assert "studies/" not in html._page(report, (), "0" * 64)
 
 
 KEPT = sorted((Path(__file__).parents[3] / "benchmarks" / "results" / "studies").glob("*/study.json"))

@@ -75,14 +75,17 @@ def test_killed_it_is_succeeded_at_once_and_that_is_said(tmp_path: Path, caplog:
 
 
 def test_a_child_that_outlives_its_parent_still_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever inherits the descriptor keeps everybody else out, whatever became of the owner."""
+    """A fork of the owner keeps everybody else out after the owner's death."""
     monkeypatch.setattr(locking, "PATIENCE", 0.2)
     parent = (
-        "import sys, subprocess, os\n"
+        "import sys, time, os\n"
         "from stability.storage.folder import claim\n"
-        "with claim(sys.argv[1], 'parent') as folder:\n"
-        "    child = subprocess.Popen(['sleep', '60'], pass_fds=[folder.descriptor], stdout=-3)\n"
-        "    print(child.pid, flush=True)\n"
+        "with claim(sys.argv[1], 'parent'):\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        os.close(1)\n"
+        "        time.sleep(60)\n"
+        "    print(child, flush=True)\n"
         "    os.kill(os.getpid(), 9)\n"
     )
     out = subprocess.run([sys.executable, "-c", parent, str(tmp_path)], stdout=subprocess.PIPE, text=True, timeout=60)
