@@ -82,14 +82,16 @@ def cluster(workers: int = 1, scheduler: str | None = None, client: Any = None) 
             ) from error
         yield None
         return
+    if scheduler is None and find_spec("cryptography") is None:  # without TLS other users could run code here
+        yield None
+        return
     with contextlib.ExitStack() as stack:
         stack.enter_context(_quiet())
         try:
             if scheduler is None:
-                encrypted = find_spec("cryptography") is not None  # other users of this machine are then kept out
                 local = LocalCluster(
                     workers, threads_per_worker=1, memory_limit=0, dashboard_address="127.0.0.1:0", preload=[__name__],
-                    security=Security.temporary() if encrypted else None, silence_logs=logging.CRITICAL,
+                    security=Security.temporary(), silence_logs=logging.CRITICAL,
                     scheduler_kwargs={"allowed_failures": 1},
                 )  # fmt: skip
                 stack.enter_context(local)
