@@ -7,9 +7,9 @@ the claim in words, the proof's witness. Nothing here proves anything; ``stabili
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from stability.display import Displayed, draw_envelope, number
 from stability.errors import FileFormatError
@@ -79,7 +79,7 @@ class Certificate(Displayed):
         meta: free text about the origin (tool version, seed, times); it proves nothing.
     """
 
-    TABLE: ClassVar[str] = "findings"
+    TABLE = "findings"
 
     subject: Any
     claim: Claim
@@ -195,7 +195,7 @@ class Certificate(Displayed):
             raise FileFormatError(f"{path} was changed after it was written: its digest does not match")
         try:
             parts = _parsed("file", document)
-            return cls(**{name: parts[name] for name in cls.__dataclass_fields__})
+            return cls(**{at.name: parts[at.name] for at in fields(cls)})
         except FileFormatError as error:
             raise FileFormatError(f"{path} is damaged: {error}") from error
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,7 +29,7 @@ class Displayed:
         TABLE: name of the attribute whose entries are the rows of ``frame()``.
     """
 
-    TABLE: ClassVar[str]
+    TABLE = ""
 
     def facts(self) -> list[Fact]:
         """Return names and values, the most important first; values without a name stand alone."""
@@ -52,7 +52,9 @@ class Displayed:
         """Return the parts of the result as a table, one row each."""
         import pandas
 
-        return pandas.DataFrame([vars(part) for part in getattr(self, self.TABLE)])
+        return pandas.DataFrame([vars(part) for part in getattr(self, self.TABLE)]).drop(
+            columns="witness", errors="ignore"
+        )
 
 
 def _cut(text: str) -> str:

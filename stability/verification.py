@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -71,7 +71,7 @@ class Verification(Displayed):
         discrete: whether rates are per step.
     """
 
-    TABLE: ClassVar[str] = "checks"
+    TABLE = "checks"
 
     valid: bool
     reason: str

@@ -13,7 +13,7 @@ from stability.kernel.systems.residual_stack import STRETCH, ResidualStack
 from stability.kernel.theorems.residual import gain_below
 from stability.kernel.theorems.stack_contraction import layer_claim
 from stability.kernel.theorems.stack_gain import Span, layer_gain
-from stability.search.gains.stack import residual_gain, stack_gain
+from stability.search.gains.stack import stack_gain
 from stability.systems import PairwiseSystem
 
 from ...models.deep import DeepNetwork
@@ -74,7 +74,7 @@ def residual_reach(model: DeepNetwork, horizon: int) -> tuple[float, Array, str]
     asked: tuple[int | None, ...] = (None,) if model.reduction == "mean" else (None, horizon)
     value, pairs = math.inf, np.full((len(head),) * 2, math.inf)
     for steps in asked:
-        claim = residual_gain(network, head=head, measure="final", horizon=steps, time_limit=None)
+        claim = stack_gain(network, head=head, measure="final", horizon=steps)
         if claim.value is not None:
             value, pairs = min(value, claim.value), np.minimum(pairs, _pairs_of(network, claim, head))
     return value, pairs, "gains of residual blocks, multiplied"

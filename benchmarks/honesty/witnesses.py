@@ -16,7 +16,7 @@ from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.format.theorem_table import RULES, worded
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
-from stability.search.counterexamples.refutation import witness_claim
+from stability.proposals import propose
 from stability.search.trajectories.simulation import advance_many
 from stability.systems import DrivenSystem
 from stability.verification import verify_claim
@@ -97,7 +97,7 @@ def run_invented(kind: str, count: int, rng: Rng) -> Tally:
         for _ in range(10):
             tally.corruptions += 1
             try:
-                claim = witness_claim(subject, kind, _invented(kind, subject, rng))
+                claim = propose(subject, kind, _invented(kind, subject, rng))
             except NO_SENTENCE:  # no sentence for such data: nothing to put above it
                 continue
             if verify_claim(subject, claim).valid:

@@ -267,16 +267,18 @@ def claim_contraction_in_box(progress: Progress) -> Progress:
 
 
 def bound_stack_in_box(progress: Progress) -> Progress:
-    """Add the box of states in which a stack ends under inputs in the stated box, where nothing else says it."""
+    """Bound the final states of a stack under inputs in its own or the stated box, where no other claim does."""
     subject, options = progress.subject, progress.options
-    if options.input_box is None or not isinstance(subject, LayerStack) or options.rate == "any":
+    if not isinstance(subject, LayerStack) or options.rate == "any":
         return progress
-    known = subject.layers[0].input_low is not None or any(c.name == "bounded_in_box" for c in progress.claims)
-    if known or options.deadline.stops("bounds in the box"):
+    first = subject.layers[0]
+    own = None if first.input_low is None or first.input_high is None else (first.input_low, first.input_high)
+    known = any(c.name == "bounded_in_box" for c in progress.claims)
+    if (own is None and options.input_box is None) or known or options.deadline.stops("bounds in the box"):
         return progress
-    box = progress.box
-    claim = stack_bounds(subject, box.low, box.high, time_limit=options.deadline)
+    low, high = own or (progress.box.low, progress.box.high)
+    claim = stack_bounds(subject, low, high, time_limit=options.deadline)
     if claim is None:
         return progress
-    meta = {**progress.meta, "input_box": [box.low.tolist(), box.high.tolist()]}
+    meta = progress.meta if own else {**progress.meta, "input_box": [low.tolist(), high.tolist()]}
     return replace(progress, claims=(*progress.claims, claim), meta=meta)

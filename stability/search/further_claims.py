@@ -14,38 +14,25 @@ from stability.kernel.systems.pairwise import PairwiseSystem
 from stability.kernel.systems.residual_stack import ResidualStack
 from stability.search.criteria.contraction_claim import calmer_claims
 from stability.search.criteria.nonexpansive import nonexpansive
-from stability.search.criteria.stack_contraction import stack_equilibrium
-from stability.search.gains.norm_gain_claim import norm_gain, stack_norm_gain
-from stability.search.gains.residual import residual_norm_gain
+from stability.search.gains.pairwise import weight_norm_claim
+from stability.search.gains.residual import residual_norm_gain, stack_norm_gain
 from stability.search.input_sets.bounded import bounded, equilibrium_claim
-from stability.search.input_sets.gated_limits import gated_bounds, gated_equilibrium
-from stability.search.input_sets.stack_bounds import stack_bounds
+from stability.search.input_sets.gated_limits import gated_bounds
 from stability.search.solvers.deadline import Deadline
 from stability.search.solvers.rates import Rate
 
 _ANY, _NETWORKS, _PAIRS = (LureSystem, DrivenSystem), (DrivenSystem,), (LureSystem, DrivenSystem, PairwiseSystem)
 _CELLS = (GatedCell,)
 _FURTHER: tuple[tuple[Callable[[Any, Claim, Deadline], Claim | None], tuple[type, ...], bool], ...] = (
-    (lambda subject, main, limit: equilibrium_claim(subject, main), _ANY, False),
+    (lambda subject, main, limit: equilibrium_claim(subject, main), (*_ANY, *_CELLS, LayerStack), False),
     (lambda subject, main, limit: bounded(subject, time_limit=limit), _NETWORKS, False),
-    (lambda subject, main, limit: gated_equilibrium(subject, main), _CELLS, False),
     (lambda subject, main, limit: gated_bounds(subject, main, time_limit=limit), _CELLS, False),
     (lambda subject, main, limit: nonexpansive(subject, time_limit=limit), _PAIRS, True),
-    (lambda subject, main, limit: norm_gain(subject), (PairwiseSystem,), False),
+    (lambda subject, main, limit: weight_norm_claim(subject), (PairwiseSystem,), False),
     (lambda subject, main, limit: stack_norm_gain(subject), (LayerStack,), False),
     (lambda subject, main, limit: residual_norm_gain(subject, main), (ResidualStack,), False),
-    (lambda subject, main, limit: stack_equilibrium(subject, main), (LayerStack,), False),
-    (lambda subject, main, limit: _ends(subject, limit), (LayerStack,), False),
 )
 """Makers of further claims, what each is about, and whether it is asked only where contraction is not certified."""
-
-
-def _ends(subject: LayerStack, deadline: Deadline) -> Claim | None:
-    """Where a stack ends whose inputs have a box."""
-    first = subject.layers[0]
-    if first.input_low is None or first.input_high is None or subject.directions != 1:
-        return None
-    return stack_bounds(subject, first.input_low, first.input_high, time_limit=deadline)
 
 
 def further_claims(subject: Any, main: Claim, *, rate: Rate, deadline: Deadline) -> tuple[Claim, ...]:

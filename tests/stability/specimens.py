@@ -17,8 +17,7 @@ from stability.kernel.systems.classifier import Classifier
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.residual_stack import ResidualStack
-from stability.proposals import accepted
-from stability.search.counterexamples.refutation import witness_claim
+from stability.proposals import accepted, propose
 from stability.search.criteria.interval import gated_proof, interval_lmi_criterion
 from stability.search.criteria.nonexpansive import nonexpansive
 from stability.search.gains.lure import incremental_gain
@@ -299,46 +298,42 @@ def _witnesses() -> dict[str, tuple[Any, Claim]]:
     ode = DrivenSystem(LureSystem.recurrent(np.zeros((2, 2)), np.diag([1.0, -1.0])), "tanh", np.eye(2))
     turn = np.array([[0.9575040240772687], [-0.9575040240772687]])
     return {
-        "periodic orbit": (flip, witness_claim(flip, "periodic_orbits", {"first": turn, "input": np.zeros((1, 1))})),
+        "periodic orbit": (flip, propose(flip, "periodic_orbits", {"first": turn, "input": np.zeros((1, 1))})),
         "unstable orbit": (
             upper,
-            witness_claim(
-                upper, "unstable_orbit", {"orbit": np.zeros((1, 1)), "input": once, "eigenvalue": [3.0, 0.0]}
-            ),
+            propose(upper, "unstable_orbit", {"orbit": np.zeros((1, 1)), "input": once, "eigenvalue": [3.0, 0.0]}),
         ),
-        "unstable everywhere": (ode, witness_claim(ode, "unstable_everywhere", {"eigenvalue": [1.0, 0.0]})),
-        "unstable equilibrium": (upper, witness_claim(upper, "unstable_equilibrium", {**alone, "input": np.zeros(2)})),
+        "unstable everywhere": (ode, propose(ode, "unstable_everywhere", {"eigenvalue": [1.0, 0.0]})),
+        "unstable equilibrium": (upper, propose(upper, "unstable_equilibrium", {**alone, "input": np.zeros(2)})),
         "merged stack": (
             merged,
-            witness_claim(merged, "merged_stack", {"kind": "unstable_equilibrium", "data": pushed}),
+            propose(merged, "merged_stack", {"kind": "unstable_equilibrium", "data": pushed}),
         ),
-        "orbits of a stack": (unmerged, witness_claim(unmerged, "stack_orbits", resting)),
-        "unstable stack": (unmerged, witness_claim(unmerged, "stack_unstable", leaving)),
+        "orbits of a stack": (unmerged, propose(unmerged, "stack_orbits", resting)),
+        "unstable stack": (unmerged, propose(unmerged, "stack_unstable", leaving)),
         "slopes": (
             s := LureSystem.recurrent([[-1.0]], [[2.0]]),
-            witness_claim(s, "destabilising_slopes", {"K": np.ones(1), "eigenvalue": [1.0, 0.0]}),
+            propose(s, "destabilising_slopes", {"K": np.ones(1), "eigenvalue": [1.0, 0.0]}),
         ),
         "growing": (
             grown,
-            witness_claim(grown, "unstable_linear", {"eigenvalue": [0.5, 0.0], "difference": np.array([90.0, 0.0])}),
+            propose(grown, "unstable_linear", {"eigenvalue": [0.5, 0.0], "difference": np.array([90.0, 0.0])}),
         ),
-        "two equilibria": (two, witness_claim(two, "two_equilibria", {"state1": high, "state2": low, "input": u})),
-        "orbits": (cell, witness_claim(cell, "gated_orbits", orbits)),
+        "two equilibria": (two, propose(two, "two_equilibria", {"state1": high, "state2": low, "input": u})),
+        "orbits": (cell, propose(cell, "gated_orbits", orbits)),
         "unstable cell": (
             cell,
-            witness_claim(
-                cell, "gated_unstable", {"state": np.zeros(1), "input": np.zeros(1), "eigenvalue": [2.5, 0.0]}
-            ),
+            propose(cell, "gated_unstable", {"state": np.zeros(1), "input": np.zeros(1), "eigenvalue": [2.5, 0.0]}),
         ),
-        "isometry": (turning("oplu"), witness_claim(turning("oplu"), "pair_isometry", {})),
-        "expansion": (turning("oplu", size=1.1), witness_claim(turning("oplu", size=1.1), "pair_isometry", {})),
+        "isometry": (turning("oplu"), propose(turning("oplu"), "pair_isometry", {})),
+        "expansion": (turning("oplu", size=1.1), propose(turning("oplu", size=1.1), "pair_isometry", {})),
         "powers of W": (
             turning(size=1.1),
-            witness_claim(turning(size=1.1), "pair_linear", {"eigenvalue": [0.66, 0.88]}),
+            propose(turning(size=1.1), "pair_linear", {"eigenvalue": [0.66, 0.88]}),
         ),
-        "jump": (turning(bias=0.1, size=0.5), witness_claim(turning(bias=0.1, size=0.5), "pair_jump", {"pair": 1})),
+        "jump": (turning(bias=0.1, size=0.5), propose(turning(bias=0.1, size=0.5), "pair_jump", {"pair": 1})),
         "lowest layer": (
             stack,
-            witness_claim(stack, "cascade_layer", {"layer": 0, "kind": "gated_orbits", "data": orbits}),
+            propose(stack, "cascade_layer", {"layer": 0, "kind": "gated_orbits", "data": orbits}),
         ),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from stability.certificate import Finding
 from stability.display import Displayed
@@ -28,7 +28,7 @@ class Refutation(Displayed):
         states_reachable: whether its states can come up in use; ``None`` where that is not known.
     """
 
-    TABLE: ClassVar[str] = "findings"
+    TABLE = "findings"
 
     proof: Proof | None
     statement: str

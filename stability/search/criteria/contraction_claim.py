@@ -29,7 +29,7 @@ from stability.search.solvers.deadline import TOO_LATE, Deadline, TimeLimit, Tim
 from stability.search.solvers.loop_transformation import centre, completions, fixed_channels
 from stability.search.solvers.overshoot import min_overshoot
 from stability.search.solvers.rates import Rate, crawl, fast_enough, parse_rate
-from stability.search.solvers.spectral_bounds import spectrum_bracket
+from stability.search.solvers.spectral_bounds import rate_proof, spectrum_bracket
 
 Array = np.ndarray
 LARGE = 10.0
@@ -38,25 +38,10 @@ SHARES = (0.9, 0.7, 0.5, 0.25)
 _STATES = 512
 
 
-def contraction_claim(
-    subject: LureSystem | DrivenSystem, witness: Witness, kind: str = "multiplier_lmi"
-) -> Claim | None:
-    """The certified claim of a proved witness with its overshoot, or ``None`` where ``P > 0`` cannot be bracketed.
-
-    Args:
-        subject: whom the claim is about.
-        witness: ``P``, ``L`` and rate, proved.
-        kind: of the proof.
-
-    Returns:
-        The claim.
-    """
-    bracket = spectrum_bracket(witness.data["P"]) if witness.rate is not None else None
-    if bracket is None or witness.rate is None:
-        return None
-    low, high, overshoot = bracket
-    data = {**witness.data, "rate": witness.rate, "overshoot": overshoot, "p_min": low, "p_max": high}
-    return propose(subject, kind, data)
+def contraction_claim(subject: LureSystem | DrivenSystem, witness: Witness) -> Claim | None:
+    """Return the certified claim of a proved witness with its overshoot, or ``None`` where ``P > 0`` has no bounds."""
+    data = rate_proof(witness.data, witness.rate)
+    return None if data is None else propose(subject, "multiplier_lmi", data)
 
 
 def overshoot_of(claim: Claim) -> float:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from stability.proposals import accepted
 from stability.search.criteria.multiplier import multiplier_criterion, rate_ceiling
 from stability.search.solvers.deadline import TOO_LATE, Deadline, TimeLimit
 from stability.search.solvers.rates import Rate
-from stability.search.solvers.spectral_bounds import spectrum_bracket
+from stability.search.solvers.spectral_bounds import rate_proof
 
 Array = np.ndarray
 BACK_OFF = 1.0 + 1e-10
@@ -152,14 +153,10 @@ def gated_proof(cell: GatedCell, findings: Iterable[Finding]) -> tuple[Claim, Fi
     """
     usable = [f for f in findings if f.holds and f.rate is not None and f.rate < 1.0]
     for finding in sorted(usable, key=lambda f: f.rate or 1.0):
-        data = dict(finding.witness)
-        kind = "interval_lmi" if "P" in data else "interval_jacobian"
-        if kind == "interval_lmi":
-            bracket = spectrum_bracket(data["P"])
-            if bracket is None:
-                continue
-            data["p_min"], data["p_max"], data["overshoot"] = bracket
-        claim = accepted(cell, kind, data)
+        data: dict[str, Any] = dict(finding.witness)
+        if "P" in data:
+            data |= rate_proof(data, finding.rate) or {}
+        claim = accepted(cell, "interval_lmi" if "P" in data else "interval_jacobian", data)
         if claim is not None:
             return claim, finding
     return None

@@ -8,7 +8,7 @@ from stability.certificate import Certificate, Finding
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.theorems.stack_contraction import GROW, compose, layer_claim, pack
-from stability.proposals import accepted, propose
+from stability.proposals import accepted
 
 
 def stack_claim(stack: LayerStack, parts: Sequence[Certificate], *, tolerance: float = 1e-3) -> Claim | None:
@@ -43,24 +43,6 @@ def stack_claim(stack: LayerStack, parts: Sequence[Certificate], *, tolerance: f
     rate, overshoot = composed[0], composed[1] * GROW  # room for a machine that adds in another order
     data = {"layers": packed, "rate": rate, "overshoot": overshoot, "tolerance": tolerance}
     return accepted(stack, "cascade", data)
-
-
-def stack_equilibrium(stack: LayerStack, main: Claim) -> Claim | None:
-    """One equilibrium of all layers for each constant input, where the composition of the layers proves contraction.
-
-    Args:
-        stack: the stack.
-        main: its claim of contraction.
-
-    Returns:
-        The claim ``equilibrium`` (``equilibrium_in_box`` where its inputs have a box), or ``None``.
-    """
-    if main.verdict is not Verdict.CERTIFIED or main.proof is None or main.proof.kind != "cascade":
-        return None
-    if stack.directions != 1:
-        return None
-    name = "equilibrium" if stack.layers[0].input_low is None else "equilibrium_in_box"
-    return propose(stack, "cascade_equilibrium", main.proof.data, name)
 
 
 def layer_findings(parts: Sequence[Certificate], discrete: bool) -> tuple[Finding, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from stability.kernel.format.claims import Proof
+from stability.kernel.format.claims import Claim, Proof
 from stability.kernel.format.theorem_table import RULES
 from stability.kernel.systems.pairwise import PairwiseSystem
 from stability.kernel.theorems.norm_gain import sequence_bound
@@ -104,3 +104,24 @@ def _best_growth(gain: Callable[[float], float], norm: float, measure: str, hori
         candidates += [math.exp(float(grid[i])), math.exp(found.x)]
     best = min(candidates, key=lambda growth: value(math.log(growth)), default=None)
     return None if best is None or value(math.log(best)) > math.log(1e299) else best
+
+
+def weight_norm_claim(subject: Any, measure: str = "final") -> Claim | None:
+    """Claim a gain over every horizon from the norms of the weights of a network with an activation on pairs.
+
+    Args:
+        subject: the network; of any other subject nothing is claimed.
+        measure: ``"final"`` (the state at any time) or ``"l2"`` (the whole sequence of states).
+
+    Returns:
+        The certified claim ``gain`` with the bound as its value, or ``None``.
+
+    Example:
+        >>> half = PairwiseSystem(0.6 * np.eye(2), 0.8 * np.eye(2), np.zeros(2), "oplu")
+        >>> round(weight_norm_claim(half).value, 9)
+        1.0
+    """
+    if not isinstance(subject, PairwiseSystem):
+        return None
+    found = pairwise_proof(subject, np.eye(subject.states), measure, None)
+    return None if isinstance(found, str) else propose(subject, "norm_gain", found[1].data, value=found[0])

@@ -1,4 +1,4 @@
-"""Claims about residual blocks, from the claims about their layers."""
+"""Claims about residual blocks and stacks, from the claims about their layers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from stability.certificate import Certificate
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.format.fields import Refused
-from stability.kernel.systems.pairwise import PairwiseSystem
+from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.residual_stack import ResidualStack
 from stability.kernel.theorems.residual import comparison, least_overshoot, norms_of, residual_bound
 from stability.kernel.theorems.stack_contraction import GROW, Norm, layer_claim, pack
-from stability.kernel.theorems.stack_gain import Span
-from stability.proposals import accepted, propose
-from stability.search.gains.pairwise import pairwise_proof
+from stability.kernel.theorems.stack_gain import Span, combined
+from stability.proposals import accepted
+from stability.search.gains.pairwise import weight_norm_claim
 
 Array = np.ndarray
 SHARES = (0.02, 0.1, 0.3, 0.6, 0.9)
@@ -110,14 +110,34 @@ def residual_norm_gain(network: ResidualStack, main: Claim) -> Claim | None:
     contracting = None if main.proof is None else main.proof.data.get("layers")
     claims: list[Claim] = []
     for k, layer in enumerate(network.layers):
-        measure = "final" if k == len(network.layers) - 1 else "l2"
-        found = "no norm" if not isinstance(layer, PairwiseSystem) else ""
-        if isinstance(layer, PairwiseSystem):
-            proved = pairwise_proof(layer, np.eye(layer.states), measure, None)
-            found = proved if isinstance(proved, str) else ""
-            claims += [] if isinstance(proved, str) else [propose(layer, "norm_gain", proved[1].data, value=proved[0])]
-        if found:
-            if contracting is None:
-                return None
-            claims.append(layer_claim(contracting[k]))
+        claim = weight_norm_claim(layer, "final" if k == len(network.layers) - 1 else "l2")
+        if claim is None and contracting is None:
+            return None
+        claims.append(claim or layer_claim(contracting[k]))
     return residual_gain_claim(network, claims, None, Span("final"))
+
+
+def stack_norm_gain(stack: LayerStack) -> Claim | None:
+    """Claim the gain of a stack of networks with activations on pairs: the product of its layers' gains.
+
+    Args:
+        stack: the stack.
+
+    Returns:
+        The certified claim ``gain`` of the last layer's state at any time, or ``None``.
+
+    Example:
+        >>> half = PairwiseSystem(0.6 * np.eye(2), 0.8 * np.eye(2), np.zeros(2), "oplu")
+        >>> round(stack_norm_gain(LayerStack([half, half])).value, 6)
+        2.0
+    """
+    last = len(stack.layers) - 1
+    found = [weight_norm_claim(layer, "final" if k == last else "l2") for k, layer in enumerate(stack.layers)]
+    claims = [claim for claim in found if claim is not None]
+    if len(claims) < len(found) or stack.directions != 1:
+        return None
+    total = combined(stack, claims, None, Span("final"))
+    if isinstance(total, str):
+        return None
+    data = {"layers": [pack(claim) for claim in claims], "gain": total * GROW, "measure": "final"}
+    return accepted(stack, "stack_gain", data)

@@ -33,7 +33,7 @@ Array = np.ndarray
 def stack_gain(
     subject: Any, *, head: Any = None, measure: str = "l2", horizon: int | None = None, time_limit: TimeLimit = None
 ) -> Claim:
-    r"""A proved upper bound of the incremental l2 gain of a gated cell or of a stack.
+    r"""Prove an upper bound of the incremental l2 gain of a gated cell, a stack or residual blocks.
 
     .. math:: \sqrt{\sum_t |H (y_t - y'_t)|^2} \le g \sqrt{\sum_t |u_t - u'_t|^2}
 
@@ -63,30 +63,35 @@ def stack_gain(
         >>> claim = stack_gain(cell)
         >>> str(claim.verdict), claim.value < 10
         ('certified', True)
+        >>> half = PairwiseSystem(0.5 * np.eye(2), 0.5 * np.eye(2), np.zeros(2), "abs")
+        >>> block = ResidualStack([half], np.eye(2), [2.0 * np.eye(2)])
+        >>> round(stack_gain(block).value, 6)  # 1 + 2 * (0.5 / (1 - 0.5))
+        3.0
     """
     deadline = Deadline.after(time_limit)
     target = as_subject(subject)
-    if isinstance(target, ResidualStack):
-        return residual_gain(target, head=head, measure=measure, horizon=horizon, time_limit=deadline)
-    stack = as_stack(target) if isinstance(target, (GatedCell, LayerStack)) else None
-    if stack is None:
+    if not isinstance(target, (GatedCell, LayerStack, ResidualStack)):
         raise UnsupportedError(
             f"stack_gain is about LSTM, GRU and stacks; use incremental_gain for a {type(target).__name__}"
         )
-    span = _span(measure, horizon)
-    top = stack.layers[-stack.directions :]
-    H = None if head is None else np.array(as_matrix("head", head, (None, sum(layer.outputs for layer in top))))
+    stack, span = target if isinstance(target, ResidualStack) else as_stack(target), _span(measure, horizon)
+    lower = len(stack.layers) - (stack.directions if isinstance(stack, LayerStack) else 1)
+    outputs = stack.outputs if isinstance(stack, ResidualStack) else sum(at.outputs for at in stack.layers[lower:])
+    H = None if head is None else np.array(as_matrix("head", head, (None, outputs)))
     claims, at = [], 0
     for k, layer in enumerate(stack.layers):
-        columns, last = None, k >= len(stack.layers) - stack.directions
-        if H is not None and last:
+        columns = None
+        if H is not None and k >= lower and isinstance(stack, LayerStack):
             columns = np.ascontiguousarray(H[:, at : at + layer.outputs])
             at += layer.outputs
-        asked = span if last else Span("l2", horizon)
+        asked = span if k >= lower else Span("l2", horizon)
         claim = best_claim(layer, columns, asked, deadline.share(1.0 / (len(stack.layers) - k)))
         if claim is None:
             return Claim("gain", f"Whether layer {k} has a finite incremental gain is open.", Verdict.INCONCLUSIVE)
         claims.append(claim)
+    if isinstance(stack, ResidualStack):
+        made = residual_gain_claim(stack, claims, H, span)
+        return made or Claim("gain", "No incremental gain of the blocks was proved.", Verdict.INCONCLUSIVE)
     total = combined(stack, claims, H, span)
     if isinstance(total, str):
         return Claim("gain", f"No incremental gain was proved: {total}.", Verdict.INCONCLUSIVE)
@@ -97,44 +102,6 @@ def stack_gain(
     claim = propose(target, "stack_gain", data)
     valid, reason = RULES["stack_gain"](target, claim)
     return claim if valid else Claim("gain", f"No incremental gain was proved: {reason}.", Verdict.INCONCLUSIVE)
-
-
-def residual_gain(
-    network: ResidualStack, *, head: Any = None, measure: str = "l2", horizon: int | None = None, time_limit: TimeLimit
-) -> Claim:
-    """The same of residual blocks, see ``stack_gain``: what each adds to the one that it passes on.
-
-    Args:
-        network: the blocks.
-        head: as in ``stack_gain``.
-        measure: as there.
-        horizon: as there.
-        time_limit: seconds, shared evenly by the layers.
-
-    Returns:
-        The claim, inconclusive where a layer has no finite bound.
-
-    Raises:
-        DimensionError: a head that does not fit.
-        ConfigurationError: an unknown measure, or a horizon that is no number of steps.
-
-    Example:
-        >>> half = PairwiseSystem(0.5 * np.eye(2), 0.5 * np.eye(2), np.zeros(2), "abs")
-        >>> block = ResidualStack([half], np.eye(2), [2.0 * np.eye(2)])
-        >>> round(residual_gain(block, time_limit=None).value, 6)  # 1 + 2 * (0.5 / (1 - 0.5))
-        3.0
-    """
-    deadline, span = Deadline.after(time_limit), _span(measure, horizon)
-    H = None if head is None else np.array(as_matrix("head", head, (None, network.outputs)))
-    count, claims = len(network.layers), []
-    for k, layer in enumerate(network.layers):
-        asked = span if k == count - 1 else Span("l2", horizon)
-        claim = best_claim(layer, None, asked, deadline.share(1.0 / (count - k)))
-        if claim is None:
-            return Claim("gain", f"Whether layer {k} has a finite incremental gain is open.", Verdict.INCONCLUSIVE)
-        claims.append(claim)
-    made = residual_gain_claim(network, claims, H, span)
-    return made or Claim("gain", "No incremental gain of the blocks was proved.", Verdict.INCONCLUSIVE)
 
 
 def _span(measure: str, horizon: int | None) -> Span:

@@ -16,6 +16,8 @@ from scipy.linalg import solve_continuous_lyapunov, solve_discrete_lyapunov
 from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError
 from stability.kernel.arithmetic.activations import activation
+from stability.kernel.arithmetic.floating_point import EPS
+from stability.kernel.arithmetic.intervals import length
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.lure import LureSystem
@@ -201,21 +203,40 @@ def _ellipsoid(driven: DrivenSystem, push: Array, bounds: Array, active: Array, 
     return {"Y": Y, "mu": float(mu), "tau": tau, "radius": math.sqrt(top) * (1 + 1e-8)}
 
 
+EQUILIBRIA = {
+    "multiplier_lmi": "attracting_equilibrium",
+    "interval_jacobian": "gated_equilibrium",
+    "interval_lmi": "gated_equilibrium",
+    "cascade": "cascade_equilibrium",
+}
+"""Theorem about equilibria by the theorem that proved contraction."""
+
+
+def diagonal_of(low: Array, high: Array) -> float:
+    """Upper bound of the diagonal of a box, rounding included."""
+    return float(length(np.nextafter(high - low, np.inf))) * (1 + (len(low) + 16) * EPS)
+
+
 def equilibrium_claim(subject: Any, contraction: Claim) -> Claim | None:
-    """What a proof of contraction says about constant inputs: one globally attracting equilibrium.
+    """Claim one globally attracting equilibrium for each constant input, from a proof of contraction.
 
     Args:
-        subject: the system of the proof.
-        contraction: a certified claim with a ``multiplier_lmi`` proof.
+        subject: a system, network, gated cell or stack.
+        contraction: the claim with its proof.
 
     Returns:
-        The claim ``equilibrium``, or ``None`` where there is no such proof.
+        The claim ``equilibrium`` (``equilibrium_in_box`` where the inputs have a box), or ``None`` where there is no
+        such proof.
 
     Example:
         >>> equilibrium_claim(None, Claim("contraction", "", Verdict.INCONCLUSIVE)) is None
         True
     """
-    proof = contraction.proof
-    if contraction.verdict is not Verdict.CERTIFIED or proof is None or proof.kind != "multiplier_lmi":
+    proof = contraction.proof if contraction.verdict is Verdict.CERTIFIED else None
+    kind = None if proof is None else EQUILIBRIA.get(proof.kind)
+    if proof is None or kind is None or getattr(subject, "directions", 1) != 1:
         return None
-    return propose(subject, "attracting_equilibrium", {key: proof.data[key] for key in ("P", "L", "rate")})
+    first = getattr(subject, "layers", (subject,))[0]
+    name = "equilibrium" if getattr(first, "input_low", None) is None else "equilibrium_in_box"
+    keys = ("P", "L", "rate") if kind == "attracting_equilibrium" else tuple(proof.data)
+    return propose(subject, kind, {key: proof.data[key] for key in keys}, name)

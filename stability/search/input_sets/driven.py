@@ -28,9 +28,10 @@ from stability.proposals import accepted
 from stability.search.criteria.multiplier import multiplier_criterion
 from stability.search.input_sets.flows import flow_contraction
 from stability.search.input_sets.narrowing import Narrowed, first_box, narrowed
-from stability.search.input_sets.near_run import near_run, rate_data
+from stability.search.input_sets.near_run import near_run
 from stability.search.solvers.deadline import Deadline, TimeLimit
 from stability.search.solvers.rates import Rate
+from stability.search.solvers.spectral_bounds import rate_proof
 from stability.search.trajectories.input_range import input_range
 
 Array = np.ndarray
@@ -204,7 +205,7 @@ def _open(
 
 def _claim(subject: DrivenSystem | LayerStack, finding: Finding, sets: Narrowed) -> Claim | None:
     """The claim where its rule accepts it."""
-    own = rate_data(finding)
+    own = rate_proof(finding.witness, finding.rate) if finding.holds else None
     if own is None:
         return None
     data = {**own, **sets.data}

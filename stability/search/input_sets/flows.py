@@ -16,8 +16,6 @@ from scipy.linalg import solve_continuous_lyapunov
 from stability.certificate import Finding
 from stability.errors import StabilityError
 from stability.kernel.arithmetic.activations import activation
-from stability.kernel.arithmetic.floating_point import EPS
-from stability.kernel.arithmetic.intervals import length
 from stability.kernel.format.claims import Claim
 from stability.kernel.reachability.invariant_zonotope import relaxation
 from stability.kernel.systems.driven import DrivenSystem
@@ -26,9 +24,10 @@ from stability.kernel.theorems.flow_lmi import around
 from stability.kernel.theorems.flow_sets import Ranges, Stage, no_flow_sets, rise_of
 from stability.proposals import accepted
 from stability.search.criteria.multiplier import multiplier_criterion
+from stability.search.input_sets.bounded import diagonal_of
 from stability.search.solvers.deadline import Deadline
 from stability.search.solvers.rates import Rate
-from stability.search.solvers.spectral_bounds import spectrum_bracket
+from stability.search.solvers.spectral_bounds import rate_proof
 
 Array = np.ndarray
 ROOM, STAGES, SHARES = 0.0625, 16, (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -71,14 +70,9 @@ def flow_contraction(
     except StabilityError as error:
         return None, Finding("driven", False, None, f"the slopes on the sets make no system: {error}", witness=data)
     width = float(np.mean(sets.high - sets.low))
-    bracket = (
-        spectrum_bracket(np.ascontiguousarray(finding.witness["P"])) if finding.holds and finding.witness else None
-    )
-    if bracket is not None and finding.rate is not None and finding.rate > 0.0:
-        p_min, p_max, overshoot = bracket
-        more = {key: np.ascontiguousarray(finding.witness[key], dtype=np.float64) for key in ("P", "L")}
-        more |= {"rate": float(finding.rate), "overshoot": overshoot, "p_min": p_min, "p_max": p_max}
-        claim = accepted(subject, "flow_lmi", {**data, **more})
+    own = rate_proof(finding.witness, finding.rate) if finding.holds else None
+    if own is not None:
+        claim = accepted(subject, "flow_lmi", {**data, **own})
         if claim is not None:
             words = f"on sets of width {width:.3g} on average, {data['time']:.3g} after entry"
             return claim, Finding("driven", True, finding.margin, words, finding.rate)
@@ -91,7 +85,7 @@ def flow_ends(subject: DrivenSystem, data: Mapping[str, Any]) -> Claim | None:
     low, high = around(data["centres"][-1], data["shapes"][-1], float(data["room"]))
     room = 1e-9 * (high - low) + 1e-12 * np.maximum(np.abs(low), np.abs(high))
     low, high = low - room, high + room
-    diagonal = float(length(np.nextafter(high - low, np.inf))) * (1 + (len(low) + 16) * EPS)
+    diagonal = diagonal_of(low, high)
     ends = {"least_state": low, "most_state": high, "diagonal": diagonal}
     return accepted(subject, "flow_bounds", {**data, **ends})
 

@@ -2,42 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from stability.kernel.arithmetic.floating_point import EPS
-from stability.kernel.arithmetic.intervals import length
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.systems.gated_bounds import invariant_box
 from stability.kernel.systems.gated_cell import GatedCell
-from stability.proposals import accepted, propose
+from stability.proposals import accepted
+from stability.search.input_sets.bounded import diagonal_of
 from stability.search.solvers.deadline import Deadline, TimeLimit
 
 _WHOLE = 0.999
 """Share of the diagonal of ``|h| <= 1`` from which on a box says no more than that."""
 _KINDS = ("interval_jacobian", "interval_lmi")
-
-
-def gated_equilibrium(subject: GatedCell, main: Claim) -> Claim | None:
-    """One equilibrium for each constant input that the claim of contraction is about.
-
-    Args:
-        subject: the cell.
-        main: its claim of contraction.
-
-    Returns:
-        The claim ``equilibrium_in_box`` (``equilibrium`` of a cell under every input), or ``None`` where contraction is
-        not certified.
-
-    Example:
-        >>> from stability import certify
-        >>> cell = GatedCell("gru", np.ones((3, 1)), 0.1 * np.ones((3, 1)), input_low=-1.0, input_high=1.0)
-        >>> gated_equilibrium(cell, certify(cell).claim).name
-        'equilibrium_in_box'
-    """
-    if main.verdict is not Verdict.CERTIFIED or main.proof is None or main.proof.kind not in _KINDS:
-        return None
-    name = "equilibrium" if subject.input_low is None else "equilibrium_in_box"
-    return propose(subject, "gated_equilibrium", main.proof.data, name)
 
 
 def gated_bounds(
@@ -72,8 +46,7 @@ def gated_bounds(
         if box is None:
             return None
         low, high = box.low, box.high
-    across = np.nextafter(high - low, np.inf)
-    diagonal = float(length(across)) * (1 + (len(across) + 16) * EPS)
+    diagonal = diagonal_of(low, high)
     if subject.kind == "gru" and not always and diagonal > _WHOLE * 2.0 * subject.hidden**0.5:
         return None
     return accepted(subject, "gated_bounds", {"low": low, "high": high, "diagonal": diagonal})

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Finding
-from stability.kernel.arithmetic.floating_point import EPS
-from stability.kernel.arithmetic.intervals import length
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.format.fields import Refused
 from stability.kernel.systems.delayed_stack import skewed
@@ -19,6 +17,7 @@ from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.theorems.absorbing_sets import Absorbed
 from stability.kernel.theorems.near_run import NearRun
 from stability.proposals import accepted, propose
+from stability.search.input_sets.bounded import diagonal_of
 from stability.search.input_sets.flows import flow_ends
 from stability.search.solvers.deadline import Deadline
 
@@ -89,7 +88,7 @@ def ends_of_sets(
             return None
         room = _ROOM * (most - least) + 1e-12 * np.maximum(np.abs(least), np.abs(most)) + 1e-100
         least, most = least - room, most + room
-        diagonal = float(length(np.nextafter(most - least, np.inf))) * (1 + (subject.states + 16) * EPS)
+        diagonal = diagonal_of(least, most)
         return accepted(subject, kind, {**data, "least": least, "most": most, "diagonal": diagonal, **more})
 
 

@@ -25,7 +25,7 @@ from stability.proposals import accepted
 from stability.search.criteria.multiplier import multiplier_criterion
 from stability.search.solvers.deadline import Deadline
 from stability.search.solvers.rates import Rate
-from stability.search.solvers.spectral_bounds import spectrum_bracket
+from stability.search.solvers.spectral_bounds import rate_proof
 
 Array = np.ndarray
 _RUNS, _SEEN, _SEED = 32, 60, 0
@@ -131,15 +131,11 @@ def _seen(subject: DrivenSystem, low: Array, high: Array) -> tuple[Array, Array]
 def _entry(subject: DrivenSystem, sets: Sets, run: Sets, deadline: Deadline) -> dict[str, Any] | None:
     """What draws every trajectory to the run: a metric, multipliers and a rate, with the metric's bounds."""
     finding = multiplier_criterion(drawn(subject, sets, run), rate=_ENTRY, solver="riccati", time_limit=deadline)
-    if not finding.holds or not finding.witness or finding.rate is None:
+    data = rate_proof(finding.witness, finding.rate) if finding.holds else None
+    if data is None:
         return None
-    P = np.ascontiguousarray(finding.witness["P"], dtype=np.float64)
-    bracket = spectrum_bracket(P)
-    if bracket is None:
-        return None
-    L = np.ascontiguousarray(finding.witness["L"], dtype=np.float64)
-    found = {"entry_P": P, "entry_L": L, "entry_rate": float(finding.rate)}
-    return {**found, "entry_least": bracket[0], "entry_top": bracket[1]}
+    keys = {"entry_P": "P", "entry_L": "L", "entry_rate": "rate", "entry_least": "p_min", "entry_top": "p_max"}
+    return {name: data[key] for name, key in keys.items()}
 
 
 def _wait(subject: DrivenSystem, sets: Sets, run: Sets, entry: Mapping[str, Any]) -> tuple[float, int]:
@@ -163,24 +159,9 @@ def _claim(
         finding = multiplier_criterion(inner, rate=rate, solver="riccati", tol=tol, time_limit=deadline)
     except StabilityError:
         return None
-    own = rate_data(finding)
-    if own is None:
-        return None
-    claim = accepted(subject, "run_lmi", {**data, **own})
+    own = rate_proof(finding.witness, finding.rate) if finding.holds else None
+    claim = None if own is None else accepted(subject, "run_lmi", {**data, **own})
     if claim is None:
         return None
     words = f"on sets of width {float(np.mean(sets.high - sets.low)):.3g} on average around a run that draws all others"
     return claim, Finding("driven", True, finding.margin, words, finding.rate)
-
-
-def rate_data(finding: Finding) -> dict[str, Any] | None:
-    """What a proof says of a rate below one that the multiplier criterion found: its metric and what that costs."""
-    if not finding.holds or not finding.witness or finding.rate is None or not finding.rate < 1.0:
-        return None
-    P = np.ascontiguousarray(finding.witness["P"], dtype=np.float64)
-    bracket = spectrum_bracket(P)
-    if bracket is None:
-        return None
-    p_min, p_max, overshoot = bracket
-    L = np.ascontiguousarray(finding.witness["L"], dtype=np.float64)
-    return {"P": P, "L": L, "rate": float(finding.rate), "overshoot": overshoot, "p_min": p_min, "p_max": p_max}

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from stability.kernel.arithmetic.floating_point import EPS
-from stability.kernel.arithmetic.intervals import length
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.format.sentences import undecided
 from stability.kernel.systems.driven import DrivenSystem
@@ -19,6 +17,7 @@ from stability.kernel.theorems.flow_sets import no_flow_sets
 from stability.kernel.theorems.stack_bounds import SIDES, steps_named, within
 from stability.kernel.theorems.stack_contraction import pack
 from stability.proposals import accepted
+from stability.search.input_sets.bounded import diagonal_of
 from stability.search.input_sets.flows import flow_ends, flow_sets
 from stability.search.input_sets.gated_limits import gated_bounds
 from stability.search.input_sets.limit_sets import FLOW_SETS, SETS, ends_of_sets
@@ -67,7 +66,7 @@ def stack_bounds(stack: LayerStack, low: Any, high: Any, *, time_limit: TimeLimi
         box = layer.output(least), layer.output(most)
     sides = [[part.proof.data[side] for side in SIDES[part.proof.kind]] for part in parts]
     least, most = (np.concatenate(ends) for ends in zip(*sides))
-    diagonal = float(length(np.nextafter(most - least, np.inf))) * (1 + (stack.states + 16) * EPS)
+    diagonal = diagonal_of(least, most)
     if diagonal > _WHOLE * _known(stack):
         return None
     data = {"low": ends[0], "high": ends[1], "layers": [pack(part) for part in parts]}

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from stability.certificate import claim_document, claim_from
 from stability.display import Displayed
@@ -123,7 +123,7 @@ class FolderVerification(Displayed):
         samples: one entry a file, in their order.
     """
 
-    TABLE: ClassVar[str] = "samples"
+    TABLE = "samples"
 
     valid: bool
     reason: str

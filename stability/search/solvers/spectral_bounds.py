@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
@@ -65,3 +67,23 @@ def spectrum_bracket(p: Array) -> tuple[float, float, float] | None:
             low *= 0.5
             slack = 0.1 * low
     return None
+
+
+def rate_proof(witness: Mapping[str, Any], rate: float | None) -> dict[str, Any] | None:
+    """Return the data of a proof at a rate: ``P``, ``L``, bounds of the spectrum of ``P`` and the overshoot.
+
+    Args:
+        witness: ``P (n, n)`` and ``L (m,)``, or empty.
+        rate: the rate that they prove, or ``None``.
+
+    Returns:
+        The data; ``None`` without a witness or where the spectrum of ``P`` cannot be bounded.
+    """
+    if rate is None or "P" not in witness:
+        return None
+    P, L = (np.ascontiguousarray(witness[key], dtype=np.float64) for key in ("P", "L"))
+    bracket = spectrum_bracket(P)
+    if bracket is None:
+        return None
+    p_min, p_max, overshoot = bracket
+    return {"P": P, "L": L, "rate": float(rate), "overshoot": overshoot, "p_min": p_min, "p_max": p_max}

@@ -10,7 +10,7 @@ from stability.kernel.format.claims import Claim
 from stability.kernel.reachability.stack_orbits import enclose_stack_orbit
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.merged_stack import merged
-from stability.search.counterexamples.refutation import witness_claim
+from stability.proposals import propose
 from stability.verification import verify_claim
 
 
@@ -105,7 +105,7 @@ def test_what_is_proved_of_a_stack_is_seen_in_simulation(top, rng):
     for _ in range(6000):
         starts = stack.advance(starts, np.broadcast_to(u, (2, 1)))
     good = {"first": starts[:1] + 1e-6, "second": starts[1:], "input": u}
-    claim = witness_claim(stack, "stack_orbits", good)
+    claim = propose(stack, "stack_orbits", good)
     assert claim.verdict is Verdict.REFUTED
     assert verify_claim(stack, claim).valid
     boxes = enclose_stack_orbit(stack, starts[:1], u)
@@ -122,11 +122,11 @@ def test_what_is_proved_of_a_stack_is_seen_in_simulation(top, rng):
         {"input": np.zeros((1, 2))},
         {"first": starts[:1, :2]},
     ):
-        assert not verify_claim(stack, witness_claim(stack, "stack_orbits", {**good, **bent})).valid, list(bent)
+        assert not verify_claim(stack, propose(stack, "stack_orbits", {**good, **bent})).valid, list(bent)
     alone = {"first": starts[:1], "input": u}
-    assert not verify_claim(stack, witness_claim(stack, "stack_orbits", alone)).valid
+    assert not verify_claim(stack, propose(stack, "stack_orbits", alone)).valid
     other = latched(top, np.random.default_rng(77))
-    assert not verify_claim(other, witness_claim(other, "stack_orbits", good)).valid
+    assert not verify_claim(other, propose(other, "stack_orbits", good)).valid
 
 
 @pytest.mark.parametrize("slope", [0.999, 1.001])
@@ -137,17 +137,17 @@ def test_a_stack_is_unstable_where_a_layer_is(slope):
         x = float(np.tanh(0.5 * x + 0.25))
     stack = LayerStack([below, plain([[slope]], [[1.0]], [-x])])
     data = {"state": np.array([x, 0.0]), "input": np.zeros(1), "layer": 1, "eigenvalue": [slope, 0.0]}
-    assert verify_claim(stack, witness_claim(stack, "stack_unstable", data)).valid is (slope > 1)
+    assert verify_claim(stack, propose(stack, "stack_unstable", data)).valid is (slope > 1)
     for bent in ({"layer": 0}, {"layer": 2}, {"eigenvalue": [1.2, 0.0]}, {"state": np.array([x, 0.1])}):
-        assert not verify_claim(stack, witness_claim(stack, "stack_unstable", {**data, **bent})).valid, bent
+        assert not verify_claim(stack, propose(stack, "stack_unstable", {**data, **bent})).valid, bent
 
 
 def test_no_jacobian_at_a_kink():
     stack = LayerStack([plain([[0.5]], [[1.0]]), plain([[3.0]], [[1.0]], None, "relu")])
     data = {"state": np.zeros(2), "input": np.zeros(1), "layer": 1}
-    assert "kink" in verify_claim(stack, witness_claim(stack, "stack_unstable", data)).reason
+    assert "kink" in verify_claim(stack, propose(stack, "stack_unstable", data)).reason
     two = LayerStack(stack.layers, directions=2)
-    assert "one direction" in verify_claim(two, witness_claim(two, "stack_unstable", data)).reason
+    assert "one direction" in verify_claim(two, propose(two, "stack_unstable", data)).reason
 
 
 def test_an_upper_layer_that_is_never_driven_there_refutes_nothing(rng):

@@ -15,7 +15,7 @@ from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.theorems.multiplier_lmi import LARGEST_FACTOR
 from stability.kernel.theorems.periodic_orbits import MAX_UNKNOWNS
 from stability.kernel.theorems.stack_contraction import CONTRACTING, compose, layer_claim, part_problem
-from stability.search.counterexamples.refutation import witness_claim
+from stability.proposals import propose
 from stability.systems import DrivenSystem, LureSystem
 
 
@@ -134,7 +134,7 @@ def test_orbits_are_as_long_as_their_equations_can_be_solved():
             LureSystem(np.zeros((width, width)), np.eye(width), np.eye(width), dt=1.0), "tanh", np.eye(width)
         )
         data = {"first": np.zeros((rows, width)), "input": np.zeros((period, width))}
-        return RULES["periodic_orbits"](network, witness_claim(network, "periodic_orbits", data))[1]
+        return RULES["periodic_orbits"](network, propose(network, "periodic_orbits", data))[1]
 
     assert problem(MAX_UNKNOWNS // 40) == "an orbit is not proved to exist"
     assert problem(MAX_UNKNOWNS // 40 + 1) == "an orbit has more than 1600 unknowns"
@@ -142,13 +142,13 @@ def test_orbits_are_as_long_as_their_equations_can_be_solved():
     assert problem(3, period=2) == "the period of an orbit must be a multiple of the input's"
     for bad in ({"first": np.zeros((1, 3))}, {"second": np.zeros((65, 2))}, {"input": np.zeros((0, 2))}):
         data = {"first": np.zeros((1, 2)), "input": np.zeros((1, 2)), **bad}
-        assert RULES["periodic_orbits"](plain_map(), witness_claim(plain_map(), "periodic_orbits", data)) == (
+        assert RULES["periodic_orbits"](plain_map(), propose(plain_map(), "periodic_orbits", data)) == (
             False,
             "orbits and input must hold 1 to 64 finite rows of the network's sizes",
         )
     flow = DrivenSystem(LureSystem.recurrent(-np.eye(2), np.eye(2)), "tanh", np.eye(2))
     data = {"first": np.zeros((1, 2)), "input": np.zeros((1, 2))}
-    reason = RULES["periodic_orbits"](flow, witness_claim(flow, "periodic_orbits", data))[1]
+    reason = RULES["periodic_orbits"](flow, propose(flow, "periodic_orbits", data))[1]
     assert reason == "orbits step by step are for maps"
 
 
@@ -190,7 +190,7 @@ def test_a_difference_outgrows_what_the_activation_can_do(channels, discrete, ex
 
     def accepts(size: float) -> bool:
         data = {"eigenvalue": [1.5 if discrete else 0.5, 0.0], "difference": np.full(1, size)}
-        return RULES["unstable_linear"](network, witness_claim(network, "unstable_linear", data))[0]
+        return RULES["unstable_linear"](network, propose(network, "unstable_linear", data))[0]
 
     last = Fraction(exact.bisect(accepts, 100.0, 0.0))
     assert edge < last < edge * (1 + Fraction(1, 10**9))
@@ -198,7 +198,7 @@ def test_a_difference_outgrows_what_the_activation_can_do(channels, discrete, ex
     bare = DrivenSystem(LureSystem.linear([[1.5]], 1.0), "identity", np.zeros((0, 1)), F=[[1.0]])
     for size, valid in ((1e-9, True), (-1e-9, True), (0.0, False)):
         data = {"eigenvalue": [1.5, 0.0], "difference": np.full(1, size)}
-        assert RULES["unstable_linear"](bare, witness_claim(bare, "unstable_linear", data))[0] is valid
+        assert RULES["unstable_linear"](bare, propose(bare, "unstable_linear", data))[0] is valid
 
 
 def test_an_equilibrium_under_every_input_is_left_strictly():
@@ -206,7 +206,7 @@ def test_an_equilibrium_under_every_input_is_left_strictly():
     for bend, valid in ((0.0, False), (1e-3, True), (-1e-3, False)):
         system = LureSystem.recurrent(np.zeros((2, 2)), [[bend, 1.0], [-1.0, bend]])
         network = DrivenSystem(system, "tanh", np.eye(2))
-        claim = witness_claim(network, "unstable_everywhere", {})
+        claim = propose(network, "unstable_everywhere", {})
         assert RULES["unstable_everywhere"](network, claim)[0] is valid
 
 

@@ -13,7 +13,7 @@ from stability.kernel.format.claims import Verdict
 from stability.kernel.format.sentences import undecided
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
-from stability.search.counterexamples.refutation import witness_claim
+from stability.proposals import propose
 from stability.systems import DrivenSystem, LureSystem
 from stability.verification import verify, verify_claim
 
@@ -63,14 +63,14 @@ def test_equilibria_need_not_be_far_apart():
         x = np.tanh(1.1 * x)
     data = {"state1": np.zeros(1), "state2": np.array([x]), "input": np.zeros(1)}
     assert 0.4 < x < 0.7
-    assert verify_claim(network, witness_claim(network, "two_equilibria", data)).valid
+    assert verify_claim(network, propose(network, "two_equilibria", data)).valid
 
 
 def test_there_is_no_jacobian_at_a_kink():
     """At zero every slope of the leaky ReLU would make x+ = 2 x + phi(x / 2) unstable, but there is no derivative."""
     for name, word in (("leaky_relu", "kink"), ("tanh", "")):
         network = DrivenSystem(LureSystem([[2.0]], [[1.0]], [[0.5]], dt=1.0), name, [[1.0]])
-        claim = witness_claim(network, "unstable_equilibrium", {"state": np.zeros(1), "input": np.zeros(1)})
+        claim = propose(network, "unstable_equilibrium", {"state": np.zeros(1), "input": np.zeros(1)})
         check = verify_claim(network, claim)
         assert check.valid is (name == "tanh")
         assert word in check.reason
@@ -78,17 +78,17 @@ def test_there_is_no_jacobian_at_a_kink():
 
 def test_a_marginal_rotation_is_not_unstable_everywhere():
     turn = DrivenSystem(LureSystem.recurrent(np.zeros((2, 2)), [[0.0, 1.0], [-1.0, 0.0]]), "tanh", np.eye(2))
-    assert not verify_claim(turn, witness_claim(turn, "unstable_everywhere", {})).valid
+    assert not verify_claim(turn, propose(turn, "unstable_everywhere", {})).valid
 
 
 def test_one_orbit_of_a_stack_is_enough():
     stack = LayerStack([scalar(-2.0), GatedCell("gru", np.zeros((3, 1)), np.zeros((3, 1)))])
     orbit = np.array([[0.9575040240772687, 0.0], [-0.9575040240772687, 0.0]])
-    claim = witness_claim(stack, "stack_orbits", {"first": orbit, "input": np.zeros((1, 1))})
+    claim = propose(stack, "stack_orbits", {"first": orbit, "input": np.zeros((1, 1))})
     check = verify_claim(stack, claim)
     assert check.valid, check.reason
     assert "two trajectories that run it a step apart" in claim.statement
-    still = witness_claim(stack, "stack_orbits", {"first": orbit * 0, "input": np.zeros((1, 1))})
+    still = propose(stack, "stack_orbits", {"first": orbit * 0, "input": np.zeros((1, 1))})
     assert not verify_claim(stack, still).valid
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from stability.kernel.format.claims import Proof
 from stability.kernel.format.theorem_table import RULES
-from stability.search.counterexamples.refutation import witness_claim
+from stability.proposals import propose
 from stability.systems import DrivenSystem, LureSystem
 from stability.verification import verify_claim
 
@@ -25,7 +25,7 @@ def plain(W, name="tanh", E=None, b=None):
 
 
 def check(subject, kind, data):
-    claim = witness_claim(subject, kind, data)
+    claim = propose(subject, kind, data)
     answer = RULES[kind](subject, claim)
     assert verify_claim(subject, claim).valid is answer[0]
     return answer
@@ -215,7 +215,7 @@ class TestUnstableEverywhere:
     def test_the_equilibrium_claim_too(self):
         value = np.linalg.eigvals(self.W)[0]
         data = {"eigenvalue": (float(value.real), float(abs(value.imag)))}
-        claim = witness_claim(self.network(), "unstable_everywhere", data, "equilibrium")
+        claim = propose(self.network(), "unstable_everywhere", data, "equilibrium")
         assert verify_claim(self.network(), claim).valid
         other = dataclasses.replace(claim, proof=Proof("periodic_orbits", data))
         assert not verify_claim(self.network(), other).valid

@@ -16,7 +16,6 @@ from stability.errors import ConfigurationError, DimensionError, FileFormatError
 from stability.kernel.format.serialization import decode, digest_of, encode, seal
 from stability.kernel.format.theorem_table import RULES
 from stability.proposals import propose
-from stability.search.counterexamples.refutation import witness_claim
 from stability.systems import PairwiseSystem
 from stability.verification import verify_claim
 
@@ -124,8 +123,8 @@ def test_what_is_proved_of_stored_weights_is_not_claimed_of_the_orthogonal_matri
     beside = PairwiseSystem(stored.W, stored.V, stored.b, "oplu", orthogonal=True)
     said = propose(beside, "pair_norm", data, value=1.0 - 1e-7)
     assert "orthogonal W shrinks no difference" in verify_claim(beside, said).reason
-    assert verify_claim(beside, witness_claim(beside, "pair_isometry", {})).valid
-    assert not verify_claim(stored, witness_claim(stored, "pair_isometry", {})).valid
+    assert verify_claim(beside, propose(beside, "pair_isometry", {})).valid
+    assert not verify_claim(stored, propose(stored, "pair_isometry", {})).valid
     assert certify(stored).verdict == "certified"
     assert certify(beside).verdict == "refuted"
 
@@ -163,28 +162,28 @@ def test_isometry_and_powers_at_the_edge():
     """An expansion is proved down to rounding, and never of a W that shrinks something."""
     for size, valid in ((1.0 + 1e-12, True), (1.0, False), (1.0 - 1e-12, False)):
         network = turning(size=size)
-        assert verify_claim(network, witness_claim(network, "pair_isometry", {})).valid is valid
+        assert verify_claim(network, propose(network, "pair_isometry", {})).valid is valid
     named = {"eigenvalue": [0.6, 0.8]}
     for size, valid in ((1.0 + 1e-9, True), (1.0 - 1e-9, False)):
         network = turning(size=size)
-        assert verify_claim(network, witness_claim(network, "pair_linear", named)).valid is valid
+        assert verify_claim(network, propose(network, "pair_linear", named)).valid is valid
     identity = PairwiseSystem(np.eye(2), np.eye(2), [-1.0], "modrelu")  # on the circle: the trace decides
-    assert verify_claim(identity, witness_claim(identity, "pair_linear", {})).valid
+    assert verify_claim(identity, propose(identity, "pair_linear", {})).valid
     sorts = turning("oplu", size=1.1)
-    assert "about modReLU" in verify_claim(sorts, witness_claim(sorts, "pair_linear", named)).reason
-    assert "as stored" in verify_claim(turning(), witness_claim(turning(), "pair_linear", named)).reason
+    assert "about modReLU" in verify_claim(sorts, propose(sorts, "pair_linear", named)).reason
+    assert "as stored" in verify_claim(turning(), propose(turning(), "pair_linear", named)).reason
 
 
 def test_a_jump_needs_its_pair():
     network = PairwiseSystem(0.5 * np.eye(4), np.eye(4), [0.1, -0.1], "modrelu")
-    assert verify_claim(network, witness_claim(network, "pair_jump", {"pair": 0})).valid
-    assert "not positive" in verify_claim(network, witness_claim(network, "pair_jump", {"pair": 1})).reason
-    assert "2 pairs" in verify_claim(network, witness_claim(network, "pair_jump", {"pair": 2})).reason
+    assert verify_claim(network, propose(network, "pair_jump", {"pair": 0})).valid
+    assert "not positive" in verify_claim(network, propose(network, "pair_jump", {"pair": 1})).reason
+    assert "2 pairs" in verify_claim(network, propose(network, "pair_jump", {"pair": 2})).reason
     flat = np.array([[0.5, 0.1], [0.5, 0.1]])  # both rows the same: an input can keep the pair away from zero
     stuck = PairwiseSystem(flat, np.eye(2), [0.1], "modrelu")
-    assert "not proved independent" in verify_claim(stuck, witness_claim(stuck, "pair_jump", {"pair": 0})).reason
+    assert "not proved independent" in verify_claim(stuck, propose(stuck, "pair_jump", {"pair": 0})).reason
     sorts = turning("oplu")
-    assert "about modReLU" in verify_claim(sorts, witness_claim(sorts, "pair_jump", {"pair": 0})).reason
+    assert "about modReLU" in verify_claim(sorts, propose(sorts, "pair_jump", {"pair": 0})).reason
 
 
 def test_whoever_asks_gets_one_of_three_answers():

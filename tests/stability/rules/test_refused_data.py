@@ -15,7 +15,7 @@ from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.sentences import undecided
 from stability.kernel.format.serialization import seal
 from stability.kernel.systems.layer_stack import LayerStack
-from stability.search.counterexamples.refutation import witness_claim
+from stability.proposals import propose
 from stability.search.gains.lure import incremental_gain
 from stability.systems import DrivenSystem, LureSystem
 from stability.verification import verify, verify_claim
@@ -166,8 +166,8 @@ def test_an_eigenvalue_on_the_circle_does_not_make_an_equilibrium_or_an_orbit_un
         ("unstable_equilibrium", {"state": np.zeros(1), "input": np.zeros(1)}),
         ("unstable_orbit", {"orbit": np.zeros((1, 1)), "input": np.zeros((1, 1))}),
     ):
-        assert verify_claim(beyond, witness_claim(beyond, kind, data)).valid
-        assert not verify_claim(edge, witness_claim(edge, kind, data)).valid
+        assert verify_claim(beyond, propose(beyond, kind, data)).valid
+        assert not verify_claim(edge, propose(edge, kind, data)).valid
 
 
 @pytest.mark.parametrize("a", [-1.0, 1.0])
@@ -183,7 +183,7 @@ def test_a_linear_map_on_the_circle_is_exactly_on_it(a):
             "stack_unstable": {"state": np.zeros(1), "input": np.zeros(1), "layer": 0},
         }[kind]
         subject = LayerStack([layer]) if kind == "stack_unstable" else layer
-        return verify_claim(subject, witness_claim(subject, kind, data)).valid
+        return verify_claim(subject, propose(subject, kind, data)).valid
 
     for kind in ("unstable_orbit", "unstable_equilibrium", "stack_unstable"):
         assert refuted(a * 1.001, kind)

@@ -18,7 +18,7 @@ from stability.kernel.format.theorem_table import RULES
 from stability.kernel.systems.residual_stack import ResidualStack
 from stability.kernel.theorems.residual import norm_above
 from stability.proposals import propose
-from stability.search.gains.stack import residual_gain, stack_gain
+from stability.search.gains.stack import stack_gain
 from stability.systems import DrivenSystem, LureSystem, PairwiseSystem
 from stability.verification import verify_claim
 
@@ -224,7 +224,7 @@ def test_what_a_head_loses_by_underflow_counts():
     mixing[1, 0] = -head[0, 0] * mixing[0, 0] / head[0, 1]
     layer = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.0]], dt=1.0), "tanh", [[1.0, 0.0]])
     net = ResidualStack([layer], [[1.0], [0.0]], [mixing], scales=[[1e24, 1e24]])
-    claim = residual_gain(net, head=head, measure="l2", horizon=None, time_limit=None)
+    claim = stack_gain(net, head=head)
     exact = [Fraction(float(h)) * Fraction(float(m)) for h, m in zip(head[0], mixing[:, 0])]
     slope = Fraction(float(head[0, 0])) + sum(exact) * 10**24  # at rest, of the step itself
     assert claim.value is not None

@@ -32,7 +32,7 @@ from stability.kernel.theorems import stack_witness
 from stability.kernel.theorems.eigenvalue_phrase import Unstable, eigenvalue_text
 from stability.kernel.theorems.gated_orbits import MAX_UNKNOWNS, inputs_of, least_distance, orbit_of
 from stability.kernel.theorems.multiplier_lmi import Decay, overshoot_fits
-from stability.search.counterexamples.refutation import witness_claim
+from stability.proposals import propose
 from stability.systems import DrivenSystem, LureSystem
 from stability.verification import verify_claim
 
@@ -220,7 +220,7 @@ def test_a_proof_against_a_map_is_one_against_the_stack_of_that_layer():
         if specimen.kind not in stack_witness.MERGED_KINDS or not specimen.subject.system.is_discrete:
             continue
         data = {"kind": specimen.kind, "data": dict(specimen.claim.proof.data)}
-        claim = witness_claim(stack := LayerStack([specimen.subject]), "merged_stack", data)
+        claim = propose(stack := LayerStack([specimen.subject]), "merged_stack", data)
         assert claim.verdict is specimen.claim.verdict
         assert verify_claim(stack, claim).valid
         assert ", as one network: " in claim.statement

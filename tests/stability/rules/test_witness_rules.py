@@ -10,8 +10,8 @@ import pytest
 from stability.certificate import Certificate
 from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.theorem_table import RULES
+from stability.proposals import propose
 from stability.search.counterexamples.counterexample_search import refute
-from stability.search.counterexamples.refutation import witness_claim
 from stability.search.input_sets.bounded import bounded, equilibrium_claim
 from stability.search.input_sets.regional import regional
 from stability.systems import DrivenSystem, LureSystem
@@ -48,7 +48,7 @@ def _claims():
     found = refute(NETWORK)
     yield NETWORK, Claim("contraction", found.statement, Verdict.REFUTED, found.proof)
     both = {"state1": low, "state2": high, "input": np.zeros(2)}
-    yield NETWORK, witness_claim(NETWORK, "two_equilibria", both)
+    yield NETWORK, propose(NETWORK, "two_equilibria", both)
     growing = refute(GROWING)
     yield GROWING, Claim("contraction", growing.statement, Verdict.REFUTED, growing.proof)
     yield SPIN, bounded(SPIN)
@@ -157,7 +157,7 @@ class TestBentWitnesses:
         subject, claim = claim_of(kind)
         re, im = claim.proof.data["eigenvalue"]
         for pair in ([-re, im], [re + 1e-3, im], [re, im + 1e-3], [1e3, 0.0], [0.0, 0.0]):
-            bent = witness_claim(subject, kind, {**claim.proof.data, "eigenvalue": pair})
+            bent = propose(subject, kind, {**claim.proof.data, "eigenvalue": pair})
             assert both_refuse(subject, bent), pair
 
     def test_states_that_are_no_equilibrium(self):
@@ -169,9 +169,7 @@ class TestBentWitnesses:
         value = np.linalg.eigvals(NETWORK.jacobian(x=stable["state"], u=stable["input"]))
         top = float(value.real.max())
         assert top < 0
-        assert both_refuse(
-            NETWORK, witness_claim(NETWORK, "unstable_equilibrium", {**stable, "eigenvalue": [top, 0.0]})
-        )
+        assert both_refuse(NETWORK, propose(NETWORK, "unstable_equilibrium", {**stable, "eigenvalue": [top, 0.0]}))
 
     def test_one_equilibrium_twice(self):
         subject, claim = claim_of("two_equilibria")
@@ -182,7 +180,7 @@ class TestBentWitnesses:
     def test_a_kink_has_no_jacobian(self):
         driven = DrivenSystem(LureSystem.recurrent(-np.eye(1), 2 * np.eye(1)), "relu", np.eye(1))
         data = {"state": np.zeros(1), "input": np.zeros(1), "eigenvalue": [1.0, 0.0]}
-        assert both_refuse(driven, witness_claim(driven, "unstable_equilibrium", data))
+        assert both_refuse(driven, propose(driven, "unstable_equilibrium", data))
 
     def test_difference_too_small_or_off_the_unstable_direction(self):
         subject, claim = claim_of("unstable_linear")
