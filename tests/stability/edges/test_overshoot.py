@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stability.kernel.arithmetic.definiteness import Definiteness, spectral_bounds
-from stability.kernel.arithmetic.definiteness import spectral_bounds as overshoot
+from stability.search.solvers import spectral_bounds as bracket_module
 from stability.search.solvers.spectral_bounds import spectrum_bracket
 
 
@@ -69,7 +69,7 @@ def test_no_bracket_where_p_is_not_proved_positive(bad):
 
 
 def test_a_diagonal_that_is_not_proved_has_no_bracket(monkeypatch):
-    monkeypatch.setattr(overshoot, "spectral_bounds", lambda *_: Definiteness(False, 0.0, "no"))
+    monkeypatch.setattr(bracket_module, "spectral_bounds", lambda *_: Definiteness(False, 0.0, "no"))
     assert spectrum_bracket(np.eye(2)) is None
     assert spectrum_bracket(np.array([[2.0, 1.0], [1.0, 2.0]])) is None
 
@@ -94,7 +94,9 @@ def test_estimates_that_are_off_are_widened_until_they_are_proved(monkeypatch, r
     p = spread(rng, 4, 100.0)
     values = np.linalg.eigvalsh(p)
     for off in (1e-9, 1e-7, 1e-6):
-        monkeypatch.setattr(overshoot, "_estimate", lambda _, o=off: (values[0] * (1 + o), values[-1] * (1 - 1e-2 * o)))
+        monkeypatch.setattr(
+            bracket_module, "_estimate", lambda _, o=off: (values[0] * (1 + o), values[-1] * (1 - 1e-2 * o))
+        )
         low, high, number = spectrum_bracket(p)
         assert spectral_bounds(p, low, high).holds
         assert low >= values[0] * (1 - 4 * off - 1e-8)
