@@ -17,16 +17,12 @@ from ...models import RotRNN
 from ...models.factorizations import pivoted_qr
 from ...models.parametrizations import proposition1_bounds, published_proposition1_bounds, symmetric_skew
 from ...models.parametrizations.rotation import normaliser, published_normaliser
-from .base import Job, register_study, write_table
-from .lrnn_spectra import GAMMA, STEP_BETAS, exponent, step_change
-from .networks import LIPSCHITZ
-from .result import Compared, Figure, StudyResult
+from .base import Frame, Row, Study, register_study
+from .lipschitz import GAMMA
+from .lipschitz_spectra import STEP_BETAS, exponent, step_change
+from .result import Compared, Figure
 
-TITLE = "Slips of the papers: the counter-examples, run"
-ROTRNN = "Biegun, Dolga, Cunningham, Barber, RotRNN (2024)"
-QRLQ = "Roberts, Roberts, QR and LQ decomposition matrix backpropagation (2020)"
-SAMPLES = {"quick": 20, "full": 200}
-Row = dict[str, Any]
+LIPSCHITZ, ROTRNN, QRLQ = "Lipschitz RNN", "RotRNN", "QR and LQ"  # the papers
 
 
 def _row(paper: str, where: str, printed: str, found: Any, instead: str, after: Any, wrong: bool) -> Row:
@@ -41,7 +37,7 @@ def _row(paper: str, where: str, printed: str, found: Any, instead: str, after: 
     }
 
 
-def theorem1b(count: int) -> list[Row]:
+def _theorem1b(count: int) -> list[Row]:
     """A system that meets the printed case (b) and has an unstable equilibrium, with a proof of that."""
     A = np.array([[-1, 13, 29], [-8, -26, -5], [-30, 18, -2]]) / 40
     W = np.array([[-15, 8, 21], [24, -19, 25], [-9, -31, -16]]) / 8
@@ -65,7 +61,7 @@ def theorem1b(count: int) -> list[Row]:
     ]
 
 
-def proposition1(count: int) -> list[Row]:
+def _proposition1(count: int) -> list[Row]:
     """The interval of real parts lacks a factor of two: symmetric M, and Gaussian M at beta 0.5."""
     M = torch.tensor([[1.0, 0.0], [0.0, -1.0]], dtype=torch.float64)
     real = torch.linalg.eigvals(symmetric_skew(M, 0.5, 0.25)).real.tolist()
@@ -103,7 +99,7 @@ def proposition1(count: int) -> list[Row]:
     return rows
 
 
-def lemma4(count: int) -> list[Row]:
+def _lemma4(count: int) -> list[Row]:
     """The last line of the proof lacks the halves; that of proposition 1 lacks gamma at its upper end."""
     A = np.array([[3.0, 1.0], [0.0, 4.0]])
     real, ends = np.linalg.eigvals(A).real, np.linalg.eigvalsh(A + A.T)
@@ -132,7 +128,7 @@ def lemma4(count: int) -> list[Row]:
     ]
 
 
-def lemma2(count: int) -> list[Row]:
+def _lemma2(count: int) -> list[Row]:
     """One step changes the symmetric parts by the square of 1 - beta with gradient descent, and not with Adam."""
     powers = {name: exponent({b: step_change(name, b) for b in STEP_BETAS}) for name in ("SGD", "Adam")}
     return [
@@ -148,7 +144,7 @@ def lemma2(count: int) -> list[Row]:
     ]
 
 
-def rotrnn_norms(count: int) -> list[Row]:
+def _rotrnn_norms(count: int) -> list[Row]:
     """The normaliser for c other than 1, the limit of equation 14, and the norm under inputs that are not white."""
     gamma, trace, c = torch.tensor(0.9), torch.tensor(3.0), 0.5
     limits = [
@@ -196,7 +192,7 @@ def rotrnn_norms(count: int) -> list[Row]:
     ]
 
 
-def pivoted(count: int) -> list[Row]:
+def _pivoted(count: int) -> list[Row]:
     """The gradient of the pivoted factorisation, against central differences of its own values."""
     rng = np.random.default_rng(3)
     n, step = 4, 1e-6
@@ -231,50 +227,7 @@ def pivoted(count: int) -> list[Row]:
     ]
 
 
-CASES: tuple[Callable[[int], list[Row]], ...] = (theorem1b, proposition1, lemma4, lemma2, rotrnn_norms, pivoted)
-
-
-@register_study("errata", "the counter-examples to what the papers print, run and shown")
-def run_errata(job: Job) -> StudyResult:
-    """Run every counter-example.
-
-    Args:
-        job: ``quick``: fewer random matrices and sequences. ``curves.csv``: a path of the unstable system of theorem
-            1 (b).
-
-    Returns:
-        One row a slip: what is printed, what is found, what holds instead, and whether the printed claim is wrong.
-    """
-    count = SAMPLES["quick" if job.quick else "full"]
-    rows = []
-    for case in CASES:
-        rows += case(count)
-        job.progress(f"{len(rows)} slips")
-    write_table(job.out / "curves.csv", _unstable_path())
-    wrong = sum(row["printed_is_wrong"] for row in rows)
-    compared = tuple(Compared(row["where"], row["found"], row["printed"], row["where"]) for row in rows)
-    return StudyResult(
-        "errata",
-        TITLE,
-        job.quick,
-        {"samples": count},
-        tuple(rows),
-        conclusion=f"{wrong} of {len(rows)} printed statements fail in the example given, and what stands "
-        "here in their place holds in it.",
-        paper="All papers of this toolkit; docs/errata.md explains each.",
-        compared=compared,
-        figures=(FIGURE,),
-    )
-
-
-FIGURE = Figure(
-    "lines",
-    "Theorem 1 (b) as printed: distance from the equilibrium",
-    "time",
-    "distance",
-    log="y",
-    caption="All printed hypotheses hold; a start 0.001 away leaves for a limit cycle.",
-)
+CASES: tuple[Callable[[int], list[Row]], ...] = (_theorem1b, _proposition1, _lemma4, _lemma2, _rotrnn_norms, _pivoted)
 
 
 def _unstable_path(steps: int = 3000, dt: float = 0.02) -> list[Row]:
@@ -297,3 +250,32 @@ def _unstable_path(steps: int = 3000, dt: float = 0.02) -> list[Row]:
         k3 = field(h + dt / 2 * k2)
         h = h + dt / 6 * (k1 + 2 * k2 + 2 * k3 + field(h + dt * k3))
     return rows
+
+
+def _conclusion(frame: Frame) -> str:
+    return (
+        f"{frame['printed_is_wrong'].sum()} of {len(frame)} printed statements fail in the example given, and what "
+        "stands here in their place holds in it."
+    )
+
+
+register_study(
+    Study(
+        "errata",
+        "the counter-examples to what the papers print, run and shown",
+        "Slips of the papers: the counter-examples, run",
+        "All papers of this toolkit; docs/errata.md explains each.",
+        {"full": {"samples": 200}, "quick": {"samples": 20}},
+        _conclusion,
+        compute=lambda size, seed: ([row for case in CASES for row in case(size["samples"])], _unstable_path()),
+        compared=lambda frame: [
+            Compared(row.where, row.found, row.printed, row.paper) for row in frame.itertuples(index=False)
+        ],
+        figures=(
+            Figure(
+                "lines", "Theorem 1 (b) as printed: distance from the equilibrium", "time", "distance", log="y",
+                caption="All printed hypotheses hold; a start 0.001 away leaves for a limit cycle.",
+            ),
+        ),
+    )
+)  # fmt: skip

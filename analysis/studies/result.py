@@ -1,48 +1,48 @@
-"""What a study came to: its table, what it says, the paper's numbers beside ours, and its figures as descriptions.
-
-Nothing here draws. A figure names columns of ``table.csv`` or ``curves.csv``; ``stability.reports`` has one drawing for
-each kind, so that a page can be drawn again from the files alone and no study has drawing code of its own.
-"""
+"""Result of a study: its table, its curves, the paper's numbers beside ours, and descriptions of its figures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from stability.errors import ConfigurationError
+from stability.storage.folder import claim, refuse
+from stability.storage.writing import write_text
 
 from ..results import Record
+from ..tables import csv_text
 
-KINDS = ("lines", "points", "field", "heat")
+STUDY = "study"
+FILES = ("study.json", "table.csv", "curves.csv")
+KINDS = ("lines", "points")
 SOURCES = ("curves", "table")
 LOGARITHMIC = ("", "x", "y", "xy")
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure as a description: which columns of which table, and how.
+    """Description of a figure: which columns of which table are drawn, and how.
 
     Attributes:
-        kind: ``lines`` (over ``x``, one a ``series``; rows of equal series and ``x`` are repeats: their mean, with a
-            band from the least to the largest), ``points`` (a row for each name in ``x``, a point a row of the table,
-            repeats with their mean and their range), ``field`` (arrows ``vectors`` at ``(x, y)``; rows without arrows
-            are paths, one a ``series``), or ``heat`` (``value`` over ``x`` and ``y``).
-        title: of the figure.
+        kind: ``lines`` (over ``x``, one a ``series``; repeats of equal series and ``x`` are shown as their mean with a
+            band from the least to the largest) or ``points`` (a row for each name in ``x``, a point for each row of
+            the table, repeats with their mean and range).
+        title: title of the figure.
         x: column of the horizontal axis, or of the names.
         y: column of the vertical axis, or of the values.
-        series: column whose values are told apart; empty for one series.
+        series: column whose values are distinguished by color; empty for one series.
         source: ``curves`` or ``table``.
         where: columns and the values that select the rows.
-        xlabel: of the axis; the column's name where it is empty.
+        xlabel: label of the axis; the column's name where it is empty.
         ylabel: likewise.
         log: which axes are logarithmic: ``x``, ``y``, ``xy`` or none.
         percent: whether values are shares, shown in per cent.
         marks: horizontal lines, each a value and its name.
-        vectors: columns of the arrows.
-        value: column of the colours of ``heat``.
         caption: what to see in it.
     """
 
@@ -58,22 +58,19 @@ class Figure:
     log: str = ""
     percent: bool = False
     marks: tuple[tuple[float, str], ...] = ()
-    vectors: tuple[str, ...] = ()
-    value: str = ""
     caption: str = ""
 
     def __post_init__(self) -> None:
         for name, known in (("kind", KINDS), ("source", SOURCES), ("log", LOGARITHMIC)):
             if getattr(self, name) not in known:
                 raise ConfigurationError(f"{name} of a figure must be one of {known}, got {getattr(self, name)!r}")
-        if (self.kind == "field" and len(self.vectors) != 2) or (self.kind == "heat" and not self.value):
-            raise ConfigurationError(f"a figure {self.kind!r} names the columns of its arrows or of its colours")
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Every column that it asks for."""
-        named = (self.x, self.y, self.series, self.value, *self.vectors, *self.where)
-        return tuple(dict.fromkeys(name for name in named if name))
+    def rows(self, result: StudyResult) -> pd.DataFrame:
+        """Return the rows of a study's table or curves that the figure shows."""
+        frame: Any = pd.DataFrame(list(result.curves if self.source == "curves" else result.rows))
+        for column, value in self.where.items():
+            frame = frame[frame[column] == value]
+        return frame.dropna(subset=[self.x, self.y]) if len(frame) else frame
 
 
 @dataclass(frozen=True)
@@ -83,7 +80,7 @@ class Compared:
     Attributes:
         what: the quantity, with its model and data.
         ours: a number or a few words.
-        paper: what the paper says, a number or a few words; ``None`` where it gives none.
+        paper: the paper's number or statement; ``None`` where it gives none.
         where: table, figure or section of the paper.
     """
 
@@ -95,25 +92,25 @@ class Compared:
 
 @dataclass(frozen=True)
 class StudyResult(Record):
-    """What a study came to.
+    """Result of a study.
 
     Attributes:
         study: its name.
-        title: what it reruns.
+        title: the table or figure that it reruns.
         quick: whether it is the small version.
-        settings: everything that decided the numbers.
-        rows: the table, one mapping a row.
-        notes: what the table says, one sentence each.
+        settings: sizes that decided the numbers.
+        rows: the table, one mapping a row; a row for each training.
+        curves: numbers along training or along a parameter, one mapping a row.
+        keys: columns that distinguish what is trained; rows of equal keys differ in their seed.
+        notes: remarks, one sentence each.
         environment: versions, machine, seed, times.
-        seconds: of the whole study, over all sessions that its parts were made in.
-        earlier_seconds: what of it is of earlier sessions; ``None`` where a part of an earlier release does not say
-            what it took, so that ``seconds`` is the last session's alone.
-        conclusion: what came out, in one sentence; also where a claim of the paper was not found again.
-        paper: whose table or figure it is.
+        seconds: time of all trainings.
+        conclusion: the outcome in one sentence, also where a claim of the paper was not found again.
+        paper: the paper and its table or figure.
         compared: our numbers beside the paper's.
-        differences: what was done otherwise than in the paper, and why, one sentence each.
-        figures: what the page draws.
-        seeds: of the trainings.
+        differences: deviations from the paper with their reasons, one sentence each.
+        figures: descriptions of the figures.
+        seeds: seeds of the trainings.
     """
 
     study: str
@@ -121,6 +118,8 @@ class StudyResult(Record):
     quick: bool
     settings: Mapping[str, Any]
     rows: tuple[Mapping[str, Any], ...]
+    curves: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+    keys: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     environment: Mapping[str, Any] = field(default_factory=dict, repr=False)
     seconds: float = 0.0
@@ -130,20 +129,58 @@ class StudyResult(Record):
     differences: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()
     seeds: tuple[int, ...] = ()
-    earlier_seconds: float | None = 0.0
 
     def frame(self) -> pd.DataFrame:
-        """The table."""
+        """Return the table as a data frame."""
         return pd.DataFrame([dict(row) for row in self.rows])
 
+    def summary(self) -> pd.DataFrame:
+        """Return the table averaged over the seeds: means of numbers, counts of words."""
+        frame = self.frame()
+        if not self.keys or frame.empty:
+            return frame
+        groups = frame.drop(columns="seed").groupby(list(self.keys), sort=False, dropna=False)
+        return groups.agg(_over_seeds).reset_index()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values; the curves stand in their own file."""
+        return {name: value for name, value in super().to_dict().items() if name != "curves"}
+
     def text(self) -> str:
-        """The table and the notes, for a terminal."""
-        shown = self.frame().map(_cell)
-        lines = [self.title + (" (quick version)" if self.quick else ""), "", shown.to_string(index=False)]
+        """Return the averaged table and the conclusion, for a terminal."""
+        lines = [self.title + (" (quick version)" if self.quick else ""), ""]
+        lines.append(self.summary().to_string(index=False, na_rep="", float_format=lambda v: f"{v:.4g}"))
         return "\n".join([*lines, "", *([self.conclusion] if self.conclusion else []), *self.notes]).rstrip()
 
+    def save(self, out: str | Path, *, overwrite: bool = False) -> None:
+        """Write ``study.json``, ``table.csv`` and ``curves.csv``.
 
-def _cell(value: Any) -> str:
-    if value is None or value != value:  # NaN: pandas' way to write None among numbers
-        return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+        Args:
+            out: the folder.
+            overwrite: whether files of these names that no study made may be replaced.
+
+        Raises:
+            ConfigurationError: files of another origin are in the way.
+            FileFormatError: a folder that cannot be written to.
+            FolderInUseError: another process writes there.
+        """
+        out = Path(out)
+        if out.is_dir():
+            refuse(out, FILES, STUDY, overwrite)
+        with claim(out, "study") as own:
+            own.reserve(FILES, STUDY, overwrite=overwrite)
+            write_text(out / "study.json", json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
+            for name, rows in (("table.csv", self.rows), ("curves.csv", self.curves)):
+                write_text(out / name, _csv(rows))
+
+
+def _over_seeds(values: pd.Series) -> Any:
+    if values.dtype.kind in "iufb":
+        return values.mean()
+    counts = values.dropna().value_counts(sort=False)
+    return ", ".join(f"{count} {word}" for word, count in counts.items())
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    return csv_text(columns, [[row.get(c) for c in columns] for row in rows])

@@ -21,13 +21,13 @@ from ..tasks.archive import data_options
 from ..tasks.base import reads_data
 from ..training.planned import DEFAULTS as TRAINING
 from ..training.planned import check_layer
-from ..training.settings import Settings
+from ..training.settings import NAMES, Settings
 from .analyses import DEFAULTS, parts_of
 from .job import Job, Row, identity
 
 CERTIFICATE = ("criterion", "solver", "rate", "tol", "time_limit", "refute", "criteria", "input_box")
 MODEL_FILES = (".npz", ".safetensors", ".pt", ".onnx")
-SETTINGS = tuple(f.name for f in fields(Settings) if f.name != "seed")
+SETTINGS = tuple(name for name in NAMES if name != "seed")
 SIZES = {"hidden": 64, "layers": 1}
 LARGEST = 64 * 2**20
 """Maximum size of a description in bytes."""
@@ -160,7 +160,7 @@ class Sweep:
         kind = check_layer(kind)
         name = said.pop("name", kind)
         own = self.train.get(kind, {}) if isinstance(self.train.get(kind), Mapping) and kind != "set" else {}
-        common = {k: v for k, v in self.train.items() if not (isinstance(v, Mapping) and k not in ("set", "group_lr"))}
+        common = {k: v for k, v in self.train.items() if not (isinstance(v, Mapping) and k != "set")}
         whole = {**common, **own, **said, "set": {**common.get("set", {}), **own.get("set", {}), **said.get("set", {})}}
         _known(f"train of {name}", whole, (*SETTINGS, *SIZES, "set"))
         return name, {"model": kind, **SIZES, **whole}
@@ -195,7 +195,7 @@ class Sweep:
             else:
                 raise ConfigurationError(f"grid {key}: it varies settings of training, set.NAME or task.NAME")
         settings = {k: v for k, v in whole.items() if k in SETTINGS}
-        Settings(**{**TRAINING, **settings, "clip": settings.get("clip", 1.0) or None})
+        Settings().changed(**{**TRAINING, **settings, "clip": settings.get("clip", 1.0) or None})
         certificate = self.analyses.get("certificate", {})
         reads = self.data_dir is not None and reads_data(asked["task"])
         made = {
@@ -270,7 +270,7 @@ def _underscored(train: Any) -> Any:
         raise ConfigurationError(f"train must be a table of names and values, got {train!r}")
     return {
         (name if isinstance(value, Mapping) else str(name).replace("-", "_")): (
-            _underscored(value) if isinstance(value, Mapping) and name not in ("set", "group_lr") else value
+            _underscored(value) if isinstance(value, Mapping) and name != "set" else value
         )
         for name, value in train.items()
     }

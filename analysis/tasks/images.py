@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,8 @@ from stability.errors import ConfigurationError, FileFormatError
 from stability.kernel.checks import as_choice
 
 from .base import Task, check_size, register_task, task_of
-from .folders import check_numbers
+from .folders import data_folder, embedded_data
 from .idx import read_labelled_images
-from .noise_padding import noise_padded
 
 LAYOUTS = ("rows", "8", "pixels")
 PERMUTATION_SEED = 784
@@ -34,7 +32,6 @@ def digits(
     permutation_seed: int = PERMUTATION_SEED,
     limit: int | None = None,
     test_limit: int | None = None,
-    padded_to: int | None = None,
 ) -> Task:
     """Handwritten digits (MNIST) as sequences, pixels in [0, 1].
 
@@ -42,7 +39,7 @@ def digits(
     training set). With it: the standard IDX files in that folder (or in its subfolder ``mnist``).
 
     Args:
-        data_dir: folder of ``train-images-idx3-ubyte[.gz]`` and the three other files.
+        data_dir: folder of ``train-images-idx3-ubyte[.gz]`` and the three other files, also of Fashion-MNIST.
         seed: of the choice under ``limit``.
         layout: ``"rows"`` (28 steps of 28 pixels), ``8`` or ``"8"`` (98 steps of 8), ``"pixels"`` (784 steps of 1).
         size: 28, or 14 or 7: each square of 2 or 4 pixels replaced by its mean (quick runs; another,
@@ -52,7 +49,6 @@ def digits(
         limit: how many training images at most, chosen at random, the same number of each class as far as
             possible.
         test_limit: the same for the test images.
-        padded_to: as many steps, those behind the image independent standard Gaussian noise, drawn once.
 
     Returns:
         The task: 10 classes, one target per sequence.
@@ -67,50 +63,14 @@ def digits(
         ((20, 98, 8), 0.1)
     """
     prepare = image_sequences(layout, size, permuted, permutation_seed)
-    parts, source = _embedded() if data_dir is None else _folder(Path(data_dir), "mnist")
-    return _image_task(parts, source, prepare, seed, (limit, test_limit), _layout(layout), padded_to)
-
-
-@register_task("fashion")
-def fashion(
-    *,
-    data_dir: str | Path | None = None,
-    seed: int = 0,
-    layout: str | int = "rows",
-    size: int = 28,
-    permuted: bool = False,
-    permutation_seed: int = PERMUTATION_SEED,
-    limit: int | None = None,
-    test_limit: int | None = None,
-    padded_to: int | None = None,
-) -> Task:
-    """Fashion-MNIST as sequences: the same format, options and loader as ``digits``, from a folder of IDX
-    files.
-
-    Args:
-        data_dir: the folder (or one with a subfolder ``fashion-mnist``); there is no data of its own.
-        seed: as in ``digits``.
-        layout: as in ``digits``.
-        size: as in ``digits``.
-        permuted: as in ``digits``.
-        permutation_seed: as in ``digits``.
-        limit: as in ``digits``.
-        test_limit: as in ``digits``.
-        padded_to: as in ``digits``.
-
-    Returns:
-        The task: 10 classes.
-
-    Raises:
-        ConfigurationError: a bad option, or no folder.
-        FileFormatError: missing or damaged files.
-    """
-    prepare = image_sequences(layout, size, permuted, permutation_seed)
-    if data_dir is None:
-        raise ConfigurationError("task 'fashion' needs data_dir, a folder with the four IDX files of Fashion-MNIST")
-    return _image_task(
-        *_folder(Path(data_dir), "fashion-mnist"), prepare, seed, (limit, test_limit), _layout(layout), padded_to
-    )
+    parts, source = _embedded() if data_dir is None else _folder(data_dir)
+    rng = np.random.default_rng(seed)
+    pairs = []
+    for (images, labels), name, most in zip(parts, ("limit", "test_limit"), (limit, test_limit)):
+        rows = _subset(labels, most, name, rng)
+        pairs.append((prepare(images[rows]), torch.from_numpy(labels[rows].astype(np.int64))))
+    more: dict[str, Any] = {"options": {"layout": _layout(layout)}, "data": {**source, "seed": seed}}
+    return task_of(*pairs, output_size=10, bounds=(0.0, 1.0), prepare=prepare, **more)
 
 
 def _layout(value: Any) -> str:
@@ -169,19 +129,16 @@ def image_sequences(
 
 
 def _embedded() -> tuple[Any, dict[str, Any]]:
-    with resources.as_file(resources.files("stability.analysis.data") / "mnist_small.npz") as path:
-        archive = np.load(path, allow_pickle=False)
-        images, labels, border = archive["images"], archive["labels"], int(archive["train"])
+    archive = np.load(embedded_data("mnist_small.npz"), allow_pickle=False)
+    images, labels, border = archive["images"], archive["labels"], int(archive["train"])
     parts = ((images[:border], labels[:border]), (images[border:], labels[border:]))
     return parts, {"source": "embedded", "what": "MNIST, 5,000 images of the training set (CC BY-SA 3.0)"}
 
 
-def _folder(folder: Path, subfolder: str) -> tuple[Any, dict[str, Any]]:
-    if not folder.is_dir():
-        raise FileFormatError(f"data_dir {folder} is no folder")
-    place = folder / subfolder if (folder / subfolder).is_dir() else folder
+def _folder(data_dir: str | Path) -> tuple[Any, dict[str, Any]]:
+    place = data_folder(data_dir, "mnist")
     parts = (read_labelled_images(place, "train"), read_labelled_images(place, "t10k"))
-    return parts, {"source": "folder", "folder": str(folder.resolve()), "what": "IDX files"}
+    return parts, {"source": "folder", "folder": str(Path(data_dir).resolve()), "what": "IDX files"}
 
 
 def _subset(labels: np.ndarray, limit: int | None, name: str, rng: np.random.Generator) -> np.ndarray:
@@ -195,24 +152,3 @@ def _subset(labels: np.ndarray, limit: int | None, name: str, rng: np.random.Gen
         rows = shuffled[labels[shuffled] == c]
         rank[rows] = np.arange(len(rows))
     return rng.permutation(shuffled[np.argsort(rank[shuffled], kind="stable")][:limit])
-
-
-def _image_task(
-    parts: Any,
-    source: dict[str, Any],
-    prepare: Callable[[np.ndarray], Tensor],
-    seed: int,
-    limits: tuple[int | None, int | None],
-    layout: str,
-    padded_to: int | None,
-) -> Task:
-    rng = np.random.default_rng(seed)
-    pairs = []
-    for (images, labels), name, most in zip(parts, ("limit", "test_limit"), limits):
-        rows = _subset(labels, most, name, rng)
-        x = prepare(images[rows])
-        check_numbers("padded_to", len(x), padded_to or x.shape[1], x.shape[2])
-        pairs.append((noise_padded(x, padded_to, rng), torch.from_numpy(labels[rows].astype(np.int64))))
-    more: dict[str, Any] = {"options": {"layout": layout}, "data": {**source, "seed": seed}}
-    more |= {"bounds": (0.0, 1.0), "prepare": prepare} if padded_to is None else {}  # noise has no bounds
-    return task_of(*pairs, output_size=10, **more)

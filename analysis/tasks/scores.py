@@ -124,26 +124,6 @@ def entropy(targets: Tensor) -> float:
     return float(-(share * share.log()).sum())
 
 
-def padded(sequences: Sequence[np.ndarray], length: int) -> Tensor:
-    """Sequences ``(own length, features)`` in one batch; the padding repeats the last step.
-
-    Args:
-        sequences: each with one step at least, and at most ``length``.
-        length: of the batch.
-
-    Returns:
-        ``(n, length, features)`` float32.
-
-    Example:
-        >>> padded([np.array([[1.0]]), np.array([[2.0], [3.0]])], 3).flatten(1).tolist()
-        [[1.0, 1.0, 1.0], [2.0, 3.0, 3.0]]
-    """
-    out = np.empty((len(sequences), length, sequences[0].shape[1]), dtype=np.float32)
-    for row, sequence in zip(out, sequences):
-        row[: len(sequence)], row[len(sequence) :] = sequence, sequence[-1]
-    return torch.from_numpy(out)
-
-
 def read_out(labels: np.ndarray, lengths: Sequence[int], length: int) -> Tensor:
     """Targets of sequences with a class each: ``(n,)``, or at each one's last step where lengths differ.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import wave
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from stability.errors import ConfigurationError, FileFormatError
 from stability.storage.arrays import read_npz
 
 from .base import Pair, Task, check_size, register_task, task_of
-from .recordings import read_wave
+from .folders import data_folder, embedded_data, read_bytes
 
 TEST_TAKES = 5  # takes 0 to 4 of every speaker and digit are the usual test part
 RATE = 8000
@@ -38,7 +40,7 @@ def spoken(
     speech.
 
     Args:
-        data_dir: the folder (or one with a subfolder ``fsdd``).
+        data_dir: the folder (or one with a subfolder ``fsdd``); ``None``: 120 recordings that ship with the package.
         seed: of the choice under the limits.
         length: samples of a sequence, a multiple of ``frame``.
         frame: samples that one time step sees (1: as raw as can be).
@@ -49,42 +51,42 @@ def spoken(
         The task: 10 classes, one per sequence.
 
     Raises:
-        ConfigurationError: a bad option or no folder.
+        ConfigurationError: a bad option.
         FileFormatError: missing or damaged data.
+
+    Example:
+        >>> task = spoken(length=64, frame=8, limit=5, test_limit=5)
+        >>> tuple(task.train[0].shape), task.output_size
+        ((5, 8, 8), 10)
     """
     check_size("length", length)
-    check_size("frame", frame)
-    if length % frame:
+    if length % check_size("frame", frame):
         raise ConfigurationError(f"length must be a multiple of frame, got {length} and {frame}")
-    if data_dir is None:
-        raise ConfigurationError("task 'spoken' needs data_dir, a folder of .wav files or with one .npz bundle")
-    place = Path(data_dir)
-    if not place.is_dir():
-        raise FileFormatError(f"data_dir {place} is no folder")
-    place = place / "fsdd" if (place / "fsdd").is_dir() else place
+    place = data_folder(embedded_data() if data_dir is None else data_dir, "fsdd")
     bundles = sorted(place.glob("*.npz"))
     records, digit, take = _bundle(bundles[0]) if bundles else _waves(place)
     rng = np.random.default_rng(seed)
-    parts: list[Pair] = []
-    for name, chosen, cap in (
-        ("training", take >= TEST_TAKES, limit),
-        ("test", take < TEST_TAKES, test_limit),
-    ):
+
+    def part(name: str, chosen: np.ndarray, most: int | None) -> Pair:
         rows = np.flatnonzero(chosen)
         if len(rows) == 0:
-            raise FileFormatError(
-                f"{place} has no {name} recordings (takes 0 to {TEST_TAKES - 1} test, the others train)"
-            )
-        if cap is not None:
-            rows = rng.permutation(rows)[: check_size("limit", cap)]
+            split = f"takes 0 to {TEST_TAKES - 1} test, the others train"
+            raise FileFormatError(f"{place} has no {name} recordings ({split})")
+        if most is not None:
+            rows = rng.permutation(rows)[: check_size("limit", most)]
         x = np.zeros((len(rows), length), dtype=np.float32)
-        for i, row in enumerate(rows):
+        for out, row in zip(x, rows):
             piece = records[row][:length]
-            x[i, length - len(piece) :] = piece / np.float32(32768)
-        y = torch.from_numpy(digit[rows].astype(np.int64))
-        parts.append((torch.from_numpy(x).reshape(len(rows), length // frame, frame), y))
-    source = {"source": "folder", "folder": str(Path(data_dir).resolve()), "what": "spoken digits", "seed": seed}
-    return task_of(*parts, output_size=10, bounds=(-1.0, 1.0), data=source)
+            out[length - len(piece) :] = piece / np.float32(32768)
+        return torch.from_numpy(x).reshape(len(rows), -1, frame), torch.from_numpy(digit[rows].astype(np.int64))
+
+    train, test = part("training", take >= TEST_TAKES, limit), part("test", take < TEST_TAKES, test_limit)
+    where = (
+        {"source": "embedded"} if data_dir is None else {"source": "folder", "folder": str(Path(data_dir).resolve())}
+    )
+    return task_of(
+        train, test, output_size=10, bounds=(-1.0, 1.0), data={**where, "what": "spoken digits", "seed": seed}
+    )
 
 
 def _bundle(path: Path) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
@@ -107,5 +109,20 @@ def _waves(place: Path) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
     found = [(match, path) for path in sorted(place.glob("*.wav")) if (match := NAME.fullmatch(path.name))]
     if not found:
         raise FileFormatError(f"{place} has neither an .npz bundle nor files named digit_speaker_take.wav")
-    records = [read_wave(path, RATE) for _, path in found]
-    return records, np.array([int(m[1]) for m, _ in found]), np.array([int(m[3]) for m, _ in found])
+    return (
+        [_wave(path) for _, path in found],
+        np.array([int(m[1]) for m, _ in found]),
+        np.array([int(m[3]) for m, _ in found]),
+    )
+
+
+def _wave(path: Path) -> np.ndarray:
+    """Read a ``.wav`` file of one channel, 16 bits, 8 kHz as int16."""
+    try:
+        with wave.open(io.BytesIO(read_bytes(path)), "rb") as file:
+            kind, raw = file.getparams(), file.readframes(file.getnframes())
+    except (OSError, EOFError, wave.Error, RuntimeError) as error:  # RuntimeError: a chunk longer than the file
+        raise FileFormatError(f"{path} is no readable .wav file: {str(error) or 'it ends early'}") from error
+    if kind[:3] != (1, 2, RATE) or len(raw) < 2 or len(raw) % 2:
+        raise FileFormatError(f"{path} must hold samples of one channel with 16 bits at {RATE} Hz")
+    return np.frombuffer(raw, dtype="<i2")

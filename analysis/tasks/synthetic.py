@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -88,43 +87,13 @@ def copying(
     check_size("delay", delay)
     check_size("length", length)
 
-    def place(inputs: np.ndarray, letters: np.ndarray, rng: np.random.Generator) -> None:
-        inputs[:, :length] = letters
-        inputs[:, length + delay - 1] = symbols + 1
-
-    steps = delay + 2 * length
-    return letters_task(place, seed, steps, length, symbols, train, test)
-
-
-def letters_task(
-    place: Callable[[np.ndarray, np.ndarray, np.random.Generator], None],
-    seed: int,
-    steps: int,
-    length: int,
-    symbols: int,
-    train: int,
-    test: int,
-) -> Task:
-    """Letters to be repeated in the last ``length`` steps, which alone are scored.
-
-    Args:
-        place: writes the letters ``(n, length)`` and the cue (``symbols + 1``) into blank inputs ``(n, steps)``.
-        seed: of the sequences.
-        steps: of a sequence.
-        length: letters to remember.
-        symbols: size of the alphabet.
-        train: how many training sequences.
-        test: how many test sequences.
-
-    Returns:
-        The task: one class per step (letters ``0 .. symbols - 1``, blank ``symbols``).
-    """
     check_size("symbols", symbols, 2, 1000)
+    steps = delay + 2 * length
 
     def make(n: int, rng: np.random.Generator) -> Pair:
         letters = rng.integers(0, symbols, (n, length))
         inputs, targets = np.full((n, steps), symbols), np.full((n, steps), symbols)
-        place(inputs, letters, rng)
+        inputs[:, :length], inputs[:, length + delay - 1] = letters, symbols + 1
         targets[:, -length:] = letters
         return torch.from_numpy(np.eye(symbols + 2, dtype=np.float32)[inputs]), torch.from_numpy(targets)
 

@@ -8,7 +8,6 @@ finished one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +57,7 @@ def train(
         progress: called after every batch and every epoch; raising ``KeyboardInterrupt`` in it stops the
             training.
         time_limit: seconds after which to stop: before an epoch that would take longer, or within one.
-        **options: fields of ``Settings`` by name, such as ``epochs=20``, ``lr=0.01`` or ``seed=1``.
+        **options: fields of ``Settings`` and of ``Aim`` by name, such as ``epochs=20`` or ``margin_penalty=1.0``.
 
     Returns:
         The figures. ``stopped`` says why it ended: a training that diverged or was interrupted returns too,
@@ -82,7 +81,7 @@ def train(
         (2, True)
     """
     check_model(model)
-    settings = replace(settings or Settings(), **options)
+    settings = (settings or Settings()).changed(**options)
     if time_limit is not None:
         check_number("time_limit", time_limit, strict=True)
     if resume is not None and out is not None and Path(out) != Path(resume):
@@ -154,12 +153,7 @@ def resume_run(
         tracker = None if tracked is None else _same_tracker(model, tracked, run.path, device)
         if epochs is not None:
             options["epochs"] = epochs
-        try:
-            settings = Settings(**options)
-        except TypeError as error:
-            raise ConfigurationError(
-                f"{path} was trained with options that this release does not have: {error}"
-            ) from error
+        settings = Settings().changed(**options)
         task = run.task(data_dir, file)
         more: dict[str, Any] = {"tracker": tracker, "progress": progress, "time_limit": time_limit}
         return model, train(model, task, settings, resume=run.path, **more)

@@ -37,7 +37,7 @@ from ...models.network import SequenceModel
 from ..attacks.gradient import pgd
 from ..tasks import Task
 from .gains import HeldGain
-from .settings import Settings
+from .settings import Aim
 
 HINGE = 10.0
 """Weight of the hinge beside the mean radius, as in the paper's experiments on images."""
@@ -51,7 +51,7 @@ class Objective:
     Args:
         model: what is trained.
         task: gives the loss where nothing else is asked for.
-        settings: ``objective``, ``target_radius``, ``temperature``, ``input_noise``, ``adversarial``, ``gain_target``.
+        aim: what is aimed at.
 
     Raises:
         ConfigurationError: an objective about classes on a task that has none for whole sequences.
@@ -63,23 +63,23 @@ class Objective:
         >>> task = make_task("digits", limit=20, test_limit=10)
         >>> model = SequenceModel(BoundedGainRNN(task.input_size, 8), task.output_size)
         >>> x, y = task.train
-        >>> losses = [Objective(model, task, Settings(temperature=t)).loss(model(x), y).item() for t in (1.0, 0.5)]
+        >>> losses = [Objective(model, task, Aim(temperature=t)).loss(model(x), y).item() for t in (1.0, 0.5)]
         >>> losses[0] == task.loss(model(x), y).item(), losses[0] == losses[1]
         (True, False)
     """
 
-    def __init__(self, model: nn.Module, task: Task, settings: Settings) -> None:
-        self.model, self.task, self.settings = model, task, settings
-        about_classes = settings.objective != "task" or settings.adversarial
-        if (about_classes and not task.labels_sequences) or (settings.temperature != 1.0 and task.kind != "classes"):
+    def __init__(self, model: nn.Module, task: Task, aim: Aim) -> None:
+        self.model, self.task, self.aim = model, task, aim
+        about_classes = aim.objective != "task" or aim.adversarial
+        if (about_classes and not task.labels_sequences) or (aim.temperature != 1.0 and task.kind != "classes"):
             raise ConfigurationError(
-                f"temperature, adversarial and the objective {settings.objective} are about classes, and the targets "
+                f"temperature, adversarial and the objective {aim.objective} are about classes, and the targets "
                 f"of task {task.name!r} are not one class a sequence"
             )
-        self._loss = _LOSSES[settings.objective]
-        if settings.objective != "task":
+        self._loss = _LOSSES[aim.objective]
+        if aim.objective != "task":
             reach(model)  # refused here as well
-        target = settings.gain_target
+        target = aim.gain_target
         self.held = None if target is None else HeldGain(model, target)
 
     def inputs(self, x: Tensor, y: Tensor) -> Tensor:
@@ -87,13 +87,13 @@ class Objective:
 
         Both draw from torch's generator, which training seeds for every epoch.
         """
-        settings = self.settings
-        if settings.input_noise:
-            x = x + settings.input_noise * torch.randn_like(x)
-        if settings.adversarial:
+        aim = self.aim
+        if aim.input_noise:
+            x = x + aim.input_noise * torch.randn_like(x)
+        if aim.adversarial:
             seed = int(torch.randint(2**31, ()))
-            bounds = None if settings.input_noise else self.task.bounds  # noise may have left them
-            asked: dict[str, Any] = {"epsilon": settings.adversarial, "norm": "l2", "steps": STEPS, "bounds": bounds}
+            bounds = None if aim.input_noise else self.task.bounds  # noise may have left them
+            asked: dict[str, Any] = {"epsilon": aim.adversarial, "norm": "l2", "steps": STEPS, "bounds": bounds}
             x = pgd(self.model, x, y, seed=seed, **asked).adversarial
         return x
 
@@ -118,13 +118,13 @@ class Objective:
 
     def is_reached(self) -> bool:
         """Whether training goes on until its network is certified, and it is."""
-        if not self.settings.until_certified:
+        if not self.aim.until_certified:
             return False
         return certify(self.model, rate="any", refute=False).verdict is Verdict.CERTIFIED
 
     def scaled(self, z: Tensor, y: Tensor) -> Tensor:
         """The task's loss of ``t z``."""
-        t = self.settings.temperature
+        t = self.aim.temperature
         return self.task.loss(z if t == 1.0 else t * z, y)
 
     def radii(self, z: Tensor, y: Tensor) -> Tensor:
@@ -162,24 +162,24 @@ def reach(model: nn.Module) -> Tensor:
 
 
 def _margin(self: Objective, z: Tensor, y: Tensor) -> Tensor:
-    return torch.relu(self.settings.target_radius - self.radii(z, y)).mean()
+    return torch.relu(self.aim.target_radius - self.radii(z, y)).mean()
 
 
 def _hinge_kr(self: Objective, z: Tensor, y: Tensor) -> Tensor:
     radii = self.radii(z, y)
-    return HINGE * torch.relu(self.settings.target_radius - radii).mean() - radii.mean()
+    return HINGE * torch.relu(self.aim.target_radius - radii).mean() - radii.mean()
 
 
 def _certified(self: Objective, z: Tensor, y: Tensor) -> Tensor:
-    return self.scaled(z + self.settings.target_radius * reach(self.model)[y], y)
+    return self.scaled(z + self.aim.target_radius * reach(self.model)[y], y)
 
 
 def _gloro(self: Objective, z: Tensor, y: Tensor) -> Tensor:
     seen = z.argmax(dim=1)
-    worst = z + self.settings.target_radius * reach(self.model)[seen]
+    worst = z + self.aim.target_radius * reach(self.model)[seen]
     others = worst.masked_fill(functional.one_hot(seen, z.shape[1]).bool(), -float("inf"))
     widened = torch.cat([z, others.amax(dim=1, keepdim=True)], dim=1)
-    return functional.cross_entropy(self.settings.temperature * widened, y)
+    return functional.cross_entropy(self.aim.temperature * widened, y)
 
 
 _LOSSES: dict[str, Callable[[Objective, Tensor, Tensor], Tensor]] = {

@@ -15,7 +15,7 @@ def penalties(model: nn.Module, x: Tensor, settings: Settings) -> Tensor | float
     Args:
         model: what is trained.
         x: ``(batch, time, features)``, the batch.
-        settings: ``margin_penalty`` and ``margin_target``, ``lyapunov_target`` and ``lyapunov_weight``.
+        settings: with ``aim.margin_penalty`` or ``aim.lyapunov_target`` for a term of the loss.
 
     Returns:
         A differentiable scalar.
@@ -27,17 +27,19 @@ def penalties(model: nn.Module, x: Tensor, settings: Settings) -> Tensor | float
 
     Example:
         >>> import torch
+        >>> from stability.analysis.training.settings import Aim
         >>> layer = nn.RNN(1, 1, bias=False)
         >>> _ = nn.init.constant_(layer.weight_hh_l0, 1.5)
-        >>> asked = Settings(margin_penalty=2.0, margin_target=0.25)
+        >>> asked = Settings(aim=Aim(margin_penalty=2.0, margin_target=0.25))
         >>> x = torch.zeros(1, 2, 1)
         >>> penalties(layer, x, Settings()), float(penalties(layer, x, asked).detach())
         (0.0, 1.5)
     """
     total: Tensor | float = 0.0
-    if settings.margin_penalty:
-        total = total + settings.margin_penalty * margin_penalty(model, settings.margin_target)
-    if settings.lyapunov_target is not None:
-        exponent = lyapunov_penalty(model, x, settings.lyapunov_target, seed=settings.seed)
-        total = total + settings.lyapunov_weight * exponent
+    aim = settings.aim
+    if aim.margin_penalty:
+        total = total + aim.margin_penalty * margin_penalty(model, aim.margin_target)
+    if aim.lyapunov_target is not None:
+        exponent = lyapunov_penalty(model, x, aim.lyapunov_target, seed=settings.seed)
+        total = total + aim.lyapunov_weight * exponent
     return total

@@ -29,8 +29,6 @@ ABOUT_CLASSES = ("temperature", "objective", "target_radius")
 """Settings of training that mean nothing where targets are not one class a sequence."""
 NEEDS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "momentum": ("optimizer", ("sgd",)),
-    "alpha": ("optimizer", ("rmsprop",)),
-    "betas": ("optimizer", ("adam", "adamw")),
     "milestones": ("schedule", ("steps",)),
     "decay": ("schedule", ("steps",)),
     "warm_up": ("schedule", ("cosine",)),
@@ -57,7 +55,7 @@ def settings_for(model: str, given: Mapping[str, Any], task: Task) -> dict[str, 
         task: to train on; what a layer asks for in terms of classes holds for tasks that have them.
 
     Returns:
-        Keyword arguments of ``Settings``.
+        Options of ``train``.
 
     Raises:
         ConfigurationError: an option without effect beside another one.
@@ -70,12 +68,31 @@ def settings_for(model: str, given: Mapping[str, Any], task: Task) -> dict[str, 
     soft = layer_defaults(model)
     if not task.labels_sequences:
         soft = {name: value for name, value in soft.items() if name not in ABOUT_CLASSES}
-    chosen = {"schedule": "steps", **DEFAULTS, **soft, **given}
+    return chosen_settings(given, soft)
+
+
+def chosen_settings(given: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of a training: the given ones, else those of a preset, else ``DEFAULTS``.
+
+    Args:
+        given: options that were asked for; ``clip`` 0 is none.
+        preset: options that hold where they have an effect.
+
+    Raises:
+        ConfigurationError: an option without effect beside another one.
+
+    Example:
+        >>> chosen_settings({"optimizer": "adam"}, {"optimizer": "sgd", "momentum": 0.9, "lr": 0.1})["lr"]
+        0.1
+    """
+    chosen: dict[str, Any] = {"schedule": "steps", **DEFAULTS, **preset, **given}
     for name, (other, values) in NEEDS.items():
-        if name in given and chosen[other] not in values:
-            raise ConfigurationError(f"{name} has a meaning with {other} {' or '.join(values)}, not {chosen[other]}")
         if chosen[other] not in values:
-            chosen.pop(name, None)
+            if name in given:
+                raise ConfigurationError(f"{name} has an effect with {other} {values[0]}, and this is {chosen[other]}")
+            chosen.pop(name, None)  # of the preset, whose optimizer or schedule another one has replaced
+    if "decay" in given and not chosen.get("milestones"):
+        raise ConfigurationError("decay is the factor at milestones, and there are none")
     return {**chosen, "clip": chosen["clip"] or None}
 
 

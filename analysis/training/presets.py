@@ -7,8 +7,9 @@ look.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -28,25 +29,33 @@ QUICK: dict[str, Any] = {"epochs": 6, "milestones": (5,)}
 
 @dataclass(frozen=True)
 class Preset:
-    """A layer with settings for it.
+    """A network with settings for its training; an experiment of a paper has its task, too.
 
     Attributes:
-        layer: its name.
-        config: keyword arguments besides ``input_size``.
-        training: keyword arguments of ``train``.
-        title: how reports call it.
+        layer: name of the layer; ``deep`` for a network of blocks.
+        config: options of the layer, besides its sizes.
+        training: options of ``train``.
+        title: name in reports; of an experiment its paper and place.
         why: what it is there to show.
+        hidden: size of the hidden state.
+        task: name of the task; empty for presets of the report, which fit any task.
+        options: options of the task.
+        open: what the source of an experiment does not say, with what was chosen here.
     """
 
     layer: str
     config: Mapping[str, Any]
     training: Mapping[str, Any]
     title: str
-    why: str
+    why: str = ""
+    hidden: int = 64
+    task: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    open: tuple[str, ...] = ()
 
 
 def _units(layer: str, title: str, why: str, training: Mapping[str, Any] = COMMON, **config: Any) -> Preset:
-    return Preset(layer, {"hidden_size": 64, **config}, training, title, why)
+    return Preset(layer, config, training, title, why)
 
 
 DAMPED: dict[str, Any] = {"beta": 0.75, "gamma": [1.0, 0.001], "dt": 0.2}
@@ -113,6 +122,60 @@ PRESETS: dict[str, Preset] = {
         reflections=16,
     ),
 }
+"""Networks of the report, chosen on the embedded digits read by rows."""
+
+LIPSCHITZ = "Erichson et al., Lipschitz recurrent neural networks (2021)"
+HOUSEHOLDER = "Mhammedi et al., Efficient orthogonal parametrisation of recurrent neural networks (2017)"
+ROTRNN = "Biegun et al., RotRNN: modelling long sequences with rotations (2024)"
+AUTHORS = {"beta": 0.75, "gamma": 0.001, "dt": 0.03}
+BY_PIXELS = f"{LIPSCHITZ}, appendix C (Adam, 100 epochs, decay after 90) and the authors' command for table 8"
+LONG: dict[str, Any] = {"epochs": 100, "batch_size": 128, "milestones": (90,), "decay": 0.1, "clip": None}
+PAPERS: dict[str, Preset] = {
+    "lipschitz-pixels": Preset(
+        "lipschitz", AUTHORS, {**LONG, "lr": 3e-3}, BY_PIXELS, hidden=128, task="digits", options={"layout": "pixels"}
+    ),
+    "lipschitz-pixels-permuted": Preset(
+        "lipschitz", AUTHORS, {**LONG, "lr": 3.5e-3}, BY_PIXELS, hidden=128, task="digits",
+        options={"layout": "pixels", "permuted": True},
+    ),
+    "lipschitz-robustness": Preset(
+        "lipschitz", AUTHORS, {**LONG, "lr": 0.1, "optimizer": "sgd", "momentum": 0.9},
+        f"{LIPSCHITZ}, section 7, table 3 (98 steps of 8 pixels, SGD with momentum) and appendix C (rate 0.1 for SGD)",
+        hidden=128, task="digits", options={"layout": 8},
+        open=("momentum (0.9)", "clipping (none)", "units, beta, gamma, dt, batch, epochs, milestones (as by pixels)"),
+    ),
+    "orthogonal-adding": Preset(
+        "householder", {"reflections": 16}, {"epochs": 50, "fresh": 100, "lr": 0.01, "batch_size": 50, "clip": None},
+        f"{HOUSEHOLDER}, section 5.2, T = 400", hidden=128, task="adding", options={"steps": 400},
+        open=(
+            "iterations: it needs less than 5,000 in figure 4 (5,000)",
+            "at this constant rate our runs stay at the baseline, see the study adding",
+        ),
+    ),
+    "orthogonal-pixels": Preset(
+        "householder", {"reflections": 32}, {"epochs": 20, "lr": 1e-4, "batch_size": 1, "clip": None},
+        f"{HOUSEHOLDER}, section 5.3, table 3", hidden=256, task="digits", options={"layout": "pixels"},
+        open=("the number of epochs (20)", "the 5,000 validation images are not held out: --patience holds some out"),
+    ),
+    "rotrnn-listops": Preset(
+        "deep",
+        {
+            "layer": "rotrnn", "width": 128, "depth": 6, "norm": "batch", "mixing": "glu", "dropout": 0.0,
+            "options": {"heads": 32, "gamma_min": 0.5, "gamma_max": 0.999, "theta_max": math.pi / 100},
+        },
+        {
+            "epochs": 80, "fresh": 1000, "batch_size": 32, "optimizer": "adamw", "weight_decay": 0.05, "lr": 1e-3,
+            "clip": None,
+        },
+        f"{ROTRNN}, table 3, ListOps (6 layers, 32 heads, batch norm: appendix B.2)", hidden=256, task="listops",
+        open=(
+            "the optimizer (AdamW: a weight decay is given)", "the schedule of the learning rate (constant)",
+            "clipping (none)", "the mixing of a block (glu)",
+            "fresh expressions in every batch, in place of 96,000 that are kept",
+        ),
+    ),
+}  # fmt: skip
+"""Experiments of the papers: a value stands here because its source gives it; ``open`` names the others."""
 
 
 DEFAULT_MODELS = (
@@ -176,6 +239,20 @@ def _preset(name: str) -> Preset:
     return known[as_choice("preset", name, known)]
 
 
+def paper_preset(name: str) -> Preset:
+    """Return the experiment of this name.
+
+    Raises:
+        ConfigurationError: an unknown name.
+
+    Example:
+        >>> preset = paper_preset("lipschitz-pixels")
+        >>> preset.training["lr"], preset.config["dt"]
+        (0.003, 0.03)
+    """
+    return PAPERS[as_choice("preset", name, PAPERS)]
+
+
 def preset_model(name: str, task: Task, *, seed: int = 0) -> SequenceModel:
     """A freshly initialised model of a preset, fitting a task.
 
@@ -201,7 +278,7 @@ def preset_model(name: str, task: Task, *, seed: int = 0) -> SequenceModel:
         model = build(
             {
                 "layer": preset.layer,
-                "config": {"input_size": task.input_size, **preset.config},
+                "config": {"input_size": task.input_size, "hidden_size": preset.hidden, **preset.config},
                 "output_size": task.output_size,
                 "reduction": task.reduction,
             }

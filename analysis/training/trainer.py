@@ -6,7 +6,7 @@ import math
 import shlex
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -38,11 +38,12 @@ from .runs import (
     write_checkpoint,
     write_run,
 )
-from .settings import ADDED, Settings
+from .settings import Aim, Settings
 from .spectra import SpectrumTracker
 from .stops import Stop, seeded, stopping
 
 UNHELD = "the gain that is asked for cannot be held"
+VALIDATION = 0.1  # share of the training sequences held out where patience is asked for
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Trainer:
         self.before = 0
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
         self._split()
-        self.objective = Objective(model, task, settings)
+        self.objective = Objective(model, task, settings.aim)
         with torch.no_grad():  # a model that does not fit the task is refused before anything is written
             task.loss(model(self.x[:1]), self.y[:1])
         penalties(model, self.x[:1, :2], settings)  # refused here as well
@@ -103,7 +104,7 @@ class Trainer:
             raise ConfigurationError(f"task {self.task.name!r} is not generated: it has no fresh sequences")
         held = 0
         if self.settings.patience is not None:
-            held = max(1, round(self.settings.validation * len(x)))
+            held = max(1, round(VALIDATION * len(x)))
             if held >= len(x):
                 raise ConfigurationError(f"{len(x)} training sequences are too few to hold some out for validation")
         rows = torch.randperm(len(x), generator=torch.Generator().manual_seed(self.settings.seed))
@@ -130,7 +131,7 @@ class Trainer:
             return self._run()
 
     def _run(self) -> TrainResult:
-        missed = ", and it is not certified" if self.settings.until_certified else ""
+        missed = ", and it is not certified" if self.settings.aim.until_certified else ""
         stopped, detail = "epochs", f"all {self.settings.epochs} epochs are done{missed}"
         try:
             self._open()
@@ -188,7 +189,7 @@ class Trainer:
                 self._check_time()
                 factor = settings.factor(epoch, index, batches)
                 for group in self.optimizer.param_groups:
-                    group["lr"] = group["initial_lr"] * factor
+                    group["lr"] = settings.lr * factor
                 number = f"epoch {epoch}, batch {index}"
                 if settings.fresh is not None:  # no pass over data: batches are numbered through
                     number = f"iteration {(epoch - 1) * batches + index}"
@@ -337,7 +338,7 @@ class Trainer:
         """
         tensors, state = read_checkpoint(path)
         for name, now, then in (
-            ("settings", {**ADDED, **self.settings.to_dict()}, {**plain_value(ADDED), **state["settings"]}),
+            ("settings", {**asdict(Aim()), **self.settings.to_dict()}, {**asdict(Aim()), **state["settings"]}),
             ("task", self._identity(), state["task"]),
         ):
             free = () if self.settings.schedule == "cosine" else ("epochs",)  # that one looks to the end

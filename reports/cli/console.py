@@ -105,14 +105,13 @@ def time_left(done: int, count: int, seconds: float) -> str:
     return f", about {duration(seconds / done * (count - done))} left"
 
 
-def assignments(name: str, values: list[str], *, texts: Collection[str] = (), dotted: bool = False) -> dict[str, Any]:
+def assignments(name: str, values: list[str], *, texts: Collection[str] = ()) -> dict[str, Any]:
     """``["beta=0.75", "integrator=midpoint"]`` as a dictionary; values are JSON where they can be, else text.
 
     Args:
         name: the option that they were given with, for the message.
         values: the assignments.
         texts: names whose values are text even where they look like a number.
-        dotted: whether names may be paths, such as ``blocks.0``.
 
     Returns:
         Names with their values.
@@ -127,7 +126,7 @@ def assignments(name: str, values: list[str], *, texts: Collection[str] = (), do
     out: dict[str, Any] = {}
     for item in values:
         key, equals, text = item.partition("=")
-        if not equals or not (key.isidentifier() or (dotted and key)):
+        if not equals or not key.isidentifier():
             raise ConfigurationError(f"{name} takes name=value, got {item!r}")
         if key in out:
             raise ConfigurationError(f"{name} gives {key} twice: leave one of them out")

@@ -29,9 +29,6 @@ def study(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace files in the folder that no study made, where names are equal.")
     ] = False,
-    redraw: Annotated[
-        Path | None, no_default("Only draw the pages of this folder again: of a study, or of several.", "--redraw")
-    ] = None,
     *,
     compute: Compute,
     output: Output,
@@ -42,12 +39,6 @@ def study(
     """
     from ...analysis.studies import STUDIES
 
-    if redraw is not None:
-        given = {"NAME": name, "--all": every, "--quick": quick, "--out": out, "--data-dir": compute.data_dir}
-        if unread := [k for k, value in given.items() if value]:
-            raise ConfigurationError(f"--redraw computes nothing: leave out {', '.join(unread)}")
-        _redraw(redraw, overwrite, output)
-        return
     if every and name is not None:
         raise ConfigurationError(f"either name a study or run --all, not both: got {name!r}")
     if listing:
@@ -68,13 +59,7 @@ def study(
 
 
 def _one(
-    name: str,
-    folder: Path,
-    quick: bool,
-    overwrite: bool,
-    compute: Compute,
-    output: Output,
-    index: str = "",
+    name: str, folder: Path, quick: bool, overwrite: bool, compute: Compute, output: Output, index: str = ""
 ) -> tuple[Any, Path]:
     """Run a study and draw its page.
 
@@ -84,18 +69,14 @@ def _one(
     from ...analysis.studies import run_study
     from ..page.study import render_study
 
+    def progress(text: str) -> None:
+        status(f"{name}: {text}", output.quiet)
+
     try:
-        result = run_study(
-            name,
-            out=folder,
-            quick=quick,
-            **asdict(compute),
-            overwrite=overwrite,
-            progress=lambda text: status(f"{name}: {text}", output.quiet),
-        )
+        result = run_study(name, out=folder, quick=quick, **asdict(compute), overwrite=overwrite, progress=progress)
     except KeyboardInterrupt as stop:
         raise Interrupted(f"finished parts are kept in {folder}; the same command goes on from there") from stop
-    return result, render_study(folder, overwrite=overwrite, index=index)
+    return result, render_study(result, folder, overwrite=overwrite, index=index)
 
 
 def _every(folder: Path, quick: bool, overwrite: bool, compute: Compute, output: Output) -> None:
@@ -107,36 +88,23 @@ def _every(folder: Path, quick: bool, overwrite: bool, compute: Compute, output:
     from ...analysis.studies import STUDIES
     from ..page.study import render_index
 
-    done: dict[str, str | None] = {}
+    done: dict[str, Any] = {}
+    failed: dict[str, str] = {}
     shown: dict[str, dict[str, Any]] = {}
     index = folder / "index.html"
     for name in STUDIES:
         try:
-            result, page = _one(name, folder / name, quick, overwrite, compute, output, "../index.html")
-            done[name] = None
-            shown[name] = {"page": page, "seconds": result.seconds, "conclusion": result.conclusion}
+            done[name], page = _one(name, folder / name, quick, overwrite, compute, output, "../index.html")
+            shown[name] = {"page": page, "seconds": done[name].seconds, "conclusion": done[name].conclusion}
         except StabilityError as error:
-            done[name] = str(error)
+            failed[name] = str(error)
             shown[name] = {"failed": str(error)}
-        index = render_index(folder, done, overwrite=overwrite)
+        index = render_index(folder, done, failed, overwrite=overwrite)
     status("", output.quiet)
-    rows = [(n, duration(s["seconds"]), s["conclusion"]) for n, s in shown.items() if "page" in s]
-    lines = [f"{name} ({took}): {said}" for name, took, said in rows]
+    lines = [f"{name} ({duration(result.seconds)}): {result.conclusion}" for name, result in done.items()]
     output.show({"out": folder, "index": index, "studies": shown}, "\n".join([*lines, "", f"Index: {index}"]))
-    if failed := {name: why for name, why in done.items() if why is not None}:
+    if failed:
         why = "; ".join(f"{name}: {text}" for name, text in failed.items())
-        raise StabilityError(f"{len(failed)} of {len(done)} studies have no result: {why}; the index shows the others")
-
-
-def _redraw(folder: Path, overwrite: bool, output: Output) -> None:
-    """Draw the page of a study again, or those of all studies in a folder and their index."""
-    from ..page.study import render_index, render_study
-    from ..stored.studies import read_studies
-
-    if (folder / "study.json").is_file():
-        pages = [render_study(folder, overwrite=overwrite)]
-    else:
-        found, _ = read_studies(folder)
-        pages = [render_study(folder / name, overwrite=overwrite, index="../index.html") for name in found]
-        pages.append(render_index(folder, overwrite=overwrite))
-    output.show({"pages": pages}, "\n".join(f"Page: {page}" for page in pages))
+        raise StabilityError(
+            f"{len(failed)} of {len(STUDIES)} studies have no result: {why}; the index shows the others"
+        )

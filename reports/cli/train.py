@@ -194,14 +194,15 @@ def _metric_of(folder: Path) -> str | None:
 
 def _show_presets(output: Output) -> None:
     """The papers' experiments, their sources and what those leave open."""
-    from ...analysis.training.papers import PAPERS
+    from ...analysis.training.presets import PAPERS
 
     rows = [(name, p.task, p.layer, str(p.hidden)) for name, p in PAPERS.items()]
     lines = [table(("preset", "task", "model", "units"), rows, right=(3,)), ""]
     for name, preset in PAPERS.items():
-        lines += [f"{name}: {preset.source}"]
+        lines += [f"{name}: {preset.title}"]
         lines += [f"  not said there: {'; '.join(preset.open)}"] if preset.open else []
-    output.show({"presets": [{"name": name, **asdict(preset)} for name, preset in PAPERS.items()]}, "\n".join(lines))
+    shown = [{"name": name, "source": preset.title, **asdict(preset)} for name, preset in PAPERS.items()]
+    output.show({"presets": shown}, "\n".join(lines))
 
 
 def _repaired(plan: Plan, folder: Path, compute: Compute) -> dict[str, Any]:

@@ -15,8 +15,6 @@ from .sources import open_model
 
 NAMES = {
     "source": "--from",
-    "alpha": "--rmsprop-alpha",
-    "betas": "--adam-betas",
     "layer_settings": "--set",
     "task_settings": "--task-set",
 }
@@ -29,20 +27,9 @@ class TrainingOptions:
 
     epochs: Annotated[int | None, with_default("Passes over the data.", 10)] = None
     lr: Annotated[float | None, with_default("Learning rate.", 0.003)] = None
-    group_lr: Annotated[
-        list[str] | None,
-        no_default("Learning rate of a group, NAME=RATE: recurrent, or how parameters' names begin; may be repeated."),
-    ] = None
     batch_size: Annotated[int | None, with_default("Sequences in a batch.", 64)] = None
     optimizer: Annotated[str | None, with_default("adam, sgd, rmsprop, adamw.", "adam")] = None
     momentum: Annotated[float | None, with_default("Of sgd.", 0.9)] = None
-    alpha: Annotated[
-        float | None, with_default("Of rmsprop: share of its mean that is kept.", 0.99, "--rmsprop-alpha")
-    ] = None
-    betas: Annotated[
-        tuple[float, float] | None,
-        with_default("Of adam and adamw.", "0.9 0.999", "--adam-betas", metavar="BETA1 BETA2"),
-    ] = None
     weight_decay: Annotated[float | None, with_default("Of the optimizer.", 0)] = None
     milestones: Annotated[
         str | None, no_default("Epochs after which the learning rate falls, with commas between them.")
@@ -82,7 +69,7 @@ class TrainingOptions:
     ] = None
 
     def given(self) -> dict[str, Any]:
-        """What the command line says, as fields of ``Settings``.
+        """Return what the command line says, as options of ``train``.
 
         Raises:
             ConfigurationError: text that says no numbers.
@@ -90,31 +77,17 @@ class TrainingOptions:
         values = {name: value for name, value in vars(self).items() if value is not None}
         if "milestones" in values:
             values["milestones"] = _epochs(values["milestones"])
-        if "group_lr" in values:
-            values["group_lr"] = assignments("--group-lr", values["group_lr"], dotted=True)
         return values
 
     def settings(self, preset: Mapping[str, Any]) -> dict[str, Any]:
-        """Fields of ``Settings``: what the command line says, else the preset, else the defaults of ``planned``.
+        """Return options of ``train``: what the command line says, else the preset, else the defaults.
 
         Raises:
             ConfigurationError: an option without effect, or text that says no numbers.
         """
-        from ...analysis.training.planned import DEFAULTS, NEEDS
+        from ...analysis.training.planned import chosen_settings
 
-        given = self.given()
-        chosen: dict[str, Any] = {"schedule": "steps", **DEFAULTS, **preset, **given}
-        for name, (other, values) in NEEDS.items():
-            if name in given and chosen[other] not in values:
-                option = NAMES.get(name, f"--{name.replace('_', '-')}")
-                raise ConfigurationError(
-                    f"{option} has a meaning with --{other} {' or '.join(values)}, and this is {chosen[other]}"
-                )
-            if chosen[other] not in values:
-                chosen.pop(name, None)  # of the preset, whose optimizer (or schedule) another has replaced
-        if "decay" in given and not chosen.get("milestones"):
-            raise ConfigurationError("--decay is the factor at --milestones, and there are none")
-        return {**chosen, "clip": chosen["clip"] or None}
+        return chosen_settings(self.given(), preset)
 
 
 def _epochs(text: str) -> tuple[int, ...]:
@@ -137,7 +110,7 @@ class ModelOptions:
         with_default("Layer by name: contracting, lstm ..., or deep (--set layer=NAME).", "lipschitz", "--model"),
     ] = None
     task: Annotated[
-        str | None, with_default("Task by name: digits, adding, listops, pathfinder ...", "digits", "--task")
+        str | None, with_default("Task by name: digits, adding, copying, listops ...", "digits", "--task")
     ] = None
     data: DataFile = None
     hidden: Annotated[int | None, with_default("Size of the hidden state.", 64)] = None
@@ -181,8 +154,8 @@ def plan_of(asked: ModelOptions, settings: TrainingOptions, compute: Compute) ->
         ConfigurationError: an unknown preset, or options that contradict each other or have no effect.
         FileFormatError: a data file that cannot be read.
     """
-    from ...analysis.training.papers import paper_preset
     from ...analysis.training.planned import ABOUT_CLASSES, DEEP, layer_defaults
+    from ...analysis.training.presets import paper_preset
 
     if asked.source is not None:
         _refuse_beside_a_source(asked)

@@ -1,20 +1,22 @@
-"""Figures of studies, drawn from their descriptions: one drawing a kind, no code for any study."""
+"""Draw the figures of studies from their descriptions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ..formatting import number
 from ..names import printable
 from .panels import look
-from .svg import INK, MUTED, label, panel, series_color, to_svg
+from .svg import MUTED, label, panel, series_color, to_svg
+
+if TYPE_CHECKING:
+    from ...analysis.studies.result import Figure as Description
+    from ...analysis.studies.result import StudyResult
 
 Rows = Any
 """A table; what selecting in one gives, pandas' types do not say."""
@@ -22,43 +24,39 @@ MARKED = 12
 """Markers on a line at most."""
 
 
-def described(figure: Mapping[str, Any], rows: Rows, name: str) -> str | None:
-    """A figure as its description says.
+def described(figure: Description, result: StudyResult, name: str) -> str | None:
+    """Draw a figure as its description says.
 
     Args:
-        figure: fields of ``stability.analysis.studies.result.Figure``.
-        rows: that it is drawn from; ``stored.studies.selected`` gives them.
+        figure: the description.
+        result: the study with the table and the curves.
         name: identifier in the page.
 
     Returns:
         One ``<svg>``; ``None`` where there is nothing that such axes can show.
     """
-    log = str(figure.get("log") or "")
-    for axis in log:
-        if figure.get("kind") != "points" or axis == "y":
-            rows = rows[rows[figure[axis]] > 0]
+    rows: Rows = figure.rows(result)
+    for axis in figure.log if len(rows) else "":
+        if figure.kind != "points" or axis == "y":
+            rows = rows[rows[getattr(figure, axis)] > 0]
     if rows.empty:
         return None
-    kind = str(figure.get("kind"))
-    names = _names(figure, rows)
-    height = 0.9 + 0.3 * rows[figure["x"]].nunique() if kind == "points" else 3.1
-    with panel(printable(figure.get("title") or ""), height=height) as (canvas, axes):
-        DRAWN[kind](canvas, axes, figure, rows)
-        text = (
-            f"{figure.get('title')}: {figure.get('ylabel') or figure['y']} over {figure.get('xlabel') or figure['x']}"
-        )
-        return to_svg(canvas, name, text, names)
+    height = 0.9 + 0.3 * rows[figure.x].nunique() if figure.kind == "points" else 3.1
+    with panel(printable(figure.title), height=height) as (canvas, axes):
+        (_points if figure.kind == "points" else _lines)(canvas, axes, figure, rows)
+        text = f"{figure.title}: {figure.ylabel or figure.y} over {figure.xlabel or figure.x}"
+        return to_svg(canvas, name, text, _names(figure, rows))
 
 
-def _names(figure: Mapping[str, Any], rows: Rows) -> list[str]:
+def _names(figure: Description, rows: Rows) -> list[str]:
     """Names that stand in the figure."""
-    columns = [c for c in (figure.get("series"), figure["x"] if figure.get("kind") == "points" else None) if c]
+    columns = [c for c in (figure.series, figure.x if figure.kind == "points" else None) if c]
     return [str(value) for c in columns for value in rows[c].unique()]
 
 
-def _groups(figure: Mapping[str, Any], rows: Rows) -> list[tuple[str, Rows]]:
+def _groups(figure: Description, rows: Rows) -> list[tuple[str, Rows]]:
     """The series in order of appearance; one without a name where they are not told apart."""
-    column = figure.get("series")
+    column = figure.series
     if not column:
         return [("", rows)]
     known = rows[rows[column].notna()]
@@ -69,9 +67,9 @@ def _name(value: Any) -> str:
     return number(value) if isinstance(value, (int, float, np.number)) else str(value)
 
 
-def _shown(figure: Mapping[str, Any]) -> FuncFormatter:
+def _shown(figure: Description) -> FuncFormatter:
     """Numbers of the values' axis."""
-    percent = bool(figure.get("percent"))
+    percent = figure.percent
     return FuncFormatter(lambda v, _: f"{number(100 * v)} %" if percent else number(v))
 
 
@@ -80,8 +78,8 @@ def _spread(rows: Rows, by: str, value: str) -> Rows:
     return rows.groupby(by, sort=False)[value].agg(["mean", "min", "max"])
 
 
-def _scales(axes: Axes, figure: Mapping[str, Any]) -> None:
-    log = str(figure.get("log") or "")
+def _scales(axes: Axes, figure: Description) -> None:
+    log = figure.log
     for which in log:
         axis = axes.xaxis if which == "x" else axes.yaxis
         (axes.set_xscale if which == "x" else axes.set_yscale)("log")
@@ -89,13 +87,13 @@ def _scales(axes: Axes, figure: Mapping[str, Any]) -> None:
         axis.set_minor_locator(NullLocator())
 
 
-def _labels(axes: Axes, figure: Mapping[str, Any]) -> None:
-    axes.set_xlabel(printable(figure.get("xlabel") or figure["x"]))
-    axes.set_ylabel(printable(figure.get("ylabel") or figure["y"]))
+def _labels(axes: Axes, figure: Description) -> None:
+    axes.set_xlabel(printable(figure.xlabel or figure.x))
+    axes.set_ylabel(printable(figure.ylabel or figure.y))
 
 
-def _lines(canvas: Figure, axes: Axes, figure: Mapping[str, Any], rows: Rows) -> None:
-    x, y = figure["x"], figure["y"]
+def _lines(canvas: Figure, axes: Axes, figure: Description, rows: Rows) -> None:
+    x, y = figure.x, figure.y
     for i, (name, own) in enumerate(_groups(figure, rows)):
         known = _spread(own.sort_values(x), x, y)
         at = known.index.to_numpy(dtype=float)
@@ -106,27 +104,25 @@ def _lines(canvas: Figure, axes: Axes, figure: Mapping[str, Any], rows: Rows) ->
     _scales(axes, figure)
     _marks(axes, figure)
     _labels(axes, figure)
-    if "x" not in str(figure.get("log") or ""):
+    if "x" not in figure.log:
         axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: number(v)))
     axes.yaxis.set_major_formatter(_shown(figure))
-    if figure.get("series"):
+    if figure.series:
         canvas.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
 
 
-def _marks(axes: Axes, figure: Mapping[str, Any]) -> None:
+def _marks(axes: Axes, figure: Description) -> None:
     """Horizontal lines with their names."""
-    for mark in figure.get("marks") or ():
-        value, words = (mark[0], mark[1]) if len(mark) == 2 else (None, "")
-        if isinstance(value, (int, float)):
-            axes.axhline(value, color=MUTED, linewidth=0.9, linestyle=(0, (2, 2)))
-            where: Any = ("axes fraction", "data")
-            axes.annotate(label(str(words), 40), (1, value), xycoords=where, ha="right", va="bottom", color=MUTED)
+    for value, words in figure.marks:
+        axes.axhline(value, color=MUTED, linewidth=0.9, linestyle=(0, (2, 2)))
+        where: Any = ("axes fraction", "data")
+        axes.annotate(label(str(words), 40), (1, value), xycoords=where, ha="right", va="bottom", color=MUTED)
 
 
-def _points(canvas: Figure, axes: Axes, figure: Mapping[str, Any], rows: Rows) -> None:
+def _points(canvas: Figure, axes: Axes, figure: Description, rows: Rows) -> None:
     """Names downwards, values to the right: a point a row, a bar over the range of repeats with their mean."""
-    x, y = figure["x"], figure["y"]
+    x, y = figure.x, figure.y
     names = list(dict.fromkeys(rows[x]))
     place = {name: k for k, name in enumerate(names)}
     groups = _groups(figure, rows)
@@ -141,65 +137,13 @@ def _points(canvas: Figure, axes: Axes, figure: Mapping[str, Any], rows: Rows) -
         axes.plot(own[y], dots, linestyle="none", marker="|", markersize=5, color=series_color(i), alpha=0.8)
     axes.set_yticks(range(len(names)), [label(_name(name), 30) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
-    if "y" in str(figure.get("log") or ""):
+    if "y" in figure.log:
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(numticks=5))
         axes.xaxis.set_minor_locator(NullLocator())
     else:
         axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(_shown(figure))
-    axes.set_xlabel(printable(figure.get("ylabel") or y))
-    if figure.get("series"):
+    axes.set_xlabel(printable(figure.ylabel or y))
+    if figure.series:
         canvas.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
-
-
-def _field(canvas: Figure, axes: Axes, figure: Mapping[str, Any], rows: Rows) -> None:
-    """Arrows of equal length, and paths over them, each with a point where it begins."""
-    x, y = figure["x"], figure["y"]
-    u, v = figure["vectors"]
-    arrows = rows[rows[u].notna() & rows[v].notna()]
-    paths = rows[rows[u].isna()]
-    length = np.hypot(arrows[u], arrows[v]).to_numpy()
-    scale = np.where(length > 0, length, 1.0)
-    across, up = arrows[u].to_numpy() / scale, arrows[v].to_numpy() / scale
-    axes.quiver(arrows[x], arrows[y], across, up, color=MUTED, angles="xy", scale=26, width=0.0035, headwidth=4)
-    for name, own in _groups(figure, paths) if figure.get("series") else []:
-        axes.plot(own[x], own[y], color=series_color(0), linewidth=1.1, alpha=0.9)
-        axes.plot(own[x].iloc[:1], own[y].iloc[:1], "o", color=INK, markersize=2.6, label=name)
-    _labels(axes, figure)
-    axes.grid(visible=False)
-    for values, limits, limit in ((arrows[x], axes.get_xlim, axes.set_xlim), (arrows[y], axes.get_ylim, axes.set_ylim)):
-        room = 0.3 * float(values.max() - values.min())  # a path that runs away would leave nothing of the arrows
-        low, high = limits()
-        limit(max(low, float(values.min()) - room), min(high, float(values.max()) + room))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(5))
-        axis.set_major_formatter(FuncFormatter(lambda w, _: number(w)))
-
-
-def _heat(canvas: Figure, axes: Axes, figure: Mapping[str, Any], rows: Rows) -> None:
-    """A square a pair, its number in it: repeats by their mean."""
-    grid = rows.pivot_table(index=figure["y"], columns=figure["x"], values=figure["value"], aggfunc="mean")
-    values = grid.to_numpy()
-    low, high = float(np.nanmin(values)), float(np.nanmax(values))
-    shown = _shown(figure)
-    for i, k in zip(*np.nonzero(np.isfinite(values))):
-        strength = 0.5 if high == low else (values[i, k] - low) / (high - low)
-        square = Rectangle((k - 0.5, i - 0.5), 1, 1, color=series_color(0), alpha=0.08 + 0.62 * strength, linewidth=0)
-        axes.add_patch(square)
-        axes.annotate(shown(float(values[i, k])), (k, i), ha="center", va="center", color=INK, fontsize=8.5)
-    axes.set_xlim(-0.5, values.shape[1] - 0.5)
-    axes.set_ylim(-0.5, values.shape[0] - 0.5)
-    axes.set_xticks(range(len(grid.columns)), [_name(c) for c in grid.columns])
-    axes.set_yticks(range(len(grid.index)), [_name(c) for c in grid.index])
-    axes.grid(visible=False)
-    _labels(axes, figure)
-
-
-DRAWN: dict[str, Callable[[Figure, Axes, Mapping[str, Any], Rows], None]] = {
-    "lines": _lines,
-    "points": _points,
-    "field": _field,
-    "heat": _heat,
-}
-"""The kinds of figures, each with its drawing."""

@@ -23,7 +23,6 @@ from ..jsonable import jsonable
 from ..names import breakable, cut
 from ..stored.collect import FRAMES, Report, check_folder, collect
 from ..stored.limits import LETTERS
-from ..stored.studies import read_studies
 from .answer import answer, ranked
 from .blocks import block
 from .made import made, sources
@@ -31,10 +30,6 @@ from .marks import MARKS
 from .overview import overview
 from .provenance import lead, provenance
 from .sections import sections
-from .studies import study_sections
-
-STUDIES = "studies"
-"""Folder in a report's directory whose studies the page lists: ``stability study --all --out REPORT/studies``."""
 
 
 def environment() -> Environment:
@@ -94,7 +89,7 @@ def _page(report: Report, digest: str) -> str:
         answer=answer(report),
         first=overview(report),
         models=[block(m, len(report.models)) for m in ranked(report.models)],
-        sections=[*sections(report), *study_sections(*read_studies(report.folder / STUDIES), f"{STUDIES}/")],
+        sections=sections(report),
         lead=lead(report),
         provenance=provenance(report),
         made=made(report),

@@ -28,7 +28,6 @@ SETTINGS = (
     "epochs",
     "fresh",
     "lr",
-    "group_lr",
     "schedule",
     "warm_up",
     "milestones",
@@ -36,8 +35,6 @@ SETTINGS = (
     "batch_size",
     "optimizer",
     "momentum",
-    "alpha",
-    "betas",
     "clip",
     "weight_decay",
     "patience",
@@ -166,15 +163,16 @@ def effective(training: dict[str, Any]) -> dict[str, Any]:
     """The settings of a training that had an effect, in the order of ``SETTINGS``.
 
     Example:
-        >>> effective({"momentum": 0.5, "optimizer": "sgd", "group_lr": {"head": 0.1}, "decay": 0.1, "milestones": []})
-        {'group_lr': '(head 0.1)', 'optimizer': 'sgd', 'momentum': 0.5}
+        >>> effective({"momentum": 0.5, "optimizer": "sgd", "schedule": "steps", "decay": 0.1, "milestones": []})
+        {'optimizer': 'sgd', 'momentum': 0.5}
         >>> effective({"momentum": 0.5, "optimizer": "adam", "decay": 0.1, "milestones": [3]})
         {'milestones': [3], 'decay': 0.1, 'optimizer': 'adam'}
     """
     idle = {"momentum"} if training.get("optimizer") != "sgd" else set()
     idle |= set() if training.get("milestones") else {"decay"}
+    idle |= {"schedule"} if training.get("schedule") == "steps" else set()
     shown = {k: training[k] for k in SETTINGS if training.get(k) or (k == "lyapunov_target" and k in training)}
-    return {k: f"({_options(v)})" if isinstance(v, dict) else v for k, v in shown.items() if k not in idle}
+    return {k: v for k, v in shown.items() if k not in idle}
 
 
 def _models(report: Report) -> tuple[Table, ...]:

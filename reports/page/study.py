@@ -1,40 +1,42 @@
-"""Pages of studies: ``study.html`` from the three files of one, and ``index.html`` over a folder of them."""
+"""Pages of studies: ``study.html`` for one, and ``index.html`` over all of a run."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import numpy as np
-import pandas as pd
 from markupsafe import Markup
 
-from stability.errors import FileFormatError
 from stability.storage.folder import claim
 from stability.storage.writing import write_text
 
-from ..figures.described import DRAWN, described
+from ..figures.described import described
 from ..formatting import MISSING, count, duration, number
 from ..names import cut, printable
 from ..stored.limits import LETTERS
-from ..stored.studies import INDEX, PAGE, StudyRecord, index_text, read_studies, read_study, selected
 from .html import environment, policy
-from .layout import Column, Section, Table, draw, tabulate, text
-from .studies import study_sections
+from .layout import Cell, Column, Section, Table, draw, tabulate, text
 
-INDEX_PAGE = "index.html"
+if TYPE_CHECKING:
+    from ...analysis.studies.result import StudyResult
+
+PAGE, INDEX_PAGE = "study.html", "index.html"
 NO_PAPER = "the paper gives no number"
 MOST = 200
-"""Rows of a study's table that the page shows; the file has all."""
+"""Largest number of rows of a study's table on its page; the file has all."""
 
 
-def render_study(folder: str | Path, *, overwrite: bool = False, index: str = "") -> Path:
-    """Draw the page of a study again from ``study.json``, ``table.csv`` and ``curves.csv``; nothing is computed.
+def render_study(result: StudyResult, folder: str | Path, *, overwrite: bool = False, index: str = "") -> Path:
+    """Draw the page of a study.
 
     Args:
-        folder: that ``stability study`` wrote.
+        result: the study.
+        folder: folder of the page, beside ``table.csv`` and ``curves.csv``.
         overwrite: whether a ``study.html`` may be replaced that no study made.
         index: page over several studies that this one links to, relative to the folder.
 
@@ -42,62 +44,67 @@ def render_study(folder: str | Path, *, overwrite: bool = False, index: str = ""
         Path of ``study.html``.
 
     Raises:
-        FileFormatError: the folder holds no study, or a file of another shape, or cannot be written to.
         ConfigurationError: a file that no study made is in the way.
+        FileFormatError: a folder that cannot be written to.
         FolderInUseError: another process writes there.
-
-    Example:
-        >>> render_study("no-such-folder")
-        Traceback (most recent call last):
-        ...
-        stability.errors.FileFormatError: no-such-folder holds no study: it has no study.json
     """
-    record = read_study(folder)
-    quick = " · quick version" * bool(record.get("quick", False))
+    drawn = [(described(f, result, f"figure-{k}"), f.caption) for k, f in enumerate(result.figures)]
+    sections = (
+        Section("shown", "Results", "", (), draw(*drawn), result.notes).kept,
+        _compared(result),
+        Section("numbers", "The numbers", _repeats(result), _numbers(result)).kept,
+        Section("differences", "Differences from the paper", "", (), (), result.differences).kept,
+        _settings(result),
+    )
     page = _page(
-        cut(str(record.get("title", "Study")), LETTERS),
-        f"stability {version('rnn-stability')} · study {record.get('study')}{quick}",
-        str(record.get("conclusion")),
-        [s for s in (_figures(record), _compared(record), _numbers(record), _differences(record), _made(record)) if s],
+        cut(result.title, LETTERS),
+        f"stability {version('rnn-stability')} · study {printable(result.study)}{_quick(result)}",
+        result.conclusion,
+        [s for s in sections if s is not None],
         [("All studies", index)] if index else [],
     )
-    with claim(folder, "study --redraw") as own:
-        own.reserve([PAGE], "study", overwrite=overwrite, adopt=True)
+    with claim(folder, "study") as own:
+        own.reserve([PAGE], "study", overwrite=overwrite)
         return write_text(own.path / PAGE, page)
 
 
-def render_index(folder: str | Path, done: Mapping[str, str | None] | None = None, *, overwrite: bool = False) -> Path:
-    """Draw ``index.html`` over the studies in the folders below one: what each came to, and a link to its page.
+def render_index(
+    folder: str | Path, done: Mapping[str, StudyResult], failed: Mapping[str, str], *, overwrite: bool = False
+) -> Path:
+    """Draw ``index.html`` over the studies in the folders below one, each with its conclusion and a link to its page.
 
     Args:
         folder: with a folder for each study.
-        done: what was run here: name to the reason of its failure, ``None`` for a study that finished; it is kept in
-            ``studies.json``. Without it, the index says what lies there.
+        done: results by name.
+        failed: reasons of the others, by name.
         overwrite: whether an ``index.html`` may be replaced that no study made.
 
     Returns:
         Path of ``index.html``.
 
     Raises:
-        FileFormatError: nothing to show, or a folder that cannot be written to.
         ConfigurationError: a file that no study made is in the way.
+        FileFormatError: a folder that cannot be written to.
         FolderInUseError: another process writes there.
     """
+    columns = (
+        text("study", lambda item: Cell(item[0], href=f"{quote(item[0])}/{PAGE}")),
+        text("table or figure", lambda item: f"{item[1].title}{_quick(item[1])}"),
+        text("result", lambda item: item[1].conclusion or MISSING),
+        Column("time", lambda item: duration(item[1].seconds)),
+    )
+    reasons = (text("study", lambda item: item[0]), text("reason", lambda item: cut(printable(item[1]), LETTERS)))
+    tables = tabulate("The studies", columns, done.items()) + tabulate("Without a result", reasons, failed.items())
+    section = Section("studies", "Studies", "Tables and figures of the papers, rerun here.", tables).kept
+    page = _page(
+        "Tables and figures of the papers, rerun",
+        f"stability {version('rnn-stability')}",
+        f"{len(done)} studies with a result" + (f", {len(failed)} without." if failed else "."),
+        [] if section is None else [section],
+        [],
+    )
     with claim(folder, "study --all") as own:
-        own.reserve([INDEX_PAGE, *([INDEX] if done is not None else [])], "study", overwrite=overwrite, adopt=True)
-        if done is not None:
-            write_text(own.path / INDEX, index_text(done))
-        found, missing = read_studies(folder)
-        if not found and not missing:
-            raise FileFormatError(f"{folder} holds no study: no folder in it has a study.json")
-        finished = f"{len(found)} studies with a result" + (f", {len(missing)} without" if missing else "")
-        page = _page(
-            "Tables and figures of the papers, rerun",
-            f"stability {version('rnn-stability')}",
-            f"{finished}. Each has a page of its own: figures, our numbers beside the paper's, and what differs.",
-            list(study_sections(found, missing)),
-            [],
-        )
+        own.reserve([INDEX_PAGE], "study", overwrite=overwrite)
         return write_text(own.path / INDEX_PAGE, page)
 
 
@@ -117,104 +124,64 @@ def _page(title: str, kicker: str, lead: str, sections: list[Section], links: li
     )
 
 
-def _figures(record: StudyRecord) -> Section | None:
-    drawn = []
-    for k, figure in enumerate(record.get("figures", ())):
-        if figure.get("kind") not in DRAWN or not (figure.get("x") and figure.get("y")):
-            kind = f"is of kind {figure.get('kind')!r} or names no columns"
-            raise FileFormatError(f"{record.folder / 'study.json'}: figure {k + 1} {kind}; known: {', '.join(DRAWN)}")
-        rows = selected(record, figure)
-        if rows is not None:
-            drawn.append((described(figure, rows, f"figure-{k}"), str(figure.get("caption") or "")))
-    notes = tuple(record.get("notes", ()))
-    return Section("shown", "What it shows", "", (), draw(*drawn), notes).kept
+def _quick(result: StudyResult) -> str:
+    return " (quick version)" if result.quick else ""
 
 
-def _compared(record: StudyRecord) -> Section | None:
+def _compared(result: StudyResult) -> Section | None:
     columns = (
-        text("quantity", lambda row: row.get("what") or ""),
-        Column("ours", lambda row: _cell(row.get("ours"))),
-        Column("the paper's", lambda row: _cell(row.get("paper"))),
-        text("where", lambda row: row.get("where") or ""),
+        text("quantity", lambda row: row.what),
+        Column("ours", lambda row: _cell(row.ours)),
+        Column("the paper's", lambda row: _cell(row.paper)),
+        text("where", lambda row: row.where),
     )
-    tables = tabulate("Ours beside the paper's", columns, record.get("compared", ()), NO_PAPER)
-    return Section("compared", "Ours beside the paper's", str(record.get("paper")), tables).kept
+    tables = tabulate("Ours beside the paper's", columns, result.compared, NO_PAPER)
+    return Section("compared", "Ours beside the paper's", result.paper, tables).kept
+
+
+def _repeats(result: StudyResult) -> str:
+    if len(result.seeds) < 2 or not result.keys:
+        return ""
+    return f"Means over {len(result.seeds)} trainings; table.csv has each of them."
+
+
+def _numbers(result: StudyResult) -> tuple[Table, ...]:
+    frame = result.summary()
+    caption = "Table" + (f", the first {MOST} of {len(frame)} rows" if len(frame) > MOST else "")
+    names = [str(c) for c in frame.columns]
+    columns = [
+        Column(c.replace("_", " "), lambda row, c=c: _cell(row[c]), frame[c].dtype.kind in "iufb") for c in names
+    ]
+    rows = frame.head(MOST).itertuples(index=False, name=None)
+    return tabulate(caption, columns, [dict(zip(names, row)) for row in rows], "does not apply")
 
 
 def _cell(value: Any) -> str:
-    """A value of a table as a reader wants it."""
+    """Format a value for a table."""
     if isinstance(value, (bool, np.bool_)):
         return "yes" if value else "no"
-    if isinstance(value, (int, np.integer)):
-        return count(value)
-    if isinstance(value, (float, np.floating)):
-        return (
-            MISSING
-            if np.isnan(value)
-            else count(value)
-            if value == round(value) and abs(value) < 1e9
-            else number(value, 4)
-        )
+    if isinstance(value, (int, float, np.number)):
+        value = float(value)
+        return MISSING if math.isnan(value) else count(int(value)) if value.is_integer() else number(value, 4)
     if isinstance(value, Mapping):
         return ", ".join(f"{k} {_cell(v)}" for k, v in value.items())
     if isinstance(value, (list, tuple)):
         return ", ".join(_cell(v) for v in value)
-    return MISSING if value is None or value is pd.NaT or value == "" else str(value)
+    return MISSING if value is None or value == "" else printable(value)
 
 
-def _numbers(record: StudyRecord) -> Section | None:
-    """The table; where it has a column ``what``, a table for each of its values, of the columns that it fills."""
-    frame = record.frames.get("table")
-    if frame is None:
-        return None
-    shown = frame.head(MOST)
-    left = f"; the first {MOST} of {len(frame)} rows" if len(frame) > MOST else ""
-    parts: list[tuple[str, pd.DataFrame]] = [("table.csv", shown)]
-    if "what" in shown.columns:
-        named: Any = shown
-        kinds = [(_cell(kind), named[named["what"] == kind]) for kind in named["what"].dropna().unique()]
-        parts = [(f"table.csv: {kind}", own.drop(columns="what").dropna(axis=1, how="all")) for kind, own in kinds]
-    tables = [t for caption, part in parts for t in _table(caption + left, part)]
-    return Section("numbers", "The numbers", "", tuple(tables)).kept
-
-
-def _table(caption: str, frame: pd.DataFrame) -> tuple[Table, ...]:
-    names = [str(c) for c in frame.columns]
-    numeric = {c: frame[c].dtype.kind in "iufb" for c in names}
-    columns = [Column(c.replace("_", " "), lambda row, c=c: _cell(row[c]), numeric[c]) for c in names]
-    records = [dict(zip(names, row)) for row in frame.itertuples(index=False, name=None)]
-    return tabulate(caption, columns, records, "does not apply")
-
-
-def _differences(record: StudyRecord) -> Section | None:
-    notes = tuple(record.get("differences", ()))
-    return Section("differences", "What differs from the paper, and why", "", (), (), notes) if notes else None
-
-
-def _time(record: StudyRecord) -> str:
-    """Of all sessions, where the files say what the earlier ones took."""
-    took, earlier = duration(record.get("seconds", None)), record.get("earlier_seconds", None)
-    if earlier is None:
-        return f"{took}; parts kept from before are not counted"
-    return f"{took}, of which {duration(earlier)} in earlier sessions" if earlier else took
-
-
-def _made(record: StudyRecord) -> Section:
+def _settings(result: StudyResult) -> Section:
     """Settings, seeds, time and machine."""
-    made = record.get("environment", {})
-    versions, machine = made.get("versions") or {}, made.get("machine") or {}
-    seeds = ", ".join(map(_cell, record.get("seeds", ())))
+    made = result.environment
     rows = [
-        ("command", f"stability study {record.get('study')}{' --quick' * bool(record.get('quick', False))}"),
-        ("seeds", seeds or _cell(made.get("seed"))),
-        ("time", _time(record)),
+        ("command", f"stability study {printable(result.study)}{' --quick' if result.quick else ''}"),
+        ("seeds", ", ".join(map(str, result.seeds))),
+        ("time", duration(result.seconds)),
         ("begun and finished", f"{made.get('started') or MISSING}, {made.get('finished') or MISSING}"),
         ("device", _cell(made.get("device"))),
-        *((k, _cell(v)) for k, v in machine.items()),
-        *((k, _cell(v)) for k, v in versions.items()),
+        *((k, _cell(v)) for part in ("machine", "versions") for k, v in (made.get(part) or {}).items()),
     ]
-    settings = [(k, _cell(v)) for k, v in record.get("settings", {}).items()]
-    words = (text("what", lambda row: row[0]), text("value", lambda row: printable(row[1])))
+    words = (text("name", lambda row: printable(row[0])), text("value", lambda row: printable(row[1])))
+    settings = [(k, _cell(v)) for k, v in result.settings.items()]
     tables = tabulate("Programs and machine", words, rows) + tabulate("Settings", words, settings)
-    said = "Every number stands in table.csv and curves.csv beside this page; stability study --redraw draws it again."
-    return Section("made", "How it was made", said, tables)
+    return Section("made", "Settings", "Every number stands in table.csv and curves.csv beside this page.", tables)

@@ -14,13 +14,14 @@ import sys
 import tempfile
 import time
 import traceback
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from stability.analysis.campaign.budgets import BUDGETS, Budget
-from stability.analysis.studies import adding
+from stability.analysis.studies import STUDIES
 from stability.reports import cli
 from stability.storage import writing
 
@@ -28,7 +29,8 @@ BUDGETS["quick"] = Budget(
     samples=10, attacked=5, curved=5, draws=1, levels=(0.0, 0.3), epsilons_linf=(0.0, 0.1), epsilons_l2=(0.0, 1.0),
     steps=1, stretch=2, iterations=3, probes=1, trajectories=1, program_states=0,
 )  # fmt: skip
-adding.QUICK.update(steps=6, iterations=6, hidden=16, every=2, batch=4, reflections=4, test=10)
+TINY = {"steps": 6, "iterations": 6, "every": 2, "oRNN": 16, "LSTM": 6, "Elman": 14, "seeds": 2}
+STUDIES["adding"] = replace(STUDIES["adding"], sizes={"full": TINY, "quick": TINY})
 
 
 def die_at_write(number: int) -> None:

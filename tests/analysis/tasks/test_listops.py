@@ -45,13 +45,13 @@ def nodes(node):
             yield from nodes(child)
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_values_and_limits(seed):
-    tokens = listops_expression(random.Random(seed), max_depth=6, max_args=5)
-    parsed = tree(list(tokens))
-    assert solve_listops(tokens) == value(parsed)
-    assert depth(parsed) <= 6
-    assert all(isinstance(n, int) or 2 <= len(n) - 1 <= 5 for n in nodes(parsed))
+def test_values_and_limits():
+    for seed in range(30):
+        tokens = listops_expression(random.Random(seed), max_depth=6, max_args=5)
+        parsed = tree(list(tokens))
+        assert solve_listops(tokens) == value(parsed)
+        assert depth(parsed) <= 6
+        assert all(isinstance(n, int) or 2 <= len(n) - 1 <= 5 for n in nodes(parsed))
 
 
 @pytest.mark.parametrize(
@@ -146,30 +146,3 @@ def test_seeds_and_streams():
     assert len(y) == 5
     again = make_task("listops", seed=1, **one.options)
     assert torch.equal(again.test[0], one.test[0])
-
-
-def test_the_lengths_of_the_long_range_arena():
-    task = make_task("listops", max_length=2048, train=6, test=2)
-    lengths = task.train[0].sum((1, 2))
-    assert task.steps == 2048
-    assert lengths.min() >= 500
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"max_length": 0},
-        {"max_length": 2049},
-        {"min_length": 50, "max_length": 40},
-        {"max_args": 1},
-        {"max_depth": 0},
-        {"train": 0},
-        {"max_length": True},
-        {"min_length": 2, "max_length": 3},
-        {"max_depth": 1, "min_length": 2},
-        {"max_length": 1, "min_length": 1, "train": 300, "test": 5},
-    ],
-)
-def test_bad_options(options):
-    with pytest.raises(ConfigurationError):
-        make_task("listops", **{"train": 4, "test": 2, **options})

@@ -19,7 +19,7 @@ from stability.analysis import (
     task_from_arrays,
     train,
 )
-from stability.analysis.training.settings import Settings
+from stability.analysis.training.settings import Aim, Settings
 from stability.errors import ConfigurationError, NonFiniteError, RankError, UnsupportedError
 from stability.models import (
     GRU,
@@ -163,10 +163,10 @@ def test_the_penalty_is_of_short_trajectories_of_the_batch():
 
 def test_settings_of_it():
     assert "lyapunov_target" not in Settings().to_dict()
-    assert Settings(lyapunov_target=0.0).to_dict()["lyapunov_target"] == 0.0
+    assert Settings(aim=Aim(lyapunov_target=0.0)).to_dict()["lyapunov_target"] == 0.0
     for wrong in ({"lyapunov_weight": 2.0}, {"lyapunov_target": 0.0, "lyapunov_weight": 0.0}):
         with pytest.raises(ConfigurationError, match="lyapunov"):
-            Settings(**wrong)
+            Aim(**wrong)
 
 
 def test_a_training_whose_exponent_is_lost_says_so():

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from stability.analysis import certified_radius, make_task, train
 from stability.analysis.training.objectives import Objective, reach
-from stability.analysis.training.settings import Settings
+from stability.analysis.training.settings import Aim, Settings
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.models import BoundedGainRNN, ElmanRNN, SequenceModel
 from stability.reports.cli.options import Compute
@@ -52,22 +52,22 @@ def slowly(model, z, y, name, eps, t):
 def test_a_loss_is_its_formula_and_falls_when_trained_on(name, digits):
     model, task = digits
     x, y = task.train
-    settings = Settings(objective=name, target_radius=0.3, temperature=4.0)
-    objective = Objective(model, task, settings)
+    aim = Aim(objective=name, target_radius=0.3, temperature=4.0)
+    objective = Objective(model, task, aim)
     with torch.no_grad():
         before = objective.loss(model(x), y)
     torch.testing.assert_close(before, slowly(model, model(x), y, name, 0.3, 4.0), rtol=1e-4, atol=1e-5)
     again = copy.deepcopy(model)
-    result = train(again, task, settings, epochs=2, lr=0.01, batch_size=20)
+    result = train(again, task, Settings(aim=aim), epochs=2, lr=0.01, batch_size=20)
     assert result.history[-1].train_loss < float(before)
-    assert Objective(again, task, settings).loss(again(x), y) < before
+    assert Objective(again, task, aim).loss(again(x), y) < before
 
 
 def test_the_radii_that_losses_aim_at_are_the_certified_ones(digits):
     model, task = digits
     x, y = task.test
     certified = certified_radius(model, x, y)
-    own = Objective(model, task, Settings()).radii(model(x).detach(), y).clamp(min=0.0)
+    own = Objective(model, task, Aim()).radii(model(x).detach(), y).clamp(min=0.0)
     torch.testing.assert_close(own.double(), torch.from_numpy(certified.radius), rtol=1e-3, atol=1e-5)
     assert (certified.radius > 0).any()
 
@@ -87,12 +87,12 @@ def test_aiming_at_a_radius_certifies_more_at_it(digits):
 def test_disturbed_inputs(digits):
     model, task = digits
     x, y = task.train
-    noisy = Objective(model, task, Settings(input_noise=0.5)).inputs(x, y)
+    noisy = Objective(model, task, Aim(input_noise=0.5)).inputs(x, y)
     assert (noisy - x).std().item() == pytest.approx(0.5, rel=0.02)
     torch.manual_seed(3)
-    attacked = Objective(model, task, Settings(adversarial=0.4)).inputs(x, y)
+    attacked = Objective(model, task, Aim(adversarial=0.4)).inputs(x, y)
     torch.manual_seed(3)
-    assert torch.equal(attacked, Objective(model, task, Settings(adversarial=0.4)).inputs(x, y))
+    assert torch.equal(attacked, Objective(model, task, Aim(adversarial=0.4)).inputs(x, y))
     lengths = (attacked - x).flatten(1).norm(dim=1)
     assert lengths.max() <= 0.4 * (1 + 1e-5)
     assert attacked.min() >= 0.0
@@ -111,8 +111,8 @@ def test_temperature_scales_the_logits(digits):
     model, task = digits
     x, y = task.train
     z = model(x)
-    assert Objective(model, task, Settings(temperature=3.0)).loss(z, y) == functional.cross_entropy(3.0 * z, y)
-    assert Objective(model, task, Settings()).loss(z, y) == task.loss(z, y)
+    assert Objective(model, task, Aim(temperature=3.0)).loss(z, y) == functional.cross_entropy(3.0 * z, y)
+    assert Objective(model, task, Aim()).loss(z, y) == task.loss(z, y)
 
 
 def test_what_an_objective_is_not_about_is_refused(digits):
@@ -130,7 +130,7 @@ def test_what_an_objective_is_not_about_is_refused(digits):
     for options in ({"objective": "other"}, {"target_radius": 0.3}, {"temperature": 0.0}, {"input_noise": -1.0},
                     {"adversarial": float("nan")}, {"objective": "margin", "target_radius": 0.0}):  # fmt: skip
         with pytest.raises(ConfigurationError):
-            Settings(**options)
+            Aim(**options)
 
 
 def test_a_layer_brings_settings_of_its_own_and_the_command_line_replaces_them():

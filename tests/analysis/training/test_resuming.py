@@ -92,11 +92,6 @@ class TestReproducibility:
             resume_run(tmp_path / "broken", epochs=5)
         assert equal_weights(resume_run(tmp_path / "broken")[0], whole)
 
-    def test_what_later_releases_added_is_not_in_a_record_that_does_not_use_it(self, task, tmp_path):
-        train(new_model(task), task, epochs=1, out=tmp_path)
-        training = json.loads((tmp_path / "run.json").read_text())["training"]
-        assert not {"schedule", "warm_up", "fresh"} & set(training)
-
     def test_a_resumed_run_is_tracked_as_it_was_before(self, task, tmp_path):
         common = {"epochs": 4, "batch_size": 50, "lr": 5e-3}
         options = {"probe": task.test[0][:3], "margins": ("gap", "circle"), "eigenvalues": False}

@@ -164,7 +164,7 @@ class TestDivergence:
 class TestPatience:
     def test_it_keeps_the_best_epoch(self, task, tmp_path):
         model = new_model(task)
-        result = train(model, task, epochs=200, lr=3e-2, patience=3, validation=0.3, batch_size=20, out=tmp_path)
+        result = train(model, task, epochs=200, lr=3e-2, patience=3, batch_size=20, out=tmp_path)
         assert result.stopped == "patience"
         losses = [e.validation_loss for e in result.history]
         assert result.kept_epoch == int(np.argmin(losses)) + 1
@@ -189,7 +189,7 @@ class TestPatience:
         epochs, weights = list(range(len(curve))), []
         monkeypatch.setattr("stability.analysis.training.trainer.evaluate", scripted)
         model = new_model(task)
-        options = {"epochs": 7, "patience": 4, "validation": 0.25, "batch_size": 50}
+        options = {"epochs": 7, "patience": 4, "batch_size": 50}
         if interrupted:
             train(model, task, out=tmp_path, progress=stop_in(5, 1), **options)
             model, result = resume_run(tmp_path)
@@ -213,8 +213,8 @@ class TestPatience:
                     seen.extend(row.numpy().tobytes() for row in x.detach())
                 return self.head(x.flatten(1))
 
-        train(Spy(), task, epochs=1, patience=1, validation=0.25)
-        assert len(seen) == len(set(seen)) == 150
+        train(Spy(), task, epochs=1, patience=1)
+        assert len(seen) == len(set(seen)) == 180
 
 
 class TestEvaluate:
@@ -254,7 +254,6 @@ class TestBadInput:
             {"seed": -1},
             {"clip": -1.0},
             {"momentum": 1.0},
-            {"validation": 1.0, "patience": 1},
             {"patience": 0},
             {"milestones": "12"},
             {"milestones": (0,)},
