@@ -8,7 +8,7 @@ after it ``eta = 0``. Beside each form stands an interval, which may be smaller 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -40,7 +40,6 @@ class Form:
         err: ``(m,)``.
         low: ``(m,)``.
         high: ``(m,)``.
-        numbers: ``(m,)`` those of the values among all that a tube made, in their order; -1 for others.
     """
 
     c: Array
@@ -48,7 +47,6 @@ class Form:
     err: Array
     low: Array
     high: Array
-    numbers: Array | None = None
 
     @property
     def size(self) -> Array:
@@ -57,11 +55,10 @@ class Form:
 
     def rows(self, keep: Array) -> Form:
         """Some of the values."""
-        numbers = None if self.numbers is None else self.numbers[keep]
-        return Form(self.c[keep], self.L[keep], self.err[keep], self.low[keep], self.high[keep], numbers)
+        return Form(self.c[keep], self.L[keep], self.err[keep], self.low[keep], self.high[keep])
 
     def __neg__(self) -> Form:
-        return Form(-self.c, -self.L, self.err, -self.high, -self.low, self.numbers)
+        return Form(-self.c, -self.L, self.err, -self.high, -self.low)
 
 
 @dataclass(frozen=True)
@@ -100,16 +97,6 @@ class Tube:
     inputs: list[tuple[Array, Array, int]] = field(default_factory=list)
     """Of each step: the centre, which features move, and their first symbol."""
     merged: bool = False
-    cuts: Mapping[int, tuple[float, float]] = field(default_factory=dict)
-    """Values, by their numbers, that are known to lie between two numbers."""
-    made: int = 0
-    """How many values were made so far."""
-    met: dict[int, Form] = field(default_factory=dict)
-    """The values that were cut, each a form of one row."""
-    empty: bool = False
-    """Whether no run at all keeps the cuts."""
-    spans: list[tuple[Array, Array]] = field(default_factory=list)
-    """Between which numbers the values that were made lie, one pair of arrays for each form."""
 
     @property
     def symbols(self) -> int:
@@ -125,17 +112,7 @@ class Tube:
             lower, upper = np.maximum(lower, low), np.minimum(upper, high)
         if not (np.isfinite(lower).all() and np.isfinite(upper).all()):
             raise UnboundedError
-        numbers = np.arange(self.made, self.made + len(c))
-        self.made += len(c)
-        here = [(number - int(numbers[0]), number) for number in self.cuts if number in numbers] if self.cuts else []
-        for row, number in here:
-            least_, most = self.cuts[number]
-            self.empty = self.empty or lower[row] > most or upper[row] < least_
-            lower[row], upper[row] = max(lower[row], least_), min(upper[row], most)
-        out = Form(c, L, err, lower, np.maximum(upper, lower), numbers)
-        self.spans.append((out.low, out.high))
-        self.met.update({number: out.rows(np.array([row])) for row, number in here})
-        return out
+        return Form(c, L, err, lower, np.maximum(upper, lower))
 
     def reach(self, L: Array) -> Array:
         """Upper bound of ``|L v|``, ``(m,)``."""
@@ -273,5 +250,4 @@ class Tube:
         firsts = np.cumsum([0] + [len(moves) for _, moves, _ in self.inputs])
         self.inputs = [(c, moves, int(first)) for (c, moves, _), first in zip(self.inputs, firsts)]
         self.radius, self.groups, self.merged = np.concatenate([self.radius[kept], *radii]), [], True
-        self.met = {}
         return out
