@@ -8,7 +8,6 @@ after it ``eta = 0``. Beside each form stands an interval, which may be smaller 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -134,34 +133,46 @@ class Tube:
         self.radius = np.concatenate([self.radius, radius[moves]])
         return Form(c, L, np.zeros(len(c)), low, high)
 
-    def affine(self, parts: Sequence[tuple[Array, Array | None, Form]], *offsets: Array) -> Form:
-        """The sum of the offsets and of ``M y`` over parts ``(M, radius of M or None, y)``."""
-        width = max((y.L.shape[1] for *_, y in parts), default=0)
-        c, size = sum(offsets), sum(np.abs(offset) for offset in offsets)
-        L, err, count = np.zeros((len(offsets[0]), width)), np.zeros(len(offsets[0])), 4 + len(offsets)
-        for M, rad, y in parts:
-            c = c + M @ y.c
-            L[:, : y.L.shape[1]] += M @ y.L
-            magnitude = np.abs(M)
-            spread = np.abs(y.c) + self.reach(y.L)
-            size, count = size + magnitude @ spread, count + M.shape[1]
-            err = err + magnitude @ y.err
-            if rad is not None:
-                err = err + rad @ (y.size + spread)
-        return self.form(np.asarray(c), L, (err * (1 + gamma(count)) + gamma(count) * size) * UP + count * TINY)
+    def affine(self, M: Array, radius: Array | None, y: Form, *offsets: Array) -> Form:
+        """Form of ``M y`` plus the offsets, for all matrices within ``radius`` of ``M``.
 
-    def add(self, left: Form, right: Form) -> Form:
-        """The sum, with the sum of the intervals beside it."""
-        wide, narrow = (left, right) if left.L.shape[1] >= right.L.shape[1] else (right, left)
-        L = wide.L.copy()
-        L[:, : narrow.L.shape[1]] += narrow.L
-        err = (
-            left.err
-            + right.err
-            + 8 * EPS * (np.abs(left.c) + np.abs(right.c) + self.reach(left.L) + self.reach(right.L))
-        )
-        low, high = np.nextafter(left.low + right.low, -np.inf), np.nextafter(left.high + right.high, np.inf)
-        return self.form(left.c + right.c, L, err * UP + TINY, low, high)
+        A row that only copies an entry of ``y`` keeps its form. Other rows have the range of their form, cut with what
+        interval arithmetic says of the intervals of ``y``.
+        """
+        copies = ((M != 0.0).sum(axis=1) == 1) & (M.max(axis=1, initial=0.0) == 1.0)
+        for other in (*offsets, *([] if radius is None else [radius.sum(axis=1)])):
+            copies &= other == 0.0
+        new, entries = np.flatnonzero(~copies), M[copies].argmax(axis=1)
+        if not len(new):
+            return y.rows(entries)
+        out = self._affine(M[new], None if radius is None else radius[new], y, *(offset[new] for offset in offsets))
+        if not len(entries):
+            return out
+        order = np.argsort(np.concatenate([new, np.flatnonzero(copies)]))
+        return self.join(out, y.rows(entries)).rows(order)
+
+    def _affine(self, M: Array, radius: Array | None, y: Form, *offsets: Array) -> Form:
+        used = M.any(axis=0) if radius is None else M.any(axis=0) | radius.any(axis=0)
+        M, y, size, sizes = M[:, used], y.rows(used), np.abs(M[:, used]), sum(np.abs(offset) for offset in offsets)
+        count, offset = M.shape[1] + 4 + len(offsets), sum(offsets)
+        spread, rising, falling = np.abs(y.c) + self.reach(y.L), np.maximum(M, 0.0), np.minimum(M, 0.0)
+        err, loose = size @ y.err, gamma(count) * (sizes + size @ y.size)
+        if radius is not None:
+            apart = radius[:, used]
+            err, loose = err + apart @ (y.size + spread), loose + (apart @ y.size) * (1 + gamma(count))
+        loose = loose * UP + count * TINY
+        low = rising @ y.low + falling @ y.high + offset - loose
+        high = rising @ y.high + falling @ y.low + offset + loose
+        err = (err * (1 + gamma(count)) + gamma(count) * (sizes + size @ spread)) * UP + count * TINY
+        return self.form(M @ y.c + offset, M @ y.L, err, low, high)
+
+    @staticmethod
+    def join(*forms: Form) -> Form:
+        """The values of several forms as one vector."""
+        width = max(y.L.shape[1] for y in forms)
+        L = np.concatenate([np.pad(y.L, ((0, 0), (0, width - y.L.shape[1]))) for y in forms])
+        c, err, low, high = (np.concatenate([getattr(y, k) for y in forms]) for k in ("c", "err", "low", "high"))
+        return Form(c, L, err, low, high)
 
     def _corners(self, term: Term) -> Term:
         """The term with what its arguments' forms know of their sum and difference."""
@@ -224,30 +235,17 @@ class Tube:
             lowest, highest = np.maximum(lowest, within.low), np.minimum(highest, within.high)
         return self.form(c, L, np.zeros(m), lowest, highest)
 
-    def merge(self, forms: Sequence[Form]) -> list[Form]:
-        """The same values with one symbol each for all that units left so far; what came before is forgotten.
-
-        Args:
-            forms: all values that are still in use.
-
-        Returns:
-            They, in the inputs' symbols and their own new ones.
-        """
+    def merge(self, y: Form) -> Form:
+        """Form of ``y``, all values in use, in the symbols of the inputs and one new symbol a value for all others."""
         kept = np.concatenate([first + np.arange(len(moves)) for _, moves, first in self.inputs])
-        gone = np.ones(self.symbols, dtype=bool)
+        gone, m = np.ones(self.symbols, dtype=bool), len(y.c)
         gone[kept] = False
-        total = sum(len(y.c) for y in forms)
-        radii, out, at = [], [], len(kept)
-        for y in forms:
-            here, m = np.arange(y.L.shape[1]), len(y.c)
-            radii.append(self.reach(y.L * gone[here]))
-            L = np.zeros((m, len(kept) + total))
-            own = kept < len(here)
-            L[:, np.flatnonzero(own)] = y.L[:, kept[own]]
-            L[np.arange(m), at + np.arange(m)] = 1.0
-            out.append(Form(y.c, L, y.err, y.low, y.high))
-            at += m
+        own = kept[kept < y.L.shape[1]]
+        L = np.zeros((m, len(kept) + m))
+        L[:, : len(own)] = y.L[:, own]
+        L[np.arange(m), len(kept) + np.arange(m)] = 1.0
+        radius = self.reach(y.L * gone[: y.L.shape[1]])
         firsts = np.cumsum([0] + [len(moves) for _, moves, _ in self.inputs])
         self.inputs = [(c, moves, int(first)) for (c, moves, _), first in zip(self.inputs, firsts)]
-        self.radius, self.groups, self.merged = np.concatenate([self.radius[kept], *radii]), [], True
-        return out
+        self.radius, self.groups, self.merged = np.concatenate([self.radius[kept], radius]), [], True
+        return Form(y.c, L, y.err, y.low, y.high)

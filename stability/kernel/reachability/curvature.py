@@ -22,17 +22,10 @@ import numpy as np
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.reachability.gate_units import Unit
-from stability.kernel.reachability.stages import Activated, GruOut, GruReset, LstmCell, LstmOut, Stage
+from stability.kernel.reachability.stages import TERMS, Activated, Stage
 
 Array = np.ndarray
 _POINTS, _NEAR = 17, 1e-4
-TERMS: dict[type[Stage], tuple[int, tuple[tuple[float, int, int, str], ...]]] = {
-    LstmCell: (4, ((1.0, 0, 3, "identity"), (1.0, 1, 2, "tanh"))),
-    LstmOut: (2, ((1.0, 0, 1, "tanh"),)),
-    GruReset: (2, ((1.0, 0, 1, "identity"),)),
-    GruOut: (3, ((-1.0, 0, 1, "tanh"), (1.0, 0, 2, "identity"))),
-}
-"""Blocks of rows, and the terms ``sigma(sign a) psi(b)``: sign, block of ``a``, block of ``b``, ``psi``."""
 _GATE = (1.0, 0.25, 0.0963, 0.125)
 """Upper bounds of the logistic function and its first three derivatives."""
 _INNER = {"tanh": (1.0, 0.7699, 2.0), "identity": (1.0, 0.0, 0.0)}

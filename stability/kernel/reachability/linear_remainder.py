@@ -16,9 +16,8 @@ import numpy as np
 from stability.errors import UnsupportedError
 from stability.kernel.arithmetic.activations import TANH_ULPS, Activation, activation
 from stability.kernel.arithmetic.floating_point import EPS
-from stability.kernel.reachability.curvature import TERMS
 from stability.kernel.reachability.gate_units import Box, Parabola, Unit, chords, least
-from stability.kernel.reachability.stages import Activated, Nominal, Stage
+from stability.kernel.reachability.stages import TERMS, Activated, Nominal, Stage
 
 Array = np.ndarray
 _NARROW = 1e-5

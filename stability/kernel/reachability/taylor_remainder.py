@@ -18,9 +18,8 @@ import numpy as np
 
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.arithmetic.floating_point import EPS
-from stability.kernel.reachability.curvature import TERMS
 from stability.kernel.reachability.gate_units import Unit
-from stability.kernel.reachability.stages import Activated, Stage
+from stability.kernel.reachability.stages import TERMS, Activated, Stage
 
 Array = np.ndarray
 _SURE = 1.0 + 1e-12

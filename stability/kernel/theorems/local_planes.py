@@ -24,8 +24,9 @@ from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import Inner, Pair, is_float64, require
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.reachability.affine_forms import Form, Tube
-from stability.kernel.reachability.classifier_run import margins, steps_of
+from stability.kernel.reachability.classifier_run import margins
 from stability.kernel.reachability.input_box import entries, input_box, touched
+from stability.kernel.reachability.network_stages import stages_of
 from stability.kernel.reachability.quadratic_relaxation import quadratic
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.theorems.local_ball import LocalBall
@@ -38,7 +39,7 @@ DEEPEST = 200
 def uncovered(subject: Classifier) -> str | None:
     """Why there is no tube of such a network, or ``None``."""
     try:
-        steps_of(subject)
+        stages_of(subject)
     except UnsupportedError as error:
         return str(error)
     return None

@@ -15,8 +15,9 @@ import numpy as np
 
 from stability.kernel.format.claims import Claim
 from stability.kernel.reachability.affine_forms import Form, Tube
-from stability.kernel.reachability.classifier_run import margins, steps_of
+from stability.kernel.reachability.classifier_run import margins
 from stability.kernel.reachability.input_box import input_box, inputs_of, touched
+from stability.kernel.reachability.network_stages import stages_of
 from stability.kernel.reachability.quadratic_relaxation import Met, Quadratic, quadratic
 from stability.kernel.theorems.local_zonotopes import uncovered
 from stability.search.local.branch_and_bound import About, Outcome, Tree, tree_of
@@ -291,9 +292,9 @@ def proved(asked: Request) -> list[Claim | None]:
         asked: the inputs.
 
     Raises:
-        UnsupportedError: a network whose channels read each other in a circle.
+        UnsupportedError: a network whose channels read each other in a loop.
     """
-    steps_of(asked.classifier)
+    stages_of(asked.classifier)
     mask = None if asked.mask is None else asked.free
     claims: list[Claim | None] = [None] * len(asked.x)
     for k in asked.right:

@@ -33,7 +33,7 @@ def test_corners_are_cut_off_where_no_run_gets_and_only_there():
     rng = np.random.default_rng(4)
     tube = Tube()
     x = tube.enter(-np.ones(40), np.ones(40))
-    a, b = (tube.affine([(rng.normal(size=(6, 40)) * 0.1, None, x)], rng.normal(size=6)) for _ in range(2))
+    a, b = (tube.affine(rng.normal(size=(6, 40)) * 0.1, None, x, rng.normal(size=6)) for _ in range(2))
     term = tube.units(Term(Unit("tanh", gated=True), a, b)) and tube.groups[-1].terms[0]
     box, corners = term.box, term.box.corners
     assert corners is not None
