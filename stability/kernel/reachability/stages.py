@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stability.kernel.arithmetic.activation_bounds import secant_range
 from stability.kernel.arithmetic.activations import TANH_ULPS, activation
 from stability.kernel.arithmetic.definiteness import gamma
 from stability.kernel.arithmetic.floating_point import EPS
-from stability.kernel.reachability.secants import secant_range
 
 Array = np.ndarray
 _WIDER = 128 * EPS

@@ -19,14 +19,13 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from stability.errors import UnsupportedError
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import Inner, Pair, is_float64, require
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.reachability.affine_forms import Form, Tube
 from stability.kernel.reachability.classifier_run import margins
 from stability.kernel.reachability.input_box import entries, input_box, touched
-from stability.kernel.reachability.network_stages import stages_of
+from stability.kernel.reachability.network_stages import loop_of_channels
 from stability.kernel.reachability.quadratic_relaxation import quadratic
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.theorems.local_ball import LocalBall
@@ -36,16 +35,7 @@ DEEPEST = 200
 """Cuts one below the other."""
 
 
-def uncovered(subject: Classifier) -> str | None:
-    """Why there is no tube of such a network, or ``None``."""
-    try:
-        stages_of(subject)
-    except UnsupportedError as error:
-        return str(error)
-    return None
-
-
-@certifies("local_planes", subject=Classifier, claim="local_robustness", value="radius", unfit=uncovered)
+@certifies("local_planes", subject=Classifier, claim="local_robustness", value="radius", unfit=loop_of_channels)
 class LocalPlanes(LocalBall):
     """The ball, the ``tree``, and ``bounds`` where a perturbed input stays between two numbers."""
 

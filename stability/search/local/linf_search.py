@@ -19,7 +19,6 @@ from stability.kernel.reachability.classifier_run import margins
 from stability.kernel.reachability.input_box import input_box, inputs_of, touched
 from stability.kernel.reachability.network_stages import stages_of
 from stability.kernel.reachability.quadratic_relaxation import Met, Quadratic, quadratic
-from stability.kernel.theorems.local_zonotopes import uncovered
 from stability.search.local.branch_and_bound import About, Outcome, Tree, tree_of
 from stability.search.local.quadratic_multipliers import best_multipliers
 from stability.search.local.request import Request
@@ -313,14 +312,11 @@ def _answer(question: Question, upper: float, epsilon: float | None) -> Claim | 
     """
     if epsilon is not None and not upper > epsilon:
         return None
-    claim: Claim | None = None
-    covered = uncovered(question.classifier) is None
-    if covered:
-        search = Long(question)
-        claim = search.largest(upper) if epsilon is None else search.decided(epsilon)
-        if claim is not None and (epsilon is not None or search.net.is_affine):  # nothing is left open
-            return claim
-    if question.deadline.over or (covered and symbols_of(question) > _SYMBOLS):
+    search = Long(question)
+    claim = search.largest(upper) if epsilon is None else search.decided(epsilon)
+    if claim is not None and (epsilon is not None or search.net.is_affine):  # nothing is left open
+        return claim
+    if question.deadline.over or symbols_of(question) > _SYMBOLS:
         return claim
     return _by_forms(question, upper, epsilon, claim) or claim
 
