@@ -12,17 +12,18 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from stability.kernel.arithmetic.definiteness import gamma
 from stability.kernel.arithmetic.floating_point import EPS, TINY
-from stability.kernel.arithmetic.intervals import Interval
+from stability.kernel.arithmetic.intervals import Interval, affine
 from stability.kernel.reachability.gate_units import Box, Corners, Parabola, Unit, chords, image, least
 
 Array = np.ndarray
 UP = 1.0 + 64.0 * EPS
 
 
-def gamma(count: int) -> float:
-    """Error of a sum of ``count`` products relative to that of their sizes, with room for what is done around it."""
-    return 2.0 * (count + 16) * EPS
+def error_of_sum(count: int) -> float:
+    """Relative error of a sum of ``count`` products and of the few operations around it, rounded up."""
+    return gamma(count + 16)
 
 
 class UnboundedError(Exception):
@@ -116,7 +117,7 @@ class Tube:
     def reach(self, L: Array) -> Array:
         """Upper bound of ``|L v|``, ``(m,)``."""
         radius = self.radius[: L.shape[1]]
-        return np.abs(L) @ radius * (1.0 + gamma(len(radius))) + TINY
+        return np.abs(L) @ radius * (1.0 + error_of_sum(len(radius))) + TINY
 
     def point(self, c: Array) -> Form:
         """Numbers."""
@@ -154,17 +155,15 @@ class Tube:
     def _affine(self, M: Array, radius: Array | None, y: Form, *offsets: Array) -> Form:
         used = M.any(axis=0) if radius is None else M.any(axis=0) | radius.any(axis=0)
         M, y, size, sizes = M[:, used], y.rows(used), np.abs(M[:, used]), sum(np.abs(offset) for offset in offsets)
-        count, offset = M.shape[1] + 4 + len(offsets), sum(offsets)
-        spread, rising, falling = np.abs(y.c) + self.reach(y.L), np.maximum(M, 0.0), np.minimum(M, 0.0)
-        err, loose = size @ y.err, gamma(count) * (sizes + size @ y.size)
+        spread, error = np.abs(y.c) + self.reach(y.L), error_of_sum(M.shape[1] + 4 + len(offsets))
+        err, inside = size @ y.err, affine(M, Interval(y.low, y.high))
+        for offset in offsets:
+            inside = inside + Interval.point(offset)
         if radius is not None:
-            apart = radius[:, used]
-            err, loose = err + apart @ (y.size + spread), loose + (apart @ y.size) * (1 + gamma(count))
-        loose = loose * UP + count * TINY
-        low = rising @ y.low + falling @ y.high + offset - loose
-        high = rising @ y.high + falling @ y.low + offset + loose
-        err = (err * (1 + gamma(count)) + gamma(count) * (sizes + size @ spread)) * UP + count * TINY
-        return self.form(M @ y.c + offset, M @ y.L, err, low, high)
+            err = err + radius[:, used] @ (y.size + spread)
+            inside = inside + affine(radius[:, used], Interval(-y.size, y.size))
+        err = (err * (1 + error) + error * (sizes + size @ spread)) * UP + M.shape[1] * TINY
+        return self.form(M @ y.c + sum(offsets), M @ y.L, err, inside.low, inside.high)
 
     @staticmethod
     def join(*forms: Form) -> Form:
@@ -185,9 +184,9 @@ class Tube:
             middle.append((y.c - (0.5 * y.low + 0.5 * y.high)) / wide)
             rows.append(np.zeros((len(y.c), width)))
             rows[-1][:, : y.L.shape[1]] = y.L / wide[:, None]
-            loose.append((y.err + gamma(8) * (np.abs(y.c) + np.abs(y.low) + np.abs(y.high)) + TINY) / wide)
+            loose.append((y.err + error_of_sum(8) * (np.abs(y.c) + np.abs(y.low) + np.abs(y.high)) + TINY) / wide)
             far.append(self.reach(rows[-1]))
-        slack = (loose[0] + loose[1] + gamma(width) * (far[0] + far[1])) * UP
+        slack = (loose[0] + loose[1] + error_of_sum(width) * (far[0] + far[1])) * UP
         ends = []
         for sign in (1.0, -1.0):
             centre, reach = middle[0] + sign * middle[1], self.reach(rows[0] + sign * rows[1]) + slack
@@ -223,7 +222,9 @@ class Tube:
                 size = size + np.abs(slope) * (np.abs(y.c) + self.reach(y.L))
         low, high = rests[0], -rests[1]  # of the units less their planes
         middle = 0.5 * low + 0.5 * high
-        radius = np.maximum(high - middle, middle - low) + loose + gamma(16 * len(terms)) * (size + np.abs(middle))
+        radius = (
+            np.maximum(high - middle, middle - low) + loose + error_of_sum(16 * len(terms)) * (size + np.abs(middle))
+        )
         c = c + middle
         group = Group(terms, c, L[:, :n].copy(), n, n + m)
         L[np.arange(m), n + np.arange(m)] = 1.0

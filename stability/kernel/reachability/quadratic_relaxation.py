@@ -28,7 +28,7 @@ import numpy as np
 
 from stability.kernel.arithmetic.definiteness import prove_positive_definite
 from stability.kernel.arithmetic.floating_point import EPS, TINY
-from stability.kernel.reachability.affine_forms import Form, Group, Term, Tube, gamma
+from stability.kernel.reachability.affine_forms import Form, Group, Term, Tube, error_of_sum
 from stability.kernel.reachability.gate_units import Parabola, least
 
 Array = np.ndarray
@@ -96,25 +96,25 @@ class Quadratic:
             return -np.inf
         K = self.hessian()
         K[np.diag_indices(n)] += D
-        size, few = np.abs(R), gamma(r + 8)
+        size, few = np.abs(R), error_of_sum(r + 8)
 
         def error(s: Array) -> Array:
-            return few * (size.T @ self.form(size @ s, sizes=True)) * (1 + gamma(n)) + 4 * EPS * D * s + TINY
+            return few * (size.T @ self.form(size @ s, sizes=True)) * (1 + error_of_sum(n)) + 4 * EPS * D * s + TINY
 
         if not prove_positive_definite(K, error).holds:
             return -np.inf
         w = np.linalg.solve(K, -0.5 * self.slope())
         y, reach = self.offset + R @ w, np.abs(self.offset) + size @ np.abs(w)
-        off = gamma(n) * reach + TINY  # how far y is from what it stands for
+        off = error_of_sum(n) * reach + TINY  # how far y is from what it stands for
         Sy, bound = self.form(y), self.form(reach + off, sizes=True)
         value = self.constant + self.linear @ w + y @ Sy + D @ (w * w - 1.0)
         total = abs(self.constant) + np.abs(self.linear) @ np.abs(w) + (reach + off) @ bound + D @ (w * w + 1.0)
-        wrong = gamma(n + r + 8) * total + 2.0 * off @ bound
+        wrong = error_of_sum(n + r + 8) * total + 2.0 * off @ bound
         slope = self.linear + 2.0 * (R.T @ Sy) + 2.0 * D * w
-        loose = gamma(r + 8) * (np.abs(self.linear) + 2.0 * size.T @ bound + 2.0 * D * np.abs(w))
-        loose = loose + 2.0 * size.T @ self.form(off, sizes=True) * (1 + gamma(r))
-        rest = (np.abs(slope) + loose) @ (1.0 + np.abs(w)) * (1 + gamma(n))
-        return float(value - wrong * (1 + gamma(n)) - rest * (1 + 8 * EPS))
+        loose = error_of_sum(r + 8) * (np.abs(self.linear) + 2.0 * size.T @ bound + 2.0 * D * np.abs(w))
+        loose = loose + 2.0 * size.T @ self.form(off, sizes=True) * (1 + error_of_sum(r))
+        rest = (np.abs(slope) + loose) @ (1.0 + np.abs(w)) * (1 + error_of_sum(n))
+        return float(value - wrong * (1 + error_of_sum(n)) - rest * (1 + 8 * EPS))
 
 
 def touching(term: Term, sign: Array, a0: Array, b0: Array) -> Parabola:
@@ -230,7 +230,9 @@ class _Sum:
         for L, _, _ in self.rows:
             rows[at : at + len(L), : L.shape[1]] = L * radius[: L.shape[1]]
             at += len(L)
-        whole = self.slack + gamma(self.count) * self.size + gamma(self.count) * float(self.sizes @ radius)
+        whole = (
+            self.slack + error_of_sum(self.count) * self.size + error_of_sum(self.count) * float(self.sizes @ radius)
+        )
         index = np.zeros(0, dtype=int)
         first, second, mixed = (
             np.concatenate([part[k] for part in self.pairs] + [index if k < 2 else np.zeros(0)]) for k in range(3)
