@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from stability.errors import UnsupportedError
-from stability.kernel.arithmetic.activations import ACTIVATIONS, TANH_ULPS, Activation
 from stability.kernel.arithmetic.discretization import step_matrices
 from stability.kernel.arithmetic.floating_point import EPS, TINY
 
@@ -122,46 +120,6 @@ def row_sum_norm(ball: Ball) -> float:
     if size.ndim == 2:
         size = size.sum(axis=1) * (1 + (size.shape[1] + 4) * EPS)
     return float(size.max(initial=0.0))
-
-
-def _known(name: str) -> Activation:
-    if name not in ACTIVATIONS:
-        raise UnsupportedError(f"no error bound is known of the activation {name!r}")
-    return ACTIVATIONS[name]
-
-
-def activation_values(name: str, z: Ball) -> Ball:
-    """Range of the activation over a ball of pre-activations: its steepest slope, and its rounding errors.
-
-    Raises:
-        UnsupportedError: for an activation without a known error bound.
-    """
-    phi = _known(name)
-    value, (relative, absolute) = phi.function(z.mid), phi.error
-    if not (relative or absolute):
-        return Ball(value, phi.slope[1] * z.rad)
-    error = EPS * (relative * np.abs(value) + absolute)
-    return Ball(value, (phi.slope[1] * z.rad + error) * (1 + 8 * EPS) + TINY)
-
-
-def activation_slopes(name: str, z: Ball) -> Ball:
-    r"""Range of the derivative over a ball of pre-activations.
-
-    For a smooth one, :math:`\phi' = \beta (1 - \tanh^2 w z)`, the mean value theorem with
-    :math:`|\phi''| \le \tfrac{4}{3 \sqrt 3} w \beta < 0.77\, w \beta`. At a kink the range is the whole interval
-    between the two slopes.
-
-    Raises:
-        UnsupportedError: for an activation without a known error bound.
-    """
-    phi = _known(name)
-    if phi.width is not None:
-        high = phi.slope[1]
-        t = np.tanh(phi.width * z.mid)
-        rad = np.minimum(0.77 * phi.width * high * z.rad, high) + (2 * TANH_ULPS + 8) * EPS
-        return Ball(high * (1.0 - t * t), rad * (1 + 8 * EPS))
-    low, high = phi.slopes_near(z.mid, z.rad)
-    return Ball(np.where(low == high, low, 0.5 * (high + low)), np.where(low == high, 0.0, 0.5 * (high - low) + EPS))
 
 
 def system_balls(system: Any) -> tuple[Ball, Ball, Ball, Ball]:

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from stability.kernel.arithmetic.balls import Ball, activation_slopes, activation_values, row_sum_norm, system_balls
+from stability.kernel.arithmetic.activation_bounds import activation_slopes, activation_values
+from stability.kernel.arithmetic.balls import Ball, row_sum_norm, system_balls
 from stability.kernel.arithmetic.eigenpairs import inverse_or_none, solved
 from stability.kernel.arithmetic.floating_point import EPS
 

@@ -8,22 +8,22 @@ after it ``eta = 0``. Beside each form stands an interval, which may be smaller 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from stability.kernel.arithmetic.definiteness import gamma
 from stability.kernel.arithmetic.floating_point import EPS, TINY
-from stability.kernel.arithmetic.intervals import Interval
+from stability.kernel.arithmetic.intervals import Interval, affine
 from stability.kernel.reachability.gate_units import Box, Corners, Parabola, Unit, chords, image, least
 
 Array = np.ndarray
 UP = 1.0 + 64.0 * EPS
 
 
-def gamma(count: int) -> float:
-    """Error of a sum of ``count`` products relative to that of their sizes, with room for what is done around it."""
-    return 2.0 * (count + 16) * EPS
+def error_of_sum(count: int) -> float:
+    """Relative error of a sum of ``count`` products and of the few operations around it, rounded up."""
+    return gamma(count + 16)
 
 
 class UnboundedError(Exception):
@@ -40,7 +40,6 @@ class Form:
         err: ``(m,)``.
         low: ``(m,)``.
         high: ``(m,)``.
-        numbers: ``(m,)`` those of the values among all that a tube made, in their order; -1 for others.
     """
 
     c: Array
@@ -48,7 +47,6 @@ class Form:
     err: Array
     low: Array
     high: Array
-    numbers: Array | None = None
 
     @property
     def size(self) -> Array:
@@ -57,11 +55,10 @@ class Form:
 
     def rows(self, keep: Array) -> Form:
         """Some of the values."""
-        numbers = None if self.numbers is None else self.numbers[keep]
-        return Form(self.c[keep], self.L[keep], self.err[keep], self.low[keep], self.high[keep], numbers)
+        return Form(self.c[keep], self.L[keep], self.err[keep], self.low[keep], self.high[keep])
 
     def __neg__(self) -> Form:
-        return Form(-self.c, -self.L, self.err, -self.high, -self.low, self.numbers)
+        return Form(-self.c, -self.L, self.err, -self.high, -self.low)
 
 
 @dataclass(frozen=True)
@@ -100,16 +97,6 @@ class Tube:
     inputs: list[tuple[Array, Array, int]] = field(default_factory=list)
     """Of each step: the centre, which features move, and their first symbol."""
     merged: bool = False
-    cuts: Mapping[int, tuple[float, float]] = field(default_factory=dict)
-    """Values, by their numbers, that are known to lie between two numbers."""
-    made: int = 0
-    """How many values were made so far."""
-    met: dict[int, Form] = field(default_factory=dict)
-    """The values that were cut, each a form of one row."""
-    empty: bool = False
-    """Whether no run at all keeps the cuts."""
-    spans: list[tuple[Array, Array]] = field(default_factory=list)
-    """Between which numbers the values that were made lie, one pair of arrays for each form."""
 
     @property
     def symbols(self) -> int:
@@ -125,22 +112,12 @@ class Tube:
             lower, upper = np.maximum(lower, low), np.minimum(upper, high)
         if not (np.isfinite(lower).all() and np.isfinite(upper).all()):
             raise UnboundedError
-        numbers = np.arange(self.made, self.made + len(c))
-        self.made += len(c)
-        here = [(number - int(numbers[0]), number) for number in self.cuts if number in numbers] if self.cuts else []
-        for row, number in here:
-            least_, most = self.cuts[number]
-            self.empty = self.empty or lower[row] > most or upper[row] < least_
-            lower[row], upper[row] = max(lower[row], least_), min(upper[row], most)
-        out = Form(c, L, err, lower, np.maximum(upper, lower), numbers)
-        self.spans.append((out.low, out.high))
-        self.met.update({number: out.rows(np.array([row])) for row, number in here})
-        return out
+        return Form(c, L, err, lower, np.maximum(upper, lower))
 
     def reach(self, L: Array) -> Array:
         """Upper bound of ``|L v|``, ``(m,)``."""
         radius = self.radius[: L.shape[1]]
-        return np.abs(L) @ radius * (1.0 + gamma(len(radius))) + TINY
+        return np.abs(L) @ radius * (1.0 + error_of_sum(len(radius))) + TINY
 
     def point(self, c: Array) -> Form:
         """Numbers."""
@@ -157,34 +134,44 @@ class Tube:
         self.radius = np.concatenate([self.radius, radius[moves]])
         return Form(c, L, np.zeros(len(c)), low, high)
 
-    def affine(self, parts: Sequence[tuple[Array, Array | None, Form]], *offsets: Array) -> Form:
-        """The sum of the offsets and of ``M y`` over parts ``(M, radius of M or None, y)``."""
-        width = max((y.L.shape[1] for *_, y in parts), default=0)
-        c, size = sum(offsets), sum(np.abs(offset) for offset in offsets)
-        L, err, count = np.zeros((len(offsets[0]), width)), np.zeros(len(offsets[0])), 4 + len(offsets)
-        for M, rad, y in parts:
-            c = c + M @ y.c
-            L[:, : y.L.shape[1]] += M @ y.L
-            magnitude = np.abs(M)
-            spread = np.abs(y.c) + self.reach(y.L)
-            size, count = size + magnitude @ spread, count + M.shape[1]
-            err = err + magnitude @ y.err
-            if rad is not None:
-                err = err + rad @ (y.size + spread)
-        return self.form(np.asarray(c), L, (err * (1 + gamma(count)) + gamma(count) * size) * UP + count * TINY)
+    def affine(self, M: Array, radius: Array | None, y: Form, *offsets: Array) -> Form:
+        """Form of ``M y`` plus the offsets, for all matrices within ``radius`` of ``M``.
 
-    def add(self, left: Form, right: Form) -> Form:
-        """The sum, with the sum of the intervals beside it."""
-        wide, narrow = (left, right) if left.L.shape[1] >= right.L.shape[1] else (right, left)
-        L = wide.L.copy()
-        L[:, : narrow.L.shape[1]] += narrow.L
-        err = (
-            left.err
-            + right.err
-            + 8 * EPS * (np.abs(left.c) + np.abs(right.c) + self.reach(left.L) + self.reach(right.L))
-        )
-        low, high = np.nextafter(left.low + right.low, -np.inf), np.nextafter(left.high + right.high, np.inf)
-        return self.form(left.c + right.c, L, err * UP + TINY, low, high)
+        A row that only copies an entry of ``y`` keeps its form. Other rows have the range of their form, cut with what
+        interval arithmetic says of the intervals of ``y``.
+        """
+        copies = ((M != 0.0).sum(axis=1) == 1) & (M.max(axis=1, initial=0.0) == 1.0)
+        for other in (*offsets, *([] if radius is None else [radius.sum(axis=1)])):
+            copies &= other == 0.0
+        new, entries = np.flatnonzero(~copies), M[copies].argmax(axis=1)
+        if not len(new):
+            return y.rows(entries)
+        out = self._affine(M[new], None if radius is None else radius[new], y, *(offset[new] for offset in offsets))
+        if not len(entries):
+            return out
+        order = np.argsort(np.concatenate([new, np.flatnonzero(copies)]))
+        return self.join(out, y.rows(entries)).rows(order)
+
+    def _affine(self, M: Array, radius: Array | None, y: Form, *offsets: Array) -> Form:
+        used = M.any(axis=0) if radius is None else M.any(axis=0) | radius.any(axis=0)
+        M, y, size, sizes = M[:, used], y.rows(used), np.abs(M[:, used]), sum(np.abs(offset) for offset in offsets)
+        spread, error = np.abs(y.c) + self.reach(y.L), error_of_sum(M.shape[1] + 4 + len(offsets))
+        err, inside = size @ y.err, affine(M, Interval(y.low, y.high))
+        for offset in offsets:
+            inside = inside + Interval.point(offset)
+        if radius is not None:
+            err = err + radius[:, used] @ (y.size + spread)
+            inside = inside + affine(radius[:, used], Interval(-y.size, y.size))
+        err = (err * (1 + error) + error * (sizes + size @ spread)) * UP + M.shape[1] * TINY
+        return self.form(M @ y.c + sum(offsets), M @ y.L, err, inside.low, inside.high)
+
+    @staticmethod
+    def join(*forms: Form) -> Form:
+        """The values of several forms as one vector."""
+        width = max(y.L.shape[1] for y in forms)
+        L = np.concatenate([np.pad(y.L, ((0, 0), (0, width - y.L.shape[1]))) for y in forms])
+        c, err, low, high = (np.concatenate([getattr(y, k) for y in forms]) for k in ("c", "err", "low", "high"))
+        return Form(c, L, err, low, high)
 
     def _corners(self, term: Term) -> Term:
         """The term with what its arguments' forms know of their sum and difference."""
@@ -197,9 +184,9 @@ class Tube:
             middle.append((y.c - (0.5 * y.low + 0.5 * y.high)) / wide)
             rows.append(np.zeros((len(y.c), width)))
             rows[-1][:, : y.L.shape[1]] = y.L / wide[:, None]
-            loose.append((y.err + gamma(8) * (np.abs(y.c) + np.abs(y.low) + np.abs(y.high)) + TINY) / wide)
+            loose.append((y.err + error_of_sum(8) * (np.abs(y.c) + np.abs(y.low) + np.abs(y.high)) + TINY) / wide)
             far.append(self.reach(rows[-1]))
-        slack = (loose[0] + loose[1] + gamma(width) * (far[0] + far[1])) * UP
+        slack = (loose[0] + loose[1] + error_of_sum(width) * (far[0] + far[1])) * UP
         ends = []
         for sign in (1.0, -1.0):
             centre, reach = middle[0] + sign * middle[1], self.reach(rows[0] + sign * rows[1]) + slack
@@ -235,7 +222,9 @@ class Tube:
                 size = size + np.abs(slope) * (np.abs(y.c) + self.reach(y.L))
         low, high = rests[0], -rests[1]  # of the units less their planes
         middle = 0.5 * low + 0.5 * high
-        radius = np.maximum(high - middle, middle - low) + loose + gamma(16 * len(terms)) * (size + np.abs(middle))
+        radius = (
+            np.maximum(high - middle, middle - low) + loose + error_of_sum(16 * len(terms)) * (size + np.abs(middle))
+        )
         c = c + middle
         group = Group(terms, c, L[:, :n].copy(), n, n + m)
         L[np.arange(m), n + np.arange(m)] = 1.0
@@ -247,31 +236,17 @@ class Tube:
             lowest, highest = np.maximum(lowest, within.low), np.minimum(highest, within.high)
         return self.form(c, L, np.zeros(m), lowest, highest)
 
-    def merge(self, forms: Sequence[Form]) -> list[Form]:
-        """The same values with one symbol each for all that units left so far; what came before is forgotten.
-
-        Args:
-            forms: all values that are still in use.
-
-        Returns:
-            They, in the inputs' symbols and their own new ones.
-        """
+    def merge(self, y: Form) -> Form:
+        """Form of ``y``, all values in use, in the symbols of the inputs and one new symbol a value for all others."""
         kept = np.concatenate([first + np.arange(len(moves)) for _, moves, first in self.inputs])
-        gone = np.ones(self.symbols, dtype=bool)
+        gone, m = np.ones(self.symbols, dtype=bool), len(y.c)
         gone[kept] = False
-        total = sum(len(y.c) for y in forms)
-        radii, out, at = [], [], len(kept)
-        for y in forms:
-            here, m = np.arange(y.L.shape[1]), len(y.c)
-            radii.append(self.reach(y.L * gone[here]))
-            L = np.zeros((m, len(kept) + total))
-            own = kept < len(here)
-            L[:, np.flatnonzero(own)] = y.L[:, kept[own]]
-            L[np.arange(m), at + np.arange(m)] = 1.0
-            out.append(Form(y.c, L, y.err, y.low, y.high))
-            at += m
+        own = kept[kept < y.L.shape[1]]
+        L = np.zeros((m, len(kept) + m))
+        L[:, : len(own)] = y.L[:, own]
+        L[np.arange(m), len(kept) + np.arange(m)] = 1.0
+        radius = self.reach(y.L * gone[: y.L.shape[1]])
         firsts = np.cumsum([0] + [len(moves) for _, moves, _ in self.inputs])
         self.inputs = [(c, moves, int(first)) for (c, moves, _), first in zip(self.inputs, firsts)]
-        self.radius, self.groups, self.merged = np.concatenate([self.radius[kept], *radii]), [], True
-        self.met = {}
-        return out
+        self.radius, self.groups, self.merged = np.concatenate([self.radius[kept], radius]), [], True
+        return Form(y.c, L, y.err, y.low, y.high)

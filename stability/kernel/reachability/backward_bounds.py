@@ -21,12 +21,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stability.kernel.arithmetic.activation_lines import Lines
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.arithmetic.balls import system_balls
 from stability.kernel.arithmetic.definiteness import gamma
 from stability.kernel.arithmetic.floating_point import EPS, TINY
 from stability.kernel.reachability.invariant_zonotope import diagonal_of
-from stability.kernel.reachability.tangent_lines import Kinked, Lines
 from stability.kernel.systems.driven import DrivenSystem
 
 Array = np.ndarray
@@ -177,7 +177,7 @@ class BackwardBounds:
         self,
         rows: Array,
         inputs: Sequence[tuple[Array, Array]],
-        lines: Sequence[Lines | Kinked],
+        lines: Sequence[Lines],
         sweeps: int,
         key: tuple[int, ...],
     ) -> Array:
@@ -243,10 +243,10 @@ class _Trace:
         bounds: BackwardBounds,
         rows: Array,
         inputs: Sequence[tuple[Array, Array]],
-        lines: Sequence[Lines | Kinked],
+        lines: Sequence[Lines],
         points: list[Array] | None,
     ) -> None:
-        self._bounds, self._inputs, self._lines = bounds, inputs, lines
+        self._bounds, self._inputs = bounds, inputs
         driven, A, B, C = bounds.driven, bounds.A, bounds.B, bounds.C
         x, w, z = bounds.sizes
         E, F, b = driven.E, driven.F, driven.b
@@ -288,12 +288,12 @@ class _Trace:
         system = driven.system
         x = np.where(self._last, bounds.states[1], bounds.states[0])
         out = []
-        for (up, slope, offset, rising), (low, high), line, point in reversed(
-            list(zip(self._runs, self._inputs, self._lines, self._points))
+        for (up, slope, offset, rising), (low, high), point in reversed(
+            list(zip(self._runs, self._inputs, self._points))
         ):
             u = np.where(rising, high, low)
             z = x @ system.C.T + u @ driven.E.T + driven.b
-            out.append(line.moved(point, z, up, share))
+            out.append(point + share * (np.where(up, z, -z) - point))
             w = slope * z + offset
             x = x @ system.A.T + w @ system.B.T + u @ driven.F.T
         return out[::-1]

@@ -6,26 +6,22 @@ proof's parabolas touch (``stability.kernel.reachability.quadratic_relaxation``)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from stability.errors import UnsupportedError
-from stability.kernel.arithmetic.balls import Ball, system_balls
+from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.arithmetic.intervals import Interval, hull, tanh
 from stability.kernel.reachability.affine_forms import Form, Term, Tube, UnboundedError
 from stability.kernel.reachability.gate_units import Unit
+from stability.kernel.reachability.network_stages import Stages, stages_of
+from stability.kernel.reachability.stages import TERMS, Activated, GruOut, Stage
 from stability.kernel.systems.classifier import Classifier
-from stability.kernel.systems.driven import DrivenSystem
-from stability.kernel.systems.gated_cell import GatedCell
-from stability.kernel.systems.gated_equations import GATES
 
 Array = np.ndarray
 SYMBOLS = 6000
 """Symbols above which those of earlier steps are merged."""
-PLAIN, NUMBER = Unit("tanh", gated=True), Unit("identity", gated=True)
 
 
 @dataclass(frozen=True)
@@ -58,13 +54,13 @@ class Numbers:
         """The input of a step; both ends are the same."""
         return Value(low)
 
-    def affine(self, parts: Any, *offsets: Array) -> Value:
+    def affine(self, M: Array, radius: Any, y: Value, *offsets: Array) -> Value:
         """As of a tube."""
-        return Value(np.asarray(sum(offsets) + sum(M @ y.c for M, _, y in parts)))
+        return Value(M @ y.c + sum(offsets))
 
-    def add(self, left: Value, right: Value) -> Value:
-        """The sum."""
-        return Value(left.c + right.c)
+    def join(self, *values: Value) -> Value:
+        """As of a tube."""
+        return Value(np.concatenate([value.c for value in values]))
 
     def units(self, *terms: Any, within: Any = None) -> Value:
         """The sum of units."""
@@ -73,132 +69,41 @@ class Numbers:
         self.met.append([((t.a or t.b).c, t.b.c) for t in terms])
         return Value(np.asarray(sum(t.unit.value((t.a or t.b).c, t.b.c) for t in terms)))
 
-    def merge(self, forms: Any) -> Any:
-        """They."""
-        return forms
 
+def passed(tube: Any, stage: Stage, y: Any) -> Any:
+    """The vector after a stage: its units by ``TERMS``, and its linear maps.
 
-class LureStep:
-    """One step of a Lur'e network that is a map: its channels level by level, as its ``D`` orders them.
-
-    Raises:
-        UnsupportedError: a ``D`` with a cycle.
+    The next state of a GRU lies between the candidate and the state: the hull of both is the interval of its form.
     """
-
-    def __init__(self, network: DrivenSystem) -> None:
-        self.network, self.balls = network, system_balls(network.system)
-        self.levels = _levels(network.system.D)
-        A, B, _, _ = self.balls
-        eye = np.eye(network.states)
-        bare = not (A.mid.any() or A.rad.any() or network.F.any() or B.rad.any())
-        self.is_plain = bare and len(self.levels) == 1 and np.array_equal(B.mid, eye)
-
-    def start(self, tube: Any, state: Array) -> tuple[Any, ...]:
-        """The initial state."""
-        return (tube.point(state),)
-
-    def advance(self, tube: Any, state: tuple[Any, ...], u: Any) -> tuple[Any, ...]:
-        """The next state."""
-        (x,), net, (A, B, C, D) = state, self.network, self.balls
-        unit, values = Unit(net.activation), []
-        for k, rows in enumerate(self.levels):
-            parts = [*_part(C[rows], x), *_part(Ball.exact(net.E[rows]), u)]
-            for before, w in zip(self.levels[:k], values):
-                parts += _part(Ball(D.mid[np.ix_(rows, before)], D.rad[np.ix_(rows, before)]), w)
-            z = tube.affine(parts, net.b[rows])
-            values.append(tube.units(Term(unit, None, z)))
-        if self.is_plain:
-            return (values[0],)
-        parts = [*_part(A, x), *_part(Ball.exact(net.F), u)]
-        for rows, w in zip(self.levels, values):
-            parts += _part(Ball(B.mid[:, rows], B.rad[:, rows]), w)
-        return (tube.affine(parts, np.zeros(net.states)),)
+    dA, dB, dC = stage.slack or (None, None, None)
+    rows, within = tube.affine(stage.C, dC, y, stage.bias), None
+    if isinstance(stage, Activated):
+        terms = [Term(Unit(stage.name), None, rows)]
+    else:
+        count, products = TERMS[type(stage)]
+        m = len(stage.bias) // count
+        blocks = [rows.rows(slice(k * m, (k + 1) * m)) for k in range(count)]
+        terms = [
+            Term(Unit(name, gated=True), blocks[a] if s > 0 else -blocks[a], blocks[b]) for s, a, b, name in products
+        ]
+        if isinstance(stage, GruOut) and isinstance(tube, Tube):
+            _, a, h = (Interval(block.low, block.high) for block in blocks)
+            within = hull(tanh(a), h)
+    w = tube.units(*terms, within=within)
+    m = len(w.c)
+    slack = None if dA is None or dB is None else np.hstack([dA, dB[:, :m]])
+    return tube.affine(np.hstack([stage.A, stage.B[:, :m]]), slack, tube.join(y, w), np.zeros(len(stage.A)))
 
 
-def _part(matrix: Ball, y: Any) -> list[tuple[Array, Array | None, Any]]:
-    """A summand of an affine map; none where the matrix is zero."""
-    if not (matrix.mid.any() or matrix.rad.any()):
-        return []
-    return [(matrix.mid, matrix.rad if matrix.rad.any() else None, y)]
-
-
-def _levels(D: Array) -> list[Array]:
-    """Channels in an order in which each reads only earlier ones."""
-    left, out = np.ones(len(D), dtype=bool), []
-    while left.any():
-        free = np.flatnonzero(left & ~(D[:, left] != 0).any(axis=1))
-        if not len(free):
-            raise UnsupportedError(
-                "a local certificate in l_inf needs a direct term D without a cycle: this network's channels read "
-                "each other in a circle"
-            )
-        out.append(free)
-        left[free] = False
-    return out
-
-
-class GatedStep:
-    """One step of an LSTM or GRU cell."""
-
-    def __init__(self, cell: GatedCell) -> None:
-        self.cell = cell
-        self.rows = {name: slice(k * cell.hidden, (k + 1) * cell.hidden) for k, name in enumerate(GATES[cell.kind])}
-
-    def start(self, tube: Any, state: Array) -> tuple[Any, ...]:
-        """The initial state: ``(h, c)`` or ``(h,)``."""
-        return tuple(tube.point(part) for part in np.split(state, self.cell.states // self.cell.hidden))
-
-    def advance(self, tube: Any, state: tuple[Any, ...], u: Any) -> tuple[Any, ...]:
-        """The next state, the hidden units first."""
-        cell, rows, h = self.cell, self.rows, state[0]
-        if cell.kind == "lstm":
-            z = tube.affine([(cell.w_ih, None, u), (cell.w_hh, None, h)], cell.b_ih, cell.b_hh)
-            i, f, g, o = (z.rows(rows[name]) for name in GATES["lstm"])
-            c = tube.units(Term(NUMBER, f, state[1]), Term(PLAIN, i, g))
-            return tube.units(Term(PLAIN, o, c)), c
-        both = slice(0, 2 * cell.hidden)
-        gates = tube.affine([(cell.w_ih[both], None, u), (cell.w_hh[both], None, h)], cell.b_ih[both], cell.b_hh[both])
-        r, z, (w, v, b, d) = gates.rows(rows["r"]), gates.rows(rows["z"]), cell.gate("n")
-        if cell.reset_after:
-            seen = tube.affine([(v, None, h)], d)
-            n = tube.add(tube.affine([(w, None, u)], b), tube.units(Term(NUMBER, r, seen)))
-        else:
-            seen = tube.units(Term(NUMBER, r, h))
-            n = tube.affine([(w, None, u), (v, None, seen)], b, d)
-        between = None  # the next state lies between the candidate and the state
-        if isinstance(tube, Tube):
-            between = hull(tanh(Interval(n.low, n.high)), Interval(h.low, h.high))
-        return (tube.units(Term(PLAIN, -z, n), Term(NUMBER, z, h), within=between),)
-
-
-def steps_of(classifier: Classifier) -> list[LureStep | GatedStep]:
-    """The steps of its layers, the lowest first.
-
-    Raises:
-        UnsupportedError: a layer whose channels read each other in a circle.
-    """
-    return [GatedStep(layer) if isinstance(layer, GatedCell) else LureStep(layer) for layer in classifier.layers]
-
-
-def readings(classifier: Classifier, tube: Any, low: Array, high: Array) -> Any:
-    """What the head reads of all inputs ``low <= x <= high``, both ``(T, p)``: the last output, or the *sum* of all."""
-    steps = steps_of(classifier)
-    states, total = [step.start(tube, state) for step, state in zip(steps, classifier.starts)], None
+def final_vector(net: Stages, tube: Any, low: Array, high: Array) -> Any:
+    """The vector after the last stage, for all inputs ``low <= x <= high``, both ``(T, p)``."""
+    y = tube.point(net.start)
     for t in range(len(low)):
-        y = tube.enter(low[t], high[t])
-        for k, step in enumerate(steps):
-            states[k] = step.advance(tube, states[k], y)
-            y = states[k][0]
-        total = y if total is None or classifier.reduction == "last" else tube.add(total, y)
+        for stage in net.stages:
+            y = passed(tube, stage, tube.join(y, tube.enter(low[t], high[t])) if stage.fresh else y)
         if tube.symbols > SYMBOLS:
-            live = iter(tube.merge([form for state in states for form in state] + [total]))
-            states = [tuple(_next(live, len(state))) for state in states]
-            total = next(live)
-    return total
-
-
-def _next(forms: Iterator[Any], count: int) -> list[Any]:
-    return [next(forms) for _ in range(count)]
+            y = tube.merge(y)
+    return y
 
 
 def margins(classifier: Classifier, tube: Any, low: Array, high: Array, label: int) -> Any:
@@ -215,7 +120,7 @@ def margins(classifier: Classifier, tube: Any, low: Array, high: Array, label: i
         A form, or a value, ``(classes - 1,)``.
 
     Example:
-        >>> from stability.systems import LureSystem
+        >>> from stability.systems import DrivenSystem, LureSystem
         >>> cell = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[1.0]])
         >>> network, x = Classifier(cell, [[1.0], [-1.0]]), np.ones((1, 1))
         >>> margins(network, Numbers(), x, x, 0).c.round(3)
@@ -233,10 +138,9 @@ def margins(classifier: Classifier, tube: Any, low: Array, high: Array, label: i
 
 
 def _margins(classifier: Classifier, tube: Any, low: Array, high: Array, label: int) -> Any:
-    read = readings(classifier, tube, low, high)
+    net = stages_of(classifier)
     others = np.delete(np.arange(classifier.classes), label)
-    own, scale = np.tile(classifier.weight[label], (len(others), 1)), 1.0
-    if classifier.reduction == "mean":
-        scale = float(len(low))
-    parts = [(own, None, read), (-classifier.weight[others], None, read)]
-    return tube.affine(parts, np.full(len(others), scale * classifier.bias[label]), -scale * classifier.bias[others])
+    weight = net.head[label] - net.head[others]
+    scale = float(len(low)) if classifier.reduction == "mean" else 1.0
+    offsets = np.full(len(others), scale * classifier.bias[label]), -scale * classifier.bias[others]
+    return tube.affine(weight, EPS * np.abs(weight), final_vector(net, tube, low, high), *offsets)

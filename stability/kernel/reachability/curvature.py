@@ -22,21 +22,11 @@ import numpy as np
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.reachability.gate_units import Unit
-from stability.kernel.reachability.stages import Activated, GruOut, GruReset, LstmCell, LstmOut, Stage
+from stability.kernel.reachability.stages import TERMS, Activated, Stage
+from stability.kernel.reachability.taylor_remainder import third_order
 
 Array = np.ndarray
 _POINTS, _NEAR = 17, 1e-4
-TERMS: dict[type[Stage], tuple[int, tuple[tuple[float, int, int, str], ...]]] = {
-    LstmCell: (4, ((1.0, 0, 3, "identity"), (1.0, 1, 2, "tanh"))),
-    LstmOut: (2, ((1.0, 0, 1, "tanh"),)),
-    GruReset: (2, ((1.0, 0, 1, "identity"),)),
-    GruOut: (3, ((-1.0, 0, 1, "tanh"), (1.0, 0, 2, "identity"))),
-}
-"""Blocks of rows, and the terms ``sigma(sign a) psi(b)``: sign, block of ``a``, block of ``b``, ``psi``."""
-_GATE = (1.0, 0.25, 0.0963, 0.125)
-"""Upper bounds of the logistic function and its first three derivatives."""
-_INNER = {"tanh": (1.0, 0.7699, 2.0), "identity": (1.0, 0.0, 0.0)}
-"""The same of the derivatives of an activation behind a gate."""
 
 
 @dataclass(frozen=True)
@@ -158,11 +148,9 @@ def _products(stage: Stage, rows: Array, worth: Array, reach: Array) -> Curvatur
     for sign, i, j, name in terms:
         (a, ra), (b, rb) = ((rows[..., block[n]], reach[..., block[n]]) for n in (i, j))
         l = worth[..., block[j]]
-        size, one = np.abs(l), _INNER[name]
+        size = np.abs(l)
         faa, fab, fbb = Unit(name, gated=True).hessian(sign * a, b)
-        psi = np.abs(activation(name).function(b)) + one[0] * rb
-        by_a = (_GATE[3] * psi * ra + 3.0 * _GATE[2] * one[0] * rb) / 6.0
-        by_b = (_GATE[0] * one[2] * rb + 3.0 * _GATE[1] * one[1] * ra) / 6.0
+        by_a, by_b = third_order((name, sign * a, b), (ra, rb), (ra, rb))
         rounding = 64 * EPS * (1.0 + np.abs(b))
         diagonal[..., block[i]] += -0.5 * l * faa + size * (by_a + rounding)
         diagonal[..., block[j]] += -0.5 * l * fbb + size * (by_b + rounding)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stability.kernel.arithmetic.activations import activation
-from stability.kernel.arithmetic.balls import Ball, activation_slopes, activation_values, system_balls
+from stability.kernel.arithmetic.activation_bounds import activation_values, slope_range
+from stability.kernel.arithmetic.balls import Ball, system_balls
 from stability.kernel.arithmetic.eigenpairs import inverse_or_none
 from stability.kernel.systems.driven import DrivenSystem
 
@@ -36,32 +36,6 @@ class Region:
     low: Array
     high: Array
     drift: Array
-
-
-def slope_range(name: str, centre: Array, reach: Array) -> tuple[Array, Array]:
-    """Smallest and largest difference quotients of an activation on ``[centre - reach, centre + reach]``.
-
-    Args:
-        name: the activation.
-        centre: ``(m,)``.
-        reach: ``(m,)``, >= 0.
-
-    Returns:
-        Two vectors, rounded outwards.
-
-    Example:
-        >>> low, high = slope_range("tanh", np.zeros(1), np.ones(1))
-        >>> bool(low[0] <= 1 - np.tanh(1.0) ** 2), bool(high[0] >= 1)
-        (True, True)
-    """
-    phi = activation(name)
-    if phi.width is not None:  # the derivative falls with |z|
-        near, far = (np.maximum(end, 0.0) for end in Ball(np.abs(centre), reach).ends())
-        low, _ = activation_slopes(name, Ball.exact(far)).ends()
-        _, high = activation_slopes(name, Ball.exact(near)).ends()
-    else:
-        low, high = activation_slopes(name, Ball(centre, reach)).ends()
-    return np.clip(low, *phi.slope), np.clip(high, *phi.slope)
 
 
 def _through_loop(gain: Array, free: Array) -> Array | None:

@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from stability.kernel.arithmetic.balls import Ball, activation_slopes, activation_values
+from stability.kernel.arithmetic.activation_bounds import activation_slopes, activation_values
+from stability.kernel.arithmetic.balls import Ball
 from stability.kernel.arithmetic.eigenpairs import solved
 from stability.kernel.arithmetic.krawczyk import MOVED, proved_radius
 from stability.kernel.systems.gated_cell import GatedCell

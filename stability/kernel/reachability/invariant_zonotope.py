@@ -19,10 +19,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from stability.errors import ConfigurationError
+from stability.kernel.arithmetic.activation_bounds import activation_values
+from stability.kernel.arithmetic.activation_lines import relaxation
 from stability.kernel.arithmetic.activations import Activation, activation
-from stability.kernel.arithmetic.balls import Ball, activation_values, system_balls
+from stability.kernel.arithmetic.balls import Ball, system_balls
 from stability.kernel.arithmetic.definiteness import gamma
-from stability.kernel.arithmetic.floating_point import EPS, TINY
+from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.reachability.implicit_channels import Solved
 from stability.kernel.systems.driven import DrivenSystem
 
@@ -33,93 +35,6 @@ _SOLVES = 2
 """Rounds in which they are solved for."""
 _STRAYS = 1.5
 """A set so many times as wide as what is known of its states begins anew."""
-_FLAT = 1e-9
-"""Intervals narrower than this take the derivative for the slope of their chord."""
-
-
-def can_relax(name: str) -> bool:
-    """Whether an activation is bounded and smooth, or piecewise linear, which ``relaxation`` asks for.
-
-    Example:
-        >>> can_relax("tanh"), can_relax("relu")
-        (True, True)
-    """
-    phi = activation(name)
-    return bool(phi.pieces) or (phi.width is not None and bool(np.isfinite(phi.bound)))
-
-
-def breaks(phi: Activation, low: Array, high: Array) -> list[Array]:
-    """Where a piecewise linear activation less a line can be largest or smallest on ``[low, high]``: ends and kinks."""
-    return [low, high, *(np.clip(kink, low, high) for kink in phi.kinks)]
-
-
-def _between_kinks(phi: Activation, low: Array, high: Array, given: Array | None) -> tuple[Array, Array, Array]:
-    """``relaxation`` of a piecewise linear activation: a line less it bends at kinks alone."""
-    gap = high - low
-    chord = (phi.function(high) - phi.function(low)) / np.where(gap > _FLAT, gap, 1.0)
-    own = np.where(gap > _FLAT, chord, phi.derivative(0.5 * (low + high)))
-    slope = np.clip(own if given is None else given, *phi.slope)
-    rest = np.stack([phi.function(z) - slope * z for z in breaks(phi, low, high)])
-    top, bottom = rest.max(axis=0), rest.min(axis=0)
-    middle, spread = 0.5 * (top + bottom), 0.5 * (top - bottom)
-    size = np.maximum(np.abs(low), np.abs(high)) * max(map(abs, phi.pieces))
-    return slope, middle, spread + 16 * EPS * (2.0 * size + np.abs(middle) + spread) + TINY
-
-
-def relaxation(phi: Activation, low: Array, high: Array, given: Array | None = None) -> tuple[Array, Array, Array]:
-    r"""``slope``, ``offset``, ``error`` with ``|phi(z) - slope z - offset| <= error`` for ``low <= z <= high``.
-
-    With :math:`\phi(z) = \phi(0) + (\beta / w) \tanh(w z)` everything is about :math:`d(s) = \tanh s - \lambda s`: for
-    negative s it is convex, so that its ends bound it from above, and for positive s every tangent of the tanh does;
-    that where the derivative is :math:`\lambda` is the tightest. Below, the same by oddness.
-
-    Args:
-        phi: bounded and smooth, or piecewise linear, see ``can_relax``.
-        low: ``(m,)``.
-        high: ``(m,)``, not below.
-        given: ``(m,)`` slopes to take, within those of the activation; those of the chords by default.
-
-    Returns:
-        Three vectors; any slope is sound.
-
-    Example:
-        >>> slope, offset, error = relaxation(activation("tanh"), np.array([-0.5]), np.array([2.0]))
-        >>> z = np.linspace(-0.5, 2.0, 1000)
-        >>> bool((np.abs(np.tanh(z) - slope * z - offset) <= error).all())
-        True
-    """
-    if phi.width is None:
-        return _between_kinks(phi, low, high, given)
-    width = float(phi.width)
-    a, b = width * low, width * high
-    gap = b - a
-    chord = (np.tanh(b) - np.tanh(a)) / np.where(gap > _FLAT, gap, 1.0)
-    own = np.where(gap > _FLAT, chord, 1.0 - np.tanh(0.5 * (a + b)) ** 2)
-    slope = np.clip(own if given is None else given / phi.slope[1], 0.0, 1.0)
-    pad = 128 * EPS * (1.0 + np.maximum(np.abs(a), np.abs(b)))
-    top, bottom = highest(a, b, slope) + pad, -highest(-b, -a, slope) - pad
-    scale = phi.slope[1] / width
-    middle, spread = 0.5 * (top + bottom), 0.5 * (top - bottom)
-    zero = float(phi.function(np.zeros(1))[0])
-    # the slope that was given is a few roundings from the one whose rest was bounded
-    spread = spread + 4 * EPS * np.maximum(np.abs(a), np.abs(b))
-    return (
-        phi.slope[1] * slope if given is None else given,
-        zero + scale * middle,
-        scale * (spread + 4 * EPS * (np.abs(middle) + spread + 1.0)),
-    )
-
-
-def highest(a: Array, b: Array, slope: Array) -> Array:
-    """An upper bound of ``tanh s - slope s`` on ``[a, b]`` for slopes in [0, 1], but for rounding."""
-    left = np.minimum(b, 0.0)
-    convex = np.maximum(np.tanh(a) - slope * a, np.tanh(left) - slope * left)
-    start = np.maximum(a, 0.0)
-    touch = np.clip(np.arctanh(np.sqrt(np.clip(1.0 - slope, 0.0, 1.0 - 4 * EPS))), start, np.maximum(b, start))
-    t = np.tanh(touch)
-    tilt = (1.0 - t * t) - slope
-    tangent = t - (1.0 - t * t) * touch + np.maximum(tilt * start, tilt * b)
-    return np.where(a < 0, np.where(b > 0, np.maximum(convex, tangent), convex), tangent)
 
 
 @dataclass(frozen=True, eq=False)

@@ -199,6 +199,15 @@ def stages_of(classifier: Classifier) -> Stages:
     return Stages(tuple(write.stages), classifier.inputs, head, np.concatenate([begun[name] for name in order]))
 
 
+def loop_of_channels(classifier: Classifier) -> str | None:
+    """Why a network has no stages: channels that read each other in a loop; ``None`` where it has."""
+    try:
+        stages_of(classifier)
+    except UnsupportedError as error:
+        return str(error)
+    return None
+
+
 def _output(layer: Any) -> Array:
     """What a layer above reads, as a matrix on the state: zeros and ones."""
     return layer.output(np.eye(layer.states)).T

@@ -22,13 +22,13 @@ bound by multipliers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from stability.kernel.arithmetic.definiteness import prove_positive_definite
 from stability.kernel.arithmetic.floating_point import EPS, TINY
-from stability.kernel.reachability.affine_forms import Form, Group, Term, Tube, gamma
+from stability.kernel.reachability.affine_forms import Form, Group, Term, Tube, error_of_sum
 from stability.kernel.reachability.gate_units import Parabola, least
 
 Array = np.ndarray
@@ -51,9 +51,6 @@ class Quadratic:
         first: ``(s,)`` row numbers.
         second: ``(s,)``.
         mixed: ``(s,)``.
-        cut_rows: ``(k, n)`` of values that lie between two numbers, ``|cut_offset + cut_rows v| <= cut_half``.
-        cut_offset: ``(k,)``.
-        cut_half: ``(k,)``.
     """
 
     constant: float
@@ -64,35 +61,6 @@ class Quadratic:
     first: Array
     second: Array
     mixed: Array
-    cut_rows: Array = field(default_factory=lambda: np.zeros((0, 0)))
-    cut_offset: Array = field(default_factory=lambda: np.zeros(0))
-    cut_half: Array = field(default_factory=lambda: np.zeros(0))
-
-    @property
-    def count(self) -> int:
-        """How many multipliers there are: one for each symbol, then one for each cut."""
-        return len(self.linear) + len(self.cut_half)
-
-    def cut(self, weight: Array) -> Quadratic:
-        """``F + sum_j weight_j ((cut_offset + cut_rows v)_j^2 - cut_half_j^2)``, no more than ``F`` where cuts hold."""
-        if not len(self.cut_half):
-            return self
-        paid = weight * self.cut_half * self.cut_half
-        constant = self.constant - float(paid.sum()) * (1 + gamma(len(paid))) - gamma(2) * abs(self.constant)
-        none = np.zeros(0)
-        return Quadratic(
-            constant,
-            self.linear,
-            np.concatenate([self.rows, self.cut_rows]),
-            np.concatenate([self.offset, self.cut_offset]),
-            np.concatenate([self.diagonal, weight]),
-            self.first,
-            self.second,
-            self.mixed,
-            np.zeros((0, len(self.linear))),
-            none,
-            none,
-        )
 
     def form(self, y: Array, *, sizes: bool = False) -> Array:
         """``S y`` for ``y (r,)`` or ``(r, k)``; of the absolute entries of ``S`` where ``sizes``."""
@@ -122,35 +90,31 @@ class Quadratic:
         return float(self.constant + self.linear @ v + y @ self.form(y))
 
     def least(self, multipliers: Array) -> float:
-        """What the multipliers ``(n + k,)`` prove of ``F`` where its cuts hold; minus infinity for nothing."""
-        n = len(self.linear)
-        if multipliers.shape != (self.count,) or not (np.isfinite(multipliers).all() and (multipliers >= 0).all()):
+        """Lower bound of ``F`` over the box by the multipliers ``D (n,)``; minus infinity where they prove none."""
+        D, R, n, r = multipliers, self.rows, len(self.linear), len(self.offset)
+        if D.shape != (n,) or not (np.isfinite(D).all() and (D >= 0).all()):
             return -np.inf
-        return self.cut(multipliers[n:])._least(multipliers[:n])
-
-    def _least(self, D: Array) -> float:
-        R, n, r = self.rows, len(self.linear), len(self.offset)
         K = self.hessian()
         K[np.diag_indices(n)] += D
-        size, few = np.abs(R), gamma(r + 8)
+        size, few = np.abs(R), error_of_sum(r + 8)
 
         def error(s: Array) -> Array:
-            return few * (size.T @ self.form(size @ s, sizes=True)) * (1 + gamma(n)) + 4 * EPS * D * s + TINY
+            return few * (size.T @ self.form(size @ s, sizes=True)) * (1 + error_of_sum(n)) + 4 * EPS * D * s + TINY
 
         if not prove_positive_definite(K, error).holds:
             return -np.inf
         w = np.linalg.solve(K, -0.5 * self.slope())
         y, reach = self.offset + R @ w, np.abs(self.offset) + size @ np.abs(w)
-        off = gamma(n) * reach + TINY  # how far y is from what it stands for
+        off = error_of_sum(n) * reach + TINY  # how far y is from what it stands for
         Sy, bound = self.form(y), self.form(reach + off, sizes=True)
         value = self.constant + self.linear @ w + y @ Sy + D @ (w * w - 1.0)
         total = abs(self.constant) + np.abs(self.linear) @ np.abs(w) + (reach + off) @ bound + D @ (w * w + 1.0)
-        wrong = gamma(n + r + 8) * total + 2.0 * off @ bound
+        wrong = error_of_sum(n + r + 8) * total + 2.0 * off @ bound
         slope = self.linear + 2.0 * (R.T @ Sy) + 2.0 * D * w
-        loose = gamma(r + 8) * (np.abs(self.linear) + 2.0 * size.T @ bound + 2.0 * D * np.abs(w))
-        loose = loose + 2.0 * size.T @ self.form(off, sizes=True) * (1 + gamma(r))
-        rest = (np.abs(slope) + loose) @ (1.0 + np.abs(w)) * (1 + gamma(n))
-        return float(value - wrong * (1 + gamma(n)) - rest * (1 + 8 * EPS))
+        loose = error_of_sum(r + 8) * (np.abs(self.linear) + 2.0 * size.T @ bound + 2.0 * D * np.abs(w))
+        loose = loose + 2.0 * size.T @ self.form(off, sizes=True) * (1 + error_of_sum(r))
+        rest = (np.abs(slope) + loose) @ (1.0 + np.abs(w)) * (1 + error_of_sum(n))
+        return float(value - wrong * (1 + error_of_sum(n)) - rest * (1 + 8 * EPS))
 
 
 def touching(term: Term, sign: Array, a0: Array, b0: Array) -> Parabola:
@@ -259,26 +223,20 @@ class _Sum:
         self.height += len(at)
         return wrong
 
-    def finished(self, radius: Array, cuts: Sequence[Form]) -> Quadratic:
+    def finished(self, radius: Array) -> Quadratic:
         """The function in scaled symbols."""
         rows = np.zeros((self.height, len(radius)))
         at = 0
         for L, _, _ in self.rows:
             rows[at : at + len(L), : L.shape[1]] = L * radius[: L.shape[1]]
             at += len(L)
-        whole = self.slack + gamma(self.count) * self.size + gamma(self.count) * float(self.sizes @ radius)
+        whole = (
+            self.slack + error_of_sum(self.count) * self.size + error_of_sum(self.count) * float(self.sizes @ radius)
+        )
         index = np.zeros(0, dtype=int)
         first, second, mixed = (
             np.concatenate([part[k] for part in self.pairs] + [index if k < 2 else np.zeros(0)]) for k in range(3)
         )
-        cut_rows, cut_offset, cut_half = np.zeros((len(cuts), len(radius))), np.zeros(len(cuts)), np.zeros(len(cuts))
-        for k, y in enumerate(cuts):  # a value is a Form of one row
-            middle = 0.5 * float(y.low[0]) + 0.5 * float(y.high[0])
-            cut_rows[k, : y.L.shape[1]] = y.L[0] * radius[: y.L.shape[1]]
-            cut_offset[k] = y.c[0] - middle
-            half = max(float(y.high[0]) - middle, middle - float(y.low[0]))
-            size = abs(float(y.c[0])) + abs(middle) + half + float(y.size[0]) + float(np.abs(cut_rows[k]).sum())
-            cut_half[k] = (half + float(y.err[0]) + gamma(len(radius)) * size) * (1 + 8 * EPS) + TINY
         return Quadratic(
             self.constant - whole * (1 + 1e-9),
             self.linear * radius,
@@ -288,38 +246,7 @@ class _Sum:
             first,
             second,
             mixed,
-            cut_rows,
-            cut_offset,
-            cut_half,
         )
-
-
-def gradient(tube: Tube, margin: Form, row: int, met: Met) -> Array:
-    """The derivative of a margin by the symbols of the inputs, in floating point; the others' entries are zero.
-
-    Args:
-        tube: the tube, with nothing merged.
-        margin: its margins.
-        row: which of them.
-        met: the arguments that the units meet along one run.
-
-    Returns:
-        ``(n,)``, for symbols that reach from -1 to 1.
-    """
-    slope = np.zeros(tube.symbols)
-    slope[: margin.L.shape[1]] = margin.L[row]
-    for group, arguments in zip(reversed(tube.groups), reversed(met)):
-        if not all(term.unit.is_smooth for term in group.terms):
-            continue
-        theta = slope[group.first : group.last].copy()
-        slope[group.first : group.last] = 0.0
-        slope[: group.plane.shape[1]] -= theta @ group.plane
-        for term, (a0, b0) in zip(group.terms, arguments):
-            by_a, by_b = term.unit.gradient(a0, b0)
-            for by, y in ((by_a, term.a), (by_b, term.b)):
-                if y is not None:
-                    slope[: y.L.shape[1]] += (theta * by) @ y.L
-    return slope * tube.radius
 
 
 def quadratic(tube: Tube, margin: Form, row: int, met: Met) -> Quadratic:
@@ -338,4 +265,4 @@ def quadratic(tube: Tube, margin: Form, row: int, met: Met) -> Quadratic:
     for group, arguments in zip(reversed(tube.groups), reversed(met)):
         if all(term.unit.is_smooth for term in group.terms):
             total.replace(group, arguments)
-    return total.finished(tube.radius, [tube.met[number] for number in sorted(tube.met)])
+    return total.finished(tube.radius)

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from stability.kernel.arithmetic.balls import Ball, activation_slopes, activation_values, system_balls
+from stability.kernel.arithmetic.activation_bounds import activation_slopes, activation_values
+from stability.kernel.arithmetic.balls import Ball, system_balls
 from stability.kernel.reachability.gated_orbits import enclose, product_along, step_and_jacobian
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.gated_cell import GatedCell

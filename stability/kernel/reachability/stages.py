@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stability.kernel.arithmetic.activation_bounds import secant_range
 from stability.kernel.arithmetic.activations import TANH_ULPS, activation
 from stability.kernel.arithmetic.definiteness import gamma
 from stability.kernel.arithmetic.floating_point import EPS
-from stability.kernel.reachability.secants import secant_range
 
 Array = np.ndarray
 _WIDER = 128 * EPS
@@ -277,3 +277,12 @@ class GruOut(Gated):
         spread = _widened(down - most, up - least, 1.0 + np.abs(h) + rh)
         by_z, by_a = secant_range("sigmoid", zz, rz), secant_range("tanh", a, ra)
         return _joined(_times(spread, by_z), _times((1.0 - high, 1.0 - low), by_a), (low, high))
+
+
+TERMS: dict[type[Stage], tuple[int, tuple[tuple[float, int, int, str], ...]]] = {
+    LstmCell: (4, ((1.0, 0, 3, "identity"), (1.0, 1, 2, "tanh"))),
+    LstmOut: (2, ((1.0, 0, 1, "tanh"),)),
+    GruReset: (2, ((1.0, 0, 1, "identity"),)),
+    GruOut: (3, ((-1.0, 0, 1, "tanh"), (1.0, 0, 2, "identity"))),
+}
+"""Blocks of rows, and the terms ``sigma(sign a) psi(b)``: sign, block of ``a``, block of ``b``, ``psi``."""

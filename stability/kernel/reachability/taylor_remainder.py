@@ -16,17 +16,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stability.kernel.arithmetic.activation_bounds import derivative_suprema
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.arithmetic.floating_point import EPS
-from stability.kernel.reachability.curvature import TERMS
 from stability.kernel.reachability.gate_units import Unit
-from stability.kernel.reachability.stages import Activated, Stage
+from stability.kernel.reachability.stages import TERMS, Activated, Stage
 
 Array = np.ndarray
 _SURE = 1.0 + 1e-12
 _TINY = 512 * EPS
-_TOP = 0.7699
-"""Above ``sup |tanh''| = 4 / 27^(1/2)``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +66,24 @@ def hessians(stage: Stage, rows: Array, offset: Array) -> Hessians:
     return Hessians(units, blocks, {place: value for place, value in entries.items() if value.any()}, error)
 
 
+def third_order(
+    unit: tuple[str, Array, Array], within: tuple[Array, Array], by: tuple[Array, Array]
+) -> tuple[Array, Array]:
+    """Bounds ``p, q`` of the third-order remainder ``p v_a^2 + q v_b^2`` of a gated product ``sigma(a) psi(b)``.
+
+    Args:
+        unit: name of ``psi``, and the arguments.
+        within: reach over which derivatives are bounded.
+        by: reach of the perturbation ``v``, at most as large.
+    """
+    name, a, b = unit
+    gate, inner = derivative_suprema("sigmoid", a, within[0]), derivative_suprema(name, b, within[1])
+    return (
+        (gate[3] * inner[0] * by[0] + 3.0 * gate[2] * inner[1] * by[1]) / 6.0,
+        (gate[0] * inner[3] * by[1] + 3.0 * gate[1] * inner[2] * by[0]) / 6.0,
+    )
+
+
 def rest(stage: Stage, rows: Array, offset: Array, reach: Array) -> Array:
     """``theta (m,)``, rounded upwards, for rows that move by at most ``reach``.
 
@@ -91,48 +107,12 @@ def rest(stage: Stage, rows: Array, offset: Array, reach: Array) -> Array:
         if phi.width is None:
             beyond = np.maximum(reach + offset - phi.to_kink(rows), 0.0) / np.maximum(reach, 1e-300)
             return (phi.slope[1] - phi.slope[0]) * np.minimum(beyond * _SURE, 1.0)
-        third = phi.slope[1] * phi.width**2 * _third_of_tanh(phi.width * rows, phi.width * (reach + offset))
-        return third / 6.0 * reach * reach * _SURE
+        return derivative_suprema(stage.name, rows, reach + offset)[3] / 6.0 * reach * reach * _SURE
     blocks, terms = TERMS[type(stage)]
     at, far, wide = (v.reshape(blocks, -1) for v in (rows, reach, reach + offset))
     out = np.zeros_like(at)
     for sign, i, j, name in terms:
-        gate, inner = _most("sigmoid", sign * at[i], wide[i]), _most(name, at[j], wide[j])
-        out[i] += (gate[3] * inner[0] * far[i] + 3.0 * gate[2] * inner[1] * far[j]) / 6.0 * far[i]
-        out[j] += (gate[0] * inner[3] * far[j] + 3.0 * gate[1] * inner[2] * far[i]) / 6.0 * far[j]
+        by_a, by_b = third_order((name, sign * at[i], at[j]), (wide[i], wide[j]), (far[i], far[j]))
+        out[i] += by_a * far[i]
+        out[j] += by_b * far[j]
     return out.reshape(-1) * _SURE
-
-
-def _most(name: str, z: Array, reach: Array) -> tuple[Array, Array, Array, Array]:
-    """The largest ``|phi|, |phi'|, |phi''|, |phi'''|`` within reach of ``z``."""
-    if name == "identity":
-        none = np.zeros_like(z)
-        return (np.abs(z) + reach) * _SURE, none + 1.0, none, none
-    phi = activation(name)
-    width, top = float(phi.width or 0.0), phi.slope[1]
-    near = np.maximum(width * (np.abs(z) - reach), 0.0)
-    value = (phi.function(z + reach) if name == "sigmoid" else np.tanh(np.abs(z) + reach)) + _TINY
-    slope = top * (1.0 - np.tanh(near) ** 2 + _TINY)
-    bend = top * width * _second_of_tanh(width * z, width * reach)
-    return value, slope, bend, top * width * width * _third_of_tanh(width * z, width * reach)
-
-
-def _ends(z: Array, reach: Array) -> tuple[Array, Array]:
-    """``|tanh|`` at its least and its largest within reach."""
-    return np.tanh(np.maximum(np.abs(z) - reach, 0.0)), np.tanh(np.abs(z) + reach)
-
-
-def _second_of_tanh(z: Array, reach: Array) -> Array:
-    """``sup 2 t (1 - t^2)``, which is largest at ``t = 3^(-1/2)``."""
-    low, high = _ends(z, reach)
-    ends = np.maximum(low * (1.0 - low * low), high * (1.0 - high * high))
-    top = 3.0**-0.5
-    return np.where((low < top + _TINY) & (high > top - _TINY), _TOP, 2.0 * ends) + _TINY
-
-
-def _third_of_tanh(z: Array, reach: Array) -> Array:
-    """``sup |s (4 - 6 s)|`` with ``s = 1 - t^2``: at the ends, or 2/3 at ``s = 1/3``."""
-    low, high = (1.0 - t * t for t in _ends(z, reach)[::-1])
-    ends = np.maximum(np.abs(low * (4.0 - 6.0 * low)), np.abs(high * (4.0 - 6.0 * high)))
-    inside = (low < 1.0 / 3.0 + _TINY) & (high > 1.0 / 3.0 - _TINY)
-    return np.where(inside, np.maximum(ends, 2.0 / 3.0), ends) + _TINY

@@ -47,7 +47,7 @@ from stability.kernel.format.fields import (
 )
 from stability.kernel.format.sentences import at_most, exactly, interval_phrase
 from stability.kernel.reachability.backward_bounds import BackwardBounds, Schedule, steps_made
-from stability.kernel.reachability.invariant_zonotope import Tube, can_relax
+from stability.kernel.reachability.invariant_zonotope import Tube
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.bounded import prove_ball_positive
 from stability.kernel.theorems.decaying_boxes import grows, signed_balance
@@ -64,10 +64,6 @@ def no_tube(subject: DrivenSystem) -> str | None:
     """Why sets are not pushed through this network, or ``None`` where they are."""
     if not subject.is_discrete:
         return "this proof is about maps, not about flows"
-    if not can_relax(subject.activation):
-        return (
-            f"this proof needs a bounded smooth activation or a piecewise linear one, which {subject.activation} is not"
-        )
     if grows(subject.activation) and feeds(subject.system):
         return "with an activation that has no bound this proof is about networks without feedthrough (D = 0)"
     return None

@@ -15,11 +15,11 @@ from __future__ import annotations
 import numpy as np
 
 from stability.errors import StabilityError
+from stability.kernel.arithmetic.activation_bounds import slope_range
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import Refused, require
 from stability.kernel.format.sentences import at_most, decay_factor, decays, who
 from stability.kernel.format.theorem_table import certifies, reason_of
-from stability.kernel.reachability.ellipsoid_region import slope_range
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.lure import LureSystem
 from stability.kernel.theorems.absorbing_sets import Absorbed, inputs_in_box, no_tube

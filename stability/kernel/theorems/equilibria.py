@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from stability.kernel.arithmetic.activation_bounds import activation_slopes
 from stability.kernel.arithmetic.activations import activation
-from stability.kernel.arithmetic.balls import Ball, activation_slopes, row_sum_norm
+from stability.kernel.arithmetic.balls import Ball, row_sum_norm
 from stability.kernel.arithmetic.eigenpairs import closed_loop, closed_loop_orbit
 from stability.kernel.arithmetic.krawczyk import distance, enclose_equilibrium
 from stability.kernel.format.claims import Claim

@@ -6,11 +6,6 @@ these do not prove a margin positive, the parabolas of ``quadratic_relaxation``:
 the input at which they touch (``point``, relative to the box, from -1 to 1) and Lagrange's ``multipliers``, one for
 each symbol of the tube. Planes, slopes and curvatures are found again; all of them are proved where they are used.
 
-A class may have a tree of its own, ``cuts``, whose nodes cut a ``value`` of the tube in two, counted in the order in
-which the tube makes them: the runs in which it is at most ``at``, and those in which it is at least that. A leaf stands
-for the runs that keep the cuts above it, and each value's interval is cut down to them. It is proved where none is left
-of one of them, by affine forms where it is empty, or by a ``point`` and ``multipliers``: after those of the symbols one
-for each value that was cut, in the order of their numbers, for :math:`(y - low)(high - y) \ge 0`.
 Whatever the numbers of the proof, what the checker accepts is so; rounding is inside every bound.
 
 Sources: for planes and affine forms G. Singh, T. Gehr, M. Mirman, M. Pueschel, M. Vechev, Fast and effective robustness
@@ -24,13 +19,13 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from stability.errors import UnsupportedError
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import Inner, Pair, is_float64, require
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.reachability.affine_forms import Form, Tube
-from stability.kernel.reachability.classifier_run import margins, steps_of
+from stability.kernel.reachability.classifier_run import margins
 from stability.kernel.reachability.input_box import entries, input_box, touched
+from stability.kernel.reachability.network_stages import loop_of_channels
 from stability.kernel.reachability.quadratic_relaxation import quadratic
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.theorems.local_ball import LocalBall
@@ -40,16 +35,7 @@ DEEPEST = 200
 """Cuts one below the other."""
 
 
-def uncovered(subject: Classifier) -> str | None:
-    """Why there is no tube of such a network, or ``None``."""
-    try:
-        steps_of(subject)
-    except UnsupportedError as error:
-        return str(error)
-    return None
-
-
-@certifies("local_planes", subject=Classifier, claim="local_robustness", value="radius", unfit=uncovered)
+@certifies("local_planes", subject=Classifier, claim="local_robustness", value="radius", unfit=loop_of_channels)
 class LocalPlanes(LocalBall):
     """The ball, the ``tree``, and ``bounds`` where a perturbed input stays between two numbers."""
 
@@ -96,50 +82,17 @@ class LocalPlanes(LocalBall):
         for entry in cast(Sequence[Any], classes):
             require(isinstance(entry, Mapping), "a class has class, point and multipliers")
             part = cast(Mapping[str, Any], entry)
-            known = set(part) in ({"class", "point", "multipliers"}, {"class", "cuts"})
-            require(known, "a class has class, point and multipliers, or class and cuts")
+            require(set(part) == {"class", "point", "multipliers"}, "a class has class, point and multipliers")
             require(type(part["class"]) is int and part["class"] not in named, "a class is a number, and named once")
             named[part["class"]] = part
         require(set(named) <= set(others), "a named class is none of the other classes")
         for row, other in enumerate(others):
             part = named.get(other)
-            if part is not None and "cuts" in part:
-                self._runs(subject, low, high, row, part["cuts"], {}, 0)
-                continue
             proved = float(margin.low[row]) if part is None else self._by_parabolas(subject, tube, margin, row, part)
-            require(proved > 0.0, self._open(other))
-
-    def _open(self, other: int) -> str:
-        return f"within the radius, logit {other} is not proved to stay below that of {self.label}"
-
-    def _runs(
-        self, subject: Classifier, low: Array, high: Array, row: int, tree: Any, cuts: Mapping[int, Any], depth: int
-    ) -> None:
-        """Proves the margin of the runs of a box that keep some cuts."""
-        require(isinstance(tree, Mapping) and depth <= DEEPEST, "a node of cuts must be a mapping, not too deep")
-        node = cast(Mapping[str, Any], tree)
-        if set(node) == {"value", "at", "parts"}:
-            value, at = node["value"], node["at"]
-            require(isinstance(node["parts"], (list, tuple)), "parts must be the two halves")
-            parts = cast(Sequence[Any], node["parts"])
-            require(len(parts) == 2, "parts must be the two halves")
-            require(type(value) is int and value >= 0, "value must be the number of a value of the tube")
-            require(isinstance(at, float) and bool(np.isfinite(at)), "at must be a number")
-            least, most = cuts.get(value, (-np.inf, np.inf))
-            self._runs(subject, low, high, row, parts[0], {**cuts, value: (least, min(most, at))}, depth + 1)
-            self._runs(subject, low, high, row, parts[1], {**cuts, value: (max(least, at), most)}, depth + 1)
-            return
-        require(set(node) in (set(), {"point", "multipliers"}), "a node of cuts has value, at and parts, or is a leaf")
-        tube = Tube(cuts=cuts)
-        margin = margins(subject, tube, low, high, self.label)
-        require(set(tube.met) == set(cuts), "value must be the number of a value of the tube")
-        if tube.empty:
-            return
-        proved = self._by_parabolas(subject, tube, margin, row, node) if node else float(margin.low[row])
-        require(proved > 0.0, self._open(row + (row >= self.label)))
+            require(proved > 0.0, f"within the radius, logit {other} is not proved to stay below that of {self.label}")
 
     def _by_parabolas(self, subject: Classifier, tube: Tube, margin: Form, row: int, part: Mapping[str, Any]) -> float:
-        point, multipliers, count = part["point"], part["multipliers"], tube.symbols + len(tube.met)
+        point, multipliers, count = part["point"], part["multipliers"], tube.symbols
         require(not tube.merged, "there are no parabolas for a tube of so many symbols")
         arrays = all(is_float64(v) and np.isfinite(v).all() for v in (point, multipliers))
         fits = arrays and point.shape == (entries(tube),) and bool((np.abs(point) <= 1.0).all())

@@ -13,29 +13,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from stability.errors import UnsupportedError
 from stability.kernel.arithmetic.definiteness import gamma
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import Index, Pair, require
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.reachability.input_box import input_box
-from stability.kernel.reachability.linear_remainder import is_covered
 from stability.kernel.reachability.margin_loss import differences
-from stability.kernel.reachability.network_stages import stages_of
+from stability.kernel.reachability.network_stages import loop_of_channels, stages_of
 from stability.kernel.reachability.zonotope_tube import Tube, zonotope_tube
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.theorems.local_ball import LocalBall
 
 Array = np.ndarray
-
-
-def uncovered(subject: Classifier) -> str | None:
-    """Why there is no tube of such a network, or ``None``."""
-    try:
-        stages = stages_of(subject).stages
-    except UnsupportedError as error:
-        return str(error)
-    return None if all(is_covered(stage) for stage in stages) else "one of its activations has no line that is near it"
 
 
 def margins_left(subject: Classifier, head: Array, tube: Tube, label: int, steps: int) -> tuple[Array, Array]:
@@ -61,7 +50,7 @@ def margins_left(subject: Classifier, head: Array, tube: Tube, label: int, steps
     return out, direct
 
 
-@certifies("local_zonotopes", subject=Classifier, claim="local_robustness", value="radius", unfit=uncovered)
+@certifies("local_zonotopes", subject=Classifier, claim="local_robustness", value="radius", unfit=loop_of_channels)
 class LocalZonotopes(LocalBall):
     """The ball, ``window`` and ``kept`` in steps, and ``bounds`` where a perturbed input stays between two numbers."""
 

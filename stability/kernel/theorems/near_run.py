@@ -25,6 +25,7 @@ from __future__ import annotations
 import numpy as np
 
 from stability.errors import StabilityError
+from stability.kernel.arithmetic.activation_bounds import secants_between
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.arithmetic.balls import feeds, system_balls
 from stability.kernel.arithmetic.definiteness import spectral_bounds
@@ -34,7 +35,6 @@ from stability.kernel.format.fields import Channels, Count, Metric, Number, Refu
 from stability.kernel.format.sentences import decays
 from stability.kernel.format.theorem_table import certifies, reason_of
 from stability.kernel.reachability.invariant_zonotope import Tube
-from stability.kernel.reachability.secants import secants_between
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.lure import LureSystem
 from stability.kernel.theorems.absorbing_sets import Absorbed, Sets, no_tube

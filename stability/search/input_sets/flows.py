@@ -15,9 +15,9 @@ from scipy.linalg import solve_continuous_lyapunov
 
 from stability.certificate import Finding
 from stability.errors import StabilityError
+from stability.kernel.arithmetic.activation_lines import relaxation
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.format.claims import Claim
-from stability.kernel.reachability.invariant_zonotope import relaxation
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.driven_lmi import slopes_on
 from stability.kernel.theorems.flow_lmi import around

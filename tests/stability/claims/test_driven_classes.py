@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from stability import certify, verify
+from stability.kernel.arithmetic.activation_lines import Lines, relaxation
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.format.claims import Proof, Verdict
 from stability.kernel.format.theorem_table import RULES
 from stability.kernel.reachability.backward_bounds import BackwardBounds, Schedule
-from stability.kernel.reachability.invariant_zonotope import Tube, relaxation
-from stability.kernel.reachability.tangent_lines import Lines
+from stability.kernel.reachability.invariant_zonotope import Tube
 from stability.kernel.theorems.absorbing_sets import Absorbed
 from stability.kernel.theorems.decaying_boxes import signed_balance, steepest_sides
 from stability.kernel.theorems.driven_lmi import slopes_on

@@ -9,9 +9,10 @@ import pytest
 
 from stability.certification import certify
 from stability.errors import ConfigurationError, DimensionError
+from stability.kernel.arithmetic.activation_bounds import slope_range
 from stability.kernel.format.claims import Verdict
 from stability.kernel.format.sentences import at_least
-from stability.kernel.reachability.ellipsoid_region import region_bounds, slope_range
+from stability.kernel.reachability.ellipsoid_region import region_bounds
 from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.kernel.theorems.regional_lmi import regional_system
 from stability.search.counterexamples.counterexample_search import refute

@@ -9,14 +9,8 @@ import numpy as np
 import pytest
 
 from stability.errors import UnsupportedError
-from stability.kernel.arithmetic.balls import (
-    Ball,
-    _around,
-    activation_slopes,
-    activation_values,
-    row_sum_norm,
-    system_balls,
-)
+from stability.kernel.arithmetic.activation_bounds import activation_slopes, activation_values
+from stability.kernel.arithmetic.balls import Ball, _around, row_sum_norm, system_balls
 from stability.kernel.arithmetic.floating_point import EPS, TINY
 from stability.systems import LureSystem
 

@@ -7,17 +7,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from stability.kernel.arithmetic.activation_bounds import slope_range
 from stability.kernel.arithmetic.balls import Ball
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.reachability import ellipsoid_region as region_module
-from stability.kernel.reachability.ellipsoid_region import (
-    _inner,
-    _lengths,
-    _root,
-    _through_loop,
-    region_bounds,
-    slope_range,
-)
+from stability.kernel.reachability.ellipsoid_region import _inner, _lengths, _root, _through_loop, region_bounds
 from stability.systems import DrivenSystem, LureSystem
 
 E = Fraction(EPS)

@@ -8,9 +8,10 @@ import flint
 import numpy as np
 import pytest
 
+from stability.kernel.arithmetic.activation_bounds import slope_range
 from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.theorem_table import worded
-from stability.kernel.reachability.ellipsoid_region import Region, region_bounds, slope_range
+from stability.kernel.reachability.ellipsoid_region import Region, region_bounds
 from stability.kernel.theorems.regional_lmi import regional_system
 from stability.systems import DrivenSystem, LureSystem
 from stability.verification import verify_claim

@@ -377,7 +377,7 @@ def test_what_is_no_question_is_refused():
         largest_balls(network, x[None], [label, label])
     assert largest_balls(network, x[None], [(label + 1) % 3]) == [None]
     ring = LureSystem(np.zeros((2, 2)), np.eye(2), np.eye(2), [[0.0, 0.3], [0.3, 0.0]], dt=1.0)
-    with pytest.raises(UnsupportedError, match="circle"):
+    with pytest.raises(UnsupportedError, match="loop"):
         largest_balls(Classifier(DrivenSystem(ring, "tanh", np.eye(2)), np.eye(2)), np.ones((1, 1, 2)), [0])
 
 

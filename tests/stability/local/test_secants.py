@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from stability.errors import StabilityError
+from stability.kernel.arithmetic.activation_bounds import secant_range, secants_between
 from stability.kernel.arithmetic.activations import ACTIVATIONS, activation
-from stability.kernel.reachability.secants import secant_range, secants_between
 
 
 def sampled(name: str, z: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

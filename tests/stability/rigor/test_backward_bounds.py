@@ -6,11 +6,11 @@ import mpmath
 import numpy as np
 import pytest
 
+from stability.kernel.arithmetic.activation_lines import Lines
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.arithmetic.balls import Ball
 from stability.kernel.reachability.backward_bounds import BackwardBounds, Schedule
 from stability.kernel.reachability.invariant_zonotope import Tube
-from stability.kernel.reachability.tangent_lines import Lines
 from stability.systems import DrivenSystem, LureSystem
 
 LOW, HIGH = np.array([-0.5, 0.2]), np.array([0.3, 0.2])

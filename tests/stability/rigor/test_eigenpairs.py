@@ -8,7 +8,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from stability.kernel.arithmetic.balls import Ball, activation_slopes, activation_values, row_sum_norm, system_balls
+from stability.kernel.arithmetic.activation_bounds import activation_slopes, activation_values
+from stability.kernel.arithmetic.balls import Ball, row_sum_norm, system_balls
 from stability.kernel.arithmetic.eigenpairs import Matrix, closed_loop, enclose_eigenpair, inverse_iteration
 from stability.kernel.arithmetic.krawczyk import enclose_equilibrium
 from stability.kernel.arithmetic.unstable_matrices import prove_not_stable

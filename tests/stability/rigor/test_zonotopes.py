@@ -8,9 +8,10 @@ import mpmath
 import numpy as np
 import pytest
 
+from stability.kernel.arithmetic.activation_lines import relaxation
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.arithmetic.balls import Ball
-from stability.kernel.reachability.invariant_zonotope import Tube, relaxation
+from stability.kernel.reachability.invariant_zonotope import Tube
 from stability.systems import DrivenSystem, LureSystem
 
 RNG = np.random.default_rng(0)

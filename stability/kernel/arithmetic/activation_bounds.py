@@ -1,11 +1,12 @@
-r"""Bounds of the secant slopes of an activation around a point.
+r"""Bounds of values, slopes, secant slopes and derivatives of a scalar activation on an interval.
 
-For :math:`|v| \le r` the quotient :math:`k(v) = (\phi(z + v) - \phi(z)) / v` lies in an interval that is far narrower
-than the activation's own slopes where ``r`` is small. For tanh (and so for the logistic function, which is a tanh)
-``k`` has one peak: its least value is the secant to the end away from the origin; its largest is :math:`\phi'(w^*)` at
-the point of tangency, :math:`\phi'(w)(z - w) = \phi(z) - \phi(w)`, where the reach contains that, and else the secant
-to the end towards the origin. For a kink at zero the quotients run between the slope on the own side and the secant
-to the end on the other; with several kinks the extremes are among the secants to these and to the ends.
+Secant slopes around a point: for :math:`|v| \le r` the quotient :math:`k(v) = (\phi(z + v) - \phi(z)) / v` lies in an
+interval that is far narrower than the activation's own slopes where ``r`` is small. For tanh (and so for the logistic
+function, which is a tanh) ``k`` has one peak: its least value is the secant to the end away from the origin; its
+largest is :math:`\phi'(w^*)` at the point of tangency, :math:`\phi'(w)(z - w) = \phi(z) - \phi(w)`, where the reach
+contains that, and else the secant to the end towards the origin. For a kink at zero the quotients run between the slope
+on the own side and the secant to the end on the other; with several kinks the extremes are among the secants to these
+and to the ends.
 """
 
 from __future__ import annotations
@@ -13,14 +14,120 @@ from __future__ import annotations
 import numpy as np
 
 from stability.errors import UnsupportedError
-from stability.kernel.arithmetic.activations import TANH_ULPS, Activation, activation
-from stability.kernel.arithmetic.floating_point import EPS
+from stability.kernel.arithmetic.activations import ACTIVATIONS, TANH_ULPS, Activation, activation
+from stability.kernel.arithmetic.balls import Ball
+from stability.kernel.arithmetic.floating_point import EPS, TINY
 
 Array = np.ndarray
 _ERROR = (2.0 * TANH_ULPS + 16.0) * EPS
 """Absolute, of anything below that is made of values of tanh in a few operations."""
 _STEPS = 4
 """Of Newton's method, for points of tangency."""
+_SURE = 1.0 + 1e-12
+_LOOSE = 512 * EPS
+CURVATURE_OF_TANH = 0.7699
+"""Above ``sup |tanh''| = 4 / 27^(1/2)``."""
+
+
+def _known(name: str) -> Activation:
+    if name not in ACTIVATIONS:
+        raise UnsupportedError(f"no error bound is known of the activation {name!r}")
+    return ACTIVATIONS[name]
+
+
+def activation_values(name: str, z: Ball) -> Ball:
+    """Range of the activation over a ball of pre-activations: its steepest slope, and its rounding errors.
+
+    Raises:
+        UnsupportedError: for an activation without a known error bound.
+    """
+    phi = _known(name)
+    value, (relative, absolute) = phi.function(z.mid), phi.error
+    if not (relative or absolute):
+        return Ball(value, phi.slope[1] * z.rad)
+    error = EPS * (relative * np.abs(value) + absolute)
+    return Ball(value, (phi.slope[1] * z.rad + error) * (1 + 8 * EPS) + TINY)
+
+
+def activation_slopes(name: str, z: Ball) -> Ball:
+    r"""Range of the derivative over a ball of pre-activations.
+
+    For a smooth one, :math:`\phi' = \beta (1 - \tanh^2 w z)`, the mean value theorem with
+    :math:`|\phi''| \le \tfrac{4}{3 \sqrt 3} w \beta < 0.7699\, w \beta`. At a kink the range is the whole interval
+    between the two slopes.
+
+    Raises:
+        UnsupportedError: for an activation without a known error bound.
+    """
+    phi = _known(name)
+    if phi.width is not None:
+        high = phi.slope[1]
+        t = np.tanh(phi.width * z.mid)
+        rad = np.minimum(CURVATURE_OF_TANH * phi.width * high * z.rad, high) + (2 * TANH_ULPS + 8) * EPS
+        return Ball(high * (1.0 - t * t), rad * (1 + 8 * EPS))
+    low, high = phi.slopes_near(z.mid, z.rad)
+    return Ball(np.where(low == high, low, 0.5 * (high + low)), np.where(low == high, 0.0, 0.5 * (high - low) + EPS))
+
+
+def slope_range(name: str, centre: Array, reach: Array) -> tuple[Array, Array]:
+    """Smallest and largest difference quotients of an activation on ``[centre - reach, centre + reach]``.
+
+    Args:
+        name: the activation.
+        centre: ``(m,)``.
+        reach: ``(m,)``, >= 0.
+
+    Returns:
+        Two vectors, rounded outwards.
+
+    Example:
+        >>> low, high = slope_range("tanh", np.zeros(1), np.ones(1))
+        >>> bool(low[0] <= 1 - np.tanh(1.0) ** 2), bool(high[0] >= 1)
+        (True, True)
+    """
+    phi = activation(name)
+    if phi.width is not None:  # the derivative falls with |z|
+        near, far = (np.maximum(end, 0.0) for end in Ball(np.abs(centre), reach).ends())
+        low, _ = activation_slopes(name, Ball.exact(far)).ends()
+        _, high = activation_slopes(name, Ball.exact(near)).ends()
+    else:
+        low, high = activation_slopes(name, Ball(centre, reach)).ends()
+    return np.clip(low, *phi.slope), np.clip(high, *phi.slope)
+
+
+def derivative_suprema(name: str, z: Array, reach: Array) -> tuple[Array, Array, Array, Array]:
+    """Upper bounds of the absolute value and the first three derivatives within reach of ``z``; not at kinks."""
+    if name == "identity":
+        none = np.zeros_like(z)
+        return (np.abs(z) + reach) * _SURE, none + 1.0, none, none
+    phi = activation(name)
+    width, top = float(phi.width or 0.0), phi.slope[1]
+    near = np.maximum(width * (np.abs(z) - reach), 0.0)
+    value = (phi.function(z + reach) if name == "sigmoid" else np.tanh(np.abs(z) + reach)) + _LOOSE
+    slope = top * (1.0 - np.tanh(near) ** 2 + _LOOSE)
+    bend = top * width * _second_of_tanh(width * z, width * reach)
+    return value, slope, bend, top * width * width * _third_of_tanh(width * z, width * reach)
+
+
+def _ends(z: Array, reach: Array) -> tuple[Array, Array]:
+    """``|tanh|`` at its least and its largest within reach."""
+    return np.tanh(np.maximum(np.abs(z) - reach, 0.0)), np.tanh(np.abs(z) + reach)
+
+
+def _second_of_tanh(z: Array, reach: Array) -> Array:
+    """``sup 2 t (1 - t^2)``, which is largest at ``t = 3^(-1/2)``."""
+    low, high = _ends(z, reach)
+    ends = np.maximum(low * (1.0 - low * low), high * (1.0 - high * high))
+    top = 3.0**-0.5
+    return np.where((low < top + _LOOSE) & (high > top - _LOOSE), CURVATURE_OF_TANH, 2.0 * ends) + _LOOSE
+
+
+def _third_of_tanh(z: Array, reach: Array) -> Array:
+    """``sup |s (4 - 6 s)|`` with ``s = 1 - t^2``: at the ends, or 2/3 at ``s = 1/3``."""
+    low, high = (1.0 - t * t for t in _ends(z, reach)[::-1])
+    ends = np.maximum(np.abs(low * (4.0 - 6.0 * low)), np.abs(high * (4.0 - 6.0 * high)))
+    inside = (low < 1.0 / 3.0 + _LOOSE) & (high > 1.0 / 3.0 - _LOOSE)
+    return np.where(inside, np.maximum(ends, 2.0 / 3.0), ends) + _LOOSE
 
 
 def secant_range(name: str, z: Array, r: Array, up: Array | None = None) -> tuple[Array, Array]:
