@@ -58,7 +58,7 @@ test: $(VENV)/.installed-test
 test-slow: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -n $(JOBS) -m slow $(ARGS)
 
-# Goes on where it was broken off; ARGS="--files rigor" for some files, ARGS=--fresh to forget earlier answers.
+# Goes on where it was broken off; ARGS="--files arithmetic" for some files, ARGS=--fresh to forget earlier answers.
 mutants: $(VENV)/.installed-mutants
 	nice $(BIN)/python -m benchmarks.mutants --jobs $(JOBS) $(ARGS)
 

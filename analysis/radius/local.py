@@ -165,9 +165,9 @@ def local_radius(
 ) -> LocalRadius:
     """The certified and the attacked radius of every input.
 
-    The certificates are proofs that include rounding, made by ``stability.local`` and accepted by its rules; the
-    attacks of ``attack_radii`` run the same stored weights in float64. A certified radius above an attacked one would
-    refute the proof: it stops the run with an error.
+    The certificates are proofs that include rounding, made by ``stability.search.local`` and accepted by the kernel;
+    the attacks of ``attack_radii`` run the same stored weights in float64. A certified radius above an attacked one
+    would refute the proof: it stops the run with an error.
 
     Args:
         model: a classifier: a ``SequenceModel`` with any layer that has a system, and whatever else
