@@ -33,7 +33,7 @@ from torch import nn
 from stability.errors import ConfigurationError, StabilityError
 from stability.kernel.arithmetic.definiteness import flushes_small_numbers
 from stability.kernel.format.serialization import is_subject
-from stability.user_code import WATCHERS, in_words, of_file, split
+from stability.user_code import WATCHERS, error_text, is_python_file, split_factory_name
 
 from .adapters.state_dicts import shown
 from .recurrent import LAYERS, RecurrentLayer
@@ -73,8 +73,8 @@ def named_value(name: str) -> Any:
     Raises:
         ConfigurationError: there is no such file or attribute, or a module of another file is imported under its name.
     """
-    place, attribute = split(name)
-    if of_file(place):
+    place, attribute = split_factory_name(name)
+    if is_python_file(place):
         value: Any = _module_of(Path(place))
     elif all(part.isidentifier() for part in place.split(".")):
         value = importlib.import_module(place)
@@ -184,7 +184,7 @@ def users_code(name: str, failed: str) -> Iterator[None]:
     except BaseException as error:
         if isinstance(error, StabilityError) and type(error).__module__.startswith("stability."):
             raise
-        raise ConfigurationError(f"{name} {failed}: {in_words(error)}") from error
+        raise ConfigurationError(f"{name} {failed}: {error_text(error)}") from error
     finally:
         if os.getpid() != owner:  # forked within, and come back: the command goes on in one process only
             os._exit(1)

@@ -18,7 +18,7 @@ from stability.kernel.format.serialization import decode, encode, is_sealed, sea
 from stability.recovery import Recovery, memory_horizon, proved_pairs, recovery_time
 from stability.storage.documents import read_document
 from stability.storage.limits import CLAIMS
-from stability.storage.parsed_values import as_it_is, each, mapping, number_or_none, text, text_or_none, truth
+from stability.storage.parsed_values import boolean, list_reader, mapping, number_or_none, text, text_or_none, unchanged
 from stability.storage.writing import as_path, write_text
 
 if TYPE_CHECKING:
@@ -248,28 +248,28 @@ def _finding(value: Any) -> Finding:
 
 _PARTS: dict[str, dict[str, Callable[[Any], Any]]] = {
     "file": {
-        "format": as_it_is,
-        "version": as_it_is,
+        "format": unchanged,
+        "version": unchanged,
         "subject": decode,
         "claim": claim_from,
         "criterion": text_or_none,
         "rate": number_or_none,
         "overshoot": number_or_none,
-        "findings": each("findings", _finding),
-        "claims": each("claims", claim_from, CLAIMS),
+        "findings": list_reader("findings", _finding),
+        "claims": list_reader("claims", claim_from, CLAIMS),
         "meta": lambda value: mapping(decode(value), "meta"),
-        "digest": as_it_is,
+        "digest": unchanged,
     },
     "claim": {
         "name": text,
         "statement": text,
         "verdict": lambda value: Verdict(text(value)),
-        "evidence": as_it_is,
+        "evidence": unchanged,
         "proof": _proof,
         "value": number_or_none,
     },
     "proof": {"kind": text, "data": lambda value: mapping(decode(value), "a proof's data")},
-    "finding": {"criterion": text, "holds": truth, "margin": number_or_none, "rate": number_or_none, "detail": text},
+    "finding": {"criterion": text, "holds": boolean, "margin": number_or_none, "rate": number_or_none, "detail": text},
 }
 """The keys of the format, and how each is read."""
 

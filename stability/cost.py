@@ -107,7 +107,7 @@ def free_memory() -> int | None:
     return int(free) if free > 0 else None
 
 
-def worth_a_word(subject: Any, rate: Any = "best", time_limit: TimeLimit = None) -> str:
+def cost_notice(subject: Any, rate: Any = "best", time_limit: TimeLimit = None) -> str:
     """What is said before a long certificate begins; empty for small systems.
 
     Args:
@@ -116,7 +116,7 @@ def worth_a_word(subject: Any, rate: Any = "best", time_limit: TimeLimit = None)
         time_limit: that was given.
 
     Example:
-        >>> worth_a_word(LureSystem.linear([[-1.0]]))
+        >>> cost_notice(LureSystem.linear([[-1.0]]))
         ''
     """
     states = max(getattr(subject, "states", 0), getattr(getattr(subject, "system", None), "channels", 0))
@@ -128,9 +128,9 @@ def worth_a_word(subject: Any, rate: Any = "best", time_limit: TimeLimit = None)
     seconds = cost.seconds if rate == "any" else cost.best
     limit = Deadline.after(time_limit).seconds
     within = "" if limit is None else f", stopped after {limit:.0f} s"
-    words = f"{cost.states} states: about {_span(seconds)}{within}, {cost.memory / 2**30:.2g} GiB"
+    words = f"{cost.states} states: about {_duration_text(seconds)}{within}, {cost.memory / 2**30:.2g} GiB"
     return f"{words}; {cost.advice}" if cost.advice else words
 
 
-def _span(seconds: float) -> str:
+def _duration_text(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

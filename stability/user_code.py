@@ -16,27 +16,27 @@ def names_code(name: str) -> bool:
         >>> [names_code(name) for name in ("nets:load", "../nets.py:load", "./nets:load", "nets.npz")]
         [True, True, False, False]
     """
-    place = split(name)[0]
-    return bool(place) and (of_file(place) or not name.startswith((".", "/")))
+    place = split_factory_name(name)[0]
+    return bool(place) and (is_python_file(place) or not name.startswith((".", "/")))
 
 
-def split(name: str) -> tuple[str, str]:
+def split_factory_name(name: str) -> tuple[str, str]:
     """A name at its last colon: folders may have colons in theirs.
 
     Example:
-        >>> split("a:b/nets.py:load")
+        >>> split_factory_name("a:b/nets.py:load")
         ('a:b/nets.py', 'load')
     """
     place, _, attribute = name.rpartition(":")
     return place, attribute
 
 
-def of_file(place: str) -> bool:
+def is_python_file(place: str) -> bool:
     """Whether what stands before the colon is meant as a file, in whatever letters its ending is written."""
     return place.lower().endswith(".py")
 
 
-def in_words(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     r"""Type and text of anything that was raised, in one line of bounded length; nothing in it can fail.
 
     Args:
@@ -46,7 +46,7 @@ def in_words(error: BaseException) -> str:
         ``"KeyError: 'weights'"``; the text up to its first full stop, at most 160 characters of it.
 
     Example:
-        >>> in_words(KeyError("weights")), in_words(ValueError("no.\nSecond line"))
+        >>> error_text(KeyError("weights")), in_words(ValueError("no.\nSecond line"))
         ("KeyError: 'weights'", 'ValueError: no.')
     """
     kind = type(error).__name__[:80]
@@ -58,7 +58,7 @@ def in_words(error: BaseException) -> str:
     return f"{kind}: {line.split('. ')[0][:160]}" if line else kind
 
 
-def raised_at(error: BaseException) -> str:
+def raise_location(error: BaseException) -> str:
     """The file and line that raised it, the innermost ones.
 
     Args:

@@ -19,7 +19,7 @@ from stability.errors import ConfigurationError, FileFormatError, StabilityError
 from stability.kernel.checks import as_choice
 from stability.storage.artifacts import ANALYSIS_FILE
 from stability.storage.documents import file_digest
-from stability.storage.folder import claim, is_inner, is_listed, listed
+from stability.storage.folder import claim_folder, is_internal_file, is_listed, listed_files
 
 from ...models.recurrent import LAYERS
 from ..results import plain_value
@@ -169,7 +169,7 @@ def opened(campaign: Campaign, *, overwrite: bool = False, pages: Sequence[str] 
         FileFormatError: a directory that cannot be written to.
     """
     _check(campaign, overwrite)
-    with claim(campaign.folder, "report") as own:
+    with claim_folder(campaign.folder, "report") as own:
         _check(campaign, overwrite)  # as it is now that nobody else writes
         if not is_listed(campaign.folder):
             adopt_models(campaign.folder)
@@ -214,7 +214,9 @@ def _check(campaign: Campaign, overwrite: bool) -> None:
                 f"{folder} holds a report made with other settings: choose another --out, or --overwrite"
             )
     elif (
-        folder.is_dir() and SETTINGS_FILE not in listed(folder) and any(not is_inner(p.name) for p in folder.iterdir())
+        folder.is_dir()
+        and SETTINGS_FILE not in listed_files(folder)
+        and any(not is_internal_file(p.name) for p in folder.iterdir())
     ):
         raise ConfigurationError(f"{folder} is not empty and no report directory: choose another --out")
 
@@ -268,7 +270,7 @@ def run_campaign(
         SchedulerGoneError: a cluster's scheduler is gone; finished models are kept.
         KeyboardInterrupt: finished models and finished epochs are kept.
     """
-    with claim(campaign.folder, "report") as own:
+    with claim_folder(campaign.folder, "report") as own:
         done = finished(campaign)
         settings = replace(campaign.settings, overwrite=overwrite)
         jobs = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stability.storage.artifacts import ANALYSIS_FILE
-from stability.storage.folder import claim, listed
+from stability.storage.folder import claim_folder, listed_files
 from stability.storage.writing import make_folder, write_bytes
 
 from ..running.pool import Tell
@@ -61,7 +61,7 @@ def files_in(folder: Path) -> dict[str, tuple[str, bytes]]:
     Raises:
         FileFormatError: its list of files cannot be read.
     """
-    known = listed(folder) if folder.is_dir() else {}
+    known = listed_files(folder) if folder.is_dir() else {}
     return {name: (by, (folder / name).read_bytes()) for name, by in known.items() if (folder / name).is_file()}
 
 
@@ -86,7 +86,7 @@ def put_files(files: Files, folder: Path, *, overwrite: bool = False) -> None:
     make_folder(folder)
     if not files:
         return
-    with claim(folder, "report") as own:
+    with claim_folder(folder, "report") as own:
         for work in sorted({by for by, _ in files.values()}):
             own.reserve([name for name, (by, _) in files.items() if by == work], work, overwrite=overwrite)
         own.remove([name for name in own.files if name not in files])

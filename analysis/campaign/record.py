@@ -18,7 +18,7 @@ import torch
 from stability.errors import FileFormatError
 from stability.storage.artifacts import ANALYSIS_FILE
 from stability.storage.documents import read_json
-from stability.storage.folder import claim, is_listed, refuse
+from stability.storage.folder import claim_folder, is_listed, refuse_existing_files
 from stability.storage.writing import write_bytes, write_text
 
 from ..environment import environment
@@ -188,7 +188,7 @@ def adopt_models(folder: Path) -> None:
     """Lists of files for the models of a report of an earlier release, which has none: by the names that it gave."""
     for place in sorted((folder / "models").glob("*")):
         if place.is_dir() and not place.is_symlink() and not is_listed(place):
-            with claim(place, "report") as own:
+            with claim_folder(place, "report") as own:
                 for names, by in ((RUN_FILES, TRAINING), ((*RESULTS, ANALYSIS_FILE), ANALYSIS)):
                     own.take([n for n in names if (place / n).is_file()], by)
 
@@ -197,7 +197,7 @@ def clear(folder: Path, *names: str) -> None:
     """Remove what training and analysis made in a model's folder (or these of their files), and nothing else."""
     if folder.is_symlink() or not folder.is_dir():
         return
-    with claim(folder, "report") as own:
+    with claim_folder(folder, "report") as own:
         own.remove(names or [*own.own(TRAINING), *own.own(ANALYSIS)])
     if not any(folder.iterdir()):
         folder.rmdir()
@@ -210,13 +210,13 @@ def refuse_model(folder: Path, overwrite: bool) -> None:
         ConfigurationError: naming them.
     """
     if folder.is_dir():
-        refuse(folder, RUN_FILES, TRAINING, overwrite)
-        refuse(folder, (*RESULTS, ANALYSIS_FILE), ANALYSIS, overwrite)
+        refuse_existing_files(folder, RUN_FILES, TRAINING, overwrite)
+        refuse_existing_files(folder, (*RESULTS, ANALYSIS_FILE), ANALYSIS, overwrite)
 
 
 def take_over(source: Path, folder: Path, overwrite: bool) -> None:
     """Copy what training left in a run directory."""
-    with claim(folder, "report") as own:
+    with claim_folder(folder, "report") as own:
         own.reserve(INPUTS, TRAINING, overwrite=overwrite)
         own.remove(INPUTS)
         own.reserve(INPUTS, TRAINING)

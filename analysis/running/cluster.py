@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from stability.errors import ConfigurationError, StabilityError
-from stability.user_code import in_words
+from stability.user_code import error_text
 
 from .needs import Needs
 from .places import Answer, Lost
@@ -180,7 +180,7 @@ class Cluster:
             error = future.exception(timeout=PATIENCE)
         if type(error).__name__ == "KilledWorker":
             return [(name, Lost("every worker that took it died, as happens for want of memory"))]
-        return [(name, Lost(f"the worker answered with {in_words(error)}" if error else "no answer"))]
+        return [(name, Lost(f"the worker answered with {error_text(error)}" if error else "no answer"))]
 
     def _look(self) -> None:
         """See who works there; jobs that wait for workers which are gone are sent again.
@@ -240,7 +240,7 @@ class Cluster:
         except (StabilityError, TimeoutError):
             raise
         except Exception as error:
-            raise SchedulerGoneError(self._gone(in_words(error))) from error
+            raise SchedulerGoneError(self._gone(error_text(error))) from error
 
     def _gone(self, why: str = "") -> str:
         return f"the scheduler is gone{f' ({why})' * bool(why)}: results so far are kept, the same command goes on"
@@ -287,7 +287,7 @@ def _connected(address: str, security: Mapping[str, str]) -> Any:
             secured = Security(require_encryption=True, **files) if files else None
             return Client(address, security=secured, timeout=PATIENCE, set_as_default=False, name="stability-sweep")
     except Exception as error:
-        raise ConfigurationError(f"no Dask scheduler answers at {address}: {in_words(error)}") from error
+        raise ConfigurationError(f"no Dask scheduler answers at {address}: {error_text(error)}") from error
 
 
 @contextlib.contextmanager

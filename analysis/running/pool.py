@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any
 
 from stability.errors import StabilityError
-from stability.user_code import in_words, raised_at
+from stability.user_code import error_text, raise_location
 
 from ...models.factories import PATHS
 
@@ -68,7 +68,7 @@ def carried_out(work: Work, name: str, job: Any, tell: Tell) -> Outcome:
     except Exception as error:
         if os.environ.get("STABILITY_TRACEBACK"):
             raise
-        return Outcome(name, f"unexpected {in_words(error)} (at {raised_at(error)})")
+        return Outcome(name, f"unexpected {error_text(error)} (at {raise_location(error)})")
     except SystemExit as error:
         return Outcome(name, f"the model's code ended the program (sys.exit({error.code!r:.80}))")
     return Outcome(name, None, value)

@@ -20,7 +20,7 @@ from torch import nn
 
 from stability.errors import UnsupportedError
 from stability.kernel.checks import as_choice
-from stability.storage.folder import claim, is_listed, listed, refuse
+from stability.storage.folder import claim_folder, is_listed, listed_files, refuse_existing_files
 from stability.storage.writing import write_text
 
 from ..environment import environment
@@ -240,8 +240,8 @@ def run_study(
     elsewhere = Elsewhere(ticket, processes, place) if processes > 1 or place is not None else None
     job = Job(out, seed, quick, data_dir, device, progress or (lambda text: None), elsewhere)
     if out.is_dir():
-        refuse(out, FILES, STUDY, overwrite, _before(out))
-    with claim(out, f"study {name}") as own:
+        refuse_existing_files(out, FILES, STUDY, overwrite, _before(out))
+    with claim_folder(out, f"study {name}") as own:
         own.take(_before(out), STUDY)
         own.reserve(FILES, STUDY, overwrite=overwrite)
         result, earlier = _timed(STUDIES[name].run, job)
@@ -267,7 +267,7 @@ def _timed(run: Run, job: Job) -> tuple[StudyResult, float | None]:
 def _before(out: Path) -> dict[str, str]:
     """The list of a study's folder; for one of an earlier release, which has none, what a study made there."""
     if is_listed(out) or not out.is_dir():
-        return listed(out)
+        return listed_files(out)
     made = [p.relative_to(out).as_posix() for p in out.glob("parts/*.json") if "outcome" in kept_part(p)]
     if (out / "study.json").is_file() and kept_part(out / "study.json").get("study") in STUDIES:
         made += [name for name in FILES if (out / name).is_file()]

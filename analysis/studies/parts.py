@@ -21,7 +21,7 @@ import torch
 from stability.errors import FileFormatError, UnsupportedError
 from stability.kernel.format.serialization import digest_of
 from stability.storage.documents import read_json
-from stability.storage.folder import claim
+from stability.storage.folder import claim_folder
 from stability.storage.writing import make_folder, write_text
 
 from ..results import plain_value
@@ -98,7 +98,7 @@ def keep_part(out: Path, key: str, settings: Mapping[str, Any], compute: Callabl
         ([1.0], [1.0])
     """
     part = Part(key, settings, compute)
-    with claim(out, "study") as own:
+    with claim_folder(out, "study") as own:
         own.reserve([_name(key)], STUDY)
         found = _found(out, part)
         if found is not None:
@@ -144,7 +144,7 @@ def do_elsewhere(out: Path, parts: Sequence[Part], elsewhere: Elsewhere, tell: T
         if error is not None:
             wrong[outcome.name] = error
 
-    with claim(out, "study") as own:
+    with claim_folder(out, "study") as own:
         own.reserve([_name(key) for key in missing], STUDY)
         tickets = {key: {**elsewhere.ticket, "key": key} for key in missing}
         run_jobs(

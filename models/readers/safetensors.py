@@ -19,7 +19,7 @@ from torch import Tensor
 
 from stability.errors import FileFormatError
 from stability.storage.documents import parse_json
-from stability.storage.read_errors import reading
+from stability.storage.read_errors import as_file_errors
 from stability.storage.writing import is_utf8
 
 from .limits import HEADER_BYTES
@@ -31,7 +31,7 @@ def read_metadata(path: Path) -> dict[str, str]:
     Raises:
         FileFormatError: missing, no regular file, truncated, or a header that says anything else than a header does.
     """
-    with reading(path):
+    with as_file_errors(path):
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
             raise FileFormatError(f"{path} is no regular file")
@@ -76,7 +76,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         FileFormatError: as ``read_metadata``, or damaged.
     """
     read_metadata(path)
-    with reading(path, "is not a whole safetensors file", (Exception,)):
+    with as_file_errors(path, "is not a whole safetensors file", (Exception,)):
         if not is_utf8(path):  # the library takes no other name
             return dict(sorted(safetensors.torch.load(path.read_bytes()).items()))
         with safetensors.safe_open(str(path), framework="pt", device="cpu") as handle:

@@ -12,7 +12,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from stability.errors import FileFormatError
-from stability.storage.folder import claim
+from stability.storage.folder import claim_folder
 from stability.storage.writing import write_text
 
 from ..figures.described import DRAWN, described
@@ -61,7 +61,7 @@ def render_study(folder: str | Path, *, overwrite: bool = False, index: str = ""
         [s for s in (_figures(record), _compared(record), _numbers(record), _differences(record), _made(record)) if s],
         [("All studies", index)] if index else [],
     )
-    with claim(folder, "study --redraw") as own:
+    with claim_folder(folder, "study --redraw") as own:
         own.reserve([PAGE], "study", overwrite=overwrite, adopt=True)
         return write_text(own.path / PAGE, page)
 
@@ -83,7 +83,7 @@ def render_index(folder: str | Path, done: Mapping[str, str | None] | None = Non
         ConfigurationError: a file that no study made is in the way.
         FolderInUseError: another process writes there.
     """
-    with claim(folder, "study --all") as own:
+    with claim_folder(folder, "study --all") as own:
         own.reserve([INDEX_PAGE, *([INDEX] if done is not None else [])], "study", overwrite=overwrite, adopt=True)
         if done is not None:
             write_text(own.path / INDEX, index_text(done))

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from stability.errors import FileFormatError
-from stability.storage.artifacts import ANY, FLAG, NUMBER, SECONDS, TEXT, Each
+from stability.storage.artifacts import ANY, FLAG, NUMBER, SECONDS, TEXT, ValuesOf
 from stability.storage.documents import read_json
 
 from ..names import clean, printable
@@ -21,22 +21,22 @@ from .limits import GROUPS, MODELS
 from .shapes import misfit
 
 INDEX, PAGE = "studies.json", "study.html"
-_TEXTS = Each(list, TEXT)
-_ROWS = Each(list, Each(dict, ANY))
+_TEXTS = ValuesOf(list, TEXT)
+_ROWS = ValuesOf(list, ValuesOf(dict, ANY))
 SHAPE: Mapping[str, Any] = {
     **dict.fromkeys(("study", "title", "conclusion", "paper"), TEXT),
-    "quick": FLAG, "settings": Each(dict, ANY), "rows": _ROWS, "seconds": SECONDS, "earlier_seconds": SECONDS,
-    "notes": _TEXTS, "differences": _TEXTS, "seeds": Each(list, NUMBER),
-    "compared": Each(list, {"what": TEXT, "where": TEXT}),
-    "figures": Each(list, {
+    "quick": FLAG, "settings": ValuesOf(dict, ANY), "rows": _ROWS, "seconds": SECONDS, "earlier_seconds": SECONDS,
+    "notes": _TEXTS, "differences": _TEXTS, "seeds": ValuesOf(list, NUMBER),
+    "compared": ValuesOf(list, {"what": TEXT, "where": TEXT}),
+    "figures": ValuesOf(list, {
         **dict.fromkeys(("kind", "title", "x", "y", "series", "source", "xlabel", "ylabel", "log", "value"), TEXT),
-        "caption": TEXT, "percent": FLAG, "vectors": _TEXTS, "where": Each(dict, ANY),
-        "marks": Each(list, Each(list, ANY)),
+        "caption": TEXT, "percent": FLAG, "vectors": _TEXTS, "where": ValuesOf(dict, ANY),
+        "marks": ValuesOf(list, ValuesOf(list, ANY)),
     }),
-    "environment": {"versions": Each(dict, ANY), "machine": Each(dict, ANY), "started": TEXT, "finished": TEXT},
+    "environment": {"versions": ValuesOf(dict, ANY), "machine": ValuesOf(dict, ANY), "started": TEXT, "finished": TEXT},
 }  # fmt: skip
 """Fields that the page reads; any may be missing or null (studies of earlier releases have fewer)."""
-INDEX_SHAPE: Mapping[str, Any] = {"studies": Each(dict, {"status": TEXT, "reason": TEXT})}
+INDEX_SHAPE: Mapping[str, Any] = {"studies": ValuesOf(dict, {"status": TEXT, "reason": TEXT})}
 
 
 @dataclass(frozen=True, eq=False)

@@ -153,7 +153,7 @@ class Lock:
             self.descriptor = None
 
 
-def acquire(folder: Path, work: str) -> Lock:
+def acquire_lock(folder: Path, work: str) -> Lock:
     """Take the lock of a folder.
 
     Args:

@@ -111,7 +111,7 @@ def reserve(path: str | Path) -> Path:
     return path
 
 
-def standing(path: str | Path) -> os.stat_result | None:
+def existing_target(path: str | Path) -> os.stat_result | None:
     """What stands where a file is to be written, at the end of all links.
 
     Args:
@@ -153,7 +153,7 @@ def write_bytes(path: str | Path, *pieces: bytes | memoryview, durable: bool = T
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(OSError, ValueError, AttributeError):
                     stream.flush()  # what was printed before comes before
-            _pour(descriptor, pieces)
+            _write_all(descriptor, pieces)
             return path
         if status is None or stat.S_ISREG(status.st_mode):
             _replace(target, pieces, durable)
@@ -163,7 +163,7 @@ def write_bytes(path: str | Path, *pieces: bytes | memoryview, durable: bool = T
         try:
             if not stat.S_ISFIFO(status.st_mode):
                 os.set_blocking(handle, True)
-            _pour(handle, pieces)
+            _write_all(handle, pieces)
         finally:
             os.close(handle)
     return path
@@ -185,7 +185,7 @@ def make_folder(path: Path) -> list[Path]:
     return made
 
 
-def synced(handle: int) -> None:
+def sync_to_disk(handle: int) -> None:
     """Wait until what was written to an open file is on its disk.
 
     Raises:
@@ -293,7 +293,7 @@ def _open_through(target: Path) -> int:
         raise
 
 
-def _pour(handle: int, pieces: Sequence[bytes | memoryview]) -> None:
+def _write_all(handle: int, pieces: Sequence[bytes | memoryview]) -> None:
     """Write everything, however little is taken at a time."""
     for piece in pieces:
         rest = memoryview(piece).cast("B") if len(piece) else memoryview(b"")
@@ -318,7 +318,7 @@ def _replace(path: Path, pieces: Sequence[bytes | memoryview], durable: bool) ->
             handle.writelines(pieces)
             handle.flush()
             if durable:
-                synced(handle.fileno())
+                sync_to_disk(handle.fileno())
         os.replace(temporary, path)
         if durable:
             _sync_folder(path.parent)

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from stability.errors import UnsupportedError
-from stability.storage.folder import claim, refuse
+from stability.storage.folder import claim_folder, refuse_existing_files
 from stability.storage.store import ResultStore
 from stability.storage.writing import make_folder, write_bytes, write_text
 
@@ -89,8 +89,8 @@ def write_study(location: str | Path, out: str | Path, *, overwrite: bool = Fals
     out = Path(out)
     result, curves = study_of(location)
     if out.is_dir():
-        refuse(out, FILES, STUDY, overwrite)
-    with claim(out, "study of a sweep") as own:
+        refuse_existing_files(out, FILES, STUDY, overwrite)
+    with claim_folder(out, "study of a sweep") as own:
         own.reserve(FILES, STUDY, overwrite=overwrite)
         write_text(out / "study.json", json.dumps(result.to_dict(), indent=1, allow_nan=False) + "\n")
         write_table(out / "table.csv", result.rows)

@@ -19,7 +19,7 @@ from typing import Any
 from stability.errors import FileFormatError, StabilityError
 from stability.storage.results import DONE, FAILED, Result, identity
 from stability.storage.store import ResultStore, described
-from stability.user_code import in_words, raised_at
+from stability.user_code import error_text, raise_location
 
 from ...running.pool import Tell
 from ...threads import ONE, with_threads
@@ -133,11 +133,11 @@ def _computed(job: str, spec: Mapping[str, Any], given: Given) -> Result:
             values, members = work(spec["options"], given)
             Result(job, spec, DONE, values).packed()  # what JSON has no place for is the job's fault
     except (StabilityError, MemoryError) as fault:
-        error = {"type": type(fault).__name__, "text": str(fault)[:2000] or in_words(fault)}
+        error = {"type": type(fault).__name__, "text": str(fault)[:2000] or error_text(fault)}
     except Exception as fault:
         if os.environ.get("STABILITY_TRACEBACK") == "job":
             raise
-        error = {"type": type(fault).__name__, "text": f"unexpected {in_words(fault)} (at {raised_at(fault)})"}
+        error = {"type": type(fault).__name__, "text": f"unexpected {error_text(fault)} (at {raise_location(fault)})"}
     about: dict[str, Any] = {
         "started": started,
         "seconds": time.perf_counter() - clock,

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Finding
-from stability.search.counterexamples.reachability_in_use import in_range, states_reachable
-from stability.search.counterexamples.refutation import NOTHING, Refutation, accepted
+from stability.search.counterexamples.reachability_in_use import inputs_in_range, states_reachable
+from stability.search.counterexamples.refutation import NOTHING, Refutation, accepted_refutation
 from stability.search.solvers.deadline import Deadline
 from stability.search.trajectories.input_range import ANYWHERE, InputRange
 
@@ -20,7 +20,7 @@ Candidate = tuple[str, Mapping[str, Any] | None]
 
 
 @dataclass(frozen=True, eq=False)
-class Search:
+class RefutationTask:
     """The question of one call of ``refute``, checked.
 
     Attributes:
@@ -44,8 +44,11 @@ class Search:
     effort: float = 1.0
 
 
-def decide(
-    search: Search, candidates: Iterable[Candidate | Refutation], tried: str = "", findings: tuple[Finding, ...] = ()
+def first_accepted(
+    search: RefutationTask,
+    candidates: Iterable[Candidate | Refutation],
+    tried: str = "",
+    findings: tuple[Finding, ...] = (),
 ) -> Refutation:
     """The first candidate that its rule accepts.
 
@@ -61,7 +64,7 @@ def decide(
     found: Refutation | None = None
     with np.errstate(all="ignore"):
         for candidate in candidates:
-            found = candidate if isinstance(candidate, Refutation) else accepted(search.subject, *candidate)
+            found = candidate if isinstance(candidate, Refutation) else accepted_refutation(search.subject, *candidate)
             if found is not None:
                 break
     if found is None or found.proof is None:
@@ -70,6 +73,8 @@ def decide(
     return replace(
         found,
         findings=findings,
-        input_in_data_range=in_range(data.get("data", data), search.region),  # a stack hands on the data of its parts
+        input_in_data_range=inputs_in_range(
+            data.get("data", data), search.region
+        ),  # a stack hands on the data of its parts
         states_reachable=states_reachable(search.subject, data, search.region, search.start, search.horizon),
     )

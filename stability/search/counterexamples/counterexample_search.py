@@ -16,7 +16,7 @@ from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.lure import LureSystem
 from stability.kernel.systems.pairwise import PairwiseSystem
-from stability.search.counterexamples.attempts import Search
+from stability.search.counterexamples.attempts import RefutationTask
 from stability.search.counterexamples.refutation import Refutation
 from stability.search.solvers.deadline import Deadline, TimeLimit
 from stability.search.trajectories.input_range import ANYWHERE
@@ -90,7 +90,7 @@ def refute(
         start = as_vector("start", start, n, f"start must be a state of {n} entries, got {start!r}")
     system = getattr(target, "system", None)
     return search(
-        Search(
+        RefutationTask(
             target,
             int(seed),
             Deadline.after(time_limit).named("refutation"),
@@ -103,22 +103,22 @@ def refute(
     )
 
 
-def _of(file: str, name: str) -> Callable[[Search], Refutation]:
+def _lazy_search(file: str, name: str) -> Callable[[RefutationTask], Refutation]:
     """A search by its file and name, loaded where one is made: most questions are answered without."""
     return lambda search: getattr(import_module(f"{__package__}.{file}"), name)(search)
 
 
-def _search_layers(search: Search) -> Refutation:
+def _search_layers(search: RefutationTask) -> Refutation:
     from stability.search.counterexamples.stack import search_stack
 
     return search_stack(search.subject, refute, seed=search.seed, time_limit=search.deadline, region=search.region)
 
 
-_SEARCHES: dict[type, Callable[[Search], Refutation]] = {
-    LureSystem: _of("lure", "search_bare"),
-    DrivenSystem: _of("lure", "search_network"),
-    GatedCell: _of("gated", "search_gated"),
-    PairwiseSystem: _of("pairwise", "search_pairwise"),
+_SEARCHES: dict[type, Callable[[RefutationTask], Refutation]] = {
+    LureSystem: _lazy_search("lure", "search_lure_system"),
+    DrivenSystem: _lazy_search("lure", "search_network"),
+    GatedCell: _lazy_search("gated", "search_gated"),
+    PairwiseSystem: _lazy_search("pairwise", "search_pairwise"),
     LayerStack: _search_layers,
 }
 

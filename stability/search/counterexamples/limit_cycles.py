@@ -23,15 +23,15 @@ def closed_path(subject: Any, state: Array, inputs: Array, longest: int) -> Arra
     return None
 
 
-def orbit_near(subject: Any, state: Array, inputs: Array, longest: int, deadline: Deadline) -> Array | None:
+def orbit_near_state(subject: Any, state: Array, inputs: Array, longest: int, deadline: Deadline) -> Array | None:
     """The orbit that a settled state runs, made exact, or ``None`` when it has no short period."""
     path = closed_path(subject, state, inputs, longest)
-    orbit = None if path is None else polish_orbit(subject, path, inputs, deadline=deadline)
+    orbit = None if path is None else refine_orbit(subject, path, inputs, deadline=deadline)
     near = orbit is not None and np.abs(orbit[0] - state).max() <= 1e-2 * (1.0 + np.abs(state).max())
     return orbit if near else None
 
 
-def polish_orbit(
+def refine_orbit(
     subject: Any, points: Array, inputs: Array, steps: int = 12, *, deadline: Deadline | None = None
 ) -> Array | None:
     """Newton's method on ``F(x_i, u_i) = x_{i+1}`` in plain floating point.

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from stability.kernel.systems.pairwise import PairwiseSystem
-from stability.search.counterexamples.attempts import Candidate, Search, decide
+from stability.search.counterexamples.attempts import Candidate, RefutationTask, first_accepted
 from stability.search.counterexamples.refutation import Refutation
 
 
-def search_pairwise(search: Search) -> Refutation:
+def search_pairwise(search: RefutationTask) -> Refutation:
     """An isometry, an eigenvalue of ``W`` or a jump of the activation, in this order."""
-    return decide(search, _candidates(search.subject), "the norm, the eigenvalues and the biases decide nothing")
+    return first_accepted(
+        search, _candidates(search.subject), "the norm, the eigenvalues and the biases decide nothing"
+    )
 
 
 def _candidates(subject: PairwiseSystem) -> Iterator[Candidate]:

@@ -20,7 +20,7 @@ CLOSE = 1e-2  # how near a run must come, relative to one plus the state
 RUNS = 16
 
 
-def in_range(data: Mapping[str, Any], region: InputRange) -> bool | None:
+def inputs_in_range(data: Mapping[str, Any], region: InputRange) -> bool | None:
     """Whether the inputs of a witness lie in the data's range; ``None`` without a range.
 
     A witness without an input holds under every one.
@@ -66,7 +66,7 @@ def _driven(
         return False if (np.abs(data["difference"]) > 2.0 * limit).any() else None
     if any((np.abs(state) > limit * (1.0 + 1e-9)).any() for state in states):
         return False
-    return True if states and _met(driven, data, region, begin, horizon, states) else None
+    return True if states and _simulation_reaches(driven, data, region, begin, horizon, states) else None
 
 
 def _gated(
@@ -107,7 +107,7 @@ def _largest(driven: DrivenSystem, region: InputRange, begin: Array, horizon: in
     return largest if horizon <= 10_000 else np.full(system.states, np.inf)
 
 
-def _met(
+def _simulation_reaches(
     driven: DrivenSystem, data: Mapping[str, Any], region: InputRange, begin: Array, horizon: int, states: list[Array]
 ) -> bool:
     own = np.atleast_2d(data.get("input", np.zeros((1, driven.inputs))))

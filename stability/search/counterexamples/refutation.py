@@ -59,7 +59,7 @@ class Refutation(Displayed):
         return self.proof is not None
 
 
-def accepted(subject: Any, kind: str, data: Mapping[str, Any] | None) -> Refutation | None:
+def accepted_refutation(subject: Any, kind: str, data: Mapping[str, Any] | None) -> Refutation | None:
     """The outcome for a witness that its rule accepts, else ``None``.
 
     Where the rule refuses a named eigenvalue, the proof is tried without the name: what it says is then weaker.
@@ -79,5 +79,5 @@ def accepted(subject: Any, kind: str, data: Mapping[str, Any] | None) -> Refutat
     if valid:
         return Refutation(claim.proof, claim.statement, (), reason)
     if "eigenvalue" in data and "eigenvalue" in RULES[kind].optional:
-        return accepted(subject, kind, {key: value for key, value in data.items() if key != "eigenvalue"})
+        return accepted_refutation(subject, kind, {key: value for key, value in data.items() if key != "eigenvalue"})
     return None

@@ -11,14 +11,14 @@ from stability.kernel.arithmetic.eigenpairs import Matrix, closed_loop_orbit, en
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.periodic_orbits import MAX_UNKNOWNS, unknowns
 from stability.search.counterexamples.equilibrium_manifold import slopes_at
-from stability.search.counterexamples.limit_cycles import polish_orbit
+from stability.search.counterexamples.limit_cycles import refine_orbit
 from stability.search.solvers.deadline import Deadline
-from stability.search.trajectories.simulation import trace
+from stability.search.trajectories.simulation import simulate_path
 
 Array = np.ndarray
 
 
-def close_returns(
+def orbits_near_returns(
     driven: DrivenSystem, state: Array, inputs: Array, tries: int = 6, *, deadline: Deadline | None = None
 ) -> Iterator[Array]:
     """Orbits that a run nearly closes, among them those that repel: cycles inside chaos.
@@ -28,7 +28,7 @@ def close_returns(
     Yields:
         One closed orbit after another.
     """
-    q, run = len(inputs), trace(driven, state, inputs, 401, deadline)
+    q, run = len(inputs), simulate_path(driven, state, inputs, 401, deadline)
     if deadline is not None and deadline.over:
         return
     if not np.isfinite(run).all():
@@ -41,12 +41,12 @@ def close_returns(
         at = q * int(np.argmin(far))
         found.append((float(far.min()), k, at))
     for _, k, at in sorted(found)[:tries]:
-        orbit = polish_orbit(driven, run[at : at + k], inputs, deadline=deadline)
+        orbit = refine_orbit(driven, run[at : at + k], inputs, deadline=deadline)
         if orbit is not None:
             yield orbit
 
 
-def leading_of_orbit(driven: DrivenSystem, orbit: Array, inputs: Array) -> complex:
+def orbit_multiplier(driven: DrivenSystem, orbit: Array, inputs: Array) -> complex:
     """The root of the leading multiplier, per step; of an equilibrium of a flow the leading eigenvalue."""
     product = np.eye(orbit.shape[1])
     for i, x in enumerate(orbit):
@@ -58,7 +58,7 @@ def leading_of_orbit(driven: DrivenSystem, orbit: Array, inputs: Array) -> compl
     return top if len(orbit) == 1 else complex(top) ** (1.0 / len(orbit))
 
 
-def centre_of(pencil: Matrix, value: complex) -> list[float]:
+def refined_eigenvalue(pencil: Matrix, value: complex) -> list[float]:
     """An eigenvalue as precisely as floating point gives it: the centre of its enclosure where there is one."""
     vector = inverse_iteration(pencil, value)
     pair = None if vector is None else enclose_eigenpair(pencil, value, vector)
@@ -66,7 +66,7 @@ def centre_of(pencil: Matrix, value: complex) -> list[float]:
     return [float(best.real), abs(float(best.imag))]
 
 
-def named_value(driven: DrivenSystem, orbit: Array, inputs: Array, value: complex) -> list[float]:
+def refined_orbit_eigenvalue(driven: DrivenSystem, orbit: Array, inputs: Array, value: complex) -> list[float]:
     """The same for the linearisation along an orbit."""
     slopes = np.stack([slopes_at(driven, x, inputs[i % len(inputs)])[1] for i, x in enumerate(orbit)])
-    return centre_of(closed_loop_orbit(driven.system, Ball.exact(slopes)), value)
+    return refined_eigenvalue(closed_loop_orbit(driven.system, Ball.exact(slopes)), value)

@@ -11,7 +11,7 @@ Array = np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
-class Aim:
+class GainObjective:
     """A smooth function of the ellipsoid that is reached.
 
     Attributes:
@@ -34,13 +34,13 @@ class Aim:
             The logarithm of the squared gain, and ``z (n, j)`` with the derivative ``tr z^T dQ z``.
 
         Example:
-            >>> value, z = Aim(np.eye(2)).of(np.diag([4.0, 1.0]))
+            >>> value, z = GainObjective(np.eye(2)).of(np.diag([4.0, 1.0]))
             >>> round(math.exp(value), 6), np.abs(np.round(z @ z.T, 6)).tolist()
             (4.0, [[0.25, 0.0], [0.0, 0.0]])
         """
         return self._of_pairs(Q) if self.pairs and len(self.H) > 1 else self.largest(Q)
 
-    def sharper(self) -> tuple[Aim, ...]:
+    def sharper(self) -> tuple[GainObjective, ...]:
         """The aims to take in turn: itself, then one near the largest eigenvalue, where several may coincide."""
         return (self,) if self.pairs or len(self.H) == 1 else (self, replace(self, sharp=8.0 * self.sharp))
 

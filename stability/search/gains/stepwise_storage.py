@@ -16,10 +16,10 @@ import numpy as np
 from stability.kernel.format.claims import Proof
 from stability.kernel.systems.lure import LureSystem
 from stability.kernel.theorems.gain_steps import MOST_NUMBERS, MOST_STEPS, check_steps, storages
-from stability.search.gains.gain_objective import Aim
-from stability.search.gains.reachable_ellipsoids import Passage, Reach
+from stability.search.gains.gain_objective import GainObjective
+from stability.search.gains.reachable_ellipsoids import ForwardPass, ReachableEllipsoids
 from stability.search.solvers.deadline import Deadline
-from stability.search.solvers.descent import descend
+from stability.search.solvers.descent import minimize_lbfgs
 
 Array = np.ndarray
 _STEPS, _TOL = 80, 2e-3
@@ -47,7 +47,7 @@ _ROOMS = (1e-5, 1e-3)
 """Slacks of the proof, and those with which multipliers are looked for."""
 
 
-class StepSearch:
+class StepwiseSearch:
     """The search for one network, output and horizon.
 
     Args:
@@ -73,9 +73,9 @@ class StepSearch:
         self.worth = worth
         self.system, self.deadline, self.steps, self.measure = system, deadline, steps, measure
         self.E, self.F, self.H = matrices
-        self.reach = Reach(system, *matrices)
-        self.aim = Aim(self.H, pairs and measure == "final")
-        self._known: _Root | None = None  # of the best multipliers so far
+        self.reach = ReachableEllipsoids(system, *matrices)
+        self.aim = GainObjective(self.H, pairs and measure == "final")
+        self._known: _PriceRoot | None = None  # of the best multipliers so far
         self._price, self._least_of = 0.0, cast(tuple[Array, float] | None, None)
 
     @property
@@ -102,7 +102,7 @@ class StepSearch:
             value = math.inf
             for aim in aims:
                 self.aim, self._known = aim, None
-                value, log = descend(self._objective, log, steps=most, deadline=self.deadline, **how)
+                value, log = minimize_lbfgs(self._objective, log, steps=most, deadline=self.deadline, **how)
             found = self._proved(np.exp(log.reshape(start.shape))) if math.isfinite(value) else None
             if found is not None and (best is None or found[0] < best[0]):
                 best = found
@@ -150,7 +150,7 @@ class StepSearch:
             self._known, self._price = found, found.price
         return -found.price, found.slopes / tau
 
-    def _root(self, tau: Array, log: float, least: float, close: float) -> _Root | None:
+    def _root(self, tau: Array, log: float, least: float, close: float) -> _PriceRoot | None:
         """Where F is zero, by Newton's method for ``exp(-F) - 1``, which is nearly straight; ``None`` below ``least``.
 
         Args:
@@ -174,11 +174,11 @@ class StepSearch:
             if least > -math.inf:
                 allowed = max(close, _SHARE * (log + step - least))
             if value < 1.0 and value * value < allowed * by_price:
-                return _Root(log + step, np.log(tau), slopes * tau / by_price)
+                return _PriceRoot(log + step, np.log(tau), slopes * tau / by_price)
             log = bracket.onward(log, log + step, value)
         return None
 
-    def _excess(self, passage: Passage, log: float) -> tuple[float, Array, float]:
+    def _excess(self, passage: ForwardPass, log: float) -> tuple[float, Array, float]:
         value, z = self.aim.largest(passage.Q)
         slopes, by_price = self.reach.slopes(passage, z)
         return value + log, slopes, 1.0 + math.exp(log) * by_price
@@ -227,7 +227,7 @@ class StepSearch:
 
 
 @dataclass(frozen=True, eq=False)
-class _Root:
+class _PriceRoot:
     """A price at which the last set just has the size that its gain allows.
 
     Attributes:
@@ -268,7 +268,7 @@ class _Bracket:
         return 0.5 * (self.low + self.high) if self.low > -math.inf else self.high - self.down
 
 
-def last_storage(system: LureSystem, data: Mapping[str, Any]) -> Array:
+def final_storage(system: LureSystem, data: Mapping[str, Any]) -> Array:
     """``P_T`` of a proof's data: ``x_T^T P_T x_T <= gain^2 |u|^2``, once the proof is checked.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.systems.gated_bounds import invariant_box
 from stability.kernel.systems.gated_cell import GatedCell
-from stability.proposals import accepted
+from stability.proposals import accepted_claim
 from stability.search.input_sets.bounded import diagonal_of
 from stability.search.solvers.deadline import Deadline, TimeLimit
 
@@ -49,4 +49,4 @@ def gated_bounds(
     diagonal = diagonal_of(low, high)
     if subject.kind == "gru" and not always and diagonal > _WHOLE * 2.0 * subject.hidden**0.5:
         return None
-    return accepted(subject, "gated_bounds", {"low": low, "high": high, "diagonal": diagonal})
+    return accepted_claim(subject, "gated_bounds", {"low": low, "high": high, "diagonal": diagonal})

@@ -10,7 +10,7 @@ import numpy as np
 
 from stability.kernel.format.claims import Claim
 from stability.kernel.systems.classifier import Classifier
-from stability.proposals import accepted
+from stability.proposals import accepted_claim
 from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray
@@ -50,7 +50,7 @@ class About:
             data["mask"] = self.mask
         if self.bounds is not None:
             data["bounds"] = self.bounds
-        return accepted(self.classifier, kind, data)
+        return accepted_claim(self.classifier, kind, data)
 
 
 def tree_of(

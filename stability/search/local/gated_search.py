@@ -8,7 +8,7 @@ import numpy as np
 
 from stability.kernel.reachability.gated_tube import Linear, bent_tube, linear_part
 from stability.kernel.reachability.stages import Gated, Nominal
-from stability.search.local.backward_search import Ball, Trial, closing, decided
+from stability.search.local.backward_search import CertifiedBall, TrialResult, close_classes, try_radius
 from stability.search.local.tube_trials import Task
 from stability.search.solvers.deadline import Deadline
 
@@ -21,7 +21,7 @@ _AIMED = 0.9
 
 
 @dataclass(frozen=True, eq=False)
-class Growing:
+class GatedSearch:
     """One sample of a network of gates, with what does not depend on the radius.
 
     Attributes:
@@ -41,7 +41,7 @@ class Growing:
     lasts: bool
 
     @classmethod
-    def of(cls, task: Task, run: list[Nominal], worth: list[Array], lasts: bool) -> Growing:
+    def of(cls, task: Task, run: list[Nominal], worth: list[Array], lasts: bool) -> GatedSearch:
         """One sample."""
         single = [Nominal(at.out[0], at.rows[0], at.offset[0], at.error[0]) for at in run]
         sizes, count = [np.maximum(np.einsum("bii->i", W), 0.0) for W in worth], len(task.net.stages)
@@ -57,20 +57,20 @@ class Growing:
         used = tube.moved(self.task.net.head, int(self.task.y[0])) / self.task.margins[0]
         return float(used.max()) if np.isfinite(used).all() else np.inf
 
-    def decided(self, radius: float) -> Trial:
+    def decided(self, radius: float) -> TrialResult:
         """Whether a ball is safe: by the tube of multipliers or by this one, classes closed from their end."""
-        first = Trial(np.inf, None, None)
+        first = TrialResult(np.inf, None, None)
         if self.lasts:
-            first = decided(self.task, self.run, self.worth, radius)
+            first = try_radius(self.task, self.run, self.worth, radius)
         tube = bent_tube(self.task.net, self.stages, radius) if first.closed is None else None
         if tube is None:
             return first
         with np.errstate(all="ignore"):
             shares = tube.moved(self.task.net.head, int(self.task.y[0])) / self.task.margins[0]
-            closed = closing(self.task, self.run, tube.ways, shares, radius)
-        return Trial(float(shares.max()), None, closed, self.weights)
+            closed = close_classes(self.task, self.run, tube.ways, shares, radius)
+        return TrialResult(float(shares.max()), None, closed, self.weights)
 
-    def largest(self, upper: float, deadline: Deadline) -> Ball | None:
+    def largest(self, upper: float, deadline: Deadline) -> CertifiedBall | None:
         """The largest ball, nearly, that the tube alone proves."""
         low, high, trial, last = 0.0, upper, _FIRST * upper, (np.nan, np.nan)
         for _ in range(_TRIALS):
@@ -89,7 +89,7 @@ class Growing:
                 break
             inside = low < aimed < high and (high == upper or aimed < 0.5 * (low + high))
             trial = aimed if inside else float(np.sqrt(low * high)) if low > 0 else 0.4 * high
-        return Ball(low, None, [], self.weights) if low > 0.0 else None
+        return CertifiedBall(low, None, [], self.weights) if low > 0.0 else None
 
 
 def is_gated(task: Task) -> bool:

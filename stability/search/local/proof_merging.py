@@ -39,7 +39,7 @@ OVERWRITE = "choose another folder, or allow to replace them with --overwrite"
 
 
 @dataclass(frozen=True)
-class Question:
+class ProofQuery:
     """What the proofs of one call are about.
 
     Attributes:
@@ -66,7 +66,7 @@ class Question:
         return _same(self.x[index, :steps].astype(np.float64), data.get("x")) and _same_mask(mask, data.get("mask"))
 
 
-class Kept:
+class ProofMerger:
     """The proofs of a folder, and what becomes of them; the folder is owned by the caller.
 
     Attributes:
@@ -75,7 +75,7 @@ class Kept:
         void: inputs whose file proved nothing, and was replaced by the proof that was made now.
     """
 
-    def __init__(self, folder: Folder, by: str, network: Classifier, asked: Question, *, overwrite: bool) -> None:
+    def __init__(self, folder: Folder, by: str, network: Classifier, asked: ProofQuery, *, overwrite: bool) -> None:
         """Look at what is there, and reserve the files.
 
         Args:
@@ -112,7 +112,7 @@ class Kept:
         """Keep the proof about an input, unless one is there that says more and holds."""
         if not self._overwrite and os.path.lexists(self._folder.path / sample_file(index)):
             old = self._there(index)
-            if old is None or not says_as_much(claim, old):
+            if old is None or not implies_claim(claim, old):
                 if old is not None and self._holds(index):
                     self.stayed.add(index)
                     return
@@ -133,7 +133,7 @@ class Kept:
                 return False
         return all(self._read(name) is not None for name in own if name.startswith("sample-"))
 
-    def _lost(self, index: int, asked: Question) -> bool:
+    def _lost(self, index: int, asked: ProofQuery) -> bool:
         """Whether the file of an input proves something else than what is asked."""
         old = self._there(index)
         if old is None or old.proof is None or asked.asks_for(index, old.proof.data):
@@ -158,7 +158,7 @@ class Kept:
             return None
 
 
-def says_as_much(new: Claim, old: Claim) -> bool:
+def implies_claim(new: Claim, old: Claim) -> bool:
     """Whether a claim implies another one about the same input.
 
     Args:

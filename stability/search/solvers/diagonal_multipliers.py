@@ -80,7 +80,7 @@ class FrequencySamples:
         return out
 
 
-def osborne(samples: Array, sweeps: int = 20) -> Array:
+def osborne_scaling(samples: Array, sweeps: int = 20) -> Array:
     """``log Delta`` that balances the mean squared moduli of the samples (Osborne 1960), a good start.
 
     Args:
@@ -189,7 +189,7 @@ def optimise_scaling(
     with contextlib.suppress(TimeOverError):
         found.offer(found.x, judge)
         if start is None or not start.any():
-            found.offer(osborne(samples), judge)
+            found.offer(osborne_scaling(samples), judge)
         _descend(judge, found, target, rounds)
     return found.x, found.peak
 

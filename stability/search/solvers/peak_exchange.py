@@ -20,7 +20,7 @@ from scipy.optimize import nnls
 
 from stability.kernel.systems.state_space import StateSpace
 from stability.search.solvers.deadline import Deadline
-from stability.search.solvers.frequency_peaks import Axis, Triplets
+from stability.search.solvers.frequency_peaks import FrequencyAxis, SingularTriplets
 from stability.search.solvers.rates import spectral_rate, start_rate
 
 Array = np.ndarray
@@ -41,13 +41,13 @@ below the second leave the set when others enter."""
 class _Set:
     """The frequencies in use, with the vectors that belong to them and the largest singular values last seen."""
 
-    axis: Axis
+    axis: FrequencyAxis
     omega: Array
     vectors: Array
     fresh: int = 4
     log: Array = field(default_factory=lambda: np.zeros(0))
 
-    def at(self, rate: float, x: Array, steps: int = 1) -> Triplets:
+    def at(self, rate: float, x: Array, steps: int = 1) -> SingularTriplets:
         found, self.vectors = self.axis.triplets(self.omega, rate, x, self.vectors, self.fresh or steps)
         self.fresh, self.log = 0, found.log[:, 0]
         return found
@@ -83,10 +83,10 @@ class Exchange:
     loop: StateSpace
     deadline: Deadline
     x: Array
-    axis: Axis = field(init=False)
+    axis: FrequencyAxis = field(init=False)
 
     def __post_init__(self) -> None:
-        self.axis = Axis(self.loop, deadline=self.deadline)
+        self.axis = FrequencyAxis(self.loop, deadline=self.deadline)
         self.start = start_rate(self.loop)
         self.span = spectral_rate(self.axis.poles, self.loop.is_discrete) - self.start
         """The way from no decay at all to that of the centred loop; negative in discrete time."""
@@ -240,12 +240,12 @@ class Exchange:
                 break
         return share
 
-    def _initial(self, now: Triplets) -> Array:
+    def _initial(self, now: SingularTriplets) -> Array:
         """Second derivatives to begin with."""
         size = 0.4 / max(float(np.abs(now.by_rate * self.span).max()), 1e-9)
         return np.diag(np.append(np.full(len(self.x), size), 1.0))
 
-    def _constraints(self, now: Triplets) -> tuple[Array, Array]:
+    def _constraints(self, now: SingularTriplets) -> tuple[Array, Array]:
         """Logarithms ``(K r,)`` and their derivatives ``(K r, m + 1)`` by ``x`` and the share of the span."""
         by_scale = now.by_scale.reshape(-1, len(self.x))
         return now.log.ravel(), np.column_stack([by_scale, self.span * now.by_rate.ravel()])

@@ -15,7 +15,12 @@ from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.search.solvers.deadline import Deadline, TimeOverError
 from stability.search.solvers.diagonal_multipliers import FrequencySamples, optimise_scaling
 from stability.search.solvers.hinf import Peak, hinf_peak
-from stability.search.solvers.loop_transformation import centre, completions, fixed_channels, state_scales
+from stability.search.solvers.loop_transformation import (
+    centered_loop,
+    completed_multipliers,
+    fixed_channels,
+    state_scales,
+)
 from stability.search.solvers.overshoot import condition_number, well_conditioned
 from stability.search.solvers.rates import bisect, shift_factor
 from stability.search.solvers.riccati import bounded_real
@@ -26,7 +31,7 @@ _FAR = 3.0
 
 
 @dataclass
-class Search:
+class WitnessSearch:
     """Riccati attempts at given rates, with multipliers that improve as needed.
 
     Attributes:
@@ -55,7 +60,7 @@ class Search:
 
     def __post_init__(self) -> None:
         self.fixed = fixed_channels(self.system)
-        self.loop = centre(self.system).restricted(~self.fixed)
+        self.loop = centered_loop(self.system).restricted(~self.fixed)
         self.x = np.zeros(self.channels)
 
     @property
@@ -108,7 +113,7 @@ class Search:
             if better is None or condition_number(better) > self.most:
                 return False
             p = better
-        for full in completions(self.system, p, multipliers, rate, self.fixed):
+        for full in completed_multipliers(self.system, p, multipliers, rate, self.fixed):
             if check_lmi(self.system, p, full, rate)[0]:
                 self.witness, self.rate = {"P": p, "L": full}, rate
                 return True

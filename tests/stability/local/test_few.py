@@ -33,7 +33,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     seen: list[int] = []
     for module in (ellipsoids, few, ahead, widening):
         whole = module.tube
-        monkeypatch.setattr(module, "tube", lambda *told, whole=whole: seen.append(len(told[3])) or whole(*told))
+        monkeypatch.setattr(module, "ellipsoid_tubes", lambda *told, whole=whole: seen.append(len(told[3])) or whole(*told))
     return seen
 
 
@@ -50,7 +50,7 @@ def test_balls_of_few_tubes_hold_and_are_nearly_as_large(name, near, monkeypatch
     monkeypatch.setattr(ellipsoids, "_LONG", 2)
     begun: list[object] = []
     whole = ellipsoids.few
-    monkeypatch.setattr(ellipsoids, "few", lambda *told: begun.extend(found := whole(*told)) or found)
+    monkeypatch.setattr(ellipsoids, "long_sequence_balls", lambda *told: begun.extend(found := whole(*told)) or found)
     short = largest_balls(made, X, label, upper=upper)
     assert sum(ball is not None for ball in begun) >= 2
     for k, (x, y, old, claim) in enumerate(zip(X, label, longer, short)):

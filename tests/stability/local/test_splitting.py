@@ -17,7 +17,7 @@ from stability.kernel.reachability.input_box import input_box, inputs_of, touche
 from stability.kernel.reachability.quadratic_relaxation import gradient, quadratic
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.systems.gated_cell import GatedCell
-from stability.proposals import accepted, propose
+from stability.proposals import accepted_claim, propose
 from stability.search.local.linf_search import Question, decide
 from stability.search.local.quadratic_multipliers import best_multipliers
 from stability.search.local.splitting import Splitting
@@ -157,9 +157,11 @@ def test_cuts_that_no_run_keeps_leave_nothing_to_prove(proved):
     (named,) = [part for part in data["tree"]["classes"] if "cuts" in part]
     for at in (1e6, -1e6):  # one half is empty, the other one is everything
         leaf = {"class": named["class"], "cuts": {"value": 0, "at": at, "parts": [{}, {}]}}
-        assert accepted(subject, "local_planes", {**data, "radius": 1e-3, "tree": {"classes": [leaf]}}) is not None
+        assert (
+            accepted_claim(subject, "local_planes", {**data, "radius": 1e-3, "tree": {"classes": [leaf]}}) is not None
+        )
         rest = [part for part in data["tree"]["classes"] if part is not named]
-        assert accepted(subject, "local_planes", {**data, "tree": {"classes": [*rest, leaf]}}) is None
+        assert accepted_claim(subject, "local_planes", {**data, "tree": {"classes": [*rest, leaf]}}) is None
 
 
 def worst(subject: Classifier, x: Array, label: int) -> float:
