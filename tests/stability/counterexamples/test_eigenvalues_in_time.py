@@ -18,7 +18,7 @@ def stable(n: int) -> LureSystem:
 
 
 def test_one_start_is_tried_where_there_is_no_time_for_others(monkeypatch) -> None:
-    tried, leading = [], slopes.leading_value
+    tried, leading = [], slopes.leading_excess
     monkeypatch.setattr(slopes, "leading_excess", lambda system, K: tried.append(K) or leading(system, K))
     deadline = Deadline.after(1e-3).named("refutation")
     found = search_slopes(stable(120), rng=np.random.default_rng(0), deadline=deadline)
