@@ -97,7 +97,7 @@ class Certificate(Displayed):
 
     @property
     def evidence(self) -> Evidence:
-        """What stands behind the main claim: ``proved`` or ``none``."""
+        """Evidence of the main claim: ``proved`` or ``none``."""
         return self.claim.evidence
 
     @property
@@ -135,11 +135,11 @@ class Certificate(Displayed):
         return draw_envelope(pairs, self.subject.is_discrete, ax, title, until)
 
     def recovery_time(self, size: float = 1.0, tol: float = 1e-3, *, claim: Claim | None = None) -> Recovery | None:
-        """When a disturbance of the state is certainly below ``tol``: see ``stability.recovery.recovery_time``."""
+        """Bound the time until a disturbance is below ``tol``: see ``stability.recovery.recovery_time``."""
         return recovery_time(self, size, tol, claim=claim)
 
     def memory_horizon(self, tol: float = 1e-3, *, claim: Claim | None = None) -> Recovery | None:
-        """How many of the last inputs determine the state: see ``stability.recovery.memory_horizon``."""
+        """Bound the number of inputs that determine the state: see ``stability.recovery.memory_horizon``."""
         return memory_horizon(self, tol, claim=claim)
 
     def save(self, path: str | Path) -> Path:
@@ -275,7 +275,7 @@ _PARTS: dict[str, dict[str, Callable[[Any], Any]]] = {
 
 
 def _parsed(what: str, value: Any) -> dict[str, Any]:
-    """What a mapping holds, read key by key; anything but just the keys that the format names is refused."""
+    """Read a mapping key by key, and refuse any keys but those that the format names."""
     if not isinstance(value, Mapping):
         raise FileFormatError(f"a {what} must be a mapping, not a {type(value).__name__}")
     readers = _PARTS[what]

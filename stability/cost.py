@@ -29,7 +29,7 @@ _PROBE = 400
 
 @dataclass(frozen=True)
 class Cost:
-    """What the multiplier inequality of a system takes.
+    """Estimated memory and time of the multiplier inequality of a system.
 
     Attributes:
         states: ``n``, with the channels where there are more of them.
@@ -47,12 +47,12 @@ class Cost:
 
     @property
     def fits(self) -> bool:
-        """Whether the memory is there, as far as is known."""
+        """Return True if the memory suffices, as far as is known."""
         return self.available is None or self.memory <= self.available
 
     @property
     def advice(self) -> str:
-        """What to do, in a sentence: where memory or time will not do, and else nothing."""
+        """Advice in a sentence where memory or time will not do; empty otherwise."""
         if not self.fits:
             return (
                 "that is more than is free: certify the parts of a stack one by one (FILE#part), take fewer units or "
@@ -64,7 +64,7 @@ class Cost:
 
 
 def certification_cost(subject: Any) -> Cost | None:
-    """What ``certify`` will take for a Lur'e system or a network with one, before anything is begun.
+    """Estimate the cost of ``certify`` for a Lur'e system or a network with one.
 
     Args:
         subject: a system, or anything with one.
@@ -108,7 +108,7 @@ def free_memory() -> int | None:
 
 
 def cost_notice(subject: Any, rate: Any = "best", time_limit: TimeLimit = None) -> str:
-    """What is said before a long certificate begins; empty for small systems.
+    """Announce the cost of a long certification in a sentence; empty for small systems.
 
     Args:
         subject: as for ``certify``, a system already.

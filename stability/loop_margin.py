@@ -25,7 +25,7 @@ LARGEST = 2.0**30
 
 @dataclass(frozen=True, eq=False)
 class GainMargin:
-    """By which factors the slopes of a Lur'e system may be multiplied.
+    """Certified and destabilizing factors of the slopes of a Lur'e system.
 
     Attributes:
         certified: the largest factor with a proof of contraction; 0 when none was found, ``LARGEST`` when none failed.

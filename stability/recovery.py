@@ -1,4 +1,4 @@
-r"""How long a certified network remembers: the time in which a disturbance of its state is forgotten.
+r"""Recovery time of a certified network: the time in which a disturbance of its state decays.
 
 From a proved pair ``|d(k)| <= C rho^k |d(0)|`` a disturbance of size ``s`` is below ``tol`` as soon as
 
@@ -35,7 +35,7 @@ _RUN = ("run_low", "run_high", "turns", "settling", "near", "waits")
 
 @dataclass(frozen=True)
 class Recovery:
-    """When a disturbance is forgotten, proved.
+    """Proved bound of the time in which a disturbance decays.
 
     Attributes:
         size: of the disturbance, its Euclidean norm.
@@ -58,7 +58,7 @@ class Recovery:
 def recovery_time(
     certificate: Certificate, size: float = 1.0, tol: float = 1e-3, *, claim: Claim | None = None
 ) -> Recovery | None:
-    r"""When a disturbance of the state is certainly below a tolerance, whatever the input (of the claim's box).
+    r"""Bound the time until a disturbance is below a tolerance, for every input (of the claim's box).
 
     Args:
         certificate: taken at its word: ``stability.verify`` judges it.
@@ -100,7 +100,7 @@ def recovery_time(
 
 
 def memory_horizon(certificate: Certificate, tol: float = 1e-3, *, claim: Claim | None = None) -> Recovery | None:
-    """How many of the last inputs determine the state to within a tolerance, once the state is where it ends.
+    """Bound the number of last inputs that determine the state to a tolerance, once it is in its final set.
 
     Args:
         certificate: taken at its word.
@@ -219,7 +219,7 @@ def settling_time(claim: Claim) -> float | None:
 
 
 def _diameters(certificate: Certificate, main: Claim) -> Iterator[float]:
-    """Of sets in which every trajectory ends, under the inputs that a claim is about."""
+    """Yield diameters of sets in which every trajectory ends, under the inputs of a claim."""
     for claim in certificate.claims:
         whatever = claim.proof is not None and claim.proof.data.get("input_bound") is None
         if claim.name == "bounded" and str(claim.verdict) == "certified" and claim.value is not None and whatever:
@@ -251,7 +251,7 @@ def _ellipsoid_diameter(Y: np.ndarray, room: float) -> float:
 
 
 def _uses_same_sets(claim: Claim, data: Mapping[str, Any]) -> bool:
-    """Whether a claim bounds the states from the step on from which a proof about the same inputs holds."""
+    """Return True if a claim bounds the states by the same sets as a proof about the same inputs."""
     if claim.name != "bounded_in_box" or str(claim.verdict) != "certified" or claim.proof is None:
         return False
     own = claim.proof.data

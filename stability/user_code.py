@@ -10,7 +10,7 @@ WATCHERS: list[Callable[[str], Any]] = []
 
 
 def names_code(name: str) -> bool:
-    """Whether a name that belongs to no file has the form ``package.module:factory``, or ``FILE.py:factory``.
+    """Return True if a name has the form ``package.module:factory`` or ``FILE.py:factory``.
 
     Example:
         >>> [names_code(name) for name in ("nets:load", "../nets.py:load", "./nets:load", "nets.npz")]
@@ -32,7 +32,7 @@ def split_factory_name(name: str) -> tuple[str, str]:
 
 
 def is_python_file(place: str) -> bool:
-    """Whether what stands before the colon is meant as a file, in whatever letters its ending is written."""
+    """Return True if the part before the colon names a Python file, in upper or lower case."""
     return place.lower().endswith(".py")
 
 

@@ -114,7 +114,7 @@ MAIN = ("contraction", "driven_contraction")
 
 
 def describe_subject(subject: Any) -> str:
-    """One line that identifies a subject: what it is, its name, its size, and the SHA-256 of its stored numbers."""
+    """Identify a subject in one line: kind, name, size, and the SHA-256 of its stored numbers."""
     name = getattr(subject, "name", "")
     system = getattr(subject, "system", subject)
     sizes = [f"{getattr(system, key)} {key}" for key in ("states", "channels") if hasattr(system, key)]
@@ -148,7 +148,7 @@ def _error_text(error: Exception) -> str:
 
 
 def _open_sentences(subject: Any) -> dict[str, str]:
-    """What an open claim says, by its name."""
+    """Return the sentences of open claims by their names."""
     return {"contraction": undecided(subject), "driven_contraction": undecided_in_box(subject)}
 
 
@@ -254,7 +254,7 @@ def _first_problem(main: Claim, checks: tuple[Check, ...]) -> str | None:
 
 
 def _reason_text(main: Claim, checks: tuple[Check, ...]) -> str:
-    """What was proved, in words."""
+    """Summarize the proved claims."""
     reason, proved = checks[0].reason, _proved_claims(checks)
     if main.verdict is not Verdict.INCONCLUSIVE:
         return reason
@@ -275,12 +275,12 @@ def _checked_exactly(subject: Any, main: Claim, first: Check) -> Check:
 
 
 def _consistency_problem(certificate: Certificate) -> str | None:
-    """Why the parts of a certificate do not belong together, or ``None``."""
+    """Return the reason why the parts of a certificate do not belong together, or ``None``."""
     return _cover_problem(certificate) or _further_claims_problem(certificate.claim, certificate.claims)
 
 
 def _cover_problem(certificate: Certificate) -> str | None:
-    """Why rate and overshoot on the cover are not those of the main claim."""
+    """Return the reason why rate and overshoot on the cover are not those of the main claim, or ``None``."""
     claim = certificate.claim
     if claim.name not in MAIN:
         return f"the main claim must be contraction, not {claim.name!r}"
@@ -296,7 +296,7 @@ def _cover_problem(certificate: Certificate) -> str | None:
 
 
 def _further_claims_problem(claim: Claim, further: tuple[Claim, ...]) -> str | None:
-    """Why the further claims do not stand beside the main one."""
+    """Return the reason why the further claims do not fit the main one, or ``None``."""
     for other in further:
         if other.evidence is not Evidence.PROVED:
             return f"the further claim {other.name!r} is not proved; only the main claim may be open"

@@ -15,7 +15,7 @@ Array = np.ndarray
 
 
 def block_diagonal_network(networks: Sequence[DrivenSystem]) -> DrivenSystem:
-    """One network of all states and all inputs; it contracts where every part does, at the slowest rate of theirs.
+    """Join networks side by side into one; it contracts where every part does, at the slowest rate.
 
     Args:
         networks: at least one; all flows or all maps of one step, with one activation among those that have channels.

@@ -25,7 +25,7 @@ def _encoded(name: str, default: str) -> str:
 
 
 def subject_as_part(subject: Any, path: str, whole: str) -> Any:
-    """The same subject, known as the part ``path`` of ``whole``.
+    """Return the subject under the name of the part ``path`` of ``whole``.
 
     Args:
         subject: a ``LureSystem``, ``DrivenSystem``, ``GatedCell`` or ``LayerStack``.

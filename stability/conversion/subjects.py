@@ -72,7 +72,7 @@ def _type_name(value: Any) -> str:
 
 
 def _advice(value: Any) -> str:
-    """What to do with a value that is no subject."""
+    """Say what to do with a value that is no subject."""
     if isinstance(value, (list, tuple, np.ndarray)):
         return (
             "numbers alone do not say what they do: LureSystem.recurrent(A, W) is dx/dt = A x + phi(W x), "

@@ -45,7 +45,7 @@ SHARE_OF_REFUTATION = 0.7
 
 @dataclass(frozen=True)
 class Progress:
-    """What is known of one subject between two stages of ``certify``.
+    """Claims and findings about one subject between two stages of ``certify``.
 
     Attributes:
         subject: the subject.

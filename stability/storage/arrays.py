@@ -44,7 +44,7 @@ _DAMAGED = (
 
 
 def read_npz(path: str | Path) -> dict[str, np.ndarray]:
-    """All arrays of an archive, each header checked against the bytes behind it before memory is taken.
+    """Read all arrays of an archive; each header is checked against its bytes before memory is taken.
 
     Raises:
         FileFormatError: missing, damaged, too large, pickled, with a member twice or over another, or a header that
@@ -76,7 +76,7 @@ def read_npy(path: str | Path) -> np.ndarray:
 
 
 def is_state_dict(names: Iterable[str]) -> bool:
-    """Whether an archive of arrays holds the weights of a recurrent layer, by name, rather than matrices."""
+    """Return True if the names of an archive are weights of a recurrent layer rather than matrices."""
     return any("weight_hh" in name for name in names)
 
 
@@ -102,7 +102,7 @@ def npz_system(path: str | Path) -> LureSystem | DrivenSystem | None:
 
 
 def _read_array(handle: Any, size: int, room: int, where: str) -> np.ndarray:
-    """One array.
+    """Read one array.
 
     Args:
         handle: at the beginning of the member.

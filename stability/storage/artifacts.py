@@ -33,7 +33,7 @@ class ValuesOf:
 
 @dataclass(frozen=True)
 class Artifact:
-    """One file of a run directory.
+    """File of a run directory.
 
     Attributes:
         name: of the file.

@@ -45,7 +45,7 @@ class Folder:
 
     @property
     def descriptor(self) -> int | None:
-        """What holds the lock for a process that inherits it; ``None`` where the file system has no locks."""
+        """Descriptor of the lock for a process that inherits it; ``None`` where the file system has no locks."""
         return self._lock.descriptor
 
     def own(self, by: str) -> list[str]:
@@ -123,12 +123,12 @@ class Folder:
 
 
 def is_internal_file(name: str) -> bool:
-    """Whether a name is one of those that are used here, so that a folder with nothing else counts as empty."""
+    """Return True for names used by this module; a folder with no others counts as empty."""
     return name in (LIST, LOCK_FILE, RECORD_FILE) or is_partial(name)
 
 
 def is_listed(path: Path) -> bool:
-    """Whether a folder has a list of the files that were made in it."""
+    """Return True if a folder has a list of the files that were made in it."""
     return (path / LIST).is_file() and not (path / LIST).is_symlink()
 
 
@@ -150,7 +150,7 @@ def listed_files(path: Path) -> dict[str, str]:
 def blocking_files(
     path: Path, names: Iterable[str], by: str, files: Mapping[str, str] | None = None
 ) -> tuple[list[str], ...]:
-    """What stands where files are to be written.
+    """List the existing files at names that are to be written.
 
     Args:
         path: the folder; it need not exist.
@@ -282,7 +282,7 @@ def _checked(name: str) -> str:
 
 
 def _real_parents(path: Path, name: str) -> bool:
-    """Whether the folders between are folders, not links to places elsewhere, as far as they exist."""
+    """Return True if the existing parents of a file are folders and not links."""
     for part in list(PurePosixPath(name).parents)[:-1]:
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISDIR(os.lstat(path / part).st_mode):

@@ -56,7 +56,7 @@ def as_path(value: object) -> Path:
 
 
 def is_partial(name: str) -> bool:
-    """Whether a file's name is that of one that was being written aside.
+    """Return True for the name of a file that was being written aside.
 
     Example:
         >>> is_partial(".0123456789abcdef01234567.partial"), is_partial("notes.partial")
@@ -112,7 +112,7 @@ def reserve(path: str | Path) -> Path:
 
 
 def existing_target(path: str | Path) -> os.stat_result | None:
-    """What stands where a file is to be written, at the end of all links.
+    """Return the status of the file that is to be replaced, at the end of all links.
 
     Args:
         path: where the file is to go.
@@ -200,7 +200,7 @@ def sync_to_disk(handle: int) -> None:
 
 @contextlib.contextmanager
 def _place(path: Path) -> Iterator[tuple[int | None, Path, os.stat_result | None]]:
-    """What a path leads to: an open descriptor of this process, or a target and what stands there.
+    """Resolve a path to an open descriptor of this process, or to a target and its status.
 
     Yields:
         A descriptor or ``None``, the path of the target, and what stands there.
@@ -259,7 +259,7 @@ def _check_descriptor(path: Path, descriptor: int) -> None:
 
 
 def _target(path: Path) -> tuple[Path, os.stat_result | None]:
-    """Where the last link leads, and what stands there; ``None`` for nothing yet.
+    """Resolve the links of a path; return the target and its status, ``None`` if it does not exist.
 
     Raises:
         FileFormatError: a folder, a socket, a block device, a link whose folder is missing.
@@ -338,7 +338,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def is_utf8(path: str | Path) -> bool:
-    r"""Whether a name can be handed to libraries that are not written in Python: they take UTF-8 and nothing else.
+    r"""Return True if a name is UTF-8, as libraries that are not written in Python need it.
 
     File names of this system are bytes; those that are no UTF-8 (or no ASCII, in a process without a locale) hold lone
     surrogates in Python, and Python alone opens them.

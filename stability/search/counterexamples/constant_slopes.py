@@ -151,7 +151,7 @@ def _ascend(
 
 
 def _enumerate(system: LureSystem, best: UnstableSlopes) -> UnstableSlopes:
-    """Every vertex of the box: for few channels it is cheap, and certain as far as vertices go."""
+    """Evaluate every vertex of the box: cheap for few channels."""
     low, high = system.alpha, system.beta
     free = np.flatnonzero(low < high)
     bits = np.array(list(itertools.product((False, True), repeat=len(free))))

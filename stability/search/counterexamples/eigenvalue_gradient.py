@@ -47,7 +47,7 @@ class Spectrum(NamedTuple):
 
     @classmethod
     def at(cls, system: LureSystem, K: Array) -> Spectrum:
-        """That of ``A + B K (I - D K)^{-1} C``."""
+        """Return the spectrum of ``A + B K (I - D K)^{-1} C``."""
         matrix = system.jacobian(K)
         return cls(matrix, np.linalg.eigvals(matrix) if np.isfinite(matrix).all() else np.empty(0))
 

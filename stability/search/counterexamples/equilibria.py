@@ -43,7 +43,7 @@ class Equilibrium:
 
 @dataclass(frozen=True, eq=False)
 class EquilibriumResult:
-    """What the search found.
+    """Result of the search: an unstable equilibrium, two equilibria under one input, or neither.
 
     Attributes:
         unstable: the equilibrium with the largest excess, stable or not; ``None`` when no equilibrium was
@@ -77,7 +77,7 @@ def _from_slopes(driven: DrivenSystem, K: Array, rng: np.random.Generator) -> tu
 def _from_simulation(
     driven: DrivenSystem, rng: np.random.Generator, count: int, region: InputRange, deadline: Deadline
 ) -> list[tuple[Array, Array]]:
-    """Where random trajectories under constant inputs end, and the middle of where they moved at the end."""
+    """Simulate random trajectories under constant inputs; return their final and mean states."""
     n, p = driven.system.states, driven.inputs
     u = region.draw(rng, (count,), p)
     x = rng.normal(size=(count, n))

@@ -17,7 +17,7 @@ Array = np.ndarray
 
 
 def equilibrium_residual(subject: Any, x: Array, u: Array) -> Array:
-    """What is zero at an equilibrium: the right-hand side, or the step less the state."""
+    """Return the right-hand side of a flow, or the step minus the state: zero at an equilibrium."""
     change = subject.advance(x, u)
     return change - x if subject.is_discrete else change
 

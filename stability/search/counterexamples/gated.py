@@ -101,7 +101,7 @@ def _climbs(cell: GatedCell, point: GatedEquilibrium, box: InputRange, deadline:
 
 
 def _guesses(first: Array, final: Array, mean: Array) -> Iterator[Array]:
-    """Where equilibria may be: at the ends of runs, in the middle of cycles, between runs that stay apart, anywhere."""
+    """Yield guesses of equilibria: final and mean states of runs, states between separated runs, and the first."""
     yield from (final[0], mean[0], 0.0 * final[0])
     far = int(np.argmax(np.abs(final - final[0]).max(axis=1)))
     if _are_distinct(final[far], final[0]):
@@ -110,7 +110,7 @@ def _guesses(first: Array, final: Array, mean: Array) -> Iterator[Array]:
 
 
 def _neighboring_equilibria(cell: GatedCell, point: GatedEquilibrium, deadline: Deadline) -> Iterator[Candidate]:
-    """Where an equilibrium is about to meet another one, that one lies along the slow direction."""
+    """Search for a second equilibrium along the slow direction of one that is about to meet it."""
     if point.value.imag or not point.value.real > 0.8 or deadline.over:
         return
     values, vectors = np.linalg.eig(cell.jacobian(point.state, point.u))

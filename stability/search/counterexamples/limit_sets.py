@@ -119,7 +119,7 @@ def _separated_pairs(x: Array) -> Array:
 def _proofs(
     driven: DrivenSystem, first: Array, second: Array, inputs: Array, deadline: Deadline
 ) -> Iterator[Candidate]:
-    """What two settled runs under one input may prove, the simplest first."""
+    """Yield candidates from two settled runs under one input, the simplest first."""
     if driven.system.is_discrete:
         yield from _orbit_witnesses(driven, first, second, inputs, deadline)
     else:

@@ -39,7 +39,7 @@ def slope_data(found: UnstableSlopes) -> dict[str, Any]:
 
 
 def slope_finding(found: UnstableSlopes, discrete: bool, holds: bool) -> Finding:
-    """What the search for constant slopes has learnt."""
+    """Return the outcome of the search for constant slopes."""
     what = "modulus of an eigenvalue less one" if discrete else "real part of an eigenvalue"
     detail = f"constant slopes reach {found.excess:+.4g} ({what}): " + (
         "no certificate that ignores bias and slopes can exist" if holds else "none found that destabilise"

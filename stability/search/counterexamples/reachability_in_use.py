@@ -21,7 +21,7 @@ RUNS = 16
 
 
 def inputs_in_range(data: Mapping[str, Any], region: InputRange) -> bool | None:
-    """Whether the inputs of a witness lie in the data's range; ``None`` without a range.
+    """Return True if the inputs of a witness lie in the data's range; ``None`` without a range.
 
     A witness without an input holds under every one.
     """
@@ -34,7 +34,7 @@ def inputs_in_range(data: Mapping[str, Any], region: InputRange) -> bool | None:
 def states_reachable(
     subject: Any, data: Mapping[str, Any], region: InputRange, start: Array | None, horizon: int | None
 ) -> bool | None:
-    """Whether the states of a witness against a map can be reached within a number of steps.
+    """Decide if the states of a witness against a map can be reached within a number of steps.
 
     No where a bound on every state excludes it; yes where a run comes to each of them; else it is not known.
 
@@ -60,7 +60,7 @@ def states_reachable(
 def _driven(
     driven: DrivenSystem, data: Mapping[str, Any], region: InputRange, begin: Array, horizon: int, states: list[Array]
 ) -> bool | None:
-    """By a bound on the growth of ``|h|``, and by simulated runs under inputs of the range (or of the witness)."""
+    """Decide by a bound on the growth of ``|h|`` and by simulation under inputs of the range (or of the witness)."""
     limit = _largest(driven, region, begin, horizon)
     if "difference" in data:
         return False if (np.abs(data["difference"]) > 2.0 * limit).any() else None
@@ -72,8 +72,9 @@ def _driven(
 def _gated(
     cell: GatedCell, data: Mapping[str, Any], region: InputRange, begin: Array, horizon: int, states: list[Array]
 ) -> bool | None:
-    """By interval arithmetic, step by step, for every input in the range (or the cell's own box): in one step a cell of
-    an LSTM grows by at most one; and by the run under the witness's own input.
+    """Decide by interval arithmetic, step by step, for every input in the range (or the cell's own box).
+
+    In one step the state of an LSTM grows by at most one; the run under the witness's inputs shows what is reached.
     """
     if "first_low" in data:
         return None

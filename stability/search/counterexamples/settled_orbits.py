@@ -67,6 +67,6 @@ def refined_eigenvalue(pencil: Matrix, value: complex) -> list[float]:
 
 
 def refined_orbit_eigenvalue(driven: DrivenSystem, orbit: Array, inputs: Array, value: complex) -> list[float]:
-    """The same for the linearisation along an orbit."""
+    """Return ``refined_eigenvalue`` of the linearization along an orbit."""
     slopes = np.stack([slopes_at(driven, x, inputs[i % len(inputs)])[1] for i, x in enumerate(orbit)])
     return refined_eigenvalue(closed_loop_orbit(driven.system, Ball.exact(slopes)), value)

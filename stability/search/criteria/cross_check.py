@@ -52,7 +52,7 @@ YES, NO = ("optimal", "optimal_inaccurate"), ("infeasible", "infeasible_inaccura
 
 @dataclass(frozen=True)
 class Opinion:
-    """One criterion, by one solver, beside the frequency domain.
+    """Answer of one solver about one criterion, beside the frequency domain.
 
     Attributes:
         criterion: ``circle`` or ``kyp``.
@@ -86,7 +86,7 @@ class Opinion:
 
 @dataclass(frozen=True)
 class CrossCheck:
-    """All opinions about one subject.
+    """Answers of all solvers about one subject.
 
     Attributes:
         states: of the subject.
@@ -98,16 +98,16 @@ class CrossCheck:
 
     @property
     def asked(self) -> int:
-        """How many statuses say something."""
+        """Number of statuses that decide a criterion."""
         return sum(o.wrong is not None for o in self.opinions)
 
     @property
     def wrong(self) -> int:
-        """How many of them would have been wrong by themselves."""
+        """Number of statuses that are wrong without the check of ``P``."""
         return sum(bool(o.wrong) for o in self.opinions)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it in JSON's own types."""
+        """Return all fields in JSON's own types."""
         numbers = ("margin", "frequency_margin")
         opinions = [{k: finite_or_none(v) if k in numbers else v for k, v in asdict(o).items()} for o in self.opinions]
         return {"states": self.states, "asked": self.asked, "wrong": self.wrong, "opinions": opinions}
@@ -158,7 +158,7 @@ def cross_check(
 
 
 def _opinions(subject: Any, deadline: Deadline, steps: int, largest: int) -> Iterator[Opinion]:
-    """Each criterion by each solver."""
+    """Yield the answers of the solvers about each criterion."""
     system = subject.system if isinstance(subject, DrivenSystem) else subject
     reason = _why_skipped(system, largest)
     if reason:

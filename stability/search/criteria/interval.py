@@ -119,7 +119,7 @@ def interval_lmi_criterion(cell: GatedCell, *, rate: Rate = "best", time_limit: 
 
 
 def gated_findings(cell: GatedCell, *, rate: Rate = "best", time_limit: TimeLimit = None) -> tuple[Finding, ...]:
-    """Both tests, the cheap one first; with ``rate="any"`` the second only where the first fails.
+    """Evaluate both tests, the cheap one first; with ``rate="any"`` the second only where the first fails.
 
     Args:
         cell: the cell.

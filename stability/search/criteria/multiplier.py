@@ -71,7 +71,7 @@ def rate_ceiling(
 
 
 def _find_conditioned_proof(search: WitnessSearch) -> bool:
-    """Whether there is a proof at all; one whose overshoot could not be bounded is made better at once."""
+    """Search for a proof at any rate, and improve one whose overshoot is not bounded."""
     found = _find_proof(search)
     if found and condition_number(search.witness["P"]) > _USEFUL:
         search.condition()
@@ -182,9 +182,7 @@ def _make_peak_exchange(search: WitnessSearch) -> tuple[Exchange, float] | None:
 
 
 def _search_by_peak_exchange(search: WitnessSearch, tol: float) -> bool:
-    """Whether the best rate came out of an exchange of peaks: proved a hair below what that found, or as near to it as
-    rounding lets a proof come. No multipliers have a better rate than it found, so that no search can gain more.
-    """
+    """Search the best rate by an exchange of peaks; return True if it is proved as near as rounding allows."""
     made = _make_peak_exchange(search)
     if made is None:
         return False
@@ -218,7 +216,7 @@ def _search_by_peak_exchange(search: WitnessSearch, tol: float) -> bool:
 
 
 def _rate_scale(ceiling: float, system: LureSystem) -> float:
-    """What a tolerance of the rate is relative to."""
+    """Return the decay that a tolerance of the rate refers to."""
     return max(margin_of(ceiling, system), 1e-12)
 
 
@@ -302,7 +300,7 @@ def _search_by_riccati(search: WitnessSearch, rate: Rate, tol: float) -> None:
 
 
 def _search_by_program(search: WitnessSearch, rate: Rate, tol: float) -> None:
-    """The same question put to an SDP solver; its answers are proved."""
+    """Search by a semidefinite program; its answers are proved."""
     system = search.system
 
     def proved(value: float) -> bool:
@@ -335,8 +333,10 @@ def _finding(search: WitnessSearch, rate: Rate) -> Finding:
 
 
 def _shortfall(search: WitnessSearch) -> float | None:
-    """How far it is from holding: minus the excess of the scaled gain over one on the samples, or, where the centre
-    of the slopes is unstable already, minus the excess of its abscissa (of its radius over one).
+    """Return the negative distance of a failed criterion from holding, or ``None`` where it is not known.
+
+    It is minus the excess of the scaled gain over one on the samples, or, where the center of the slopes is unstable,
+    minus the excess of its spectral abscissa (radius).
     """
     if not np.isfinite(search.loop.A).all():
         return None

@@ -24,7 +24,7 @@ EPSILONS = (1e-9, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
 
 
 def nonexpansive_claim(subject: Any, *, time_limit: TimeLimit = None) -> Claim | None:
-    """Whether a step never stretches a difference by more than ``1 + epsilon`` in the Euclidean norm.
+    """Prove that no step stretches a difference by more than ``1 + epsilon`` in the Euclidean norm.
 
     Args:
         subject: a discrete ``LureSystem`` or ``DrivenSystem``, or a ``PairwiseSystem``.

@@ -16,7 +16,7 @@ NAME = "pairwise"
 
 
 def pairwise_criterion(subject: PairwiseSystem) -> Finding:
-    r"""Whether :math:`|D^{1/2} W D^{-1/2}| < 1` for weights ``D`` of the pairs, and the activation stretches nothing.
+    r"""Test :math:`|D^{1/2} W D^{-1/2}| < 1` for weights ``D`` of the pairs.
 
     Two sets of weights are tried: all equal, and those of the Perron vectors of the matrix of the norms of W's
     2 by 2 blocks, which are best for non-negative matrices.

@@ -62,7 +62,7 @@ _QUICK, _PARTS, _HALVINGS = 200, 512, 10
 
 @dataclass(frozen=True, eq=False)
 class SchurTest:
-    """One choice of groups, with its comparison matrix; ``top`` is the limit of its rates.
+    """Comparison matrix of one choice of groups; ``top`` is the limit of its rates.
 
     Attributes:
         system: the system.

@@ -46,7 +46,7 @@ def stack_claim(stack: LayerStack, parts: Sequence[Certificate], *, tolerance: f
 
 
 def layer_findings(parts: Sequence[Certificate], discrete: bool) -> tuple[Finding, ...]:
-    """What became of every layer by itself, as findings about the stack.
+    """Return the certificate of every layer as a finding about the stack.
 
     Args:
         parts: one certificate a layer.

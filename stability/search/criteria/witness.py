@@ -142,7 +142,7 @@ _NEARLY = 1.0 - 1e-12  # of the span of rates
 
 @dataclass
 class _GainSlack:
-    """How far below one a gain stays, in (-1, 1], over the share ``x`` of a span of rates; ``brentq`` takes it to zero.
+    """Slack of a gain below one, in (-1, 1], over the share ``x`` of a span of rates; ``brentq`` takes it to zero.
 
     Attributes:
         gain: gain at a rate.

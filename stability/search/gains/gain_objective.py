@@ -45,7 +45,7 @@ class GainObjective:
         return (self,) if self.pairs or len(self.H) == 1 else (self, replace(self, sharp=8.0 * self.sharp))
 
     def largest(self, Q: Array) -> tuple[float, Array]:
-        """The same for the norm of all outputs."""
+        """Return value and derivative for the norm of all outputs."""
         values, vectors = np.linalg.eigh(self.H @ Q @ self.H.T)
         top = max(float(values[-1]), 1e-300)
         shares = np.maximum(values / top, 0.0)

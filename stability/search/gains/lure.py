@@ -156,7 +156,7 @@ def _of_pairs(subject: PairwiseSystem, H: Array, measure: str, horizon: float | 
 
 @dataclass(frozen=True, eq=False)
 class _Question:
-    """What is asked, once it is checked."""
+    """Checked arguments of a gain search."""
 
     system: LureSystem
     matrices: tuple[Array, Array, Array]
@@ -168,7 +168,7 @@ class _Question:
     worth: float
 
     def proofs(self) -> Iterator[tuple[float, Proof]]:
-        """Every finite bound that is proved."""
+        """Yield every finite bound that is proved."""
         if self.solver != "cvxpy" and self.system.is_discrete and isinstance(self.horizon, int):
             stepwise = self._stepwise(self.horizon)
             if stepwise is not None:

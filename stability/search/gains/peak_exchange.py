@@ -90,7 +90,7 @@ class GainExchange(Exchange):
 
     @property
     def usable(self) -> bool:
-        """Whether the eigenvectors of the centred loop serve, and it is stable."""
+        """Return True if the centered loop is stable and its eigenvectors are well conditioned."""
         poles = self.axis.poles
         stable = np.abs(poles).max() < 1.0 if self.loop.is_discrete else np.real(poles).max() < 0.0
         return bool(stable) and self.axis.usable

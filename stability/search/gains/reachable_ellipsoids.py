@@ -37,7 +37,7 @@ Spread = tuple[Array, Array]
 
 @dataclass(frozen=True, eq=False)
 class ForwardPass:
-    """One way through the steps.
+    """Ellipsoids and feedbacks of one pass through the steps.
 
     Attributes:
         Q: ``(n, n)``, what is reached at the end.
@@ -103,7 +103,7 @@ class ReachableEllipsoids:
         return Q
 
     def through(self, tau: Array, price: float = 0.0) -> ForwardPass | None:
-        """All steps.
+        """Propagate the ellipsoid through all steps.
 
         Args:
             tau: ``(T, m)``.

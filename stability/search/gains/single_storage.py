@@ -48,7 +48,7 @@ Found = tuple[float, Array, Array]
 
 @dataclass(frozen=True, eq=False)
 class StorageAttempt:
-    """One inequality to be met: a system with its input and output, a mode and a growth."""
+    """Dissipation inequality of one mode and growth for a system with input and output."""
 
     system: LureSystem
     E: Array

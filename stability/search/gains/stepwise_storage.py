@@ -80,7 +80,7 @@ class StepwiseSearch:
 
     @property
     def fits(self) -> bool:
-        """Whether a proof of this horizon is one that may be stored."""
+        """Return True if a proof of this horizon may be stored."""
         return self.steps <= MOST_STEPS and self.steps * self.system.channels <= MOST_NUMBERS
 
     def best(self) -> tuple[float, Proof] | None:
@@ -111,7 +111,7 @@ class StepwiseSearch:
         return best
 
     def _begins_beyond(self, tau: Array) -> bool:
-        """Whether the multipliers to start from give a gain above what is worth a search."""
+        """Return True if the first multipliers give a gain above the largest that is useful."""
         if self.measure != "final" or not math.isfinite(self.worth):
             return False
         passage = self.reach.through(tau)
@@ -151,7 +151,7 @@ class StepwiseSearch:
         return -found.price, found.slopes / tau
 
     def _root(self, tau: Array, log: float, least: float, close: float) -> _PriceRoot | None:
-        """Where F is zero, by Newton's method for ``exp(-F) - 1``, which is nearly straight; ``None`` below ``least``.
+        """Find the zero of F by Newton's method for ``exp(-F) - 1``, nearly linear; ``None`` below ``least``.
 
         Args:
             tau: ``(T, m)``.
@@ -203,7 +203,7 @@ class StepwiseSearch:
         return None
 
     def _begins(self, tau: Array, slack: float) -> bool:
-        """Whether the slack is enough for the first step, which has no storage before it and depends on no gain."""
+        """Return True if the slack suffices for the first step, which depends on no gain."""
         H = np.zeros((1, self.system.states))
         data = {"L": 0.5 / tau[:1], "E": self.E, "F": self.F, "H": H, "gain": 1.0}
         return check_steps(self.system, **data, slack=slack, measure="final")[0]
@@ -242,7 +242,7 @@ class _PriceRoot:
 
 
 class _Bracket:
-    """Where a root lies: above the prices that are too low, below those without a passage or too high."""
+    """Bracket of a root: above prices that are too low, below prices without a pass or too high."""
 
     def __init__(self, least: float) -> None:
         self.least, self.low, self.high, self.down = least, -math.inf, math.inf, _LOWER

@@ -30,7 +30,7 @@ Candidate = tuple[str, Mapping[str, Any]]
 
 
 def bounded(subject: Any, *, input_bound: float | None = None, time_limit: TimeLimit = None) -> Claim:
-    r"""Whether every trajectory ends in a ball of known radius, whatever the input.
+    r"""Prove that every trajectory ends in a ball of known radius, whatever the input.
 
     A bounded activation and a stable linear part suffice. Two sets are tried, a box (from :math:`|A|`) and an
     ellipsoid (:math:`A Y + Y A^T + \mu Y + \mu^{-1} G T^{-1} G^T < 0`, the best of several ``mu``, weights

@@ -55,7 +55,7 @@ def driven_contraction(
     tol: float | None = None,
     time_limit: TimeLimit = None,
 ) -> tuple[Claim, Finding]:
-    r"""Whether any two trajectories approach each other under every input in a box, from a known step on.
+    r"""Prove that any two trajectories approach each other under every input in a box, from a known step on.
 
     Args:
         subject: a network: a map, its activation bounded and smooth (tanh, sigmoid) or piecewise linear (of one
@@ -130,7 +130,7 @@ def _contraction_of_map(
 
 
 class _Search:
-    """What was found on the sets so far.
+    """Search on a sequence of narrowing sets, with the best claim so far.
 
     Attributes:
         best: the claim of the fastest rate, with its outcome; ``None`` before the first.
@@ -192,7 +192,7 @@ class _Search:
 
 
 def _margin(found: tuple[Claim, Finding] | None) -> float:
-    """How much faster than not at all differences decay, by what was found; zero by nothing."""
+    """Return the proved decay margin of a finding; zero without one."""
     return 0.0 if found is None else found[1].margin or 0.0
 
 

@@ -42,7 +42,7 @@ _NARROWS = 0.02
 def flow_contraction(
     subject: DrivenSystem, low: Array, high: Array, rate: Rate, tol: float, deadline: Deadline
 ) -> tuple[Claim | None, Finding]:
-    """Whether any two trajectories of a flow approach each other under inputs in a box, from a known time on.
+    """Prove that trajectories of a flow approach each other under inputs in a box, from a known time on.
 
     Args:
         subject: the flow, without feedthrough, its activation bounded.
@@ -139,7 +139,7 @@ def _narrowest_ellipsoid(sets: Ranges, known: bool, deadline: Deadline) -> dict[
 
 
 def _centre(sets: Ranges, slope: Array) -> Array | None:
-    """Where the linear part rests under the middle input."""
+    """Return the equilibrium of the linear part under the middle input."""
     stage = sets.stage(slope, np.zeros(sets.driven.states))
     driven, system, (offset, _) = sets.driven, sets.driven.system, sets.lines(slope)
     through = system.B * slope

@@ -93,7 +93,7 @@ def map_bounds_claim(
 
 
 def allows_box_claims(subject: Any) -> bool:
-    """Whether what is claimed of a subject under inputs in a box may be more than what is claimed under every input.
+    """Return True if a subject may have stronger claims under inputs in a box than under every input.
 
     Example:
         >>> allows_box_claims(DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[2.0]]))

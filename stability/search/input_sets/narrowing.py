@@ -122,7 +122,7 @@ class NarrowedBounds:
 
     @property
     def width(self) -> float:
-        """How wide they are, on average."""
+        """Mean width of the bounds."""
         return float(np.mean(self.high - self.low))
 
 

@@ -129,7 +129,7 @@ def _simulated_range(subject: DrivenSystem, low: Array, high: Array) -> tuple[Ar
 
 
 def _entry(subject: DrivenSystem, sets: Sets, run: Sets, deadline: Deadline) -> dict[str, Any] | None:
-    """What draws every trajectory to the run: a metric, multipliers and a rate, with the metric's bounds."""
+    """Find a metric, multipliers and a rate at which every trajectory approaches the run."""
     finding = multiplier_criterion(drawn(subject, sets, run), rate=_ENTRY, solver="riccati", time_limit=deadline)
     data = rate_proof(finding.witness, finding.rate) if finding.holds else None
     if data is None:
@@ -139,7 +139,7 @@ def _entry(subject: DrivenSystem, sets: Sets, run: Sets, deadline: Deadline) -> 
 
 
 def _wait(subject: DrivenSystem, sets: Sets, run: Sets, entry: Mapping[str, Any]) -> tuple[float, int]:
-    """How near every trajectory is to the run, and after how many steps."""
+    """Bound the distance of every trajectory to the run, and the number of steps until then."""
     rows = np.linalg.norm(subject.system.C, axis=1)
     near = _NEAR * float(np.mean(run.high - run.low)) / max(2.0 * float(np.mean(rows)), 1e-100)
     least, top, rate = (float(entry[key]) for key in ("entry_least", "entry_top", "entry_rate"))

@@ -141,7 +141,7 @@ def _search(driven: DrivenSystem, u: Array, bound: float, rate: float | None, se
 
 
 def _why_no_region(driven: DrivenSystem, u: Array, found: tuple[Array, float] | None, deadline: Deadline) -> str | None:
-    """Why no region can be centred on what was found, as a sentence; ``None`` where one can."""
+    """Return the reason why no region can be centered at an equilibrium, or ``None``."""
     if found is None and deadline.cut:
         return f"Whether there is a region of contraction is open: {TOO_LATE}."
     if found is None:
@@ -195,7 +195,7 @@ def _attempt(
     swing: Array,
     deadline: Deadline,
 ) -> tuple[Claim | None, Array | None]:
-    """One inequality, with the slopes that states may reach who move the channels by at most ``swing``.
+    """Solve one inequality, with the slopes of states that move the channels by at most ``swing``.
 
     Returns:
         The claim where the rule accepts it; the shape of the ellipsoid in the channels where the inequality

@@ -85,7 +85,7 @@ def _known_diagonal(stack: LayerStack) -> float:
 
 
 def _layer_bounds(layer: Layer, low: Array, high: Array, deadline: Deadline) -> Claim | None:
-    """Where one layer ends under inputs in a box, in words of its own."""
+    """Claim the final box of one layer under inputs in a box."""
     if deadline.over:
         return None
     if isinstance(layer, GatedCell):

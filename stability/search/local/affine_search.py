@@ -27,7 +27,7 @@ _SHARE = 0.9
 
 
 def applies(asked: Request) -> bool:
-    """Whether the rule is about this network, and its numbers are few enough for the time that all inputs have."""
+    """Return True if the theorem covers the network and its integers fit the time for all inputs."""
     net, steps, limit = asked.classifier, asked.x.shape[1], asked.time_limit
     if not len(asked.right) or unfit(net) is not None:
         return False
@@ -101,7 +101,7 @@ def _distance(asked: Request, x: Array, norm: str, margin: Margin, most: float) 
 
 
 def _root_of_falling(left: Callable[[float], float], most: float) -> float:
-    """Where a falling function has no more than zero, or ``most``."""
+    """Find the root of a falling function, or ``most`` where it has none below."""
     if left(most) > 0.0:
         return most
     least = most * 1e-80

@@ -42,7 +42,7 @@ class CertifiedBall:
     tau: Array | None = None
 
     def data(self) -> dict[str, Array]:
-        """For the proof."""
+        """Return the entries of the proof."""
         tube = {} if self.T is None else {"T": self.T}
         if self.weights is not None:
             tube["weights"] = self.weights
@@ -61,7 +61,7 @@ class CertifiedBall:
 
 @dataclass(frozen=True, eq=False)
 class TrialResult:
-    """What came of a radius.
+    """Outcome of one radius.
 
     Attributes:
         share: that of the tube alone.
@@ -84,7 +84,7 @@ class TrialResult:
 
 @np.errstate(all="ignore")
 def try_radius(task: Task, run: list[Nominal], worth: list[Array], radius: float) -> TrialResult:
-    """Whether a ball around one sample is found to be safe, and by what.
+    """Try to certify a ball of one radius around one sample.
 
     Args:
         task: one sample.
@@ -96,7 +96,7 @@ def try_radius(task: Task, run: list[Nominal], worth: list[Array], radius: float
 
 
 def judge_tube(task: Task, run: list[Nominal], made: TubeResult, i: int, radius: float) -> TrialResult:
-    """What comes of a radius, of one sample with its run and number ``i`` of some tubes."""
+    """Decide a radius of one sample from tube number ``i`` of some tubes."""
     shares, share, T = made.shares[i], float(made.share[i]), made.T[i]
     tau = made.tau[i] if task.budget == "step" else None
     if not share < _FAR:
@@ -111,7 +111,7 @@ def judge_tube(task: Task, run: list[Nominal], made: TubeResult, i: int, radius:
 def close_classes(
     task: Task, run: list[Nominal], ways: list[Passage], shares: Array, radius: float
 ) -> list[ClosedClass] | None:
-    """What closes the classes of one sample whose margins a tube uses up, or ``None`` where one stays open.
+    """Bound the open classes of one sample backwards; ``None`` where one stays open.
 
     Args:
         task: one sample.
@@ -199,6 +199,6 @@ def _just_below(
 def select_sample(
     task: Task, run: list[Nominal], worth: list[Array], i: int
 ) -> tuple[Task, list[Nominal], list[Array]]:
-    """One of many."""
+    """Select one sample of a batch with its run and weights."""
     index = np.array([i])
     return task.only(index), [select_runs(at, index) for at in run], [W[index] for W in worth]

@@ -21,7 +21,7 @@ DEEP = 24
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one piece: its leaf, or the entry at which to cut it; neither where that would not help.
+    """Outcome of one node: its leaf, or the entry at which to cut it; neither where that would not help.
 
     Attributes:
         leaf: of the tree.
@@ -34,7 +34,7 @@ class Outcome:
 
 @dataclass(frozen=True, eq=False)
 class About:
-    """One input, what may be done to it, and how long that may be thought about."""
+    """One input with its label, mask, bounds and deadline."""
 
     classifier: Classifier
     x: Array

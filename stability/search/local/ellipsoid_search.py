@@ -129,7 +129,7 @@ def _nearest_alone(
     deadline: Deadline,
     found: tuple[Array, Array, Array],
 ) -> tuple[Array, Array, Array]:
-    """What was found, or better: the shares of the steps made for the nearest class alone.
+    """Compare with the shares of the steps made for the nearest class alone, and keep the larger radius.
 
     Sums of ellipsoids touch what they stand for in one direction; where the other classes are far enough, that of the
     nearest one is all that counts, and an affine network's radius is met. Tried on small problems alone.
@@ -265,7 +265,7 @@ def _largest_ball(
 
 
 def _nearest(task: Task) -> float:
-    """How far the nearest boundary of one sample seems to be."""
+    """Estimate the distance of one sample to the nearest decision boundary."""
     others = np.flatnonzero(np.isfinite(task.margins[0]))
     return float(boundary_distance(task.only(np.zeros(len(others), dtype=int)), others, fine=True).min(initial=np.inf))
 
@@ -287,7 +287,7 @@ def _largest_gated_ball(
     deadline: Deadline,
     fine: bool,
 ) -> CertifiedBall:
-    """The same for a network of gates."""
+    """Return ``_largest_ball`` of a gated network."""
     made = GatedSearch.of(*one, lasts)
     if epsilon is not None:
         return _ball_of_radius(made.decided, ball, epsilon, deadline)

@@ -22,7 +22,7 @@ _AIMED = 0.9
 
 @dataclass(frozen=True, eq=False)
 class GatedSearch:
-    """One sample of a network of gates, with what does not depend on the radius.
+    """Radius search for one sample of a gated network, with the parts that do not depend on the radius.
 
     Attributes:
         task: the sample.
@@ -42,7 +42,7 @@ class GatedSearch:
 
     @classmethod
     def of(cls, task: Task, run: list[Nominal], worth: list[Array], lasts: bool) -> GatedSearch:
-        """One sample."""
+        """Linearize the network around the run of one sample."""
         single = [Nominal(at.out[0], at.rows[0], at.offset[0], at.error[0]) for at in run]
         sizes, count = [np.maximum(np.einsum("bii->i", W), 0.0) for W in worth], len(task.net.stages)
         stages = linear_part(task.net, task.x[0], single, task.free, sizes)
@@ -58,7 +58,7 @@ class GatedSearch:
         return float(used.max()) if np.isfinite(used).all() else np.inf
 
     def decided(self, radius: float) -> TrialResult:
-        """Whether a ball is safe: by the tube of multipliers or by this one, classes closed from their end."""
+        """Try to certify a ball by the tube of multipliers, then by this one with backward bounds."""
         first = TrialResult(np.inf, None, None)
         if self.lasts:
             first = try_radius(self.task, self.run, self.worth, radius)
@@ -93,5 +93,5 @@ class GatedSearch:
 
 
 def is_gated(task: Task) -> bool:
-    """Whether its network has gates, and a budget for the whole sequence."""
+    """Return True for a network with gates and a budget for the whole sequence."""
     return task.budget == "total" and any(isinstance(stage, Gated) for stage in task.net.stages)

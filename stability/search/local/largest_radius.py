@@ -39,7 +39,7 @@ def largest_balls(
     budget: str = "total",
     time_limit: float | None = None,
 ) -> list[Claim | None]:
-    """For each input the claim that no perturbation within the largest radius that was proved changes its class.
+    """Certify for each input the largest radius within which no perturbation changes its class.
 
     Args:
         classifier: the network with its head.

@@ -115,7 +115,7 @@ def long_sequence_balls(
 
 
 def _following(e: Array, share: Array, linear: Array) -> Array:
-    """Where a tube is expected to use up its margin, of one at ``e``: half of ``e`` where that has left all bounds."""
+    """Extrapolate the radius at which a tube uses up its margin; half of ``e`` for a diverged tube."""
     c = np.maximum(np.log(share * linear / e), 0.0)  # of radii in units of e
     low, high = -20.0 * np.ones(len(e)), np.log(linear / e)
     for _ in range(_HALVINGS):

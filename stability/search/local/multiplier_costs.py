@@ -79,7 +79,7 @@ class StagePass:
     T: Array
 
     def only(self, index: Array) -> StagePass:
-        """The same for some of the samples."""
+        """Return the entries of some samples."""
         of = Products(self.of.R[index], self.of.G[index], self.of.GYC[index])
         return StagePass(self.stage, self.Y[index], of, self.rho[index], self.T[index])
 

@@ -40,7 +40,7 @@ OVERWRITE = "choose another folder, or allow to replace them with --overwrite"
 
 @dataclass(frozen=True)
 class ProofQuery:
-    """What the proofs of one call are about.
+    """Inputs, norm, budget and mask that the proofs of one call are about.
 
     Attributes:
         x: ``(n, time, features)`` the inputs.
@@ -58,7 +58,7 @@ class ProofQuery:
     lengths: NDArray[np.int64] | None = None
 
     def asks_for(self, index: int, data: Mapping[str, Any]) -> bool:
-        """Whether a proof that a file holds is about this."""
+        """Return True if a proof in a file is about this query."""
         if index >= len(self.x) or not _same(data.get("norm"), self.norm) or budget_of(data) != self.budget:
             return False
         steps = self.x.shape[1] if self.lengths is None else int(self.lengths[index])
@@ -121,11 +121,11 @@ class ProofMerger:
         self.made.add(index)
 
     def count(self) -> int:
-        """How many proofs the folder holds."""
+        """Count the proofs in the folder."""
         return sum(name.startswith("sample-") and (self._folder.path / name).is_file() for name in self._folder.files)
 
     def _about_it(self, own: list[str]) -> bool:
-        """Whether the files of the folder are about the network, as far as they can be read."""
+        """Return True if the files of the folder are about the network, as far as they can be read."""
         if NETWORK_FILE in own:
             try:
                 return read_network(self._folder.path)[1] == self._digest
@@ -134,14 +134,14 @@ class ProofMerger:
         return all(self._read(name) is not None for name in own if name.startswith("sample-"))
 
     def _lost(self, index: int, asked: ProofQuery) -> bool:
-        """Whether the file of an input proves something else than what is asked."""
+        """Return True if the file of an input proves something else than the query asks."""
         old = self._there(index)
         if old is None or old.proof is None or asked.asks_for(index, old.proof.data):
             return False
         return self._holds(index)
 
     def _holds(self, index: int) -> bool:
-        """Whether the file of an input proves what it says; this may take seconds, and is asked last."""
+        """Check the proof in the file of an input; this may take seconds."""
         return check_sample(self._folder.path / sample_file(index), self._network, self._digest).valid
 
     def _there(self, index: int) -> Claim | None:
@@ -159,7 +159,7 @@ class ProofMerger:
 
 
 def implies_claim(new: Claim, old: Claim) -> bool:
-    """Whether a claim implies another one about the same input.
+    """Return True if a claim implies another one about the same input.
 
     Args:
         new: with its proof.
@@ -177,13 +177,13 @@ def implies_claim(new: Claim, old: Claim) -> bool:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two entries of a proof are equal; what is no array, number or word, as in a damaged file, never is."""
+    """Return True if two entries of a proof are equal arrays, numbers or words."""
     a, b = _values(one), _values(other)
     return a is not None and b is not None and bool(np.array_equal(a, b))
 
 
 def _same_mask(one: Any, other: Any) -> bool:
-    """Whether two masks are equal; one that is true everywhere is none."""
+    """Return True if two masks are equal; one that is true everywhere is none."""
     one, other = (None if _is_all(mask) else mask for mask in (one, other))
     return one is other if one is None or other is None else _same(one, other)
 

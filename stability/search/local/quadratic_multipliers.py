@@ -29,7 +29,7 @@ WARM = 0.01
 
 @dataclass(frozen=True)
 class Multipliers:
-    """What was found.
+    """Multipliers with the bound that they give.
 
     Attributes:
         D: ``(n + k,)``: one for each symbol, one for each cut.
@@ -77,7 +77,7 @@ class _Dual:
         return np.concatenate([D, worth / np.maximum(self.half, 1e-9) ** 2])
 
     def at(self, D: Array) -> _Point | None:
-        """What is known at multipliers; ``None`` where ``H + D`` is not positive definite."""
+        """Evaluate the dual at multipliers; ``None`` where ``H + D`` is not positive definite."""
         D, cut = D[: self.n], D[self.n :]
         S = self.S + (self.G * cut) @ self.G.T
         q = self.q + 2.0 * self.Q @ (self.G @ (cut * self.offset))

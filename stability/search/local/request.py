@@ -61,7 +61,7 @@ class Request:
         return min(float(self.upper[k]), FARTHEST * (1.0 + float(np.abs(self.x[k]).max())))
 
     def data(self, k: int, norm: str, radius: float) -> dict[str, Any]:
-        """What a proof in either norm says about the ball of sample ``k``."""
+        """Return the entries of a proof about the ball of sample ``k``."""
         data: dict[str, Any] = {"x": self.x[k], "label": int(self.y[k]), "norm": norm, "radius": float(radius)}
         data |= {} if self.mask is None else {"mask": self.free}
         data |= {} if self.bounds is None else {"bounds": self.bounds}

@@ -35,7 +35,7 @@ _LEAST = 4e-9
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Some samples, and what may be done to them.
+    """Samples of a batch with their margins, mask and budget.
 
     Attributes:
         net: the stages.
@@ -54,13 +54,13 @@ class Task:
     budget: str
 
     def only(self, index: Array) -> Task:
-        """The same for some of the samples."""
+        """Return the task of some samples."""
         return replace(self, x=self.x[index], y=self.y[index], margins=self.margins[index])
 
 
 @dataclass(frozen=True, eq=False)
 class TubeResult:
-    """What a tube around the runs of ``b`` samples says.
+    """Result of the tubes around the runs of ``b`` samples.
 
     Attributes:
         share: ``(b,)`` the largest share of a margin that a perturbation can use up: below one, the class is kept.
@@ -79,7 +79,7 @@ class TubeResult:
 
 @np.errstate(all="ignore")  # what overflows proves nothing
 def ellipsoid_tubes(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -> TubeResult:
-    """How much of its margin a perturbation of some size can use up.
+    """Bound the share of each margin that a perturbation of some size can use up.
 
     Args:
         task: ``b`` samples.

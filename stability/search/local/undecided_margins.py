@@ -31,7 +31,7 @@ _IDLE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class ClosedClass:
-    """What closes one class.
+    """Reference input, prices and multipliers that bound the margin of one class.
 
     Attributes:
         other: the class.

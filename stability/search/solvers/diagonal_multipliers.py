@@ -60,7 +60,7 @@ class FrequencySamples:
         self.omega = _frequencies(loop, self.eigenvalues, count)
 
     def add(self, omega: float) -> None:
-        """One more sample point, where a peak was missed."""
+        """Add a sample point at a missed peak."""
         self.omega = np.unique(np.append(self.omega, abs(omega)))
 
     def at(self, rate: float, deadline: Deadline | None = None) -> Array:
@@ -233,7 +233,7 @@ def _descend(judge: _Peak, found: _Best, target: float, rounds: int) -> None:
 
 
 def _descended(judge: _Peak, active: Array, x: Array, sharpness: float, level: float) -> Array:
-    """One round, from ``x``, on the active samples."""
+    """Descend for one round from ``x`` on the active samples."""
     chosen = judge.samples[active]
     if not judge.exact:
         chosen = chosen.astype(np.complex64, copy=False)  # single precision steers well enough

@@ -128,7 +128,7 @@ class FrequencyAxis:
         return rate * points if self.is_discrete else points - rate
 
     def scales(self, x: Array, rate: float) -> tuple[Array, Array]:
-        """What multiplies the rows and divides the columns of the transfer matrix."""
+        """Return the factors of the rows and the divisors of the columns of the transfer matrix."""
         delta = np.exp(x)
         return delta, delta
 
@@ -156,7 +156,7 @@ class FrequencyAxis:
 
 
 def _product(matrix: Array, blocks: Array) -> Array:
-    """One product for all blocks ``(m, K, r)``."""
+    """Multiply a matrix by all blocks ``(m, K, r)``."""
     return (matrix @ blocks.reshape(len(blocks), -1)).reshape(len(matrix), *blocks.shape[1:])
 
 
@@ -166,7 +166,7 @@ def _gram(x: Array, y: Array) -> Array:
 
 
 def _turned(y: Array, turn: Array) -> Array:
-    """Every block times its own matrix ``(K, r, s)``."""
+    """Multiply every block by its own matrix ``(K, r, s)``."""
     return (y.transpose(1, 0, 2) @ turn).transpose(1, 0, 2)
 
 

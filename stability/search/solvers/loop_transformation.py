@@ -95,7 +95,7 @@ def centered_loop(system: LureSystem) -> StateSpace:
 
 
 def fixed_channels(system: LureSystem) -> Array:
-    """Which channels bring no uncertainty: a single slope, or a zero row of ``[C, D]``.
+    """Select the channels without uncertainty: a single slope, or a zero row of ``[C, D]``.
 
     Args:
         system: the system.

@@ -24,7 +24,7 @@ _MARGIN = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class ProgramResult:
-    """What became of a semidefinite program.
+    """Result of a semidefinite program.
 
     Attributes:
         status: ``feasible`` (proved), ``infeasible`` (a solver's claim), ``inconclusive`` or ``time limit``.
@@ -42,7 +42,7 @@ class ProgramResult:
 
     @property
     def feasible(self) -> bool:
-        """Whether ``(P, L)`` is there and is proved."""
+        """True if ``(P, L)`` was found and is proved."""
         return self.status == "feasible"
 
 

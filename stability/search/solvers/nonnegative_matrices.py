@@ -69,7 +69,7 @@ def ordered_components(graph: Array) -> list[Array]:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """One strongly connected part: its indices, its eigenvalue ``top``, its Perron vectors (largest entry one)."""
+    """Strongly connected component: its indices, eigenvalue ``top`` and Perron vectors (largest entry one)."""
 
     index: Array
     top: float
@@ -202,7 +202,7 @@ def channel_layers(D: Array) -> Array:
 
 
 def renumbered_groups(labels: Array) -> Array:
-    """The same groups, counted from zero without gaps."""
+    """Renumber groups from zero without gaps."""
     return np.unique(labels, return_inverse=True)[1]
 
 
@@ -234,7 +234,7 @@ def block_sizes(loop: StateSpace, labels: Groups, parts: Groups) -> tuple[Array,
 
 
 def norms_may_suffice(loop: StateSpace, enough: float) -> bool:
-    """Whether lower bounds of the norms, some products with vectors each, leave room for a test by norms.
+    """Return False if lower bounds of the norms already rule out a test by norms.
 
     Args:
         loop: the centred loop.

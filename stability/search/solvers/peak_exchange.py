@@ -53,7 +53,7 @@ class _Set:
         return found
 
     def chosen(self, index: Array) -> _Set:
-        """Some of the points."""
+        """Select some of the points."""
         return _Set(self.axis, self.omega[index], self.vectors[:, index], self.fresh, self.log[index])
 
     def with_points(self, omega: Array, low: float = _LOW) -> _Set:
@@ -101,7 +101,7 @@ class Exchange:
 
     @property
     def usable(self) -> bool:
-        """Whether there is anything to search: a stable centred loop whose eigenvectors serve."""
+        """Return True for a stable centered loop with well-conditioned eigenvectors and some channels."""
         inside = self.span < 0 if self.loop.is_discrete else self.span > 0
         return inside and self.axis.usable and len(self.x) > 0
 
@@ -126,7 +126,7 @@ class Exchange:
         return self._exchange(points, tol, share, max(0.02, tol))
 
     def run_on(self, omega: float, tol: float, share: float) -> float:
-        """The same from where ``run`` ended, with a peak that it did not see."""
+        """Continue ``run`` with a peak that it has not seen."""
         points = self._points.with_points(np.array([omega]))
         self._grid = self._grid.with_points(np.array([omega]), -np.inf)
         if points.at(self.at(share), self.x).log.max() > _WRONG:
@@ -251,14 +251,14 @@ class Exchange:
         return now.log.ravel(), np.column_stack([by_scale, self.span * now.by_rate.ravel()])
 
     def _factor(self, step: Array, share: float) -> float:
-        """How much of a step stays inside the span and near enough for the model."""
+        """Return the share of a step that stays inside the span and near enough for the model."""
         factor = min(1.0, _FAR / max(float(np.abs(step[:-1]).max()), 1e-12))
         room = 0.9 * ((1.0 - share) if step[-1] > 0 else share)
         return min(factor, room / max(abs(float(step[-1])), 1e-12))
 
 
 def _summit(one: Array, other: Array) -> Array:
-    """Where the cubic through two points, given as rows of abscissas, values and slopes, is largest between them."""
+    """Return the maximum between two points of the cubic through their values and slopes."""
     width = other[0] - one[0]
     mean = np.where(width != 0.0, (other[1] - one[1]) / np.where(width != 0.0, width, 1.0), 0.0)
     d = one[2] + other[2] - 3.0 * mean

@@ -75,7 +75,7 @@ def null_directions(system: StateSpace) -> NullDirections:
 
 
 def interpolant(X: Array, Y: Array) -> tuple[Array, Array] | None:
-    """All symmetric positive definite ``P`` with ``P X = Y``: they are ``P0 + N Z N^T``.
+    """Parametrize all symmetric positive definite ``P`` with ``P X = Y`` as ``P0 + N Z N^T``.
 
     Args:
         X: ``(n, k)`` of full column rank.

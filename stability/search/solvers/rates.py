@@ -95,7 +95,7 @@ def shift_factor(system: Any, rate: float) -> float:
 
 
 def margin_of(rate: float, system: Any) -> float:
-    """How far a rate is inside stability: ``lambda``, or ``1 - rho``."""
+    """Return the distance of a rate from the stability boundary: ``lambda``, or ``1 - rho``."""
     return 1.0 - rate if system.is_discrete else rate
 
 

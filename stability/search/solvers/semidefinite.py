@@ -30,7 +30,7 @@ _TOO_LARGE = "failed: the entries span too many orders of magnitude"
 
 
 def solver_order(solver: str | None, n: int, size: int) -> list[str]:
-    """Which solvers to try, in order.
+    """Return the solvers to try, in order.
 
     Args:
         solver: a name, or ``None`` to choose by size.
@@ -61,7 +61,7 @@ def solver_order(solver: str | None, n: int, size: int) -> list[str]:
 
 
 def _usable(system: StateSpace, *more: Array) -> bool:
-    """Whether a solver can be trusted not to break down on these numbers."""
+    """Return True if the entries are in the range that solvers handle."""
     return all(bool((np.abs(x) <= _RANGE).all()) for x in (*system.matrices, *more))  # False for NaN
 
 
@@ -153,7 +153,7 @@ def _negative(system: StateSpace, P: Any, rate: float, supply: Terms, margin: An
 def _solved_values(
     goal: Any, constraints: list[Any], solver: str, deadline: Deadline, accuracy: float, *variables: Any
 ) -> tuple[Any, ...]:
-    """What ``_solve`` says of a program, and the values of its variables: unchecked, ``None`` unless finite."""
+    """Solve a program; return its status and the values of its variables, ``None`` unless finite."""
     import cvxpy as cp
 
     status = _solve(cp.Problem(goal, constraints), solver, deadline, accuracy)
@@ -243,7 +243,7 @@ def pose_positive_real(system: StateSpace, deadline: Deadline) -> tuple[str, Arr
 
 
 class SolverAnswer(NamedTuple):
-    """What a solver says of a strict inequality.
+    """Answer of a solver about a strict inequality.
 
     Attributes:
         status: its own, word for word, or why it gave none.

@@ -69,7 +69,7 @@ class WitnessSearch:
         return self.loop.channels
 
     def spread(self) -> float:
-        """How far apart the logarithms of the multipliers are, halved."""
+        """Return the range of the logarithms of the multipliers' square roots."""
         return float(np.ptp(self.x)) if self.channels else 0.0
 
     def loop_at(self, rate: float, multipliers: Array | None = None) -> StateSpace:
@@ -80,7 +80,7 @@ class WitnessSearch:
         return self.loop.shifted(rate).scaled(delta)
 
     def attempt(self, rate: float, slack: float, dtype: type = np.float64) -> bool:
-        """One Riccati equation and one rigorous check; keeps the witness when it holds.
+        """Solve one Riccati equation and check the result rigorously; keep the witness if it holds.
 
         Multipliers far apart call for states as far apart: then the same once more in balanced coordinates.
         """
@@ -97,7 +97,7 @@ class WitnessSearch:
         return self._proved(None if p is None else p / t / t[:, None], rate)
 
     def _proved(self, p: Array | None, rate: float) -> bool:
-        """Whether a solution at the present multipliers is a witness."""
+        """Check a solution at the present multipliers."""
         if p is None or not p.any():
             return False
         multipliers = np.zeros(self.system.channels)
@@ -143,7 +143,7 @@ class WitnessSearch:
         return False
 
     def faster(self, rate: float) -> bool:
-        """Whether a rate is faster than the one that is proved."""
+        """Return True if a rate is faster than the proved one."""
         return self.rate is None or (rate < self.rate if self.system.is_discrete else rate > self.rate)
 
     def condition(self) -> None:
@@ -184,7 +184,7 @@ class WitnessSearch:
         self.x = bisect(proved, 1.0, 0.0, 2.0**-5) * far
 
     def peak(self, rate: float, rtol: float = 1e-6) -> Peak | None:
-        """Where the gain at a rate and the present multipliers is largest; ``None`` where that could not be found."""
+        """Find the peak gain at a rate and the present multipliers; ``None`` where the search fails."""
         try:
             peak = hinf_peak(self.loop_at(rate), rtol=rtol, deadline=self.deadline)
         except (ArithmeticError, np.linalg.LinAlgError, TimeOverError):
@@ -192,7 +192,7 @@ class WitnessSearch:
         return peak if np.isfinite(peak.omega) else None
 
     def resample(self, rate: float) -> float:
-        """After a failed attempt: add the true peak to the samples and improve the multipliers again."""
+        """Add the true peak to the samples and improve the multipliers again, after a failed attempt."""
         peak = None if self.samples is None else self.peak(rate)
         if self.samples is None or peak is None:
             return np.inf

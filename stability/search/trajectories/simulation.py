@@ -23,7 +23,7 @@ def natural_step(driven: Any) -> float:
 
 
 def advance_batch(driven: Any, x: Array, u: Array, step: float) -> Array:
-    """One step for a batch of states ``(..., n)`` with inputs ``(..., p)`` held constant."""
+    """Advance a batch of states ``(..., n)`` by one step with inputs ``(..., p)`` held constant."""
     return integration_step(lambda state: driven.advance(state, u), x, None if driven.is_discrete else step)
 
 

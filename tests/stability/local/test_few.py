@@ -33,7 +33,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     seen: list[int] = []
     for module in (ellipsoids, few, ahead, widening):
         made = module.ellipsoid_tubes
-        monkeypatch.setattr(module, "ellipsoid_tubes", lambda *told, made=made: seen.append(len(told[3])) or made(*told))
+        monkeypatch.setattr(
+            module, "ellipsoid_tubes", lambda *told, made=made: seen.append(len(told[3])) or made(*told)
+        )
     return seen
 
 
