@@ -17,7 +17,7 @@ from stability.search.criteria.nonexpansive import nonexpansive_claim
 from stability.search.gains.pairwise import weight_norm_claim
 from stability.search.gains.residual import residual_norm_gain, stack_norm_gain
 from stability.search.input_sets.bounded import bounded, equilibrium_claim
-from stability.search.input_sets.gated_limits import gated_bounds
+from stability.search.input_sets.stack_bounds import gated_bounds
 from stability.search.solvers.deadline import Deadline
 from stability.search.solvers.rates import Rate
 

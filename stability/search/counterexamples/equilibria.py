@@ -16,7 +16,6 @@ import numpy as np
 
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.systems.driven import DrivenSystem
-from stability.search.counterexamples.attempts import RefutationTask
 from stability.search.counterexamples.eigenvalue_gradient import LeadingEigenvalue, leading_eigenvalue
 from stability.search.counterexamples.equilibrium_manifold import (
     equilibrium_at_input,
@@ -25,6 +24,7 @@ from stability.search.counterexamples.equilibrium_manifold import (
     residual_jacobians,
     slopes_at,
 )
+from stability.search.counterexamples.refutation import RefutationTask
 from stability.search.solvers.deadline import Deadline
 from stability.search.trajectories.input_range import InputRange
 from stability.search.trajectories.simulation import simulate_to_limit

@@ -17,7 +17,6 @@ from stability.kernel.arithmetic.balls import Ball
 from stability.kernel.reachability.gated_orbits import orbit_jacobian
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.theorems.gated_orbits import MAX_UNKNOWNS
-from stability.search.counterexamples.attempts import Candidate, RefutationTask, first_accepted
 from stability.search.counterexamples.gated_equilibria import (
     FOLLOWED,
     GatedEquilibrium,
@@ -26,7 +25,7 @@ from stability.search.counterexamples.gated_equilibria import (
     largest_eigenvalues,
 )
 from stability.search.counterexamples.limit_cycles import orbit_near_state
-from stability.search.counterexamples.refutation import Refutation
+from stability.search.counterexamples.refutation import Candidate, Refutation, RefutationTask, first_accepted
 from stability.search.solvers.deadline import Deadline
 from stability.search.trajectories.input_range import InputRange, input_boxes
 from stability.search.trajectories.simulation import simulate_to_limit

@@ -13,14 +13,15 @@ import numpy as np
 from stability.kernel.format.fields import LONGEST
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.periodic_orbits import MAX_UNKNOWNS, unknowns
-from stability.search.counterexamples.attempts import Candidate, RefutationTask
 from stability.search.counterexamples.equilibrium_manifold import newton_equilibrium
-from stability.search.counterexamples.limit_cycles import orbit_near_state, refine_orbit
-from stability.search.counterexamples.settled_orbits import (
+from stability.search.counterexamples.limit_cycles import (
     orbit_multiplier,
+    orbit_near_state,
     orbits_near_returns,
+    refine_orbit,
     refined_orbit_eigenvalue,
 )
+from stability.search.counterexamples.refutation import Candidate, RefutationTask
 from stability.search.solvers.deadline import Deadline
 from stability.search.trajectories.input_range import InputRange
 from stability.search.trajectories.simulation import simulate_path, simulate_to_limit

@@ -12,7 +12,7 @@ from stability.kernel.arithmetic.eigenpairs import closed_loop_orbit
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.equilibria import why_not_everywhere
 from stability.search.counterexamples.eigenvalue_gradient import leading_excess, stability_excess
-from stability.search.counterexamples.settled_orbits import refined_eigenvalue
+from stability.search.counterexamples.limit_cycles import refined_eigenvalue
 
 
 def unstable_linear_data(driven: DrivenSystem, *, boundary: bool = False) -> dict[str, Any] | None:

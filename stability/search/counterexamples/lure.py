@@ -13,13 +13,18 @@ from stability.certificate import Finding
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.lure import LureSystem
-from stability.search.counterexamples.attempts import Candidate, RefutationTask, first_accepted
 from stability.search.counterexamples.constant_slopes import EIGENVALUES, UnstableSlopes, search_slopes
 from stability.search.counterexamples.equilibria import search_equilibria
 from stability.search.counterexamples.limit_sets import search_separated_pairs, unstable_candidate
 from stability.search.counterexamples.linear import unstable_everywhere_data, unstable_linear_data
 from stability.search.counterexamples.periodic_inputs import ascend_periodic_inputs
-from stability.search.counterexamples.refutation import Refutation, accepted_refutation
+from stability.search.counterexamples.refutation import (
+    Candidate,
+    Refutation,
+    RefutationTask,
+    accepted_refutation,
+    first_accepted,
+)
 from stability.search.criteria.nonexpansive import nonexpansive_claim
 from stability.search.solvers.deadline import Deadline
 from stability.search.trajectories.input_range import ANYWHERE
@@ -52,9 +57,7 @@ def search_lure_system(search: RefutationTask) -> Refutation:
     """Search for constant slopes that destabilise a system of which nothing else is known."""
     system = search.subject
     with np.errstate(all="ignore"):
-        found = search_slopes(
-            system, rng=np.random.default_rng(search.seed), deadline=search.deadline, hint=search.hint
-        )
+        found = search_slopes(system, rng=np.random.default_rng(search.seed), deadline=search.deadline)
         corners = [slope_data(found)] if np.isfinite(found.excess) else []
         corners += [{"K": K} for K in _boundary_cases(system)]
     candidates = (("destabilising_slopes", data) for data in corners)
@@ -88,7 +91,7 @@ def search_network(search: RefutationTask) -> Refutation:
             return answer
         edge = accepted_refutation(driven, "unstable_linear", unstable_linear_data(driven, boundary=True))
         rng = np.random.default_rng(search.seed)
-        found = search_slopes(system, rng=rng, deadline=deadline.share(0.3), hint=search.hint, enough=1e-4)
+        found = search_slopes(system, rng=rng, deadline=deadline.share(0.3), enough=1e-4)
         proved = np.isfinite(found.excess) and accepted_refutation(system, "destabilising_slopes", slope_data(found))
         finding = slope_finding(found, system.is_discrete, bool(proved))
         places = (search.region, ANYWHERE) if search.region.bounded else (ANYWHERE,)

@@ -14,8 +14,7 @@ import numpy as np
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.systems.driven import DrivenSystem
 from stability.search.counterexamples.eigenvalue_gradient import eigenvectors
-from stability.search.counterexamples.limit_cycles import refine_orbit
-from stability.search.counterexamples.settled_orbits import orbit_multiplier
+from stability.search.counterexamples.limit_cycles import orbit_multiplier, refine_orbit
 from stability.search.solvers.deadline import Deadline
 from stability.search.trajectories.input_range import InputRange
 

@@ -76,8 +76,6 @@ def _gated(
 
     In one step the state of an LSTM grows by at most one; the run under the witness's inputs shows what is reached.
     """
-    if "first_low" in data:
-        return None
     read = cell.with_inputs(region.low, region.high) if region.bounded else cell
     inputs, box, x = np.atleast_2d(data["input"]), Interval.point(begin), begin
     inside, near = [False] * len(states), [False] * len(states)

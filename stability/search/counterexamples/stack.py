@@ -14,11 +14,10 @@ import numpy as np
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.merged_stack import merged
 from stability.kernel.theorems.stack_witness import MERGED_KINDS
-from stability.search.counterexamples.attempts import Candidate, RefutationTask, first_accepted
 from stability.search.counterexamples.equilibrium_manifold import newton_equilibrium
 from stability.search.counterexamples.gated_equilibria import largest_eigenvalues
 from stability.search.counterexamples.limit_cycles import closed_path
-from stability.search.counterexamples.refutation import Refutation
+from stability.search.counterexamples.refutation import Candidate, Refutation, RefutationTask, first_accepted
 from stability.search.solvers.deadline import Deadline, TimeLimit
 from stability.search.trajectories.input_range import ANYWHERE, InputRange, input_boxes
 from stability.search.trajectories.simulation import simulate_to_limit

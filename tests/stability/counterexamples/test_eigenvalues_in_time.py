@@ -6,8 +6,8 @@ import numpy as np
 
 from stability.search.counterexamples import constant_slopes as slopes
 from stability.search.counterexamples import lure as network
-from stability.search.counterexamples.attempts import RefutationTask
 from stability.search.counterexamples.constant_slopes import search_slopes
+from stability.search.counterexamples.refutation import RefutationTask
 from stability.search.solvers.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem
 

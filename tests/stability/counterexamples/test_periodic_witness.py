@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from stability import DrivenSystem, LureSystem, Verdict, certify, refute, verify
-from stability.search.counterexamples.attempts import RefutationTask
 from stability.search.counterexamples.limit_sets import search_separated_pairs
+from stability.search.counterexamples.refutation import RefutationTask
 from stability.search.solvers.deadline import Deadline
 
 # With either unit saturated the other contracts (0.9); by turns one step leads to the other: |1.5 * (-1)| > 1.

@@ -10,11 +10,11 @@ import pytest
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.systems.layer_stack import LayerStack
-from stability.search.counterexamples.attempts import RefutationTask
 from stability.search.counterexamples.counterexample_search import refute
 from stability.search.counterexamples.eigenvalue_gradient import leading_eigenvalue, leading_excess
 from stability.search.counterexamples.equilibria import search_equilibria
 from stability.search.counterexamples.equilibrium_manifold import newton_equilibrium, project_to_manifold
+from stability.search.counterexamples.refutation import RefutationTask
 from stability.search.solvers.deadline import Deadline
 from stability.search.trajectories.simulation import advance_batch, natural_step, simulate_to_limit
 from stability.systems import DrivenSystem, LureSystem
@@ -314,13 +314,6 @@ class TestParts:
         assert first.statement == second.statement
         assert np.array_equal(first.proof.data["state"], second.proof.data["state"])
 
-    def test_hint_is_where_the_search_starts(self, rng):
-        n = 40
-        system = LureSystem.recurrent(-np.eye(n), 0.9 * rng.normal(size=(n, n)) / np.sqrt(n))
-        K = np.array(refute(LureSystem.recurrent(-np.eye(n), 4 * np.eye(n))).proof.data["K"])
-        answer = refute(system, hint=K)
-        assert answer.findings[0].margin >= leading_excess(system, np.clip(K, 0, 1))[0] - 1e-9
-
     def test_no_search_for_a_subject_proves_nothing(self):
         layer = DrivenSystem(LureSystem.recurrent([[-2.0]], [[1.0]]), "tanh", [[1.0]])
         answer = refute(LayerStack((layer, layer)))
@@ -336,9 +329,6 @@ class TestParts:
             {"time_limit": -1},
             {"time_limit": float("nan")},
             {"time_limit": "1"},
-            {"hint": [1.0]},
-            {"hint": "x"},
-            {"hint": [[1.0, 1.0]]},
         ],
     )
     def test_bad_options(self, options):
