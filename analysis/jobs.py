@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from stability.errors import ConfigurationError, StabilityError
-from stability.user_code import in_words, raised_at
+from stability.user_code import error_text, raise_location
 
 from ..models.factories import PATHS
 from .threads import ONE, with_threads
@@ -100,7 +100,7 @@ def cluster(workers: int = 1, scheduler: str | None = None, client: Any = None) 
         except Exception as error:
             here = "no workers start on this machine (--processes 1 or --workers 1 needs none)"
             what = here if scheduler is None else f"no Dask scheduler at {scheduler}"
-            raise ConfigurationError(f"{what}: {in_words(error)}") from error
+            raise ConfigurationError(f"{what}: {error_text(error)}") from error
         try:
             made.wait_for_workers(1, timeout=CONNECT_SECONDS)
         except TimeoutError as error:
@@ -178,7 +178,7 @@ def _carry_out(work: Work, name: str, job: Any, tell: Tell, threads: int | None)
     except Exception as error:
         if os.environ.get("STABILITY_TRACEBACK"):
             raise
-        return Outcome(name, f"unexpected {in_words(error)} (at {raised_at(error)})")
+        return Outcome(name, f"unexpected {error_text(error)} (at {raise_location(error)})")
     except SystemExit as error:
         return Outcome(name, f"the model's code ended the program (sys.exit({error.code!r:.80}))")
 
@@ -257,7 +257,7 @@ def _outcome(name: str, future: Any) -> Outcome:
     error = future.exception()
     if type(error).__name__ == "KilledWorker":
         return Outcome(name, "its worker was killed, as happens for want of memory; the same command tries again")
-    return Outcome(name, f"its worker failed: {in_words(error)}")
+    return Outcome(name, f"its worker failed: {error_text(error)}")
 
 
 def _workers(client: Any) -> dict[str, Any]:

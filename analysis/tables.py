@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from stability.errors import FileFormatError
-from stability.storage.writing import refuse_moved, synced, write_bytes
+from stability.storage.writing import refuse_moved, sync_to_disk, write_bytes
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]], header: bool = True) -> str:
@@ -240,7 +240,7 @@ class CsvLog:
         if self._path is None or not self._unsynced:
             return
         with _opened(self._path, os.O_WRONLY) as handle:
-            synced(handle)
+            sync_to_disk(handle)
         self._unsynced = False
 
     def open(self, path: Path, keep_until: int | None = None, mark: Mark | None = None) -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from stability.threads import limited
+from stability.threads import limited_threads
 
 ONE = threading.RLock()
 """Jobs set the seeds and the threads of their process: threads of one process take turns."""
@@ -55,7 +55,7 @@ def with_threads(number: int) -> Iterator[None]:
         ...     torch.get_num_threads()
         1
     """
-    with _torch_on(number), limited(number, None):
+    with _torch_on(number), limited_threads(number, None):
         yield
 
 

@@ -78,7 +78,7 @@ def true_radius(net: Classifier, x: Array, label: int, norm: str, budget: str) -
 
 def measured(name: str, made: list[tuple[Classifier, int]]) -> dict[str, Any]:
     """A row."""
-    off, spent, others, short, count, known = 0.0, 0.0, 0.0, 0, 0, linear_balls.covers
+    off, spent, others, short, count, known = 0.0, 0.0, 0.0, 0, 0, linear_balls.applies
     for k, (net, steps) in enumerate(made):
         x = np.random.default_rng(k).normal(size=(1, steps, net.inputs))
         y = net.logits(x).argmax(axis=1)
@@ -88,10 +88,10 @@ def measured(name: str, made: list[tuple[Classifier, int]]) -> dict[str, Any]:
             (claim,) = largest_balls(net, x, y, norm=norm, budget=budget)
             spent += time.process_time() - begun
             off = max(off, float(abs((claim.value or 0.0) / true - 1.0)) if claim is not None else 1.0)
-            linear_balls.covers = lambda asked: False
+            linear_balls.applies = lambda asked: False
             begun = time.process_time()
             (claim,) = largest_balls(net, x, y, norm=norm, budget=budget, time_limit=10.0)
-            others, linear_balls.covers = others + time.process_time() - begun, known
+            others, linear_balls.applies = others + time.process_time() - begun, known
             short += int(claim is None or (claim.value or 0.0) < 0.999999 * true)
     row = {"name": name, "balls": count, "off": off, "seconds": spent / count, "others": others / count, "short": short}
     return {key: float(f"{v:.3g}") if isinstance(v, float) else v for key, v in row.items()}

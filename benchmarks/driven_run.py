@@ -27,7 +27,7 @@ CASES = ((200, 0.2), (300, 0.1), (500, 0.1), (500, 0.05))
 def one(n: int, reach: float, limit: float, seed: int) -> dict:
     """One network: rates with sets alone and with a run, seconds of both searches and of the check."""
     driven, found = network(n, 0.9, 1.0, seed), {}
-    with mock.patch.object(searches, "near_run", return_value=None):
+    with mock.patch.object(searches, "contraction_near_run", return_value=None):
         started = time.process_time()
         found["alone"] = searches.driven_contraction(driven, (-reach, reach), tol=1e-3, time_limit=limit)[0].value
         found["seconds alone"] = time.process_time() - started

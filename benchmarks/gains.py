@@ -26,7 +26,7 @@ import numpy as np
 from stability import LureSystem, certify
 from stability.kernel.theorems.gain_lmi import bound
 from stability.search.gains.lure import incremental_gain
-from stability.search.gains.single_storage import Attached, Attempt, stable_multipliers
+from stability.search.gains.single_storage import AttachedLoop, StorageAttempt, stable_multipliers
 from stability.search.solvers.deadline import Deadline
 from stability.systems import DrivenSystem
 from stability.threads import threads_for
@@ -77,9 +77,9 @@ def before(net: DrivenSystem, H: np.ndarray, measure: str, horizon: int | None) 
     """The gain with the multipliers of the stability proof and one number for their size."""
     mode = "running" if measure == "l2" else "terminal"
     with threads_for(net.states):
-        attempt = Attempt(net.system, net.E, net.F, H, mode, 1.0, Deadline())
+        attempt = StorageAttempt(net.system, net.E, net.F, H, mode, 1.0, Deadline())
         delta = stable_multipliers(net.system, 1.0, Deadline())
-        found = None if delta is None else Attached(attempt, delta).best_of_all()
+        found = None if delta is None else AttachedLoop(attempt, delta).best_of_all()
     return np.inf if found is None else bound(mode, measure, found[0], 1.0, horizon, True)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stability.conversion.block_diagonal import side_by_side
-from stability.conversion.parts import of_part
+from stability.conversion.block_diagonal import block_diagonal_network
+from stability.conversion.parts import subject_as_part
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.kernel.checks import as_choice
 from stability.kernel.systems.layer_stack import LayerStack
@@ -257,7 +257,7 @@ class DeepNetwork(nn.Module):
                     "stability.models.certify_all(model)"
                 )
             found += parts
-        return of_part(side_by_side(found), "recurrent-layers-side-by-side", type(self).__name__)
+        return subject_as_part(block_diagonal_network(found), "recurrent-layers-side-by-side", type(self).__name__)
 
     @property
     def prescribes_gain(self) -> bool:

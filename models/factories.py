@@ -15,7 +15,7 @@ from torch import nn
 
 from stability.errors import ConfigurationError, StabilityError
 from stability.kernel.format.serialization import is_subject
-from stability.user_code import in_words, of_file, raised_at, split
+from stability.user_code import error_text, is_python_file, raise_location, split_factory_name
 
 from .recurrent import LAYERS, RecurrentLayer
 
@@ -47,8 +47,8 @@ def named_value(name: str) -> Any:
     Raises:
         ConfigurationError: there is no such file, or a module of another file is imported under its name.
     """
-    place, attribute = split(name)
-    value: Any = _module_of(Path(place)) if of_file(place) else importlib.import_module(place)
+    place, attribute = split_factory_name(name)
+    value: Any = _module_of(Path(place)) if is_python_file(place) else importlib.import_module(place)
     for step in attribute.split("."):
         value = getattr(value, step)
     return value
@@ -114,9 +114,9 @@ def users_code(name: str, failed: str) -> Iterator[None]:
     except StabilityError:
         raise
     except (Exception, SystemExit) as error:  # sys.exit(0) gives no model either
-        place = raised_at(error)
+        place = raise_location(error)
         where = f" (at {place})" if place and not place.startswith(__file__) else ""
-        raise ConfigurationError(f"{name} {failed}: {in_words(error)}{where}") from error
+        raise ConfigurationError(f"{name} {failed}: {error_text(error)}{where}") from error
     finally:
         PATHS.extend(path for path in sys.path if path not in (*before, *PATHS))
         sys.path[:] = before

@@ -21,10 +21,10 @@ from stability.conversion.subjects import as_subject, register_converter
 from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
-from stability.storage.archives import members_of
+from stability.storage.archives import archive_members
 from stability.storage.arrays import is_state_dict, npz_subject, read_npz
 from stability.storage.documents import read_json
-from stability.storage.read_errors import in_short, reading
+from stability.storage.read_errors import as_file_errors, first_sentence
 from stability.user_code import names_code
 
 from .adapters.modules import recurrent_parts, refuse_altered_layer
@@ -205,7 +205,7 @@ def _own_run(path: Path, weights: Path, cell: str | None, part: str | None) -> S
 
 def _reader(path: Path) -> Callable[[Path, str | None, str | None], Source]:
     """Who reads a file, by its first bytes."""
-    with reading(path):
+    with as_file_errors(path):
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for without end
             raise FileFormatError(f"{path} is neither a regular file nor a directory")
@@ -231,7 +231,7 @@ def _reader(path: Path) -> Callable[[Path, str | None, str | None], Source]:
 
 
 def _from_zip(path: Path, cell: str | None, part: str | None) -> Source:
-    members = members_of(path)
+    members = archive_members(path)
     names = [m.filename for m in members]
     if any(n.endswith("constants.pkl") for n in names):
         raise FileFormatError(f"{path} holds TorchScript, which is never executed here: save model.state_dict()")
@@ -250,14 +250,14 @@ def _from_zip(path: Path, cell: str | None, part: str | None) -> Source:
 
 def _from_torch(path: Path, cell: str | None, part: str | None, is_archive: bool = False) -> Source:
     # whatever a hostile file makes torch do
-    with reading(path, _NO_TORCH_FILE, (Exception,)), warnings.catch_warnings():
+    with as_file_errors(path, _NO_TORCH_FILE, (Exception,)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             content = read_checkpoint(path, is_archive)
         except pickle.UnpicklingError as error:
             raise FileFormatError(
                 f"{path} holds pickled code or objects, which are never executed here: save model.state_dict() instead "
-                f"({in_short(error)})"
+                f"({first_sentence(error)})"
             ) from error
     return _state_dict(_tensors(content, path), path, cell, part, "torch state dict")
 

@@ -18,7 +18,7 @@ from stability.kernel.format.serialization import decode, encode, is_sealed, sea
 from stability.recovery import Recovery, memory_horizon, proved_pairs, recovery_time
 from stability.storage.documents import read_document
 from stability.storage.limits import CLAIMS
-from stability.storage.parsed_values import as_it_is, each, mapping, number_or_none, text, text_or_none, truth
+from stability.storage.parsed_values import boolean, list_reader, mapping, number_or_none, text, text_or_none, unchanged
 from stability.storage.writing import as_path, write_text
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Certificate(Displayed):
 
     @property
     def evidence(self) -> Evidence:
-        """What stands behind the main claim: ``proved`` or ``none``."""
+        """Evidence of the main claim: ``proved`` or ``none``."""
         return self.claim.evidence
 
     @property
@@ -135,11 +135,11 @@ class Certificate(Displayed):
         return draw_envelope(pairs, self.subject.is_discrete, ax, title, until)
 
     def recovery_time(self, size: float = 1.0, tol: float = 1e-3, *, claim: Claim | None = None) -> Recovery | None:
-        """When a disturbance of the state is certainly below ``tol``: see ``stability.recovery.recovery_time``."""
+        """Bound the time until a disturbance is below ``tol``: see ``stability.recovery.recovery_time``."""
         return recovery_time(self, size, tol, claim=claim)
 
     def memory_horizon(self, tol: float = 1e-3, *, claim: Claim | None = None) -> Recovery | None:
-        """How many of the last inputs determine the state: see ``stability.recovery.memory_horizon``."""
+        """Bound the number of inputs that determine the state: see ``stability.recovery.memory_horizon``."""
         return memory_horizon(self, tol, claim=claim)
 
     def save(self, path: str | Path) -> Path:
@@ -248,34 +248,34 @@ def _finding(value: Any) -> Finding:
 
 _PARTS: dict[str, dict[str, Callable[[Any], Any]]] = {
     "file": {
-        "format": as_it_is,
-        "version": as_it_is,
+        "format": unchanged,
+        "version": unchanged,
         "subject": decode,
         "claim": claim_from,
         "criterion": text_or_none,
         "rate": number_or_none,
         "overshoot": number_or_none,
-        "findings": each("findings", _finding),
-        "claims": each("claims", claim_from, CLAIMS),
+        "findings": list_reader("findings", _finding),
+        "claims": list_reader("claims", claim_from, CLAIMS),
         "meta": lambda value: mapping(decode(value), "meta"),
-        "digest": as_it_is,
+        "digest": unchanged,
     },
     "claim": {
         "name": text,
         "statement": text,
         "verdict": lambda value: Verdict(text(value)),
-        "evidence": as_it_is,
+        "evidence": unchanged,
         "proof": _proof,
         "value": number_or_none,
     },
     "proof": {"kind": text, "data": lambda value: mapping(decode(value), "a proof's data")},
-    "finding": {"criterion": text, "holds": truth, "margin": number_or_none, "rate": number_or_none, "detail": text},
+    "finding": {"criterion": text, "holds": boolean, "margin": number_or_none, "rate": number_or_none, "detail": text},
 }
 """The keys of the format, and how each is read."""
 
 
 def _parsed(what: str, value: Any) -> dict[str, Any]:
-    """What a mapping holds, read key by key; anything but just the keys that the format names is refused."""
+    """Read a mapping key by key, and refuse any keys but those that the format names."""
     if not isinstance(value, Mapping):
         raise FileFormatError(f"a {what} must be a mapping, not a {type(value).__name__}")
     readers = _PARTS[what]

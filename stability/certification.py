@@ -22,13 +22,13 @@ from stability.search.certification_stages import (
     add_further_claims,
     bound_stack_in_box,
     claim_contraction_in_box,
-    run,
+    run_stages,
     search_counterexamples,
     try_criteria,
 )
 from stability.search.criteria.lure import NAMES, Options
 from stability.search.solvers.deadline import Deadline, TimeLimit
-from stability.search.solvers.rates import Rate, fast_enough, parse_rate
+from stability.search.solvers.rates import Rate, parse_rate, reaches_rate
 from stability.search.trajectories.input_range import input_range as checked_range
 from stability.threads import threads_for
 
@@ -119,25 +119,25 @@ def certify(
     refuse_flushing()
     carried = getattr(subject, "witness", None)
     carried = carried() if callable(carried) else None
-    target = boxed(as_subject(subject), input_box)
+    target = restrict_inputs(as_subject(subject), input_box)
     rate = rate if isinstance(rate, str) and rate in ("any", "best") else parse_rate(rate, target)
     use = {"input_range": input_box if input_range is None else input_range, "start": start, "horizon": horizon}
     use = {key: value for key, value in use.items() if value is not None}
     searched = as_choice("criteria", criteria, ("needed", "all")) == "all"
     options = Options(criterion, solver, rate, tol, deadline, int(seed), use, refute, searched, input_box)
     with threads_for(target.states):
-        certificate = run(STAGES, Progress(target, options, carried))
+        certificate = run_stages(STAGES, Progress(target, options, carried))
     meta = {**certificate.meta, **deadline.meta}
     if target.part:
         meta["part"] = target.part
     if isinstance(rate, float):
         found = certificate.rate if certificate.verdict is Verdict.CERTIFIED else None
         meta["asked_rate"] = rate
-        meta["asked_rate_reached"] = found is not None and fast_enough(found, rate, target.is_discrete)
+        meta["asked_rate_reached"] = found is not None and reaches_rate(found, rate, target.is_discrete)
     return replace(certificate, meta={**meta, "seconds": round(time.monotonic() - started, 4), "seed": int(seed)})
 
 
-def boxed(subject: Any, input_box: Any) -> Any:
+def restrict_inputs(subject: Any, input_box: Any) -> Any:
     """Restrict the inputs of a subject to a box; one whose claims hold for every input stays as it is.
 
     Raises:

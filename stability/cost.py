@@ -29,7 +29,7 @@ _PROBE = 400
 
 @dataclass(frozen=True)
 class Cost:
-    """What the multiplier inequality of a system takes.
+    """Estimated memory and time of the multiplier inequality of a system.
 
     Attributes:
         states: ``n``, with the channels where there are more of them.
@@ -47,12 +47,12 @@ class Cost:
 
     @property
     def fits(self) -> bool:
-        """Whether the memory is there, as far as is known."""
+        """Return True if the memory suffices, as far as is known."""
         return self.available is None or self.memory <= self.available
 
     @property
     def advice(self) -> str:
-        """What to do, in a sentence: where memory or time will not do, and else nothing."""
+        """Advice in a sentence where memory or time will not do; empty otherwise."""
         if not self.fits:
             return (
                 "that is more than is free: certify the parts of a stack one by one (FILE#part), take fewer units or "
@@ -64,7 +64,7 @@ class Cost:
 
 
 def certification_cost(subject: Any) -> Cost | None:
-    """What ``certify`` will take for a Lur'e system or a network with one, before anything is begun.
+    """Estimate the cost of ``certify`` for a Lur'e system or a network with one.
 
     Args:
         subject: a system, or anything with one.
@@ -107,8 +107,8 @@ def free_memory() -> int | None:
     return int(free) if free > 0 else None
 
 
-def worth_a_word(subject: Any, rate: Any = "best", time_limit: TimeLimit = None) -> str:
-    """What is said before a long certificate begins; empty for small systems.
+def cost_notice(subject: Any, rate: Any = "best", time_limit: TimeLimit = None) -> str:
+    """Announce the cost of a long certification in a sentence; empty for small systems.
 
     Args:
         subject: as for ``certify``, a system already.
@@ -116,7 +116,7 @@ def worth_a_word(subject: Any, rate: Any = "best", time_limit: TimeLimit = None)
         time_limit: that was given.
 
     Example:
-        >>> worth_a_word(LureSystem.linear([[-1.0]]))
+        >>> cost_notice(LureSystem.linear([[-1.0]]))
         ''
     """
     states = max(getattr(subject, "states", 0), getattr(getattr(subject, "system", None), "channels", 0))
@@ -128,9 +128,9 @@ def worth_a_word(subject: Any, rate: Any = "best", time_limit: TimeLimit = None)
     seconds = cost.seconds if rate == "any" else cost.best
     limit = Deadline.after(time_limit).seconds
     within = "" if limit is None else f", stopped after {limit:.0f} s"
-    words = f"{cost.states} states: about {_span(seconds)}{within}, {cost.memory / 2**30:.2g} GiB"
+    words = f"{cost.states} states: about {_duration_text(seconds)}{within}, {cost.memory / 2**30:.2g} GiB"
     return f"{words}; {cost.advice}" if cost.advice else words
 
 
-def _span(seconds: float) -> str:
+def _duration_text(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

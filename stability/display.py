@@ -43,7 +43,7 @@ class Displayed:
         """Return the table that Jupyter shows; every text in it is escaped."""
         cells = "".join(
             f'<tr><th scope="row" style="text-align:left">{escape(name)}</th>'
-            f'<td style="text-align:left">{escape(_cut(text))}</td></tr>'
+            f'<td style="text-align:left">{escape(_shortened(text))}</td></tr>'
             for name, text in self.facts()
         )
         return f"<table><caption>{escape(type(self).__name__)}</caption><tbody>{cells}</tbody></table>"
@@ -57,7 +57,7 @@ class Displayed:
         )
 
 
-def _cut(text: str) -> str:
+def _shortened(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
 

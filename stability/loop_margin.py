@@ -25,7 +25,7 @@ LARGEST = 2.0**30
 
 @dataclass(frozen=True, eq=False)
 class GainMargin:
-    """By which factors the slopes of a Lur'e system may be multiplied.
+    """Certified and destabilizing factors of the slopes of a Lur'e system.
 
     Attributes:
         certified: the largest factor with a proof of contraction; 0 when none was found, ``LARGEST`` when none failed.
@@ -78,14 +78,14 @@ def gain_margin(
         (1.0, 1.0)
     """
     _check_tolerance(tol)
-    system = loop_of(as_subject(subject))
+    system = loop_system(as_subject(subject))
     if (system.alpha > 0).any() or (system.beta < 0).any():
         raise ConfigurationError(
             f"slopes must contain 0, got {system.slope}: else a larger factor is no larger interval; move the middle "
             "into A first (A + B K C, slopes minus K)"
         )
     deadline = Deadline.after(time_limit).named("gain margin")
-    return _margin(lambda factor: at_gain(system, factor), system.slope, tol, refute, seed, deadline)
+    return _margin(lambda factor: scale_slopes(system, factor), system.slope, tol, refute, seed, deadline)
 
 
 def step_margin(
@@ -116,11 +116,11 @@ def step_margin(
         10.0
     """
     _check_tolerance(tol)
-    system = loop_of(as_subject(subject))
+    system = loop_system(as_subject(subject))
     if system.origin is None:
         raise UnsupportedError("a step margin is about an integrator's step; this system has none")
     deadline = Deadline.after(time_limit).named("step margin")
-    return _margin(lambda factor: at_step(system, factor), system.slope, tol, refute, seed, deadline)
+    return _margin(lambda factor: scale_step(system, factor), system.slope, tol, refute, seed, deadline)
 
 
 def _margin(
@@ -207,7 +207,7 @@ def largest_step(
     return StepBound(low * unit, certificate, failed * unit)
 
 
-def loop_of(subject: Any) -> LureSystem:
+def loop_system(subject: Any) -> LureSystem:
     """The Lur'e system of a subject, whose slopes and step a margin is about.
 
     Args:
@@ -224,7 +224,7 @@ def loop_of(subject: Any) -> LureSystem:
     return system
 
 
-def at_gain(system: LureSystem, factor: float) -> LureSystem | None:
+def scale_slopes(system: LureSystem, factor: float) -> LureSystem | None:
     """The system with its slopes multiplied; ``None`` where its channels' equation may have no solution.
 
     Args:
@@ -240,7 +240,7 @@ def at_gain(system: LureSystem, factor: float) -> LureSystem | None:
         return None
 
 
-def at_step(system: LureSystem, factor: float) -> LureSystem | None:
+def scale_step(system: LureSystem, factor: float) -> LureSystem | None:
     """The flow behind a map, integrated with a step that is so many times as long; ``None`` for any other system.
 
     Args:

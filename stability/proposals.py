@@ -29,7 +29,7 @@ def propose(
     return worded(subject, Claim(name or about.claim[0], "", about.verdict, Proof(kind, data), value))
 
 
-def accepted(subject: Any, kind: str, data: Mapping[str, Any], name: str | None = None) -> Claim | None:
+def accepted_claim(subject: Any, kind: str, data: Mapping[str, Any], name: str | None = None) -> Claim | None:
     """Return the claim of ``propose`` if its rule accepts it, else ``None``."""
     claim = propose(subject, kind, data, name)
     return claim if RULES[kind](subject, claim)[0] else None

@@ -1,4 +1,4 @@
-r"""How long a certified network remembers: the time in which a disturbance of its state is forgotten.
+r"""Recovery time of a certified network: the time in which a disturbance of its state decays.
 
 From a proved pair ``|d(k)| <= C rho^k |d(0)|`` a disturbance of size ``s`` is below ``tol`` as soon as
 
@@ -35,7 +35,7 @@ _RUN = ("run_low", "run_high", "turns", "settling", "near", "waits")
 
 @dataclass(frozen=True)
 class Recovery:
-    """When a disturbance is forgotten, proved.
+    """Proved bound of the time in which a disturbance decays.
 
     Attributes:
         size: of the disturbance, its Euclidean norm.
@@ -58,7 +58,7 @@ class Recovery:
 def recovery_time(
     certificate: Certificate, size: float = 1.0, tol: float = 1e-3, *, claim: Claim | None = None
 ) -> Recovery | None:
-    r"""When a disturbance of the state is certainly below a tolerance, whatever the input (of the claim's box).
+    r"""Bound the time until a disturbance is below a tolerance, for every input (of the claim's box).
 
     Args:
         certificate: taken at its word: ``stability.verify`` judges it.
@@ -86,13 +86,13 @@ def recovery_time(
         >>> recovery_time(halves, size=0.1, tol=0.2).time
         0
     """
-    size, tol = _positive("size", size), _positive("tol", tol)
-    _refuse_other(certificate)
+    size, tol = _positive_number("size", size), _positive_number("tol", tol)
+    _check_certificate(certificate)
     discrete = certificate.subject.is_discrete
     times = [
         t
         for rate, overshoot in proved_pairs(certificate, claim=claim)
-        if (t := _time(rate, overshoot, size, tol, discrete)) is not None
+        if (t := _time_below(rate, overshoot, size, tol, discrete)) is not None
     ]
     if not times:
         return None
@@ -100,7 +100,7 @@ def recovery_time(
 
 
 def memory_horizon(certificate: Certificate, tol: float = 1e-3, *, claim: Claim | None = None) -> Recovery | None:
-    """How many of the last inputs determine the state to within a tolerance, once the state is where it ends.
+    """Bound the number of last inputs that determine the state to a tolerance, once it is in its final set.
 
     Args:
         certificate: taken at its word.
@@ -121,8 +121,8 @@ def memory_horizon(certificate: Certificate, tol: float = 1e-3, *, claim: Claim 
         >>> memory_horizon(certify(network), tol=0.3).time  # |h| <= 1, differences at most halve: 2, 1, .5, .25
         3
     """
-    tol = _positive("tol", tol)
-    _refuse_other(certificate)
+    tol = _positive_number("tol", tol)
+    _check_certificate(certificate)
     sizes = list(_diameters(certificate, certificate.claim if claim is None else claim))
     return recovery_time(certificate, min(sizes), tol, claim=claim) if sizes else None
 
@@ -150,13 +150,13 @@ def proved_pairs(certificate: Certificate, *, claim: Claim | None = None) -> lis
         if claim.proof.kind == "interval_jacobian":
             overshoot *= math.sqrt(certificate.subject.states) * (1 + 4 * EPS)
         if claim.proof.kind == "stack_driven":
-            overshoot = _at_one_step(rate, overshoot, len(getattr(certificate.subject, "layers", (None,))))
+            overshoot = _overshoot_at_one_step(rate, overshoot, len(getattr(certificate.subject, "layers", (None,))))
         if math.isfinite(overshoot):
             pairs.append((rate, overshoot))
     return pairs
 
 
-def _at_one_step(rate: float, overshoot: float, levels: int) -> float:
+def _overshoot_at_one_step(rate: float, overshoot: float, levels: int) -> float:
     r"""The overshoot of a stack's state, all layers at one step, from that of its skewed state.
 
     In the metric of the proof the differences of the first ``m`` layers contract by themselves, as they do not read the
@@ -169,7 +169,7 @@ def _at_one_step(rate: float, overshoot: float, levels: int) -> float:
         return float(np.sqrt(levels) * overshoot * together * (1 + 1e-12)) if levels > 1 else overshoot
 
 
-def _time(rate: float, overshoot: float, size: float, tol: float, discrete: bool) -> float | None:
+def _time_below(rate: float, overshoot: float, size: float, tol: float, discrete: bool) -> float | None:
     """The first time at which the bound is proved to be below the tolerance; ``None`` where it never is."""
     parts = (math.log(overshoot), math.log(size), -math.log(tol))
     needed = math.fsum(parts) + 8 * EPS * math.fsum(map(abs, parts))  # no less than the exact logarithm
@@ -189,10 +189,10 @@ def first_step(claim: Claim) -> int | None:
     if claim.name == "contraction":
         return 0
     whole = data.get("share") == 0.0 and "steps" in data
-    return _counted(data) + 1 if whole else None
+    return _steps_until_valid(data) + 1 if whole else None
 
 
-def _counted(data: Mapping[str, Any]) -> int:
+def _steps_until_valid(data: Mapping[str, Any]) -> int:
     """Steps that a claim about inputs in a box counts from the step on at which states are in its first set."""
     sets = steps_made(data["steps"], data.get("backward"))
     if "waits" in data:
@@ -200,14 +200,14 @@ def _counted(data: Mapping[str, Any]) -> int:
     return sets + int(data.get("levels", 1)) - 1
 
 
-def settling(claim: Claim) -> float | None:
+def settling_time(claim: Claim) -> float | None:
     """Steps (or the time) that a claim about inputs in a box counts from entry into its first set on; ``None``: none.
 
     Example:
         >>> from stability import DrivenSystem, LureSystem, certify
         >>> latch = DrivenSystem(LureSystem([[0.3]], [[0.7]], [[2.0]], dt=1.0), "tanh", [[1.0]], [2.0])
         >>> found = certify(latch, input_box=(-0.2, 0.2), refute=False).claim
-        >>> first_step(found) is None, settling(found) > 10
+        >>> first_step(found) is None, settling_time(found) > 10
         (True, True)
     """
     data = {} if claim.proof is None else claim.proof.data
@@ -215,11 +215,11 @@ def settling(claim: Claim) -> float | None:
         return float(data["time"])
     if "steps" not in data or "r" not in data:
         return None
-    return _counted(data)
+    return _steps_until_valid(data)
 
 
 def _diameters(certificate: Certificate, main: Claim) -> Iterator[float]:
-    """Of sets in which every trajectory ends, under the inputs that a claim is about."""
+    """Yield diameters of sets in which every trajectory ends, under the inputs of a claim."""
     for claim in certificate.claims:
         whatever = claim.proof is not None and claim.proof.data.get("input_bound") is None
         if claim.name == "bounded" and str(claim.verdict) == "certified" and claim.value is not None and whatever:
@@ -231,14 +231,18 @@ def _diameters(certificate: Certificate, main: Claim) -> Iterator[float]:
             half = 0.5 * (half + np.asarray(proof.data["falls"], dtype=np.float64))
         half = half * (1.0 + float(proof.data.get("room", 0.0)))
         yield 2.0 * float(np.linalg.norm(half)) * (1 + (half.size + 8) * EPS)
-        yield from (float(c.value) for c in certificate.claims if c.value is not None and _same_sets(c, proof.data))
+        yield from (
+            float(c.value) for c in certificate.claims if c.value is not None and _uses_same_sets(c, proof.data)
+        )
     if main.name == "driven_contraction" and proof is not None and "shapes" in proof.data:
-        yield _across(np.asarray(proof.data["shapes"], dtype=np.float64)[-1], float(proof.data["room"]))
+        yield _ellipsoid_diameter(np.asarray(proof.data["shapes"], dtype=np.float64)[-1], float(proof.data["room"]))
     if main.name == "contraction" and proof is not None and "low" in proof.data:  # a gated cell's box
-        yield from (float(c.value) for c in certificate.claims if c.value is not None and _same_sets(c, proof.data))
+        yield from (
+            float(c.value) for c in certificate.claims if c.value is not None and _uses_same_sets(c, proof.data)
+        )
 
 
-def _across(Y: np.ndarray, room: float) -> float:
+def _ellipsoid_diameter(Y: np.ndarray, room: float) -> float:
     """The longest diameter of an ellipsoid ``x^T Y^-1 x <= 1 + room``, or a bound of it."""
     trace = float(np.trace(Y)) * (1 + (len(Y) + 8) * EPS)
     top = float(np.linalg.eigvalsh(Y)[-1]) * (1 + 1e-9)
@@ -246,8 +250,8 @@ def _across(Y: np.ndarray, room: float) -> float:
     return 2.0 * math.sqrt((1.0 + room) * largest) * (1 + 16 * EPS)
 
 
-def _same_sets(claim: Claim, data: Mapping[str, Any]) -> bool:
-    """Whether a claim bounds the states from the step on from which a proof about the same inputs holds."""
+def _uses_same_sets(claim: Claim, data: Mapping[str, Any]) -> bool:
+    """Return True if a claim bounds the states by the same sets as a proof about the same inputs."""
     if claim.name != "bounded_in_box" or str(claim.verdict) != "certified" or claim.proof is None:
         return False
     own = claim.proof.data
@@ -255,12 +259,12 @@ def _same_sets(claim: Claim, data: Mapping[str, Any]) -> bool:
     return all(key in own and key in data and np.array_equal(own[key], data[key]) for key in same)
 
 
-def _refuse_other(certificate: Any) -> None:
+def _check_certificate(certificate: Any) -> None:
     if not all(hasattr(certificate, field) for field in ("subject", "claim", "claims")):
         raise ConfigurationError(f"certificate must be a Certificate, got {type(certificate).__name__}")
 
 
-def _positive(name: str, value: Any) -> float:
+def _positive_number(name: str, value: Any) -> float:
     real = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     if not real or not 0.0 < float(value) < math.inf:
         raise ConfigurationError(f"{name} must be a positive number, got {value!r}")

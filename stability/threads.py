@@ -40,12 +40,12 @@ def threads_for(states: int) -> Iterator[None]:
     if states > _SMALL:
         yield
         return
-    with limited(1):
+    with limited_threads(1):
         yield
 
 
 @contextmanager
-def limited(number: int, user_api: str | None = "blas") -> Iterator[None]:
+def limited_threads(number: int, user_api: str | None = "blas") -> Iterator[None]:
     """Run the block on so many threads of the libraries that this process has loaded.
 
     Args:
@@ -53,7 +53,7 @@ def limited(number: int, user_api: str | None = "blas") -> Iterator[None]:
         user_api: of these libraries alone, as ``threadpoolctl`` calls them; ``None``: of all.
 
     Example:
-        >>> with limited(1):
+        >>> with limited_threads(1):
         ...     pass
     """
     loaded = tuple(name for name in _CARRIERS if name in sys.modules)

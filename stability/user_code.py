@@ -13,27 +13,27 @@ def names_code(name: str) -> bool:
         >>> [names_code(name) for name in ("nets:load", "../nets.py:load", "./nets:load", "nets.npz")]
         [True, True, False, False]
     """
-    place = split(name)[0]
-    return bool(place) and (of_file(place) or not name.startswith((".", "/")))
+    place = split_factory_name(name)[0]
+    return bool(place) and (is_python_file(place) or not name.startswith((".", "/")))
 
 
-def split(name: str) -> tuple[str, str]:
+def split_factory_name(name: str) -> tuple[str, str]:
     """Split a name at its last colon: folders may have colons in their names.
 
     Example:
-        >>> split("a:b/nets.py:load")
+        >>> split_factory_name("a:b/nets.py:load")
         ('a:b/nets.py', 'load')
     """
     place, _, attribute = name.rpartition(":")
     return place, attribute
 
 
-def of_file(place: str) -> bool:
+def is_python_file(place: str) -> bool:
     """Return True if the part before the colon is the path of a Python file."""
     return place.lower().endswith(".py")
 
 
-def in_words(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     r"""Return type and text of an exception in one line.
 
     Args:
@@ -43,14 +43,14 @@ def in_words(error: BaseException) -> str:
         ``"KeyError: 'weights'"``; the first line of the text, at most 160 characters.
 
     Example:
-        >>> in_words(KeyError("weights")), in_words(ValueError("no.\nSecond line"))
+        >>> error_text(KeyError("weights")), error_text(ValueError("no.\nSecond line"))
         ("KeyError: 'weights'", 'ValueError: no.')
     """
     line = next((part.strip() for part in str(error).splitlines() if part.strip()), "")
     return f"{type(error).__name__}: {line.split('. ')[0][:160]}".removesuffix(": ")
 
 
-def raised_at(error: BaseException) -> str:
+def raise_location(error: BaseException) -> str:
     """Return file and line where an exception was raised, in the innermost frame outside of installed libraries.
 
     Args:

@@ -114,7 +114,7 @@ MAIN = ("contraction", "driven_contraction")
 
 
 def describe_subject(subject: Any) -> str:
-    """One line that identifies a subject: what it is, its name, its size, and the SHA-256 of its stored numbers."""
+    """Identify a subject in one line: kind, name, size, and the SHA-256 of its stored numbers."""
     name = getattr(subject, "name", "")
     system = getattr(subject, "system", subject)
     sizes = [f"{getattr(system, key)} {key}" for key in ("states", "channels") if hasattr(system, key)]
@@ -139,16 +139,16 @@ def _check(claim: Claim, decide: Callable[[], tuple[bool, str]]) -> Check:
     try:
         valid, reason = decide()
     except Exception as error:  # noqa: BLE001 - whatever a hostile file makes a rule do, the answer is "not proved"
-        valid, reason = False, f"the proof is malformed ({_in_words(error)})"
+        valid, reason = False, f"the proof is malformed ({_error_text(error)})"
     return Check(claim.name, str(claim.verdict), valid, reason, str(claim.evidence), claim.statement)
 
 
-def _in_words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error)[:200]}"
 
 
 def _open_sentences(subject: Any) -> dict[str, str]:
-    """What an open claim says, by its name."""
+    """Return the sentences of open claims by their names."""
     return {"contraction": undecided(subject), "driven_contraction": undecided_in_box(subject)}
 
 
@@ -213,19 +213,19 @@ input: the difference d of any two trajectories satisfies |d| <= 1.001 * exp(-0.
     main, subject = certificate.claim, certificate.subject
     checks: tuple[Check, ...] = ()
     try:
-        problem, title = _inconsistent(certificate), describe_subject(subject)
+        problem, title = _consistency_problem(certificate), describe_subject(subject)
     except Exception as error:  # noqa: BLE001 - a certificate built in memory may hold anything
-        problem, title = f"the certificate is malformed ({_in_words(error)})", ""
+        problem, title = f"the certificate is malformed ({_error_text(error)})", ""
     if problem is None:
         checks = tuple(verify_claim(subject, c) for c in (main, *certificate.claims))
         if method == "exact":
-            checks = (*checks, _exactly(subject, main, checks[0]))
-        problem = _unproved(main, checks)
+            checks = (*checks, _checked_exactly(subject, main, checks[0]))
+        problem = _first_problem(main, checks)
     if problem is not None:
         return Verification(False, problem, checks, str(main.verdict), subject=title)
     return Verification(
         True,
-        _shown(main, checks),
+        _reason_text(main, checks),
         checks,
         str(main.verdict),
         str(main.evidence),
@@ -238,31 +238,31 @@ input: the difference d of any two trajectories satisfies |d| <= 1.001 * exp(-0.
     )
 
 
-def _proved(checks: tuple[Check, ...]) -> str:
+def _proved_claims(checks: tuple[Check, ...]) -> str:
     """The further claims that are proved, in a row."""
     return ", ".join(c.claim for c in checks[1:] if c.evidence == Evidence.PROVED)
 
 
-def _unproved(main: Claim, checks: tuple[Check, ...]) -> str | None:
+def _first_problem(main: Claim, checks: tuple[Check, ...]) -> str | None:
     """The first claim that does not hold what it says, or that none says anything; ``None`` where all is well."""
     for check in checks:
         if not check.valid:
             return f"{check.claim}: {check.reason}"
-    if main.evidence is Evidence.NONE and not _proved(checks):
+    if main.evidence is Evidence.NONE and not _proved_claims(checks):
         return "the certificate is inconclusive: it claims nothing that could be proved"
     return None
 
 
-def _shown(main: Claim, checks: tuple[Check, ...]) -> str:
-    """What was proved, in words."""
-    reason, proved = checks[0].reason, _proved(checks)
+def _reason_text(main: Claim, checks: tuple[Check, ...]) -> str:
+    """Summarize the proved claims."""
+    reason, proved = checks[0].reason, _proved_claims(checks)
     if main.verdict is not Verdict.INCONCLUSIVE:
         return reason
     reason = "the main claim is inconclusive" if main.evidence is Evidence.NONE else reason
     return f"{reason}; proved: {proved}" if proved else reason
 
 
-def _exactly(subject: Any, main: Claim, first: Check) -> Check:
+def _checked_exactly(subject: Any, main: Claim, first: Check) -> Check:
     """The main claim once more, in rational arithmetic."""
     if not first.valid:
         return first
@@ -274,13 +274,13 @@ def _exactly(subject: Any, main: Claim, first: Check) -> Check:
     return _check(main, lambda: check_exact(subject.system, data))
 
 
-def _inconsistent(certificate: Certificate) -> str | None:
-    """Why the parts of a certificate do not belong together, or ``None``."""
-    return _wrong_cover(certificate) or _wrong_company(certificate.claim, certificate.claims)
+def _consistency_problem(certificate: Certificate) -> str | None:
+    """Return the reason why the parts of a certificate do not belong together, or ``None``."""
+    return _cover_problem(certificate) or _further_claims_problem(certificate.claim, certificate.claims)
 
 
-def _wrong_cover(certificate: Certificate) -> str | None:
-    """Why rate and overshoot on the cover are not those of the main claim."""
+def _cover_problem(certificate: Certificate) -> str | None:
+    """Return the reason why rate and overshoot on the cover are not those of the main claim, or ``None``."""
     claim = certificate.claim
     if claim.name not in MAIN:
         return f"the main claim must be contraction, not {claim.name!r}"
@@ -295,8 +295,8 @@ def _wrong_cover(certificate: Certificate) -> str | None:
     return None
 
 
-def _wrong_company(claim: Claim, further: tuple[Claim, ...]) -> str | None:
-    """Why the further claims do not stand beside the main one."""
+def _further_claims_problem(claim: Claim, further: tuple[Claim, ...]) -> str | None:
+    """Return the reason why the further claims do not fit the main one, or ``None``."""
     for other in further:
         if other.evidence is not Evidence.PROVED:
             return f"the further claim {other.name!r} is not proved; only the main claim may be open"

@@ -16,7 +16,7 @@ from typing import Any
 from stability.errors import ConfigurationError, FileFormatError
 from stability.kernel.checks import as_choice
 from stability.storage.artifacts import ANALYSIS_FILE
-from stability.storage.folder import claim, is_inner, listed
+from stability.storage.folder import claim_folder, is_internal_file, listed_files
 
 from ...models.recurrent import LAYERS
 from ..jobs import Outcome, cluster, run_jobs, worker_count
@@ -60,7 +60,7 @@ def opened(campaign: Campaign, *, overwrite: bool = False, pages: Sequence[str] 
         FileFormatError: a directory that cannot be written to.
     """
     _check(campaign, overwrite)
-    with claim(campaign.folder, "report") as own:
+    with claim_folder(campaign.folder, "report") as own:
         _check(campaign, overwrite)  # as it is now that nobody else writes
         tables = [TRAININGS_FILE] if campaign.seeds > 1 else []
         own.reserve([SETTINGS_FILE, *tables, *pages], REPORT, overwrite=overwrite, adopt=True)
@@ -103,7 +103,9 @@ def _check(campaign: Campaign, overwrite: bool) -> None:
                 f"{folder} holds a report made with other settings: choose another --out, or --overwrite"
             )
     elif (
-        folder.is_dir() and SETTINGS_FILE not in listed(folder) and any(not is_inner(p.name) for p in folder.iterdir())
+        folder.is_dir()
+        and SETTINGS_FILE not in listed_files(folder)
+        and any(not is_internal_file(p.name) for p in folder.iterdir())
     ):
         raise ConfigurationError(f"{folder} is not empty and no report directory: choose another --out")
 
@@ -159,7 +161,7 @@ def run_campaign(
         SchedulerGoneError: a cluster's scheduler is gone; finished models are kept.
         KeyboardInterrupt: finished models and finished epochs are kept.
     """
-    with claim(campaign.folder, "report"):
+    with claim_folder(campaign.folder, "report"):
         done, shared = finished(campaign), replace(campaign, folder=campaign.folder.absolute())
         settings = replace(campaign.settings, overwrite=overwrite)
         jobs = {

@@ -13,7 +13,7 @@ from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError, StabilityError
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
-from stability.search.input_sets.limit_sets import takes_box
+from stability.search.input_sets.limit_sets import allows_box_claims
 
 from ...models.embedding import BehindEmbedding
 from ..tasks import Range, Task
@@ -252,4 +252,4 @@ def reads_box(subject: Any) -> bool:
         system = as_subject(subject)
     except StabilityError:
         return False
-    return takes_box(system) and bool(system.inputs)
+    return allows_box_claims(system) and bool(system.inputs)

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from stability.errors import FileFormatError
-from stability.storage.artifacts import ANALYSIS_FILE, STEPS, files_of
+from stability.storage.artifacts import ANALYSIS_FILE, STEPS, files_of_steps
 from stability.storage.documents import read_json
-from stability.storage.folder import claim
+from stability.storage.folder import claim_folder
 
 from ..results import plain_value
 from ..training.runs import ANALYSIS, CHECKPOINT
 from .digests import file_digests
 
-INPUTS = tuple(name for name in files_of("training") if name != CHECKPOINT)
+INPUTS = tuple(name for name in files_of_steps("training") if name != CHECKPOINT)
 """Files of a run directory that training left behind."""
-RESULTS = files_of(*(step for step in STEPS if step != "training"))
+RESULTS = files_of_steps(*(step for step in STEPS if step != "training"))
 """Files that the steps write."""
 
 
@@ -27,7 +27,7 @@ def owned(folder: Path, overwrite: bool) -> Iterator[None]:
     """The folder of an analysis is owned within, and its files are on the list."""
     if not folder.is_dir():
         raise FileFormatError(f"cannot write to {folder}: there is no such directory")
-    with claim(folder, "report") as own:
+    with claim_folder(folder, "report") as own:
         own.reserve((*RESULTS, ANALYSIS_FILE), ANALYSIS, overwrite=overwrite)
         yield
 
@@ -55,7 +55,7 @@ def begin_analysis(folder: Path, same: Mapping[str, Any], *, keep: bool) -> dict
     """
     kept = _kept_steps(folder, same) if keep else {}
     held = {name for step in kept.values() for name in step["files"]}
-    with claim(folder, "report") as own:
+    with claim_folder(folder, "report") as own:
         own.remove([name for name in RESULTS if name not in held])
         own.reserve(RESULTS, ANALYSIS)
     return kept

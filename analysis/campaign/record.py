@@ -18,7 +18,7 @@ import torch
 from stability.errors import FileFormatError
 from stability.storage.artifacts import ANALYSIS_FILE
 from stability.storage.documents import read_json
-from stability.storage.folder import claim, refuse
+from stability.storage.folder import claim_folder, refuse_existing_files
 from stability.storage.writing import write_bytes, write_text
 
 from ..environment import environment
@@ -185,7 +185,7 @@ def clear(folder: Path, *names: str) -> None:
     """Remove what training and analysis made in a model's folder (or these of their files), and nothing else."""
     if folder.is_symlink() or not folder.is_dir():
         return
-    with claim(folder, "report") as own:
+    with claim_folder(folder, "report") as own:
         own.remove(names or [*own.own(TRAINING), *own.own(ANALYSIS)])
     if not any(folder.iterdir()):
         folder.rmdir()
@@ -198,13 +198,13 @@ def refuse_model(folder: Path, overwrite: bool) -> None:
         ConfigurationError: naming them.
     """
     if folder.is_dir():
-        refuse(folder, RUN_FILES, TRAINING, overwrite)
-        refuse(folder, (*RESULTS, ANALYSIS_FILE), ANALYSIS, overwrite)
+        refuse_existing_files(folder, RUN_FILES, TRAINING, overwrite)
+        refuse_existing_files(folder, (*RESULTS, ANALYSIS_FILE), ANALYSIS, overwrite)
 
 
 def take_over(source: Path, folder: Path, overwrite: bool) -> None:
     """Copy what training left in a run directory."""
-    with claim(folder, "report") as own:
+    with claim_folder(folder, "report") as own:
         own.reserve(INPUTS, TRAINING, overwrite=overwrite)
         own.remove(INPUTS)
         own.reserve(INPUTS, TRAINING)

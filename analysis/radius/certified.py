@@ -20,7 +20,7 @@ from stability.kernel.format.serialization import digest_of
 from stability.kernel.theorems.pairwise import metric
 from stability.search.gains.gain import Gain
 from stability.search.gains.lure import incremental_gain
-from stability.search.gains.stepwise_storage import last_storage
+from stability.search.gains.stepwise_storage import final_storage
 from stability.search.solvers.deadline import TimeLimit
 from stability.systems import DrivenSystem, PairwiseSystem
 from stability.threads import threads_for
@@ -135,7 +135,7 @@ def _from_gain(gain: Any, model: nn.Module, horizon: int) -> tuple[float, Array 
         root = np.diag(np.sqrt(metric(gain.subject, proof["weights"])))
     else:  # x^T P x <= g^2 |u|^2 at the last step
         with threads_for(gain.subject.states):
-            last = last_storage(gain.subject.system, proof) if gain.proof.kind == "gain_steps" else proof["P"]
+            last = final_storage(gain.subject.system, proof) if gain.proof.kind == "gain_steps" else proof["P"]
             root = np.linalg.cholesky(last).T
     return gain.value, pair_gains(root, head, gain.value), "proved gain"
 

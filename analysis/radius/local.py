@@ -18,7 +18,7 @@ from stability.kernel.checks import as_choice, unmasked
 from stability.kernel.format.claims import Claim
 from stability.kernel.systems.classifier import Classifier
 from stability.search.local.largest_radius import NORMS, largest_balls
-from stability.search.local.request import require_radius
+from stability.search.local.request import check_radius_range
 
 from ...models.classifier_network import ClassifierNetwork
 from ...models.packed import Reading, reading
@@ -213,7 +213,7 @@ def local_radius(
     check_budget(norm, budget)
     if epsilon is not None:
         epsilon = check_number("epsilon", epsilon, strict=True)
-        require_radius("epsilon", epsilon)
+        check_radius_range("epsilon", epsilon)
     time_limit = _checked_limit(time_limit)
     x, y = _as_tensor("x", x), _as_tensor("y", y)
     free = stored_bounds(bounds, x) if isinstance(x, Tensor) else bounds

@@ -23,7 +23,7 @@ from stability.certification import certify
 from stability.errors import FileFormatError, StabilityError, UnsupportedError
 from stability.kernel.checks import as_choice
 from stability.storage.documents import read_json
-from stability.storage.folder import claim, refuse
+from stability.storage.folder import claim_folder, refuse_existing_files
 from stability.storage.writing import write_text
 from stability.verification import verify
 
@@ -159,8 +159,8 @@ def run_study(
     started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
     size = study.sizes["quick" if quick else "folder" if data_dir is not None and "folder" in study.sizes else "full"]
     if out.is_dir():
-        refuse(out, (*FILES, PARTS), STUDY, overwrite)
-    with claim(out, f"study {name}") as own:
+        refuse_existing_files(out, (*FILES, PARTS), STUDY, overwrite)
+    with claim_folder(out, f"study {name}") as own:
         own.reserve((*FILES, PARTS), STUDY, overwrite=overwrite)
         job = _Job(study, size, seed, data_dir, torch.device(device), tell, _Parts(out / PARTS))
         rows, curves = job.trained() if study.compute is None else study.compute(size, seed)

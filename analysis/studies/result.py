@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from stability.errors import ConfigurationError
-from stability.storage.folder import claim, refuse
+from stability.storage.folder import claim_folder, refuse_existing_files
 from stability.storage.writing import write_text
 
 from ..results import Record
@@ -166,8 +166,8 @@ class StudyResult(Record):
         """
         out = Path(out)
         if out.is_dir():
-            refuse(out, FILES, STUDY, overwrite)
-        with claim(out, "study") as own:
+            refuse_existing_files(out, FILES, STUDY, overwrite)
+        with claim_folder(out, "study") as own:
             own.reserve(FILES, STUDY, overwrite=overwrite)
             write_text(out / "study.json", json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
             for name, rows in (("table.csv", self.rows), ("curves.csv", self.curves)):

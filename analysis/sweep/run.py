@@ -13,7 +13,7 @@ import pandas as pd
 
 from stability.errors import StabilityError, UnsupportedError
 from stability.storage.writing import write_text
-from stability.user_code import in_words, raised_at
+from stability.user_code import error_text, raise_location
 
 from ..jobs import Outcome, Tell, cluster, run_jobs
 from ..results import Record
@@ -212,7 +212,7 @@ def compute(ticket: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     except (StabilityError, MemoryError) as fault:
         error = f"{type(fault).__name__}: {str(fault)[:ERROR_LENGTH]}"
     except Exception as fault:  # noqa: BLE001 - one broken job does not stop the sweep
-        error = f"unexpected {in_words(fault)} (at {raised_at(fault)})"
+        error = f"unexpected {error_text(fault)} (at {raise_location(fault)})"
     if error is not None:
         values, members = {}, {}
     return {"values": values, "members": members, "error": error, "seconds": time.perf_counter() - begun}

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, FileFormatError
-from stability.storage.artifacts import artifact, files_of
+from stability.storage.artifacts import artifact, files_of_steps
 from stability.storage.documents import parse_json, read_json
-from stability.storage.folder import claim, refuse
+from stability.storage.folder import claim_folder, refuse_existing_files
 from stability.storage.writing import write_text
 
 from ...models.files import describe, load, save, write_tensors
@@ -40,7 +40,7 @@ CHECKPOINT = "checkpoint.safetensors"
 PROBE = "tracker.probe"  # the tensor of a checkpoint that holds the sequences along which Jacobians are taken
 ALL_COLUMNS = tuple(artifact("metrics.csv").columns)
 METRIC_COLUMNS = tuple(name for name in ALL_COLUMNS if not name.startswith("validation"))
-RUN_FILES = files_of("training")
+RUN_FILES = files_of_steps("training")
 """Files that training writes."""
 TRAINING, ANALYSIS = "train", "analysis"  # who makes a file, in the folder's list
 FIELDS = ("model", "task", "training", "result", "environment")
@@ -196,7 +196,7 @@ def new_run(path: str | Path, overwrite: bool) -> Iterator[Path]:
     """
     path = Path(path)
     _check_new(path, overwrite)
-    with claim(path, "train") as folder:
+    with claim_folder(path, "train") as folder:
         _check_new(path, overwrite)
         folder.reserve(RUN_FILES, TRAINING, overwrite=overwrite)
         folder.remove([*folder.own(ANALYSIS), *RUN_FILES])
@@ -210,7 +210,7 @@ def _check_new(path: Path, overwrite: bool) -> None:
     if path.is_dir():
         if not os.access(path, os.W_OK):
             raise FileFormatError(f"cannot write to {path}: permission denied")
-        refuse(path, RUN_FILES, TRAINING, overwrite)
+        refuse_existing_files(path, RUN_FILES, TRAINING, overwrite)
 
 
 @contextmanager
@@ -226,7 +226,7 @@ def old_run(path: str | Path) -> Iterator[Path]:
         FileFormatError: a folder that holds no run, or cannot be written to.
     """
     path = read_run(path).path
-    with claim(path, "train --resume") as folder:
+    with claim_folder(path, "train --resume") as folder:
         folder.reserve(RUN_FILES, TRAINING, adopt=True)
         yield path
 

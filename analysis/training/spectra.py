@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.storage.artifacts import artifact
-from stability.storage.folder import claim
+from stability.storage.folder import claim_folder
 
 from ...models.recurrent import RecurrentLayer
 from ...models.tensors import to_numpy
@@ -378,7 +378,7 @@ class SpectrumTracker:
             FileFormatError: a folder that cannot be written to, or records in it that cannot be read or were changed.
             FolderInUseError: another process writes there.
         """
-        with claim(out, "spectra") as folder:
+        with claim_folder(out, "spectra") as folder:
             folder.reserve([name for name, _ in self._logs()], "train", adopt=keep_until is not None)
             for name, log in self._logs():
                 log.open(Path(out) / name, keep_until, None if keep_until is None else (marks or {}).get(name))

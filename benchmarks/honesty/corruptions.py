@@ -18,7 +18,7 @@ from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.theorem_table import RULES, worded
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
-from stability.search.criteria.nonexpansive import nonexpansive
+from stability.search.criteria.nonexpansive import nonexpansive_claim
 from stability.search.gains.stack import stack_gain
 from stability.search.input_sets.bounded import bounded, equilibrium_claim
 from stability.search.input_sets.regional import regional
@@ -82,7 +82,7 @@ def _attempts(kind: str, rng: Rng) -> Iterator[tuple[Any, Claim | None]]:
         yield network, regional(network, time_limit=2.0) if kind == "regional_lmi" else bounded(network)
     elif kind == "growth_lmi":
         system = draw("orthogonal", rng, n, 1e-9).system
-        yield system, nonexpansive(system)
+        yield system, nonexpansive_claim(system)
     elif kind == "gain_lmi":
         system = random_system(rng)
         E, F = rng.standard_normal((system.channels, 1)), rng.standard_normal((system.states, 1))

@@ -16,7 +16,7 @@ from stability import LureSystem
 from stability.kernel.format.claims import Claim
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
-from stability.search.trajectories.simulation import advance_many
+from stability.search.trajectories.simulation import advance_batch
 from stability.systems import DrivenSystem
 
 from .systems import contracts_no_faster, worst_slopes
@@ -106,7 +106,7 @@ def _escapes(driven: DrivenSystem, radius: float, bound: float | None, rng: Rng)
     for k in range(late):
         if k % 7 == 0 and k < late - 100:
             u = size * rng.choice([-1.0, 0.0, 1.0], size=(30, driven.inputs))
-        x = advance_many(driven, x, u, step)
+        x = advance_batch(driven, x, u, step)
     return bool((np.linalg.norm(x, axis=1) > radius * (1.0 + 1e-3)).any())
 
 
@@ -127,7 +127,7 @@ def _regional(driven: DrivenSystem, data: dict[str, Any], rng: Rng) -> bool:
     start, step = np.linalg.norm(first - second, axis=1), 1.0 if discrete else 0.01
     for k in range(1, 60 if discrete else 300):
         u = data["input"] + float(data["input_bound"]) * rng.choice([-1.0, 1.0], size=(40, driven.inputs))
-        first, second = advance_many(driven, first, u, step), advance_many(driven, second, u, step)
+        first, second = advance_batch(driven, first, u, step), advance_batch(driven, second, u, step)
         decay = rate**k if discrete else np.exp(-rate * k * step)
         if (np.linalg.norm(first - second, axis=1) > overshoot * decay * start * (1 + 1e-5) + 1e-10).any():
             return True

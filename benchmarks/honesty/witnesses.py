@@ -17,7 +17,7 @@ from stability.kernel.format.theorem_table import RULES, worded
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.proposals import propose
-from stability.search.trajectories.simulation import advance_many
+from stability.search.trajectories.simulation import advance_batch
 from stability.systems import DrivenSystem
 from stability.verification import verify_claim
 
@@ -157,5 +157,5 @@ def _at_rest(subject: Any, u: Array, rng: Rng) -> Array:
     n = subject.system.states if isinstance(subject, DrivenSystem) else subject.states
     x = rng.standard_normal(n)
     for _ in range(300):
-        x = advance_many(subject, x, u, 0.3) if isinstance(subject, DrivenSystem) else subject.advance(x, u)
+        x = advance_batch(subject, x, u, 0.3) if isinstance(subject, DrivenSystem) else subject.advance(x, u)
     return x

@@ -15,7 +15,7 @@ from scipy.linalg import block_diag
 from torch import Tensor, nn
 
 from stability.certificate import Certificate
-from stability.conversion.parts import of_part
+from stability.conversion.parts import subject_as_part
 from stability.conversion.subjects import as_subject, register_converter
 from stability.errors import ConfigurationError, DisagreementError, NonFiniteError, UnsupportedError
 from stability.kernel.format.serialization import is_subject
@@ -164,7 +164,9 @@ def _driven(module: Any) -> Subject:
     """What a layer says of itself with ``driven``, held against what it runs."""
     if isinstance(module, SequenceModel) and type(module).driven is SequenceModel.driven:
         subject = _driven(module.layer)
-        return of_part(subject, "layer", type(module).__name__) if _is_altered(module, SequenceModel) else subject
+        return (
+            subject_as_part(subject, "layer", type(module).__name__) if _is_altered(module, SequenceModel) else subject
+        )
     refuse_altered_layer(module)
     subject = module.driven()
     if isinstance(module, RecurrentLayer) and not isinstance(
@@ -275,7 +277,7 @@ def recurrent_parts(module: nn.Module) -> dict[str, Subject]:
     for path, part in _walk(module):
         try:
             subject = recurrent_subject(part)
-            out[path] = of_part(subject, shown.get(path, path), name) if path else subject
+            out[path] = subject_as_part(subject, shown.get(path, path), name) if path else subject
         except (UnsupportedError, NonFiniteError, DisagreementError) as error:
             raise type(error)(f"{path or type(part).__name__}: {error}") from error
     return out

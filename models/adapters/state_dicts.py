@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stability.conversion.parts import of_part
+from stability.conversion.parts import subject_as_part
 from stability.errors import (
     ConfigurationError,
     DimensionError,
@@ -135,7 +135,7 @@ def state_dict_subject(
     except StabilityError as error:
         raise FileFormatError(f"{where}: the layers do not fit together: {error}") from error
     cross_check(weights.module(), subject)
-    return of_part(subject, path, "state_dict") if path else subject, {
+    return subject_as_part(subject, path, "state_dict") if path else subject, {
         "cell": kind,
         "part": path,
         "layers": levels,

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from stability.conversion.parts import of_part
+from stability.conversion.parts import subject_as_part
 from stability.errors import (
     ConfigurationError,
     DisagreementError,
@@ -101,7 +101,7 @@ def _part(graph: Graph, path: str, part: str | None) -> tuple[Subject, dict[str,
     subject = _chain(graph, nodes, path) if nodes else loop_subject(graph, node)
     found = {"part": name_of(node), "nodes": node.op_type}
     if part is not None:
-        return of_part(subject, part, "onnx_graph"), found
+        return subject_as_part(subject, part, "onnx_graph"), found
     return subject, {**found, "network": _network(graph, nodes, subject)}
 
 

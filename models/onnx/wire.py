@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from stability.errors import ConfigurationError, FileFormatError
-from stability.storage.read_errors import reading
+from stability.storage.read_errors import as_file_errors
 from stability.storage.writing import is_utf8
 
 from ..readers.limits import GRAPH_BYTES, GRAPH_DEPTH, GRAPH_FIELDS, GRAPH_NODES, GRAPH_PACKED
@@ -111,7 +111,7 @@ def read_model(path: Path) -> Any:
         MemoryError,
         onnx.checker.ValidationError,
     )
-    with reading(path, "is damaged, truncated or no ONNX model", errors):
+    with as_file_errors(path, "is damaged, truncated or no ONNX model", errors):
         if path.stat().st_size > GRAPH_BYTES:
             raise FileFormatError(f"{path} has {path.stat().st_size} bytes; of a graph at most {GRAPH_BYTES} are read")
         raw = path.read_bytes()

@@ -12,16 +12,16 @@ import safetensors
 from torch import Tensor
 
 from stability.errors import FileFormatError
-from stability.storage.read_errors import reading
+from stability.storage.read_errors import as_file_errors
 from stability.storage.writing import is_utf8
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    with reading(path):
+    with as_file_errors(path):
         if not stat.S_ISREG(path.stat().st_mode):
             raise FileFormatError(f"{path} is no regular file")
-        with path.open("rb") as raw, reading(path, "is not a whole safetensors file", (Exception,)):
+        with path.open("rb") as raw, as_file_errors(path, "is not a whole safetensors file", (Exception,)):
             name = str(path) if is_utf8(path) else f"/dev/fd/{raw.fileno()}"  # the library takes UTF-8 names only
             with safetensors.safe_open(name, framework="pt", device="cpu") as handle:
                 yield handle

@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from stability.errors import StabilityError
-from stability.user_code import in_words, raised_at
+from stability.user_code import error_text, raise_location
 
 from ..names import cut, printable
 from . import console
@@ -166,8 +166,8 @@ def _failed(error: BaseException, as_json: bool = False) -> int:
     kind = next((kind for kind in ENDS if isinstance(error, kind)), None)
     if kind is not None:
         return _complain(*ENDS[kind](error), as_json)
-    place = f"at {raised_at(error)}; {TRACEBACK}=1 shows the way there"
-    return _complain("error", f"unexpected {in_words(error)} ({place})", 2, as_json)
+    place = f"at {raise_location(error)}; {TRACEBACK}=1 shows the way there"
+    return _complain("error", f"unexpected {error_text(error)} ({place})", 2, as_json)
 
 
 def _complain(kind: str, text: str, code: int, as_json: bool = False) -> int:

@@ -268,13 +268,13 @@ def _alone(cross_check: bool) -> None:
 def _warning(model: str, subject: Any, asked: Mapping[str, Any]) -> str:
     """What a long certificate will cost, before it begins; empty for small ones."""
     from stability.conversion.subjects import as_subject
-    from stability.cost import LARGE, worth_a_word
+    from stability.cost import LARGE, cost_notice
 
     given = subject.parameters() if hasattr(subject, "parameters") else ()
     sizes = [p.shape[-1] for p in given if not hasattr(p, "materialize") and p.dim() == 2]  # lazy: no shape yet
     if max([getattr(subject, "states", 0), *sizes]) < LARGE:  # a module is not read twice for nothing
         return ""
-    said = worth_a_word(as_subject(subject), asked["rate"], asked["time_limit"])
+    said = cost_notice(as_subject(subject), asked["rate"], asked["time_limit"])
     return f"{model}: {said}" if said else ""
 
 

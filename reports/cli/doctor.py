@@ -15,7 +15,7 @@ from pathlib import Path
 import typer
 
 from stability import kernel
-from stability.user_code import in_words
+from stability.user_code import error_text
 
 from ..formatting import table
 from .options import Output
@@ -146,7 +146,7 @@ def _tried(name: str, look: Callable[[], tuple[str, str]]) -> Checked:
     try:
         found, note = look()
     except Exception as error:  # noqa: BLE001 - whatever is broken about an installation is what is asked
-        return Checked(name, "broken", "", in_words(error))
+        return Checked(name, "broken", "", error_text(error))
     return Checked(name, "ok", found, note)
 
 

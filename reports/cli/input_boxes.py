@@ -116,7 +116,7 @@ def read_box(name: str) -> tuple[np.ndarray, np.ndarray]:
     import numpy as np
 
     from stability.storage.arrays import read_npy, read_npz
-    from stability.storage.read_errors import reading
+    from stability.storage.read_errors import as_file_errors
 
     path = Path(name)
     if not path.is_file():
@@ -125,7 +125,7 @@ def read_box(name: str) -> tuple[np.ndarray, np.ndarray]:
         )
     if path.stat().st_size > 2**24:
         raise FileFormatError(f"{name} has {path.stat().st_size} bytes; a box of inputs has at most {2**24}")
-    with reading(path, "holds no box of inputs: two numbers a line, low and high", (ValueError, UnicodeError)):
+    with as_file_errors(path, "holds no box of inputs: two numbers a line, low and high", (ValueError, UnicodeError)):
         with path.open("rb") as handle:
             start = handle.read(6)
         if start == b"\x93NUMPY":

@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from stability.errors import ConfigurationError
-from stability.storage.folder import claim, refuse
+from stability.storage.folder import claim_folder, refuse_existing_files
 
 from ..names import printable
 from . import console
@@ -119,8 +119,8 @@ class Results:
             return
         by = str(context.info_name)
         if self.out.is_dir():
-            refuse(self.out, names, by, self.overwrite)
-        context.with_resource(claim(self.out, by)).reserve(names, by, overwrite=self.overwrite)
+            refuse_existing_files(self.out, names, by, self.overwrite)
+        context.with_resource(claim_folder(self.out, by)).reserve(names, by, overwrite=self.overwrite)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from stability.errors import ConfigurationError
-from stability.storage.writing import reserve, standing
-from stability.user_code import of_file, split
+from stability.storage.writing import existing_target, reserve
+from stability.user_code import is_python_file, split_factory_name
 
 _BEGINNING = re.compile(rb'\s*\{\s*"format"\s*:\s*"stability-certificate"')
 """Of a certificate: other files may speak of the format further on."""
@@ -31,7 +31,7 @@ def reads(models: Sequence[str], data: Any = None, box: str | None = None) -> li
     """
     own = getattr(data, "file", None)
     names = [*models, *(name.rpartition("#")[0] for name in models), box, None if own is None else str(own)]
-    names += [split(name)[0] for name in names if name and of_file(split(name)[0])]
+    names += [split_factory_name(name)[0] for name in names if name and is_python_file(split_factory_name(name)[0])]
     return [Path(name) for name in names if name and "\0" not in name and os.path.exists(name)]
 
 
@@ -50,7 +50,7 @@ def writable(out: Path | None, read: Iterable[Path], *, overwrite: bool = False)
     if out is None:
         return
     reserve(out)
-    status, kept = standing(out), False
+    status, kept = existing_target(out), False
     if status is None or not stat.S_ISREG(status.st_mode):
         return
     with contextlib.suppress(OSError):

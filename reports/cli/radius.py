@@ -12,7 +12,7 @@ import numpy as np
 import typer
 
 from stability.errors import ConfigurationError, DimensionError
-from stability.storage.folder import Folder, claim, refuse
+from stability.storage.folder import Folder, claim_folder, refuse_existing_files
 from stability.storage.writing import write_text
 
 from ..formatting import at_least, number, table
@@ -23,7 +23,7 @@ from .options import Compute, DataOptions, Output, Results, Samples, check_secon
 from .sources import open_model
 
 if TYPE_CHECKING:
-    from stability.search.local.proof_merging import Kept
+    from stability.search.local.proof_merging import ProofMerger
 
     from ...analysis.radius.local import LocalRadius
     from ...models.packed import Reading
@@ -133,14 +133,14 @@ def _refuse_misfits(norm: str, budget: str, epsilon: float | None, bounds: tuple
         ConfigurationError: in the words of the command line.
     """
     from stability.kernel.checks import as_choice
-    from stability.search.local.request import require_radius
+    from stability.search.local.request import check_radius_range
 
     as_choice("--norm", norm, ("l2", "linf"))
     as_choice("--budget", budget, ("total", "step"))
     if (norm, budget) == ("linf", "step"):
         raise ConfigurationError("--budget step is for --norm l2: both budgets are one in l_inf")
     if epsilon is not None:
-        require_radius("--epsilon", epsilon)
+        check_radius_range("--epsilon", epsilon)
     if bounds is not None and not -math.inf < bounds[0] <= bounds[1] < math.inf:
         raise ConfigurationError(f"--bounds needs finite numbers, LOW <= HIGH, got {bounds[0]:g} {bounds[1]:g}")
 
@@ -172,19 +172,21 @@ def _progress(output: Output) -> Callable[[str, int, int], None]:
     return show
 
 
-def _kept(context: typer.Context, path: Path, read: Reading, x: Any, told: Mapping[str, Any], overwrite: bool) -> Kept:
+def _kept(
+    context: typer.Context, path: Path, read: Reading, x: Any, told: Mapping[str, Any], overwrite: bool
+) -> ProofMerger:
     """Own the folder of the proofs, and make sure that none in it is lost."""
     from stability.search.local.proof_folder import NETWORK_FILE, sample_file
-    from stability.search.local.proof_merging import Kept, Question
+    from stability.search.local.proof_merging import ProofMerger, ProofQuery
 
     if path.is_dir():
-        refuse(path, [NETWORK_FILE, *map(sample_file, range(len(x)))], BY, overwrite)
-    folder: Folder = context.with_resource(claim(path, BY))
-    asked = Question(np.asarray(x), told["norm"], told["budget"], told["mask"], read.lengths)
-    return Kept(folder, BY, read.subject, asked, overwrite=overwrite)
+        refuse_existing_files(path, [NETWORK_FILE, *map(sample_file, range(len(x)))], BY, overwrite)
+    folder: Folder = context.with_resource(claim_folder(path, BY))
+    asked = ProofQuery(np.asarray(x), told["norm"], told["budget"], told["mask"], read.lengths)
+    return ProofMerger(folder, BY, read.subject, asked, overwrite=overwrite)
 
 
-def _about(kept: Kept, proofs: Any) -> str:
+def _about(kept: ProofMerger, proofs: Any) -> str:
     """What became of the proofs, in lines."""
     count, older = kept.count(), kept.count() - len(kept.made)
     lines = ["", "", f"{count} proofs in {proofs}: `stability verify {proofs}` checks them"]

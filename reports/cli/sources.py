@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
-from stability.user_code import names_code, of_file, split
+from stability.user_code import is_python_file, names_code, split_factory_name
 
 
 def open_subject(
@@ -166,6 +166,6 @@ def there(name: str) -> None:
         return
     if not names_code(name):
         raise FileFormatError(f"there is no file or directory {name} (and it is not package.module:factory)")
-    code = split(name)[0]
-    if of_file(code) and not os.path.isfile(code):
+    code = split_factory_name(name)[0]
+    if is_python_file(code) and not os.path.isfile(code):
         raise FileFormatError(f"there is no file {code}")

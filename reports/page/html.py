@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from stability.errors import FileFormatError
-from stability.storage.folder import Folder, claim
+from stability.storage.folder import Folder, claim_folder
 from stability.storage.writing import make_folder, write_text
 
 from ..formatting import FILTERS
@@ -69,7 +69,7 @@ def render(run_dir: str | Path, *, overwrite: bool = False) -> Path:
         stability.errors.FileFormatError: no-such-directory is no report directory: it has no ...
     """
     check_folder(run_dir)
-    with claim(run_dir, "report --redraw") as own:
+    with claim_folder(run_dir, "report --redraw") as own:
         own.reserve(page_files(), "report", overwrite=overwrite, adopt=True)
         report = collect(run_dir)
         text = json.dumps(jsonable(report.to_dict()), indent=1, allow_nan=False) + "\n"

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import numpy as np
 from markupsafe import Markup
 
-from stability.storage.folder import claim
+from stability.storage.folder import claim_folder
 from stability.storage.writing import write_text
 
 from ..figures.described import described
@@ -63,7 +63,7 @@ def render_study(result: StudyResult, folder: str | Path, *, overwrite: bool = F
         [s for s in sections if s is not None],
         [("All studies", index)] if index else [],
     )
-    with claim(folder, "study") as own:
+    with claim_folder(folder, "study") as own:
         own.reserve([PAGE], "study", overwrite=overwrite)
         return write_text(own.path / PAGE, page)
 
@@ -103,7 +103,7 @@ def render_index(
         [] if section is None else [section],
         [],
     )
-    with claim(folder, "study --all") as own:
+    with claim_folder(folder, "study --all") as own:
         own.reserve([INDEX_PAGE], "study", overwrite=overwrite)
         return write_text(own.path / INDEX_PAGE, page)
 

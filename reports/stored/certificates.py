@@ -15,7 +15,7 @@ from stability.errors import StabilityError
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
-from stability.recovery import first_step, settling
+from stability.recovery import first_step, settling_time
 from stability.verification import Verification, verify
 
 from ..names import clean
@@ -97,7 +97,7 @@ def _driven(certificate: Certificate) -> dict[str, Any] | None:
         return None
     data = claim.proof.data
     low, high = np.asarray(data["low"]).tolist(), np.asarray(data["high"]).tolist()
-    return {"low": low, "high": high, "since": first_step(claim), "settling": settling(claim)}
+    return {"low": low, "high": high, "since": first_step(claim), "settling": settling_time(claim)}
 
 
 def _like_data(certificate: Certificate, asked: Any, size: float, tol: float) -> dict[str, Any] | None:
@@ -113,7 +113,7 @@ def _like_data(certificate: Certificate, asked: Any, size: float, tol: float) ->
     if claim is not None and claim.verdict is Verdict.CERTIFIED and claim.proof is not None:
         data = claim.proof.data
         more = {"rate": claim.value, "overshoot": data["overshoot"], "since": first_step(claim)}
-        more["settling"] = settling(claim)
+        more["settling"] = settling_time(claim)
         return {**found, "answer": "certified", **more, **_forgets(certificate, size, tol, claim)}
     if certificate.verdict is Verdict.REFUTED and inside:
         return {**found, "answer": "refuted"}

@@ -11,11 +11,11 @@ import numpy as np
 from stability.certificate import Certificate
 from stability.errors import StabilityError
 from stability.kernel.format.claims import Verdict
-from stability.loop_margin import at_gain, at_step, loop_of
+from stability.loop_margin import loop_system, scale_slopes, scale_step
 from stability.systems import LureSystem
 from stability.verification import verify
 
-SCALED: dict[str, Callable[[LureSystem, float], LureSystem | None]] = {"gain": at_gain, "step": at_step}
+SCALED: dict[str, Callable[[LureSystem, float], LureSystem | None]] = {"gain": scale_slopes, "step": scale_step}
 """What a factor multiplies: the slopes (the same as the weights into the activation), or an integrator's step."""
 ENDS = {"certified": Verdict.CERTIFIED, "destabilising": Verdict.REFUTED}
 MATRICES = ("A", "B", "C", "D", "alpha", "beta", "dt")
@@ -37,7 +37,7 @@ def read_margins(folder: Path, document: Mapping[str, Any], changed: Collection[
     if not known:
         return {}
     try:
-        loop = loop_of(Certificate.load(folder / "certificate.json").subject)
+        loop = loop_system(Certificate.load(folder / "certificate.json").subject)
     except StabilityError:
         return {}
     return {n: f for n, f in known.items() if f"margin_{n}.json" not in changed and _holds(folder, n, f, loop)}

@@ -10,22 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from stability.errors import FileFormatError
-from stability.storage.artifacts import ANY, ARTIFACTS, FLAG, NUMBER, SECONDS, TEXT, Each, artifact
+from stability.storage.artifacts import ANY, ARTIFACTS, FLAG, NUMBER, SECONDS, TEXT, ValuesOf, artifact
 from stability.storage.documents import read_json
 
 from ..names import clean
 
 SHAPES: dict[str, Mapping[str, Any]] = {
     "report-settings": {
-        "title": TEXT, "models": Each(list, TEXT), "seconds": SECONDS, "processes": NUMBER,
+        "title": TEXT, "models": ValuesOf(list, TEXT), "seconds": SECONDS, "processes": NUMBER,
         "environment": artifact("analysis.json").fields["environment"],
-        "trainings": {"runs": Each(dict, Each(list, TEXT)), "digests": Each(dict, TEXT)},
+        "trainings": {"runs": ValuesOf(dict, ValuesOf(list, TEXT)), "digests": ValuesOf(dict, TEXT)},
     },
     **{a.stem: a.fields for a in ARTIFACTS if a.fields},
     "meta": {
-        "cut": Each(list, TEXT), "witness": {"input_in_data_range": FLAG, "states_reachable": FLAG},
+        "cut": ValuesOf(list, TEXT), "witness": {"input_in_data_range": FLAG, "states_reachable": FLAG},
         "asked_rate": NUMBER, "asked_rate_reached": FLAG, "part": TEXT,
-        "like_data": {"low": Each(list, NUMBER), "high": Each(list, NUMBER), "margin": NUMBER, "why": TEXT,
+        "like_data": {"low": ValuesOf(list, NUMBER), "high": ValuesOf(list, NUMBER), "margin": NUMBER, "why": TEXT,
                       "stated": FLAG, "inside": FLAG},
     },
 }  # fmt: skip
@@ -45,7 +45,7 @@ def misfit(value: Any, shape: Any) -> str | None:
         if not isinstance(value, Mapping):
             return f"is {str(value)[:40]!r}, not a mapping"
         return _first((name, misfit(value.get(name), inner)) for name, inner in shape.items())
-    if isinstance(shape, Each):
+    if isinstance(shape, ValuesOf):
         if not isinstance(value, shape.kind):
             return f"is {str(value)[:40]!r}, not a {'list' if shape.kind is list else 'mapping'}"
         items = value.items() if isinstance(value, Mapping) else enumerate(value)

@@ -14,8 +14,8 @@ from stability.kernel.systems.lure import LureSystem
 Array = np.ndarray
 
 
-def side_by_side(networks: Sequence[DrivenSystem]) -> DrivenSystem:
-    """One network of all states and all inputs; it contracts where every part does, at the slowest rate of theirs.
+def block_diagonal_network(networks: Sequence[DrivenSystem]) -> DrivenSystem:
+    """Join networks side by side into one; it contracts where every part does, at the slowest rate.
 
     Args:
         networks: at least one; all flows or all maps of one step, with one activation among those that have channels.
@@ -30,7 +30,7 @@ def side_by_side(networks: Sequence[DrivenSystem]) -> DrivenSystem:
     Example:
         >>> slow = DrivenSystem(LureSystem.linear([[0.9]], dt=1.0), "identity", np.zeros((0, 1)), F=[[1.0]])
         >>> fast = DrivenSystem(LureSystem.linear([[0.1]], dt=1.0), "identity", np.zeros((0, 1)), F=[[1.0]])
-        >>> side_by_side([slow, fast]).system.A
+        >>> block_diagonal_network([slow, fast]).system.A
         array([[0.9, 0. ],
                [0. , 0.1]])
     """
@@ -47,8 +47,8 @@ def side_by_side(networks: Sequence[DrivenSystem]) -> DrivenSystem:
     alpha, beta = (np.concatenate([getattr(system, side) for system in systems]) for side in ("alpha", "beta"))
     joint = LureSystem(A, B, C, D, (alpha, beta), systems[0].dt)
     activation = next(iter(activations), networks[0].activation)
-    E, F = _diagonal([_own_stage(n, n.E) for n in networks]), _diagonal([n.F for n in networks])
-    bias = np.concatenate([_own_stage(n, n.b[:, None])[:, 0] for n in networks])
+    E, F = _diagonal([_first_stage_rows(n, n.E) for n in networks]), _diagonal([n.F for n in networks])
+    bias = np.concatenate([_first_stage_rows(n, n.b[:, None])[:, 0] for n in networks])
     if origin is None:
         return DrivenSystem(joint, activation, E, bias, F)
     discrete = joint.discretise(*origin)
@@ -61,7 +61,7 @@ def _diagonal(blocks: Sequence[Array]) -> Array:
     return joint.reshape(sum(len(b) for b in blocks), sum(b.shape[1] for b in blocks))
 
 
-def _own_stage(network: DrivenSystem, rows: Array) -> Array:
+def _first_stage_rows(network: DrivenSystem, rows: Array) -> Array:
     """The rows of an integrator's first stage: every stage reads the input alike.
 
     Raises:

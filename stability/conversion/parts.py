@@ -24,8 +24,8 @@ def _encoded(name: str, default: str) -> str:
     return "".join(kept) or default
 
 
-def of_part(subject: Any, path: str, whole: str) -> Any:
-    """The same subject, known as the part ``path`` of ``whole``.
+def subject_as_part(subject: Any, path: str, whole: str) -> Any:
+    """Return the subject under the name of the part ``path`` of ``whole``.
 
     Args:
         subject: a ``LureSystem``, ``DrivenSystem``, ``GatedCell`` or ``LayerStack``.
@@ -34,12 +34,12 @@ def of_part(subject: Any, path: str, whole: str) -> Any:
 
     Example:
         >>> from stability.systems import LureSystem
-        >>> of_part(LureSystem.linear([[-1.0]]), "cell", "Residual").part
+        >>> subject_as_part(LureSystem.linear([[-1.0]]), "cell", "Residual").part
         'cell of Residual'
     """
     origin = getattr(subject, "origin", None)
     if origin is not None:  # a file keeps the system behind a discretisation, so that is what has to know
-        return of_part(origin.base, path, whole).discretise(origin.method, origin.dt)
+        return subject_as_part(origin.base, path, whole).discretise(origin.method, origin.dt)
     out = copy.copy(subject)
     object.__setattr__(out, "part", as_part(part_name(path, whole)))
     return out

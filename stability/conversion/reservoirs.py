@@ -87,12 +87,12 @@ def _per_unit(what: str, value: Any, n: int) -> np.ndarray:
     )
 
 
-def is_library_reservoir(value: Any) -> bool:
-    """Whether an object is one of ``reservoirpy``, by where its class, or one that it inherits, is defined."""
+def is_reservoirpy_node(value: Any) -> bool:
+    """Return True if the class of an object, or one that it inherits, is defined in ``reservoirpy``."""
     return any(kind.__module__.partition(".")[0] == LIBRARY for kind in type(value).__mro__)
 
 
-def from_library(node: Any) -> DrivenSystem:
+def system_from_reservoirpy(node: Any) -> DrivenSystem:
     """The network of a ``reservoirpy`` reservoir; the library itself is not needed to read one.
 
     Args:
@@ -138,7 +138,7 @@ def _size(value: Any) -> int:
 
 
 def _compare(node: Any, network: DrivenSystem) -> None:
-    """One step of the node beside the network's, from a random state under a random input.
+    """Compare one step of the node with the network's, from a random state under a random input.
 
     Raises:
         DisagreementError: they differ by more than rounding.

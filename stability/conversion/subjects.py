@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stability.conversion.reservoirs import from_library, is_library_reservoir
+from stability.conversion.reservoirs import is_reservoirpy_node, system_from_reservoirpy
 from stability.errors import UnsupportedError
 from stability.kernel.format.serialization import is_subject
 from stability.kernel.systems.lure import LureSystem
@@ -26,7 +26,7 @@ def linear_part(value: Any) -> LureSystem:
 
 _CONVERTERS: list[tuple[Callable[[Any], bool], Callable[[Any], Any]]] = [
     (is_linear_system, linear_part),
-    (is_library_reservoir, from_library),
+    (is_reservoirpy_node, system_from_reservoirpy),
 ]
 
 
@@ -62,17 +62,17 @@ def as_subject(value: Any) -> Any:
             return function(value)
     if callable(getattr(value, "driven", None)):
         return value.driven()
-    raise UnsupportedError(f"no system is known for {_kind(value)}: {_instead(value)}")
+    raise UnsupportedError(f"no system is known for {_type_name(value)}: {_advice(value)}")
 
 
-def _kind(value: Any) -> str:
+def _type_name(value: Any) -> str:
     kind = type(value)
     home = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
     return "None" if value is None else f"a {home}{kind.__qualname__}"
 
 
-def _instead(value: Any) -> str:
-    """What to do with a value that is no subject."""
+def _advice(value: Any) -> str:
+    """Say what to do with a value that is no subject."""
     if isinstance(value, (list, tuple, np.ndarray)):
         return (
             "numbers alone do not say what they do: LureSystem.recurrent(A, W) is dx/dt = A x + phi(W x), "

@@ -22,15 +22,15 @@ from stability.kernel.systems.residual_stack import ResidualStack
 from stability.search.counterexamples.counterexample_search import refute as search_witness
 from stability.search.counterexamples.stack import search_stack
 from stability.search.criteria.contraction_claim import fastest_claim, open_claim, overshoot_of
-from stability.search.criteria.interval import gated_findings, gated_proof
-from stability.search.criteria.lure import NAMES, Options, lure_findings, tried
+from stability.search.criteria.interval import fastest_gated_claim, gated_findings
+from stability.search.criteria.lure import NAMES, Options, guarded_findings, lure_findings
 from stability.search.criteria.multiplier import default_tolerance
 from stability.search.criteria.pairwise import pairwise_claim, pairwise_criterion
 from stability.search.criteria.stack_contraction import layer_findings, stack_claim
 from stability.search.further_claims import further_claims
 from stability.search.gains.residual import residual_claim
 from stability.search.input_sets.driven import driven_contraction
-from stability.search.input_sets.limit_sets import claims_in_box, takes_box
+from stability.search.input_sets.limit_sets import allows_box_claims, claims_in_box
 from stability.search.input_sets.stack_bounds import stack_bounds
 from stability.search.solvers.rates import Rate, parse_rate
 from stability.search.trajectories.input_range import InputRange, input_range
@@ -45,7 +45,7 @@ SHARE_OF_REFUTATION = 0.7
 
 @dataclass(frozen=True)
 class Progress:
-    """What is known of one subject between two stages of ``certify``.
+    """Claims and findings about one subject between two stages of ``certify``.
 
     Attributes:
         subject: the subject.
@@ -92,7 +92,7 @@ class Progress:
 Stage = Callable[[Progress], Progress]
 
 
-def run(stages: Sequence[Stage], progress: Progress) -> Certificate:
+def run_stages(stages: Sequence[Stage], progress: Progress) -> Certificate:
     """Run stages one after another and write down what is known then.
 
     The main claim is the one about every input, unless only the one about inputs in a box was left to be proved.
@@ -124,7 +124,7 @@ def try_criteria(progress: Progress) -> Progress:
     raise UnsupportedError(f"there is no criterion for a {type(subject).__name__}")
 
 
-def _lure(progress: Progress) -> Progress:
+def _try_lure_criteria(progress: Progress) -> Progress:
     """A Lur'e system or a network with one, at the rate asked for, else at the best there is."""
     system, options = progress.subject.system, progress.options
     wanted = parse_rate(options.rate, system)
@@ -139,32 +139,32 @@ def _lure(progress: Progress) -> Progress:
     return progress.found(findings)
 
 
-def _gated(progress: Progress) -> Progress:
+def _try_gated_criteria(progress: Progress) -> Progress:
     """A gated cell: bounds of its gates over an invariant box, at the rate asked for, else at the best there is."""
     cell, options = progress.subject, progress.options
     findings: tuple[Finding, ...] = ()
     for rate in (options.rate, "best") if isinstance(options.rate, float) else (options.rate,):
         findings = gated_findings(cell, rate=rate, time_limit=options.deadline)
-        made = gated_proof(cell, findings)
+        made = fastest_gated_claim(cell, findings)
         if made is not None:
             return progress.found(findings, made[0], criterion=made[1].criterion, rate=rate, decided=True)
     return progress.found(findings)
 
 
-def _pairs(progress: Progress) -> Progress:
+def _try_pairwise_criterion(progress: Progress) -> Progress:
     """An activation on pairs of units: a norm of the weights that it does not stretch."""
     subject, options = progress.subject, progress.options
-    findings = tried("pairwise", lambda: [pairwise_criterion(subject)], options.deadline)
+    findings = guarded_findings("pairwise", lambda: [pairwise_criterion(subject)], options.deadline)
     claim = pairwise_claim(subject, findings[0])
     if claim is None:
         return progress.found(findings)
     return progress.found(findings, claim, criterion=findings[0].criterion, decided=True)
 
 
-def _stack(progress: Progress) -> Progress:
+def _try_stack(progress: Progress) -> Progress:
     """A stack: every layer by itself, then the composition."""
     stack = progress.subject
-    parts = _layers(progress, refute=progress.options.refute, reads_inputs=stack.directions)
+    parts = _certify_layers(progress, refute=progress.options.refute, reads_inputs=stack.directions)
     findings, claim = layer_findings(parts, stack.is_discrete), stack_claim(stack, parts)
     if claim is None or claim.proof is None:
         return progress.found(findings, decided=all(part.verdict is Verdict.CERTIFIED for part in parts))
@@ -173,16 +173,16 @@ def _stack(progress: Progress) -> Progress:
     return progress.found(findings, claim, criterion=kind, meta=meta, decided=True)
 
 
-def _residual(progress: Progress) -> Progress:
+def _try_residual_blocks(progress: Progress) -> Progress:
     """Residual blocks: every layer by itself, then the composition; a counter-example is not searched."""
-    parts = _layers(progress, refute=False, reads_inputs=0)
+    parts = _certify_layers(progress, refute=False, reads_inputs=0)
     claim = residual_claim(progress.subject, parts)
     return progress.found(
         layer_findings(parts, True), claim, criterion=None if claim is None else "cascade", decided=True
     )
 
 
-def _layers(progress: Progress, *, refute: bool, reads_inputs: int) -> list[Certificate]:
+def _certify_layers(progress: Progress, *, refute: bool, reads_inputs: int) -> list[Certificate]:
     """Certify every layer by itself, from the proof that it carries where it has one.
 
     The first ``reads_inputs`` layers read the inputs of the whole, and so have their range.
@@ -197,22 +197,22 @@ def _layers(progress: Progress, *, refute: bool, reads_inputs: int) -> list[Cert
         region = options.use.get("input_range") if k < reads_inputs else None
         use = {} if region is None else {"input_range": region}
         part = replace(options, criterion="auto", rate=rate, deadline=share, use=use, refute=refute, input_box=None)
-        parts.append(run((try_criteria, search_counterexamples), Progress(layer, part, proof)))
+        parts.append(run_stages((try_criteria, search_counterexamples), Progress(layer, part, proof)))
     return parts
 
 
-def _opaque(progress: Progress) -> Progress:
+def _explain_opaque(progress: Progress) -> Progress:
     """A step that no criterion can read: the reason is the only finding."""
     return progress.found((Finding("form", False, None, progress.subject.why),), decided=True)
 
 
 _CRITERIA: tuple[tuple[tuple[type, ...], tuple[str, ...], Stage], ...] = (
-    ((LureSystem, DrivenSystem), NAMES, _lure),
-    ((GatedCell,), ("interval",), _gated),
-    ((PairwiseSystem,), ("pairwise",), _pairs),
-    ((LayerStack,), ("cascade", "interval", "pairwise", *NAMES), _stack),
-    ((ResidualStack,), ("cascade",), _residual),
-    ((OpaqueMap,), (), _opaque),
+    ((LureSystem, DrivenSystem), NAMES, _try_lure_criteria),
+    ((GatedCell,), ("interval",), _try_gated_criteria),
+    ((PairwiseSystem,), ("pairwise",), _try_pairwise_criterion),
+    ((LayerStack,), ("cascade", "interval", "pairwise", *NAMES), _try_stack),
+    ((ResidualStack,), ("cascade",), _try_residual_blocks),
+    ((OpaqueMap,), (), _explain_opaque),
 )
 """The criteria for each type of subject, with the names by which one may be asked for."""
 
@@ -246,7 +246,7 @@ def add_further_claims(progress: Progress) -> Progress:
 def claim_contraction_in_box(progress: Progress) -> Progress:
     """Examine contraction under inputs in the stated box, where that can say more than the claim about every input."""
     subject, options = progress.subject, progress.options
-    if options.input_box is None or not takes_box(subject):
+    if options.input_box is None or not allows_box_claims(subject):
         return progress
     box = progress.box
     progress = replace(progress, meta={**progress.meta, "input_box": [box.low.tolist(), box.high.tolist()]})

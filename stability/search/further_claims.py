@@ -12,12 +12,12 @@ from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.lure import LureSystem
 from stability.kernel.systems.pairwise import PairwiseSystem
 from stability.kernel.systems.residual_stack import ResidualStack
-from stability.search.criteria.contraction_claim import calmer_claims
-from stability.search.criteria.nonexpansive import nonexpansive
+from stability.search.criteria.contraction_claim import slower_rate_claims
+from stability.search.criteria.nonexpansive import nonexpansive_claim
 from stability.search.gains.pairwise import weight_norm_claim
 from stability.search.gains.residual import residual_norm_gain, stack_norm_gain
 from stability.search.input_sets.bounded import bounded, equilibrium_claim
-from stability.search.input_sets.gated_limits import gated_bounds
+from stability.search.input_sets.stack_bounds import gated_bounds
 from stability.search.solvers.deadline import Deadline
 from stability.search.solvers.rates import Rate
 
@@ -27,7 +27,7 @@ _FURTHER: tuple[tuple[Callable[[Any, Claim, Deadline], Claim | None], tuple[type
     (lambda subject, main, limit: equilibrium_claim(subject, main), (*_ANY, *_CELLS, LayerStack), False),
     (lambda subject, main, limit: bounded(subject, time_limit=limit), _NETWORKS, False),
     (lambda subject, main, limit: gated_bounds(subject, main, time_limit=limit), _CELLS, False),
-    (lambda subject, main, limit: nonexpansive(subject, time_limit=limit), _PAIRS, True),
+    (lambda subject, main, limit: nonexpansive_claim(subject, time_limit=limit), _PAIRS, True),
     (lambda subject, main, limit: weight_norm_claim(subject), (PairwiseSystem,), False),
     (lambda subject, main, limit: stack_norm_gain(subject), (LayerStack,), False),
     (lambda subject, main, limit: residual_norm_gain(subject, main), (ResidualStack,), False),
@@ -60,5 +60,5 @@ def further_claims(subject: Any, main: Claim, *, rate: Rate, deadline: Deadline)
         if claim is not None and claim.verdict is not Verdict.INCONCLUSIVE:
             claims.append(claim)
     lure = isinstance(subject, _ANY) and certified and rate == "best"
-    calmer = calmer_claims(subject, main, time_limit=deadline) if lure else []
+    calmer = slower_rate_claims(subject, main, time_limit=deadline) if lure else []
     return (*calmer, *claims)

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from stability.errors import FileFormatError
 from stability.storage.limits import MEMBERS
-from stability.storage.read_errors import reading
+from stability.storage.read_errors import as_file_errors
 
 _END, _ZIP64 = b"PK\x05\x06", b"PK\x06\x06"
 _DAMAGED = (ValueError, NotImplementedError, struct.error, zipfile.BadZipFile, zipfile.LargeZipFile)
@@ -18,7 +18,7 @@ _ENTRY = 46 + 2**10
 """Bytes of the directory that an entry may take: its fixed part, its name and its extras."""
 
 
-def members_of(path: str | Path) -> list[zipfile.ZipInfo]:
+def archive_members(path: str | Path) -> list[zipfile.ZipInfo]:
     """The members of an archive, which are stored side by side or deflated, and none of them twice.
 
     Args:
@@ -31,7 +31,7 @@ def members_of(path: str | Path) -> list[zipfile.ZipInfo]:
         FileFormatError: missing or damaged; members that overlap, have one name, are encrypted or packed in another
             way; too many.
     """
-    with reading(path, "is a damaged or truncated archive", _DAMAGED):
+    with as_file_errors(path, "is a damaged or truncated archive", _DAMAGED):
         if Path(path).exists() and not Path(path).is_file():  # a pipe would be waited for without end
             raise FileFormatError(f"{path} is no regular file")
         with Path(path).open("rb") as handle:

@@ -17,9 +17,9 @@ from stability.errors import DimensionError, FileFormatError
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.lure import LureSystem
-from stability.storage.archives import members_of
+from stability.storage.archives import archive_members
 from stability.storage.limits import NUMBERS
-from stability.storage.read_errors import reading
+from stability.storage.read_errors import as_file_errors
 
 KEYS = ("A", "B", "C", "W", "D", "slope", "dt", "E", "U", "b", "F", "activation")
 RESERVOIR = ("W", "Win", "bias", "leak", "activation", "equation")
@@ -44,19 +44,19 @@ _DAMAGED = (
 
 
 def read_npz(path: str | Path) -> dict[str, np.ndarray]:
-    """All arrays of an archive, each header checked against the bytes behind it before memory is taken.
+    """Read all arrays of an archive; each header is checked against its bytes before memory is taken.
 
     Raises:
         FileFormatError: missing, damaged, too large, pickled, with a member twice or over another, or a header that
             claims more or less than the file holds.
     """
-    members = members_of(path)
+    members = archive_members(path)
     odd = next((m.filename for m in members if not m.filename.endswith(".npy")), None)
     if odd is not None:
         raise FileFormatError(f"{path} holds {odd[:60]!a}, which is no array")
     out: dict[str, np.ndarray] = {}
     left = NUMBERS
-    with reading(path, "is not a whole .npz file of plain arrays", _DAMAGED), zipfile.ZipFile(path) as archive:
+    with as_file_errors(path, "is not a whole .npz file of plain arrays", _DAMAGED), zipfile.ZipFile(path) as archive:
         for member in members:
             name = member.filename[: -len(".npy")]
             with archive.open(member) as handle:
@@ -71,12 +71,12 @@ def read_npy(path: str | Path) -> np.ndarray:
     Raises:
         FileFormatError: missing, damaged, too large, pickled, or of another size than its header claims.
     """
-    with reading(path, "is no whole .npy file of a plain array", _DAMAGED), Path(path).open("rb") as handle:
+    with as_file_errors(path, "is no whole .npy file of a plain array", _DAMAGED), Path(path).open("rb") as handle:
         return _read_array(handle, Path(path).stat().st_size, NUMBERS, str(path))
 
 
 def is_state_dict(names: Iterable[str]) -> bool:
-    """Whether an archive of arrays holds the weights of a recurrent layer, by name, rather than matrices."""
+    """Return True if the names of an archive are weights of a recurrent layer rather than matrices."""
     return any("weight_hh" in name for name in names)
 
 
@@ -95,14 +95,14 @@ def npz_system(path: str | Path) -> LureSystem | DrivenSystem | None:
     """
     if not zipfile.is_zipfile(path):
         return None
-    names = [member.filename for member in members_of(path)]
+    names = [member.filename for member in archive_members(path)]
     if not names or not all(name.endswith(".npy") for name in names) or is_state_dict(names):
         return None
     return npz_subject(read_npz(path), str(path))
 
 
 def _read_array(handle: Any, size: int, room: int, where: str) -> np.ndarray:
-    """One array.
+    """Read one array.
 
     Args:
         handle: at the beginning of the member.

@@ -19,7 +19,7 @@ TEXT, FLAG, NUMBER, SECONDS, ANY = "a text", "true or false", "a number", "secon
 
 
 @dataclass(frozen=True)
-class Each:
+class ValuesOf:
     """The shape of a mapping or a list whose values are all of one shape; names of a mapping are free.
 
     Attributes:
@@ -33,7 +33,7 @@ class Each:
 
 @dataclass(frozen=True)
 class Artifact:
-    """One file of a run directory.
+    """File of a run directory.
 
     Attributes:
         name: of the file.
@@ -81,9 +81,9 @@ STEPS = {
 }
 """Training and the steps of an analysis, in the order of the page, each with its name for readers."""
 
-_MAP = Each(dict, ANY)
+_MAP = ValuesOf(dict, ANY)
 _ENVIRONMENT = {"versions": _MAP}
-_STEP = {"status": TEXT, "reason": TEXT, "seconds": SECONDS, "code": TEXT, "notes": Each(list, TEXT)}
+_STEP = {"status": TEXT, "reason": TEXT, "seconds": SECONDS, "code": TEXT, "notes": ValuesOf(list, TEXT)}
 _OPINION = {
     **dict.fromkeys(("criterion", "solver", "status"), TEXT),
     **dict.fromkeys(("says", "verified", "holds", "agrees", "wrong"), FLAG),
@@ -122,10 +122,10 @@ ARTIFACTS = (
     Artifact("checkpoint.safetensors", "training"),
     Artifact("certificate.json", "certificate"),
     Artifact("cross_check.json", "cross_check", fields={
-        **_all(NUMBER, "states asked wrong"), "opinions": Each(list, _OPINION),
+        **_all(NUMBER, "states asked wrong"), "opinions": ValuesOf(list, _OPINION),
     }),
     Artifact("performance.json", "performance", fields={
-        "metric": TEXT, **_all(NUMBER, "value chance sequences"), "loss": ANY, "by_class": Each(list, _CLASS),
+        "metric": TEXT, **_all(NUMBER, "value chance sequences"), "loss": ANY, "by_class": ValuesOf(list, _CLASS),
     }),
     Artifact("noise.csv", "noise", columns={
         "noise": NAME, "level": EVERY, **_SWEEP, **_all(PLAIN, "draws spread seed"),
@@ -157,7 +157,7 @@ ARTIFACTS = (
     }),
     Artifact("drift.json", "norms", fields={
         **_all(NUMBER, "slope drift_index"), "grad_slope": ANY, "trained_length": NUMBER,
-        **_all(ANY, "extension sequences"), "sources": Each(dict, TEXT), **_all(NUMBER, "start end"),
+        **_all(ANY, "extension sequences"), "sources": ValuesOf(dict, TEXT), **_all(NUMBER, "start end"),
     }),
     Artifact("lyapunov.csv", "lyapunov", columns={
         "index": EVERY, "per_step": SOME, **_all(PLAIN, "per_time standard_error"),
@@ -169,7 +169,7 @@ ARTIFACTS = (
     Artifact("jacobians.csv", "growth", columns={"what": NAME, **_all(EVERY, "real imag")}),
     Artifact("growth.json", "growth", fields={
         **_all(NUMBER, "stretching growing grown largest sequences steps"),
-        "worst": Each(list, _all(NUMBER, "sequence mean step stretch")),
+        "worst": ValuesOf(list, _all(NUMBER, "sequence mean step stretch")),
     }),
     Artifact("recovery.json", "recovery", fields=_all(NUMBER, "size tol median worst recovered runs limit")),
     Artifact("pairs.csv", "pairs", columns={"what": NAME, "t": EVERY, **_all(SOME, "q10 q50 q90")}),
@@ -194,8 +194,8 @@ ARTIFACTS = (
     Artifact("analysis.json", "analysis", fields={
         **_all(TEXT, "title source input_of input_from"), **_all(NUMBER, "parameters sequence_length"),
         **_all(ANY, "format version seed hidden_size stated_box given digest"), "discrete": FLAG,
-        **dict.fromkeys(("input_box", "input_range", "input_seen"), Each(list, ANY)),
-        "steps": Each(dict, _STEP), "environment": _ENVIRONMENT, "files": Each(dict, TEXT), "budget": _MAP,
+        **dict.fromkeys(("input_box", "input_range", "input_seen"), ValuesOf(list, ANY)),
+        "steps": ValuesOf(dict, _STEP), "environment": _ENVIRONMENT, "files": ValuesOf(dict, TEXT), "budget": _MAP,
         "task": {"name": TEXT, "data": _MAP, **_all(NUMBER, "test train steps input_size")},
     }),
 )  # fmt: skip
@@ -214,11 +214,11 @@ def artifact(name: str) -> Artifact:
     return _BY_NAME[name]
 
 
-def files_of(*steps: str) -> tuple[str, ...]:
+def files_of_steps(*steps: str) -> tuple[str, ...]:
     """Names of the files of these steps.
 
     Example:
-        >>> files_of("lyapunov", "certificate")
+        >>> files_of_steps("lyapunov", "certificate")
         ('certificate.json', 'lyapunov.csv', 'exponents.json')
     """
     return tuple(a.name for a in ARTIFACTS if a.step in steps)

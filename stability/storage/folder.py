@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from stability.errors import ConfigurationError, FileFormatError, FolderInUseError
 from stability.storage.documents import read_json
-from stability.storage.locking import LOCK_FILE, RECORD_FILE, Lock, acquire
+from stability.storage.locking import LOCK_FILE, RECORD_FILE, Lock, acquire_lock
 from stability.storage.writing import HOMES, is_partial, make_folder, refuse_moved, write_text
 
 LIST = ".stability.json"
@@ -26,7 +26,7 @@ _held: dict[tuple[int, int], Folder] = {}
 
 
 class Folder:
-    """A folder that this process, and those that it starts, write in; made by ``claim``.
+    """A folder that this process, and those that it starts, write in; made by ``claim_folder``.
 
     Attributes:
         path: the folder.
@@ -34,14 +34,14 @@ class Folder:
     """
 
     def __init__(self, path: Path, lock: Lock, key: tuple[int, int]) -> None:
-        self.path, self.files = path, listed(path)
+        self.path, self.files = path, listed_files(path)
         self._lock, self._key, self._depth = lock, key, 1
         self._place = path.absolute()
         HOMES[self._place] = key
         self._of = (os.getpid(), threading.get_ident())
         self._fresh = not is_listed(path)
         if lock.inherited:
-            _sweep(path)
+            _remove_partial_files(path)
 
     def own(self, by: str) -> list[str]:
         """Names of the files that a kind of work made, or was about to make."""
@@ -61,13 +61,13 @@ class Folder:
         """
         names = [_checked(name) for name in names]
         known = {**dict.fromkeys(names, by), **self.files} if adopt and self._fresh else self.files
-        refuse(self.path, names, by, overwrite, known)
+        refuse_existing_files(self.path, names, by, overwrite, known)
         for name in names:
             place = self.path / name
             if place.is_symlink():  # to be replaced: what it leads to is not ours
                 place.unlink()
             if self._lock.inherited and "/" in name:
-                _sweep(place.parent)
+                _remove_partial_files(place.parent)
         changed = {**self.files, **dict.fromkeys(names, by)}
         if changed != self.files or self._fresh:
             self.files = changed
@@ -117,17 +117,17 @@ class Folder:
         self._lock.release()
 
 
-def is_inner(name: str) -> bool:
-    """Whether a name is one of those that are used here, so that a folder with nothing else counts as empty."""
+def is_internal_file(name: str) -> bool:
+    """Return True for names used by this module; a folder with no others counts as empty."""
     return name in (LIST, LOCK_FILE, RECORD_FILE) or is_partial(name)
 
 
 def is_listed(path: Path) -> bool:
-    """Whether a folder has a list of the files that were made in it."""
+    """Return True if a folder has a list of the files that were made in it."""
     return (path / LIST).is_file() and not (path / LIST).is_symlink()
 
 
-def listed(path: Path) -> dict[str, str]:
+def listed_files(path: Path) -> dict[str, str]:
     """The list of a folder: by whom each file is written; empty where there is none.
 
     Raises:
@@ -142,10 +142,10 @@ def listed(path: Path) -> dict[str, str]:
     return {_checked(name): by for name, by in files.items()}
 
 
-def in_the_way(
+def blocking_files(
     path: Path, names: Iterable[str], by: str, files: Mapping[str, str] | None = None
 ) -> tuple[list[str], ...]:
-    """What stands where files are to be written.
+    """List the existing files at names that are to be written.
 
     Args:
         path: the folder; it need not exist.
@@ -156,7 +156,7 @@ def in_the_way(
     Returns:
         Names of files that are not its own, and of things that can not be replaced at all.
     """
-    files = listed(path) if files is None else files
+    files = listed_files(path) if files is None else files
     strange, never = [], []
     for name in names:
         if not _real_parents(path, name):
@@ -173,24 +173,28 @@ def in_the_way(
     return strange, never
 
 
-def refuse(path: Path, names: Iterable[str], by: str, overwrite: bool, files: Mapping[str, str] | None = None) -> None:
-    """Raise when something stands in the way that may not be replaced; see ``in_the_way``.
+def refuse_existing_files(
+    path: Path, names: Iterable[str], by: str, overwrite: bool, files: Mapping[str, str] | None = None
+) -> None:
+    """Raise when something stands in the way that may not be replaced; see ``blocking_files``.
 
     Raises:
         ConfigurationError: naming it.
     """
-    strange, never = in_the_way(path, names, by, files)
+    strange, never = blocking_files(path, names, by, files)
     if never:
-        raise ConfigurationError(f"{path} holds {_some(never)}, no plain file of a plain folder: choose another folder")
+        raise ConfigurationError(
+            f"{path} holds {_short_list(never)}, no plain file of a plain folder: choose another folder"
+        )
     if strange and not overwrite:
         raise ConfigurationError(
-            f"{path} holds {_some(strange)}, not made by this command, which would replace "
+            f"{path} holds {_short_list(strange)}, not made by this command, which would replace "
             f"{'it' if len(strange) == 1 else 'them'}: choose another folder, or allow it with --overwrite"
         )
 
 
 @contextlib.contextmanager
-def claim(path: str | Path, work: str) -> Iterator[Folder]:
+def claim_folder(path: str | Path, work: str) -> Iterator[Folder]:
     """Own a folder for the time of a block: no other process writes there meanwhile.
 
     A folder that is owned already by this thread may be claimed again within.
@@ -209,10 +213,10 @@ def claim(path: str | Path, work: str) -> Iterator[Folder]:
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as place:
-        ...     with claim(place, "example") as folder:
+        ...     with claim_folder(place, "example") as folder:
         ...         folder.reserve(["table.csv"], "example")
         ...         _ = write_text(folder.path / "table.csv", "a,b")
-        ...     listed(Path(place))
+        ...     listed_files(Path(place))
         {'table.csv': 'example'}
     """
     path = Path(path)
@@ -243,7 +247,7 @@ def _enter(path: Path, work: str) -> Folder:
         held._depth += 1
         return held
     try:
-        lock = acquire(path, work)
+        lock = acquire_lock(path, work)
     except OSError as error:
         raise FileFormatError(f"cannot write to {path}: {error.strerror or error}") from error
     try:
@@ -273,7 +277,7 @@ def _checked(name: str) -> str:
 
 
 def _real_parents(path: Path, name: str) -> bool:
-    """Whether the folders between are folders, not links to places elsewhere, as far as they exist."""
+    """Return True if the existing parents of a file are folders and not links."""
     for part in list(PurePosixPath(name).parents)[:-1]:
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISDIR(os.lstat(path / part).st_mode):
@@ -281,7 +285,7 @@ def _real_parents(path: Path, name: str) -> bool:
     return True
 
 
-def _sweep(folder: Path) -> None:
+def _remove_partial_files(folder: Path) -> None:
     """Take away what a writer that was killed had not finished."""
     with contextlib.suppress(OSError):
         for entry in os.scandir(folder):
@@ -289,5 +293,5 @@ def _sweep(folder: Path) -> None:
                 os.unlink(entry.path)
 
 
-def _some(names: list[str]) -> str:
+def _short_list(names: list[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

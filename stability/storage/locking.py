@@ -40,7 +40,7 @@ log = logging.getLogger("stability")
 
 @dataclass(frozen=True)
 class Owner:
-    """Who writes in a folder.
+    """Process that writes in a folder.
 
     Attributes:
         host: the machine's name.
@@ -68,7 +68,7 @@ class Owner:
 
     @classmethod
     def read(cls, text: str) -> Owner | None:
-        """From a record; ``None`` for anything else."""
+        """Parse a record; ``None`` for anything else."""
         with contextlib.suppress(ValueError, TypeError, RecursionError):
             values = json.loads(text)
             if isinstance(values, dict) and type(values.get("process")) is int and values["process"] > 0:
@@ -82,12 +82,12 @@ class Owner:
 
     @property
     def is_here(self) -> bool:
-        """Whether this process can tell if that one lives: same machine, same start of it, same numbers."""
+        """True if this process can tell whether the owner lives: same machine, boot and process numbers."""
         return (self.host, self.boot, self.space) == (socket.gethostname(), _boot(), _space())
 
     @property
     def is_dead(self) -> bool:
-        """Whether it is certain that it is gone: a process of this machine, and none has its number and its birth."""
+        """True if the owner is certainly gone: no process of this machine has its number and start time."""
         return self.is_here and not self._runs()
 
     def _runs(self) -> bool:
@@ -152,7 +152,7 @@ class Lock:
             self.descriptor = None
 
 
-def acquire(folder: Path, work: str) -> Lock:
+def acquire_lock(folder: Path, work: str) -> Lock:
     """Take the lock of a folder.
 
     Args:
@@ -218,7 +218,7 @@ def _sign(handle: int, folder: Path, owner: Owner) -> bool:
 
 
 def _locks_stay_here(folder: Path) -> bool:
-    """Whether the folder is on a network file system that was mounted with locks of this machine alone."""
+    """Return True on a network file system that is mounted with locks of this machine alone."""
     device = os.stat(folder).st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
     with contextlib.suppress(OSError):
@@ -231,7 +231,7 @@ def _locks_stay_here(folder: Path) -> bool:
 
 
 def _same(handle: int, path: Path) -> bool:
-    """Whether the name still leads to the locked file, and not to one in a folder that took its place."""
+    """Return True if the name still leads to the locked file, not to one in a replaced folder."""
     try:
         here, there = os.fstat(handle), os.stat(path, follow_symlinks=False)
     except FileNotFoundError:

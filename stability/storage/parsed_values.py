@@ -42,7 +42,7 @@ def text_or_none(value: Any) -> str | None:
     return None if value is None else text(value)
 
 
-def truth(value: Any) -> bool:
+def boolean(value: Any) -> bool:
     """True or false.
 
     Raises:
@@ -64,7 +64,7 @@ def mapping(value: Any, what: str) -> Mapping[str, Any]:
     return value
 
 
-def each(what: str, read: Callable[[Any], Any], most: int | None = None) -> Callable[[Any], tuple[Any, ...]]:
+def list_reader(what: str, read: Callable[[Any], Any], most: int | None = None) -> Callable[[Any], tuple[Any, ...]]:
     """A reader of lists whose entries ``read`` reads; with ``most``, of no more entries than that."""
 
     def every(value: Any) -> tuple[Any, ...]:
@@ -77,6 +77,6 @@ def each(what: str, read: Callable[[Any], Any], most: int | None = None) -> Call
     return every
 
 
-def as_it_is(value: Any) -> Any:
+def unchanged(value: Any) -> Any:
     """The value itself."""
     return value

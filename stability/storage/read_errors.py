@@ -9,14 +9,14 @@ from pathlib import Path
 from stability.errors import FileFormatError, StabilityError
 
 
-def in_short(error: BaseException) -> str:
+def first_sentence(error: BaseException) -> str:
     """The first sentence of an error's text, or its type where it has none."""
     lines = (line.strip() for line in str(error).splitlines())
     return next(filter(None, lines), type(error).__name__).split(". ")[0][:160]
 
 
 @contextlib.contextmanager
-def reading(path: str | Path, wrong: str = "", damaged: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+def as_file_errors(path: str | Path, wrong: str = "", damaged: tuple[type[Exception], ...] = ()) -> Iterator[None]:
     """Whatever reading a file raises becomes an error of ours; those that are ours already pass.
 
     Args:
@@ -35,4 +35,4 @@ def reading(path: str | Path, wrong: str = "", damaged: tuple[type[Exception], .
     except OSError as error:
         raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
     except damaged as error:
-        raise FileFormatError(f"{path} {wrong} ({in_short(error)})") from error
+        raise FileFormatError(f"{path} {wrong} ({first_sentence(error)})") from error

@@ -56,7 +56,7 @@ def as_path(value: object) -> Path:
 
 
 def is_partial(name: str) -> bool:
-    """Whether a file's name is that of one that was being written aside.
+    """Return True for the name of a file that was being written aside.
 
     Example:
         >>> is_partial(".0123456789abcdef01234567.partial"), is_partial("notes.partial")
@@ -111,8 +111,8 @@ def reserve(path: str | Path) -> Path:
     return path
 
 
-def standing(path: str | Path) -> os.stat_result | None:
-    """What stands where a file is to be written, at the end of all links.
+def existing_target(path: str | Path) -> os.stat_result | None:
+    """Return the status of the file that is to be replaced, at the end of all links.
 
     Args:
         path: where the file is to go.
@@ -151,7 +151,7 @@ def write_bytes(path: str | Path, *pieces: bytes | memoryview) -> Path:
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(OSError, ValueError, AttributeError):
                     stream.flush()  # what was printed before comes before
-            _pour(descriptor, pieces)
+            _write_all(descriptor, pieces)
             return path
         if status is None or stat.S_ISREG(status.st_mode):
             _replace(target, pieces)
@@ -161,7 +161,7 @@ def write_bytes(path: str | Path, *pieces: bytes | memoryview) -> Path:
         try:
             if not stat.S_ISFIFO(status.st_mode):
                 os.set_blocking(handle, True)
-            _pour(handle, pieces)
+            _write_all(handle, pieces)
         finally:
             os.close(handle)
     return path
@@ -183,7 +183,7 @@ def make_folder(path: Path) -> list[Path]:
     return made
 
 
-def synced(handle: int) -> None:
+def sync_to_disk(handle: int) -> None:
     """Wait until what was written to an open file is on its disk.
 
     Raises:
@@ -198,7 +198,7 @@ def synced(handle: int) -> None:
 
 @contextlib.contextmanager
 def _place(path: Path) -> Iterator[tuple[int | None, Path, os.stat_result | None]]:
-    """What a path leads to: an open descriptor of this process, or a target and what stands there.
+    """Resolve a path to an open descriptor of this process, or to a target and its status.
 
     Yields:
         A descriptor or ``None``, the path of the target, and what stands there.
@@ -257,7 +257,7 @@ def _check_descriptor(path: Path, descriptor: int) -> None:
 
 
 def _target(path: Path) -> tuple[Path, os.stat_result | None]:
-    """Where the last link leads, and what stands there; ``None`` for nothing yet.
+    """Resolve the links of a path; return the target and its status, ``None`` if it does not exist.
 
     Raises:
         FileFormatError: a folder, a socket, a block device, a link whose folder is missing.
@@ -291,7 +291,7 @@ def _open_through(target: Path) -> int:
         raise
 
 
-def _pour(handle: int, pieces: Sequence[bytes | memoryview]) -> None:
+def _write_all(handle: int, pieces: Sequence[bytes | memoryview]) -> None:
     """Write everything, however little is taken at a time."""
     for piece in pieces:
         rest = memoryview(piece).cast("B") if len(piece) else memoryview(b"")
@@ -315,7 +315,7 @@ def _replace(path: Path, pieces: Sequence[bytes | memoryview]) -> None:
         with open(os.open(temporary, flags, 0o666), "wb") as handle:  # less what the umask of the process takes away
             handle.writelines(pieces)
             handle.flush()
-            synced(handle.fileno())
+            sync_to_disk(handle.fileno())
         os.replace(temporary, path)
         _sync_folder(path.parent)
     finally:
@@ -334,7 +334,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def is_utf8(path: str | Path) -> bool:
-    r"""Whether a name can be handed to libraries that are not written in Python: they take UTF-8 and nothing else.
+    r"""Return True if a name is UTF-8, as libraries that are not written in Python need it.
 
     File names of this system are bytes; those that are no UTF-8 (or no ASCII, in a process without a locale) hold lone
     surrogates in Python, and Python alone opens them.

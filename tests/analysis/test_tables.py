@@ -9,12 +9,12 @@ import pytest
 
 from stability.analysis.tables import CsvLog
 from stability.errors import FileFormatError
-from stability.storage.folder import claim
+from stability.storage.folder import claim_folder
 
 
 def test_nothing_is_appended_to_a_table_in_a_folder_that_took_the_place_of_the_own_one(tmp_path: Path) -> None:
     home, log = tmp_path / "run", CsvLog(("step", "value"))
-    with claim(home, "work") as own:
+    with claim_folder(home, "work") as own:
         own.reserve(["spectra.csv"], "work")
         log.open(home / "spectra.csv")
         log.append([(1, 0.5)])

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from stability.search.trajectories.simulation import advance_many, natural_step
+from stability.search.trajectories.simulation import advance_batch, natural_step
 
 Array = np.ndarray
 Step = Callable[[Array, Array], Array]
@@ -162,7 +162,7 @@ def of_flow(subject: Any, low: Array, high: Array, seed: int, every: float, fine
 
     def step(x: Array, u: Array) -> Array:
         for _ in range(count):
-            x = advance_many(subject, x, u, every / count)
+            x = advance_batch(subject, x, u, every / count)
         return x
 
     return Attacked(step, low, high, np.random.default_rng(seed))

@@ -17,16 +17,16 @@ from stability.kernel.systems.classifier import Classifier
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.residual_stack import ResidualStack
-from stability.proposals import accepted, propose
-from stability.search.criteria.interval import gated_proof, interval_lmi_criterion
-from stability.search.criteria.nonexpansive import nonexpansive
+from stability.proposals import accepted_claim, propose
+from stability.search.criteria.interval import fastest_gated_claim, interval_lmi_criterion
+from stability.search.criteria.nonexpansive import nonexpansive_claim
 from stability.search.gains.lure import incremental_gain
 from stability.search.gains.stack import stack_gain
 from stability.search.input_sets.bounded import bounded, equilibrium_claim
 from stability.search.input_sets.driven import driven_contraction
 from stability.search.input_sets.limit_sets import claims_in_box
-from stability.search.input_sets.narrowing import first_box, narrowed
-from stability.search.input_sets.near_run import near_run
+from stability.search.input_sets.narrowing import initial_box, narrowed_bounds
+from stability.search.input_sets.near_run import contraction_near_run
 from stability.search.input_sets.regional import regional
 from stability.search.input_sets.stack_bounds import stack_bounds
 from stability.search.local.largest_radius import largest_balls
@@ -147,9 +147,11 @@ def network_of_one() -> DrivenSystem:
 def claims_near_a_run(driven: DrivenSystem, reach: float = 0.05) -> tuple[Claim, ...]:
     """Contraction, equilibria and bounds near one run, of a network that needs none of it."""
     low, high, deadline = np.full(driven.inputs, -reach), np.full(driven.inputs, reach), Deadline()
-    box = first_box(driven, low, high, deadline)
+    box = initial_box(driven, low, high, deadline)
     assert not isinstance(box, str)
-    found = near_run(driven, next(narrowed(driven, low, high, box, deadline)).data, "best", 1e-3, deadline)
+    found = contraction_near_run(
+        driven, next(narrowed_bounds(driven, low, high, box, deadline)).data, "best", 1e-3, deadline
+    )
     assert found is not None
     return found[0], *claims_in_box(driven, *found, deadline)
 
@@ -219,11 +221,11 @@ def specimens() -> dict[str, Specimen]:
     out["bounds of a stack of flows"] = eddies, stack_bounds(eddies, np.full(2, -0.1), np.full(2, 0.1))
     out["ball of a spiral"] = spin, bounded(spin)
     cell = small_cell("lstm", 3)
-    made = gated_proof(cell, [interval_lmi_criterion(cell)])
+    made = fastest_gated_claim(cell, [interval_lmi_criterion(cell)])
     out["contraction of lstm, quadratic"] = cell, None if made is None else made[0]
-    out["nonexpansive"] = turn, nonexpansive(turn)
+    out["nonexpansive"] = turn, nonexpansive_claim(turn)
     for name, pairs in (("orthogonal", turning()), ("rounded", turning("oplu", size=1.0))):
-        out[f"nonexpansive pairs, {name}"] = pairs, nonexpansive(pairs)
+        out[f"nonexpansive pairs, {name}"] = pairs, nonexpansive_claim(pairs)
     shrunk = turning(size=0.5)
     out["contraction of pairs"] = shrunk, certify(shrunk, refute=False).claim
     grown = turning("oplu", size=1.1)
@@ -263,7 +265,7 @@ def specimens() -> dict[str, Specimen]:
         "kept": 2,
         "mask": np.ones((2, 2)),
     }
-    out["ball of inputs in l_inf by zonotopes"] = decider(), accepted(decider(), "local_zonotopes", long)
+    out["ball of inputs in l_inf by zonotopes"] = decider(), accepted_claim(decider(), "local_zonotopes", long)
     sums = DrivenSystem(LureSystem.linear([[1.0]], dt=1.0), "identity", np.zeros((0, 1)), F=[[1.0]])
     added = Classifier(sums, [[1.0], [-1.0]], [-1.0, 0.0])  # twice the steps are of the other class
     out["ball of inputs of an affine network"] = added, largest_balls(added, np.full((1, 2, 1), 0.2), [1])[0]

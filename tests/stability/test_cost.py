@@ -9,7 +9,7 @@ import pytest
 
 import stability.cost as costs
 from stability import LureSystem, certify
-from stability.cost import certification_cost, worth_a_word
+from stability.cost import certification_cost, cost_notice
 from stability.kernel.systems.gated_cell import GatedCell
 
 
@@ -41,11 +41,11 @@ def test_time_grows_with_the_cube_and_memory_with_the_square(monkeypatch: pytest
 
 
 def test_small_systems_are_not_talked_about_and_large_ones_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert worth_a_word(loop(8)) == ""
+    assert cost_notice(loop(8)) == ""
     assert certification_cost(GatedCell("gru", np.zeros((6, 1)), np.zeros((6, 2)))) is None
     monkeypatch.setattr(costs, "LARGE", 8)
-    assert worth_a_word(loop(8), time_limit=30.0).startswith("8 states: about ")
-    assert "stopped after 30 s" in worth_a_word(loop(8), time_limit=30.0)
+    assert cost_notice(loop(8), time_limit=30.0).startswith("8 states: about ")
+    assert "stopped after 30 s" in cost_notice(loop(8), time_limit=30.0)
     monkeypatch.setattr(costs, "free_memory", lambda: 100)
-    assert "more than is free" in worth_a_word(loop(8))
+    assert "more than is free" in cost_notice(loop(8))
     assert costs.Cost(1, 10, None, 1.0, 2.0).fits

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from specimens import decider, latch, network_map, plain_map, residual_blocks, small_cell, turning, two_levels
 
-from stability.conversion.parts import of_part
+from stability.conversion.parts import subject_as_part
 from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.sentences import undecided
 from stability.kernel.format.theorem_table import RULES, worded
@@ -37,7 +37,7 @@ STACK, DECIDER = LayerStack([plain_map(), FREE]), decider()
 PLAIN = LayerStack([plain_map(), two_levels()])
 FLOWS = LayerStack([NETWORK, NETWORK])
 BOTH = LayerStack([plain_map(), plain_map()], directions=2)
-PART = of_part(GRU, "cell", "Net")
+PART = subject_as_part(GRU, "cell", "Net")
 BLOCKS = residual_blocks()
 ONE_BLOCK = ResidualStack(BLOCKS.layers[:1], np.eye(2), BLOCKS.mixing[:1])
 LMI = {"rate": 0.5, "overshoot": 3.0}
@@ -77,7 +77,7 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
     "uneven slopes": (UNEVEN, "multiplier_lmi", LMI, "contraction", None),
     "four intervals of slopes": (FOUR, "multiplier_lmi", LMI, "contraction", None),
     "five intervals of slopes": (MANY, "multiplier_lmi", LMI, "contraction", None),
-    "a part that is a network": (of_part(NETWORK, "cell", "Net"), "multiplier_lmi", LMI, "contraction", None),
+    "a part that is a network": (subject_as_part(NETWORK, "cell", "Net"), "multiplier_lmi", LMI, "contraction", None),
     "a GRU": (GRU, "interval_jacobian", {**LMI, **BOX}, "contraction", None),
     "an LSTM": (LSTM, "interval_lmi", {**LMI, **DEEP}, "contraction", None),
     "an uneven box of inputs": (
@@ -86,7 +86,7 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
     "a part that is a cell": (PART, "interval_jacobian", {**LMI, **BOX}, "contraction", None),
     "a stack of maps": (PLAIN, "cascade", LMI, "contraction", None),
     "a stack with a cell": (STACK, "cascade", LMI, "contraction", None),
-    "a part that is a stack": (of_part(STACK, "rnn", "Net"), "cascade", LMI, "contraction", None),
+    "a part that is a stack": (subject_as_part(STACK, "rnn", "Net"), "cascade", LMI, "contraction", None),
     "a stack of flows": (FLOWS, "cascade", LMI, "contraction", None),
     "both directions": (BOTH, "cascade", LMI, "contraction", None),
     "a ball of inputs in l_inf": (
@@ -180,7 +180,8 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
         BLOCKS, "residual_gain", {"gain": 1.23456, "measure": "final", "horizon": None, "head": HALF}, "gain", None,
     ),
     "a gain of blocks over steps": (
-        of_part(ONE_BLOCK, "body", "Net"), "residual_gain", {"gain": 1.2, "measure": "l2", "horizon": 5}, "gain", None,
+        subject_as_part(ONE_BLOCK, "body", "Net"),
+        "residual_gain", {"gain": 1.2, "measure": "l2", "horizon": 5}, "gain", None,
     ),
     "contracting blocks": (BLOCKS, "residual_contraction", LMI, "contraction", None),
     "slopes": (FLOW, "destabilising_slopes", {"K": np.ones(2), **ROOT}, "contraction", None),
@@ -249,7 +250,7 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
         turning("oplu", size=0.5), "norm_gain", {**NORM, "measure": "final", "horizon": 5}, "gain", 1.23456,
     ),
     "an isometry": (turning("oplu"), "pair_isometry", {}, "contraction", None),
-    "a part that is an isometry": (of_part(turning(), "cell", "Net"), "pair_isometry", {}, "contraction", None),
+    "a part that is an isometry": (subject_as_part(turning(), "cell", "Net"), "pair_isometry", {}, "contraction", None),
     "powers of W": (turning(size=1.1), "pair_linear", {"eigenvalue": [0.66, 0.88]}, "contraction", None),
     "powers of W, unnamed": (turning(size=1.1), "pair_linear", {}, "contraction", None),
     "a jump": (turning(bias=0.061728), "pair_jump", {"pair": 1}, "contraction", None),

@@ -20,7 +20,7 @@ from stability.search.criteria.kyp import kyp_criterion
 from stability.search.gains.stack import stack_gain
 from stability.search.solvers import riccati
 from stability.search.solvers.deadline import TOO_LATE, Deadline
-from stability.search.solvers.nonnegative_matrices import Comparison
+from stability.search.solvers.nonnegative_matrices import ComparisonMatrix
 from stability.systems import DrivenSystem
 
 LONG = ("cholesky", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "qr", "solve", "svd")
@@ -168,7 +168,7 @@ def test_doubling_ends_between_two_steps(work: Work) -> None:
 
 def test_many_right_hand_sides_take_one_factorisation(work: Work) -> None:
     matrix = np.random.default_rng(0).uniform(0.0, 0.02, (30, 30))
-    found, rights = Comparison(matrix), np.eye(30) + 1e-300
+    found, rights = ComparisonMatrix(matrix), np.eye(30) + 1e-300
     work.steps = 0
     solved = found.solve(1.0, rights)
     assert work.steps == 1

@@ -25,7 +25,7 @@ from stability.search.criteria.circle import circle_criterion
 from stability.search.criteria.interval import gated_findings
 from stability.search.criteria.kyp import kyp_criterion, kyp_lmi
 from stability.search.criteria.multiplier import multiplier_criterion
-from stability.search.criteria.nonexpansive import nonexpansive
+from stability.search.criteria.nonexpansive import nonexpansive_claim
 from stability.search.criteria.theorem1 import theorem1
 from stability.search.gains.stack import stack_gain
 from stability.search.input_sets.bounded import bounded
@@ -127,7 +127,7 @@ CALLS = {
     "stack gain": lambda t: stack_gain(stack(), time_limit=t),
     "bounded": lambda t: bounded(network(), time_limit=t),
     "regional": lambda t: regional(ode(), time_limit=t),
-    "nonexpansive": lambda t: nonexpansive(LureSystem(0 * np.eye(2), np.eye(2), np.eye(2), dt=1.0), time_limit=t),
+    "nonexpansive": lambda t: nonexpansive_claim(LureSystem(0 * np.eye(2), np.eye(2), np.eye(2), dt=1.0), time_limit=t),
     "largest step": lambda t: largest_step(system(2), tol=0.05, time_limit=t),
     "smallest overshoot": lambda t: smallest_overshoot(system(2), 0.3, time_limit=t),
 }

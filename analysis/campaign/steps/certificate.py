@@ -16,7 +16,7 @@ from stability.certification import certify
 from stability.errors import StabilityError
 from stability.kernel.format.claims import Verdict
 from stability.search.input_sets.driven import driven_contraction
-from stability.search.input_sets.limit_sets import takes_box
+from stability.search.input_sets.limit_sets import allows_box_claims
 
 from ...dynamics.rounding import rounding_distance
 from ..work import Work
@@ -65,7 +65,7 @@ def in_box(certificate: Certificate, seen: Any, stated: Any = None, *, margin: f
         input lies in it, and why nothing is proved where it is not; where it is, with the claim ``driven_contraction``.
     """
     subject, box = certificate.subject, seen if stated is None else stated
-    if not takes_box(subject) or not subject.inputs or not _fits(box, subject.inputs):
+    if not allows_box_claims(subject) or not subject.inputs or not _fits(box, subject.inputs):
         return certificate
     low, high = _ends(box, subject.inputs)
     if stated is None:

@@ -14,7 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from stability.kernel.systems.lure import LureSystem
-from stability.search.counterexamples.eigenvalue_gradient import Spectrum, excess, leading, leading_value
+from stability.search.counterexamples.eigenvalue_gradient import (
+    Spectrum,
+    leading_eigenvalue,
+    leading_excess,
+    stability_excess,
+)
 from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray
@@ -26,7 +31,7 @@ EIGENVALUES = 10.0
 
 
 @dataclass(frozen=True, eq=False)
-class SlopeSearch:
+class UnstableSlopes:
     """The most unstable slopes found.
 
     Attributes:
@@ -48,7 +53,7 @@ def search_slopes(
     hint: Array | None = None,
     enough: float = 1e-7,
     starts: int = 12,
-) -> SlopeSearch:
+) -> UnstableSlopes:
     """Maximise the excess of the leading eigenvalue over ``alpha <= K <= beta``.
 
     Args:
@@ -63,12 +68,12 @@ def search_slopes(
         The best slopes found, stable or not.
     """
     low, high = system.alpha, system.beta
-    scale, most = max(1.0, float(np.abs(system.A).max())), affordable(system)
-    tried: list[SlopeSearch] = []
+    scale, most = max(1.0, float(np.abs(system.A).max())), eigenvalue_budget(system)
+    tried: list[UnstableSlopes] = []
     for K in _fixed_starts(system, hint):
         if tried and not deadline.affords(EIGENVALUES * system.states**3):
             break
-        tried.append(SlopeSearch(K, *leading_value(system, K)))
+        tried.append(UnstableSlopes(K, *leading_excess(system, K)))
     tried.sort(key=lambda point: -point.excess)
     best, count, stale = tried[0], len(tried), 0
     if best.excess > enough * scale:
@@ -107,19 +112,19 @@ def _random_starts(system: LureSystem, rng: np.random.Generator, count: int) -> 
         yield np.where(rng.random(len(low)) < share, high, low)
 
 
-def affordable(system: LureSystem) -> int:
+def eigenvalue_budget(system: LureSystem) -> int:
     """Eigenvalue problems that one search may solve."""
     return int(min(2000.0, max(24.0, 6e8 / (system.states + system.channels) ** 3)))
 
 
 def _ascend(
     system: LureSystem, start: Array, deadline: Deadline, most: int, steps: int = 40
-) -> tuple[SlopeSearch, int]:
+) -> tuple[UnstableSlopes, int]:
     """The end of one ascent, and the eigenvalue problems that it took."""
     low, high = system.alpha, system.beta
     K = start.copy()
     known = Spectrum.at(system, K)
-    here = leading(system, K, known=known)
+    here = leading_eigenvalue(system, K, known=known)
     top, value, count, rank = here.excess, here.value, 1, 0
     for _ in range(steps):
         if here.gradient is None or count >= most or deadline.over:
@@ -136,17 +141,17 @@ def _ascend(
                 break
         if moved:
             rank = 0
-            here = leading(system, K, known=known)
+            here = leading_eigenvalue(system, K, known=known)
         elif rank < 2:  # two eigenvalues may be tied: follow the next one
             rank += 1
-            here = leading(system, K, rank, known)
+            here = leading_eigenvalue(system, K, rank, known)
         else:
             break
-    return SlopeSearch(K, top, value), count
+    return UnstableSlopes(K, top, value), count
 
 
-def _enumerate(system: LureSystem, best: SlopeSearch) -> SlopeSearch:
-    """Every vertex of the box: for few channels it is cheap, and certain as far as vertices go."""
+def _enumerate(system: LureSystem, best: UnstableSlopes) -> UnstableSlopes:
+    """Evaluate every vertex of the box: cheap for few channels."""
     low, high = system.alpha, system.beta
     free = np.flatnonzero(low < high)
     bits = np.array(list(itertools.product((False, True), repeat=len(free))))
@@ -156,6 +161,6 @@ def _enumerate(system: LureSystem, best: SlopeSearch) -> SlopeSearch:
     if not np.isfinite(matrices).all():
         return best
     values = np.linalg.eigvals(matrices)
-    size = excess(values, system.is_discrete)
+    size = stability_excess(values, system.is_discrete)
     i, j = np.unravel_index(int(np.argmax(size)), size.shape)
-    return SlopeSearch(corners[i], float(size[i, j]), complex(values[i, j])) if size[i, j] > best.excess else best
+    return UnstableSlopes(corners[i], float(size[i, j]), complex(values[i, j])) if size[i, j] > best.excess else best

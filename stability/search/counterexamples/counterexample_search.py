@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
@@ -16,8 +16,7 @@ from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.lure import LureSystem
 from stability.kernel.systems.pairwise import PairwiseSystem
-from stability.search.counterexamples.attempts import Search
-from stability.search.counterexamples.refutation import Refutation
+from stability.search.counterexamples.refutation import Candidate, Refutation, RefutationTask, first_accepted
 from stability.search.solvers.deadline import Deadline, TimeLimit
 from stability.search.trajectories.input_range import ANYWHERE
 from stability.search.trajectories.input_range import input_range as checked_range
@@ -28,7 +27,6 @@ def refute(
     *,
     seed: int = 0,
     time_limit: TimeLimit = None,
-    hint: Any = None,
     input_range: Any = None,
     start: Any = None,
     horizon: int | None = None,
@@ -49,7 +47,6 @@ def refute(
         seed: of the random starts.
         time_limit: seconds, or the deadline of the call that this one is part of: a safety net, respected between
             eigenvalue problems. What is tried is counted, so that without it the answer depends on nothing else.
-        hint: ``(m,)`` slopes to start from, such as those suggested by an infeasible inequality.
         input_range: ``(low, high)``, the range of the data's inputs, where witnesses are looked for first.
         start: the initial state in use, zero by default.
         horizon: the number of steps in use: whether the witness's states can come up within it is told.
@@ -59,7 +56,7 @@ def refute(
         The witness, or none; without one nothing is proved.
 
     Raises:
-        ConfigurationError: a seed, time limit, hint, range, horizon or effort that is none.
+        ConfigurationError: a seed, time limit, range, horizon or effort that is none.
         DimensionError: a range or start of another size than the network's.
         UnsupportedError: when the subject is no system.
 
@@ -88,13 +85,11 @@ def refute(
     if start is not None and not bare:
         n = target.states
         start = as_vector("start", start, n, f"start must be a state of {n} entries, got {start!r}")
-    system = getattr(target, "system", None)
     return search(
-        Search(
+        RefutationTask(
             target,
             int(seed),
             Deadline.after(time_limit).named("refutation"),
-            None if system is None else _hint(hint, system),
             ANYWHERE if bare else checked_range(input_range, target.inputs),
             None if bare else start,
             None if horizon is None else int(horizon),
@@ -103,33 +98,41 @@ def refute(
     )
 
 
-def _of(file: str, name: str) -> Callable[[Search], Refutation]:
-    """A search by its file and name, loaded where one is made: most questions are answered without."""
+def _lazy_search(file: str, name: str) -> Callable[[RefutationTask], Refutation]:
+    """Return a search by its file and name; the file is loaded at the first search."""
     return lambda search: getattr(import_module(f"{__package__}.{file}"), name)(search)
 
 
-def _search_layers(search: Search) -> Refutation:
+def _search_layers(search: RefutationTask) -> Refutation:
     from stability.search.counterexamples.stack import search_stack
 
     return search_stack(search.subject, refute, seed=search.seed, time_limit=search.deadline, region=search.region)
 
 
-_SEARCHES: dict[type, Callable[[Search], Refutation]] = {
-    LureSystem: _of("lure", "search_bare"),
-    DrivenSystem: _of("lure", "search_network"),
-    GatedCell: _of("gated", "search_gated"),
-    PairwiseSystem: _of("pairwise", "search_pairwise"),
+def search_pairwise(search: RefutationTask) -> Refutation:
+    """Try an isometry, an eigenvalue of ``W`` and jumps of the activation, in this order."""
+    return first_accepted(
+        search, _pairwise_candidates(search.subject), "the norm, the eigenvalues and the biases decide nothing"
+    )
+
+
+def _pairwise_candidates(subject: PairwiseSystem) -> Iterator[Candidate]:
+    yield "pair_isometry", {}
+    if subject.activation != "modrelu":
+        return
+    if not subject.orthogonal:
+        values = np.linalg.eigvals(subject.W)
+        largest = values[np.argmax(np.abs(values))]
+        if abs(largest) >= 1.0 - 1e-9:
+            yield "pair_linear", {"eigenvalue": [float(largest.real), abs(float(largest.imag))]}
+    for pair in np.argsort(-subject.b)[: int((subject.b > 0.0).sum())]:
+        yield "pair_jump", {"pair": int(pair)}
+
+
+_SEARCHES: dict[type, Callable[[RefutationTask], Refutation]] = {
+    LureSystem: _lazy_search("lure", "search_lure_system"),
+    DrivenSystem: _lazy_search("lure", "search_network"),
+    GatedCell: _lazy_search("gated", "search_gated"),
+    PairwiseSystem: search_pairwise,
     LayerStack: _search_layers,
 }
-
-
-def _hint(hint: Any, system: LureSystem) -> np.ndarray | None:
-    if hint is None:
-        return None
-    try:
-        slopes = np.asarray(hint, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"hint must be a vector of {system.channels} slopes") from error
-    if slopes.shape != (system.channels,):
-        raise ConfigurationError(f"hint must be a vector of {system.channels} slopes, got shape {slopes.shape}")
-    return slopes

@@ -19,7 +19,7 @@ _LAPACK = {kind: get_lapack_funcs(("getrf", "getrs"), dtype=kind) for kind in (f
 
 
 @dataclass(frozen=True, eq=False)
-class Leading:
+class LeadingEigenvalue:
     """The leading eigenvalue at some slopes.
 
     Attributes:
@@ -34,7 +34,7 @@ class Leading:
     gradient: Array | None
 
 
-def excess(eigenvalues: Array, discrete: bool) -> Array:
+def stability_excess(eigenvalues: Array, discrete: bool) -> Array:
     """Signed distance to the stability boundary, positive outside."""
     return np.abs(eigenvalues) - 1.0 if discrete else np.real(eigenvalues)
 
@@ -47,7 +47,7 @@ class Spectrum(NamedTuple):
 
     @classmethod
     def at(cls, system: LureSystem, K: Array) -> Spectrum:
-        """That of ``A + B K (I - D K)^{-1} C``."""
+        """Return the spectrum of ``A + B K (I - D K)^{-1} C``."""
         matrix = system.jacobian(K)
         return cls(matrix, np.linalg.eigvals(matrix) if np.isfinite(matrix).all() else np.empty(0))
 
@@ -55,17 +55,17 @@ class Spectrum(NamedTuple):
         """The largest excess and its eigenvalue; minus infinity where the matrix overflows."""
         if not len(self.values):
             return -np.inf, complex(0.0)
-        size = excess(self.values, discrete)
+        size = stability_excess(self.values, discrete)
         i = int(np.argmax(size))
         return float(size[i]), complex(self.values[i])
 
 
-def leading_value(system: LureSystem, K: Array) -> tuple[float, complex]:
+def leading_excess(system: LureSystem, K: Array) -> tuple[float, complex]:
     """The largest excess and its eigenvalue; minus infinity where the matrix overflows."""
     return Spectrum.at(system, K).largest(system.is_discrete)
 
 
-def leading(system: LureSystem, K: Array, rank: int = 0, known: Spectrum | None = None) -> Leading:
+def leading_eigenvalue(system: LureSystem, K: Array, rank: int = 0, known: Spectrum | None = None) -> LeadingEigenvalue:
     """The eigenvalue of the ``rank``-th largest excess with the gradient of that excess.
 
     Args:
@@ -79,8 +79,8 @@ def leading(system: LureSystem, K: Array, rank: int = 0, known: Spectrum | None 
     """
     matrix, values = known or Spectrum.at(system, K)
     if not len(values):
-        return Leading(-np.inf, complex(0.0), None)
-    size = excess(values, system.is_discrete)
+        return LeadingEigenvalue(-np.inf, complex(0.0), None)
+    size = stability_excess(values, system.is_discrete)
     upper = np.flatnonzero(np.imag(values) >= 0)
     order = upper[np.argsort(-size[upper])]
     i = int(order[min(rank, len(order) - 1)])
@@ -88,11 +88,11 @@ def leading(system: LureSystem, K: Array, rank: int = 0, known: Spectrum | None 
     top = float(size.max()) if rank == 0 else float(size[i])
     pair = eigenvectors(matrix, value)
     if pair is None:
-        return Leading(top, value, None)
+        return LeadingEigenvalue(top, value, None)
     x, y = pair
     scale = y @ x
     if abs(scale) < 1e-14 * float(np.linalg.norm(y)):
-        return Leading(top, value, None)
+        return LeadingEigenvalue(top, value, None)
     p, q = y @ system.B, system.C @ x
     if system.D.any():
         loop = np.eye(system.channels) - system.D * K
@@ -100,7 +100,7 @@ def leading(system: LureSystem, K: Array, rank: int = 0, known: Spectrum | None 
         p = np.linalg.solve(np.eye(system.channels) - (K[:, None] * system.D).T, p)
     derivative = p * q / scale
     gradient = np.real(np.conj(value) * derivative) / max(abs(value), 1e-300) if system.is_discrete else derivative.real
-    return Leading(top, value, gradient if np.isfinite(gradient).all() else None)
+    return LeadingEigenvalue(top, value, gradient if np.isfinite(gradient).all() else None)
 
 
 def eigenvectors(matrix: Array, value: complex, sweeps: int = 2) -> tuple[Array, Array] | None:

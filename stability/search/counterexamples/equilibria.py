@@ -16,18 +16,24 @@ import numpy as np
 
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.systems.driven import DrivenSystem
-from stability.search.counterexamples.attempts import Search
-from stability.search.counterexamples.eigenvalue_gradient import Leading, leading
-from stability.search.counterexamples.equilibrium_manifold import correct, derivatives, drift, held, slopes_at
+from stability.search.counterexamples.eigenvalue_gradient import LeadingEigenvalue, leading_eigenvalue
+from stability.search.counterexamples.equilibrium_manifold import (
+    equilibrium_at_input,
+    equilibrium_residual,
+    project_to_manifold,
+    residual_jacobians,
+    slopes_at,
+)
+from stability.search.counterexamples.refutation import RefutationTask
 from stability.search.solvers.deadline import Deadline
 from stability.search.trajectories.input_range import InputRange
-from stability.search.trajectories.simulation import settle
+from stability.search.trajectories.simulation import simulate_to_limit
 
 Array = np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
-class Point:
+class Equilibrium:
     """An equilibrium: state, constant input, excess of the leading eigenvalue of its Jacobian."""
 
     x: Array
@@ -36,8 +42,8 @@ class Point:
 
 
 @dataclass(frozen=True, eq=False)
-class EquilibriumSearch:
-    """What the search found.
+class EquilibriumResult:
+    """Result of the search: an unstable equilibrium, two equilibria under one input, or neither.
 
     Attributes:
         unstable: the equilibrium with the largest excess, stable or not; ``None`` when no equilibrium was
@@ -45,14 +51,14 @@ class EquilibriumSearch:
         pair: two equilibria under one input, or ``None``.
     """
 
-    unstable: Point | None
-    pair: tuple[Point, Point] | None
+    unstable: Equilibrium | None
+    pair: tuple[Equilibrium, Equilibrium] | None
 
 
-def _evaluate(driven: DrivenSystem, x: Array, u: Array) -> tuple[Point, Leading]:
+def _evaluate(driven: DrivenSystem, x: Array, u: Array) -> tuple[Equilibrium, LeadingEigenvalue]:
     _, k = slopes_at(driven, x, u)
-    top = leading(driven.system, k)
-    return Point(x, u, top.excess), top
+    top = leading_eigenvalue(driven.system, k)
+    return Equilibrium(x, u, top.excess), top
 
 
 def _from_slopes(driven: DrivenSystem, K: Array, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -71,11 +77,11 @@ def _from_slopes(driven: DrivenSystem, K: Array, rng: np.random.Generator) -> tu
 def _from_simulation(
     driven: DrivenSystem, rng: np.random.Generator, count: int, region: InputRange, deadline: Deadline
 ) -> list[tuple[Array, Array]]:
-    """Where random trajectories under constant inputs end, and the middle of where they moved at the end."""
+    """Simulate random trajectories under constant inputs; return their final and mean states."""
     n, p = driven.system.states, driven.inputs
     u = region.draw(rng, (count,), p)
     x = rng.normal(size=(count, n))
-    x, mean = settle(driven, x, u[None], 900, deadline, 300)
+    x, mean = simulate_to_limit(driven, x, u[None], 900, deadline, 300)
     if deadline.over:
         return []
     points = []
@@ -111,8 +117,8 @@ def _candidates(
 
 
 def _climb(
-    driven: DrivenSystem, start: Point, deadline: Deadline, enough: float, steps: int, region: InputRange
-) -> Point:
+    driven: DrivenSystem, start: Equilibrium, deadline: Deadline, enough: float, steps: int, region: InputRange
+) -> Equilibrium:
     """Ascent along the manifold of equilibria, in a bounded range along its faces."""
     system = driven.system
     n = system.states
@@ -126,7 +132,7 @@ def _climb(
         if system.D.any():
             dz = np.linalg.solve((np.eye(system.channels) - system.D * k).T, dz)
         direction = np.concatenate([system.C.T @ dz, driven.E.T @ dz])
-        both = np.hstack(derivatives(driven, point.x, point.u))
+        both = np.hstack(residual_jacobians(driven, point.x, point.u))
         basis = np.linalg.qr(both.T)[0]
         direction = direction - basis @ (basis.T @ direction)
         norm = float(np.abs(direction).max(initial=0.0))
@@ -135,9 +141,9 @@ def _climb(
         move = direction / norm * length * (1.0 + float(np.abs(point.u).max(initial=0.0)))
         x, u = point.x + move[:n], point.u + move[n:]
         found = (
-            held(driven, x, region.clip(u), 20, deadline)
+            equilibrium_at_input(driven, x, region.clip(u), 20, deadline)
             if region.bounded
-            else correct(driven, x, u, 8, deadline=deadline)
+            else project_to_manifold(driven, x, u, 8, deadline=deadline)
         )
         if found is None:
             length *= 0.3
@@ -151,13 +157,13 @@ def _climb(
 
 
 def search_equilibria(
-    search: Search,
+    search: RefutationTask,
     rng: np.random.Generator,
     *,
     slopes: Array | None = None,
     thorough: bool = True,
     enough: float = 1e-6,
-) -> EquilibriumSearch:
+) -> EquilibriumResult:
     """Look for the equilibrium with the largest excess, and for two equilibria under one input.
 
     Args:
@@ -174,15 +180,15 @@ def search_equilibria(
     size = driven.system.states + driven.system.channels
     share = search.effort * min(1.0, (128.0 / size) ** 2)  # of the points drawn
     draws = max(6, round((60 if thorough else 18) * share))
-    points: list[Point] = []
+    points: list[Equilibrium] = []
     pair = None
     with np.errstate(all="ignore"):
-        for point in _points(driven, _candidates(driven, rng, slopes, draws, region, deadline), deadline):
+        for point in _equilibria_near(driven, _candidates(driven, rng, slopes, draws, region, deadline), deadline):
             if pair is None:
-                pair = next(((q, point) for q in points if _differ(q, point)), None)
+                pair = next(((q, point) for q in points if _are_distinct(q, point)), None)
             points.append(point)
             if point.excess > enough:
-                return EquilibriumSearch(point, pair)
+                return EquilibriumResult(point, pair)
         points.sort(key=lambda q: -q.excess)
         best = points[0] if points else None
         climbs = max(2, round(6 * share)) if thorough and (driven.E.any() or driven.F.any()) else 0
@@ -191,17 +197,21 @@ def search_equilibria(
                 break
             climbed = _climb(driven, start, deadline, enough, max(10, round(60 * share)), region)
             best = climbed if best is None or climbed.excess > best.excess else best
-    return EquilibriumSearch(best, pair)
+    return EquilibriumResult(best, pair)
 
 
-def _points(
+def _equilibria_near(
     driven: DrivenSystem, candidates: Iterator[tuple[Array, Array, bool]], deadline: Deadline
-) -> Iterator[Point]:
+) -> Iterator[Equilibrium]:
     """The equilibria near the candidates; of those, the input may move where the flag says so."""
     for k, (x, u, movable) in enumerate(candidates):
         if k and deadline.over:
             return
-        found = correct(driven, x, u, deadline=deadline) if movable else held(driven, x, u, 40, deadline)
+        found = (
+            project_to_manifold(driven, x, u, deadline=deadline)
+            if movable
+            else equilibrium_at_input(driven, x, u, 40, deadline)
+        )
         if found is not None and _is_equilibrium(driven, *found):
             point, _ = _evaluate(driven, *found)
             if np.isfinite(point.excess):
@@ -212,9 +222,9 @@ def _is_equilibrium(driven: DrivenSystem, x: Array, u: Array) -> bool:
     if not (np.isfinite(x).all() and np.isfinite(u).all()):
         return False
     scale = 1.0 + float(np.abs(x).max()) * (1.0 + float(np.abs(driven.system.A).sum(axis=1).max()))
-    return float(np.abs(drift(driven, x, u)).max()) <= 1e-8 * scale
+    return float(np.abs(equilibrium_residual(driven, x, u)).max()) <= 1e-8 * scale
 
 
-def _differ(first: Point, second: Point) -> bool:
+def _are_distinct(first: Equilibrium, second: Equilibrium) -> bool:
     scale = 1.0 + float(np.abs(first.x).max())
     return bool(np.array_equal(first.u, second.u) and float(np.abs(first.x - second.x).max()) > 1e-4 * scale)

@@ -16,8 +16,8 @@ from stability.search.solvers.deadline import Deadline
 Array = np.ndarray
 
 
-def drift(subject: Any, x: Array, u: Array) -> Array:
-    """What is zero at an equilibrium: the right-hand side, or the step less the state."""
+def equilibrium_residual(subject: Any, x: Array, u: Array) -> Array:
+    """Return the right-hand side of a flow, or the step minus the state: zero at an equilibrium."""
     change = subject.advance(x, u)
     return change - x if subject.is_discrete else change
 
@@ -28,7 +28,7 @@ def slopes_at(driven: DrivenSystem, x: Array, u: Array) -> tuple[Array, Array]:
     return z, np.asarray(activation(driven.activation).derivative(z), dtype=np.float64)
 
 
-def derivatives(driven: DrivenSystem, x: Array, u: Array) -> tuple[Array, Array]:
+def residual_jacobians(driven: DrivenSystem, x: Array, u: Array) -> tuple[Array, Array]:
     """``g_x`` and ``g_u``."""
     system = driven.system
     _, k = slopes_at(driven, x, u)
@@ -36,7 +36,9 @@ def derivatives(driven: DrivenSystem, x: Array, u: Array) -> tuple[Array, Array]
     return gx, (system.B * k) @ closed(system.D, k, driven.E) + driven.F
 
 
-def newton(subject: Any, x: Array, u: Array, steps: int = 40, *, deadline: Deadline | None = None) -> Array | None:
+def newton_equilibrium(
+    subject: Any, x: Array, u: Array, steps: int = 40, *, deadline: Deadline | None = None
+) -> Array | None:
     """An equilibrium for this input near ``x``: Newton's method with step halving, or ``None``, in time or not.
 
     Args:
@@ -48,7 +50,7 @@ def newton(subject: Any, x: Array, u: Array, steps: int = 40, *, deadline: Deadl
     """
     x = np.array(x, dtype=np.float64)
     shift = np.eye(len(x)) if subject.is_discrete else 0.0
-    value = drift(subject, x, u)
+    value = equilibrium_residual(subject, x, u)
     size = float(np.linalg.norm(value))
     for _ in range(steps):
         if not np.isfinite(size) or (deadline is not None and deadline.over):
@@ -59,7 +61,7 @@ def newton(subject: Any, x: Array, u: Array, steps: int = 40, *, deadline: Deadl
         length = 1.0
         while True:
             trial = x - length * step
-            change = drift(subject, trial, u)
+            change = equilibrium_residual(subject, trial, u)
             new = float(np.linalg.norm(change))
             if new < (1.0 - 0.1 * length) * size or length < 1e-3:
                 break
@@ -73,22 +75,24 @@ def newton(subject: Any, x: Array, u: Array, steps: int = 40, *, deadline: Deadl
     return None
 
 
-def held(driven: DrivenSystem, x: Array, u: Array, steps: int, deadline: Deadline | None) -> tuple[Array, Array] | None:
+def equilibrium_at_input(
+    driven: DrivenSystem, x: Array, u: Array, steps: int, deadline: Deadline | None
+) -> tuple[Array, Array] | None:
     """The point of the manifold under this very input near ``x``, or ``None``."""
-    found = newton(driven, x, u, steps, deadline=deadline)
+    found = newton_equilibrium(driven, x, u, steps, deadline=deadline)
     return None if found is None else (found, u)
 
 
-def correct(
+def project_to_manifold(
     driven: DrivenSystem, x: Array, u: Array, steps: int = 25, *, deadline: Deadline | None = None
 ) -> tuple[Array, Array] | None:
     """The point of the manifold near ``(x, u)``: Gauss-Newton in state and input together, or ``None``."""
     n = len(x)
     for _ in range(steps if driven.E.any() or driven.F.any() else 0):
-        value = drift(driven, x, u)
+        value = equilibrium_residual(driven, x, u)
         if not np.isfinite(value).all() or (deadline is not None and deadline.over):
             return None
-        both = np.hstack(derivatives(driven, x, u))
+        both = np.hstack(residual_jacobians(driven, x, u))
         if not np.isfinite(both).all():
             return None
         least = lstsq(both, value, cond=1e-12, lapack_driver="gelsy", check_finite=False)  # the smallest change
@@ -98,5 +102,5 @@ def correct(
         step *= min(1.0, limit / max(float(np.abs(step).max()), 1e-300))
         x, u = x - step[:n], u - step[n:]
         if float(np.abs(step).max()) <= 1e-12 * (1.0 + float(np.abs(x).max())):
-            return held(driven, x, u, 5, deadline) or (x, u)
-    return held(driven, x, u, 40, deadline)
+            return equilibrium_at_input(driven, x, u, 5, deadline) or (x, u)
+    return equilibrium_at_input(driven, x, u, 40, deadline)

@@ -17,13 +17,18 @@ from stability.kernel.arithmetic.balls import Ball
 from stability.kernel.reachability.gated_orbits import orbit_jacobian
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.theorems.gated_orbits import MAX_UNKNOWNS
-from stability.search.counterexamples.attempts import Candidate, Search, decide
-from stability.search.counterexamples.gated_equilibria import FOLLOWED, Steady, ascend, largest_eigenvalues, steady
-from stability.search.counterexamples.limit_cycles import orbit_near
-from stability.search.counterexamples.refutation import Refutation
+from stability.search.counterexamples.gated_equilibria import (
+    FOLLOWED,
+    GatedEquilibrium,
+    ascend_radius,
+    equilibrium_near,
+    largest_eigenvalues,
+)
+from stability.search.counterexamples.limit_cycles import orbit_near_state
+from stability.search.counterexamples.refutation import Candidate, Refutation, RefutationTask, first_accepted
 from stability.search.solvers.deadline import Deadline
 from stability.search.trajectories.input_range import InputRange, input_boxes
-from stability.search.trajectories.simulation import settle
+from stability.search.trajectories.simulation import simulate_to_limit
 
 Array = np.ndarray
 INPUTS, STARTS, SETTLE, TAIL, LONGER, LONGEST = 8, 12, 300, 100, 600, 24
@@ -33,46 +38,48 @@ CLIMBS, GRADIENTS = 3, 12
 PAIRS = 2  # inputs in a box under which runs that stay apart are looked at closely
 
 
-def search_gated(search: Search) -> Refutation:
+def search_gated(search: RefutationTask) -> Refutation:
     """Search for a witness against the contraction of a gated cell; only inputs in its box are tried."""
     cell, rng = search.subject, np.random.default_rng(search.seed)
     boxes = input_boxes(cell.input_low, cell.input_high, search.region, cell.inputs)
-    candidates = (found for box in boxes for found in _in_box(cell, box, rng, search.deadline))
-    return decide(search, candidates, f"{len(boxes)} boxes of inputs, {INPUTS} inputs in each")
+    candidates = (found for box in boxes for found in _candidates_in_box(cell, box, rng, search.deadline))
+    return first_accepted(search, candidates, f"{len(boxes)} boxes of inputs, {INPUTS} inputs in each")
 
 
-def _in_box(cell: GatedCell, box: InputRange, rng: np.random.Generator, deadline: Deadline) -> Iterator[Candidate]:
+def _candidates_in_box(
+    cell: GatedCell, box: InputRange, rng: np.random.Generator, deadline: Deadline
+) -> Iterator[Candidate]:
     """Witnesses worth trying under inputs of one box, what is cheap and strong first."""
     if deadline.over:
         return
     inputs = _inputs(box, rng)
     first = _starts(cell, rng, len(inputs))
-    states, mean = settle(cell, first, inputs[None, :, None], SETTLE, deadline, TAIL)
-    found: list[Steady] = []
+    states, mean = simulate_to_limit(cell, first, inputs[None, :, None], SETTLE, deadline, TAIL)
+    found: list[GatedEquilibrium] = []
     for k, u in enumerate(inputs):
-        found += yield from _settled(cell, u, _guesses(first[k], states[k], mean[k]), deadline)
+        found += yield from _equilibria_at_input(cell, u, _guesses(first[k], states[k], mean[k]), deadline)
     for point in sorted(found, key=lambda p: -p.radius)[:CLIMBS]:
         yield from _climbs(cell, point, box, deadline)
-    yield from _apart(cell, states, inputs[None], deadline)
+    yield from _separated_orbits(cell, states, inputs[None], deadline)
     for period in (2, 3):
         if deadline.over:
             return
         sequences = np.stack([_inputs(box, rng) for _ in range(period)])
         some = _starts(cell, rng, INPUTS)
-        some, _ = settle(cell, some, sequences[:, :, None], SETTLE // period * period, deadline)
+        some, _ = simulate_to_limit(cell, some, sequences[:, :, None], SETTLE // period * period, deadline)
         yield from _periodic(cell, some, sequences, deadline)
 
 
-def _settled(
+def _equilibria_at_input(
     cell: GatedCell, u: Array, guesses: Iterator[Array], deadline: Deadline
-) -> Generator[Candidate, None, list[Steady]]:
+) -> Generator[Candidate, None, list[GatedEquilibrium]]:
     """Equilibria under one input, each with what it proves; all of them are returned."""
-    here: list[Steady] = []
+    here: list[GatedEquilibrium] = []
     for guess in guesses:
         if deadline.over:
             break
-        point = steady(cell, guess, u, deadline)
-        if point is not None and all(_differ(p.state, point.state) for p in here):
+        point = equilibrium_near(cell, guess, u, deadline)
+        if point is not None and all(_are_distinct(p.state, point.state) for p in here):
             here.append(point)
             yield from _unstable(cell, point)
             if len(here) > 1:
@@ -80,36 +87,36 @@ def _settled(
     return here
 
 
-def _climbs(cell: GatedCell, point: Steady, box: InputRange, deadline: Deadline) -> Iterator[Candidate]:
+def _climbs(cell: GatedCell, point: GatedEquilibrium, box: InputRange, deadline: Deadline) -> Iterator[Candidate]:
     """Equilibria on the way to inputs where they are least stable, one climb an eigenvalue worth following."""
     if deadline.over:
         return
     for value in largest_eigenvalues(cell.jacobian(point.state, point.u), FOLLOWED):
         last = point
-        for last in ascend(cell, replace(point, value=value), box, GRADIENTS, deadline):
+        for last in ascend_radius(cell, replace(point, value=value), box, GRADIENTS, deadline):
             yield from _unstable(cell, last)
         if last is not point:
-            yield from _across(cell, last, deadline)
+            yield from _neighboring_equilibria(cell, last, deadline)
 
 
 def _guesses(first: Array, final: Array, mean: Array) -> Iterator[Array]:
-    """Where equilibria may be: at the ends of runs, in the middle of cycles, between runs that stay apart, anywhere."""
+    """Yield guesses of equilibria: final and mean states of runs, states between separated runs, and the first."""
     yield from (final[0], mean[0], 0.0 * final[0])
     far = int(np.argmax(np.abs(final - final[0]).max(axis=1)))
-    if _differ(final[far], final[0]):
+    if _are_distinct(final[far], final[0]):
         yield from (final[far], mean[far], 0.5 * (final[0] + final[far]))
     yield from (first[1], first[-1])
 
 
-def _across(cell: GatedCell, point: Steady, deadline: Deadline) -> Iterator[Candidate]:
-    """Where an equilibrium is about to meet another one, that one lies along the slow direction."""
+def _neighboring_equilibria(cell: GatedCell, point: GatedEquilibrium, deadline: Deadline) -> Iterator[Candidate]:
+    """Search for a second equilibrium along the slow direction of one that is about to meet it."""
     if point.value.imag or not point.value.real > 0.8 or deadline.over:
         return
     values, vectors = np.linalg.eig(cell.jacobian(point.state, point.u))
     slow = np.real(vectors[:, int(np.argmin(np.abs(values - point.value)))])
     for length in (0.1, -0.1, 0.5, -0.5, 2.0, -2.0):
-        other = steady(cell, point.state + length * slow, point.u, deadline)
-        if other is not None and _differ(other.state, point.state):
+        other = equilibrium_near(cell, point.state + length * slow, point.u, deadline)
+        if other is not None and _are_distinct(other.state, point.state):
             yield from _unstable(cell, other)
             yield "gated_orbits", {"first": point.state[None], "second": other.state[None], "input": point.u}
 
@@ -132,44 +139,44 @@ def _starts(cell: GatedCell, rng: np.random.Generator, count: int) -> Array:
     return np.concatenate([np.tanh(size * h), size * h], axis=-1)
 
 
-def _unstable(cell: GatedCell, point: Steady) -> Iterator[Candidate]:
+def _unstable(cell: GatedCell, point: GatedEquilibrium) -> Iterator[Candidate]:
     if point.radius > UNSTABLE:
         value = [point.value.real, point.value.imag]
         yield "gated_unstable", {"state": point.state, "input": point.u, "eigenvalue": value}
 
 
-def _apart(cell: GatedCell, states: Array, inputs: Array, deadline: Deadline) -> Iterator[Candidate]:
+def _separated_orbits(cell: GatedCell, states: Array, inputs: Array, deadline: Deadline) -> Iterator[Candidate]:
     """Search for orbits where runs under one input ``(q, count, p)`` stay apart."""
     spread = np.abs(states - states[:, :1]).max(axis=(1, 2))
     order = np.argsort(-spread)[:PAIRS]
     order = order[spread[order] > APART]
     if not len(order) or deadline.over:
         return
-    period, longest = len(inputs), _longest(cell)
-    longer, _ = settle(cell, states[order], inputs[:, order, None], LONGER // period * period, deadline)
+    period, longest = len(inputs), _longest_period(cell)
+    longer, _ = simulate_to_limit(cell, states[order], inputs[:, order, None], LONGER // period * period, deadline)
     for k, after in zip(order, longer):
         if deadline.over:
             return
         u, orbits = np.ascontiguousarray(inputs[:, k]), []
         far = int(np.argmax(np.abs(after - after[0]).max(axis=1)))
         for guess in (after[0], after[far], after[1]):
-            orbit = orbit_near(cell, guess, u, longest, deadline)
+            orbit = orbit_near_state(cell, guess, u, longest, deadline)
             if orbit is None:
                 continue
             if len(orbit) > period:
                 yield "gated_orbits", {"first": orbit, "input": u}
-            if orbits and _differ(orbits[0][0], orbit[0]):
+            if orbits and _are_distinct(orbits[0][0], orbit[0]):
                 yield "gated_orbits", {"first": orbits[0], "second": orbit, "input": u}
             orbits.append(orbit)
 
 
 def _periodic(cell: GatedCell, states: Array, inputs: Array, deadline: Deadline) -> Iterator[Candidate]:
     """Orbits under periodic inputs ``(q, count, p)`` that are unstable, or runs that stay apart there."""
-    yield from _apart(cell, states, inputs, deadline)
+    yield from _separated_orbits(cell, states, inputs, deadline)
     for k in range(states.shape[0]):
         if deadline.over:
             return
-        orbit = orbit_near(cell, states[k, 0], inputs[:, k], _longest(cell), deadline)
+        orbit = orbit_near_state(cell, states[k, 0], inputs[:, k], _longest_period(cell), deadline)
         if orbit is None:
             continue
         value = largest_eigenvalues(orbit_jacobian(cell, Ball.exact(orbit), inputs[:, k]).mid)[0]
@@ -177,10 +184,10 @@ def _periodic(cell: GatedCell, states: Array, inputs: Array, deadline: Deadline)
             yield "gated_unstable", {"state": orbit, "input": inputs[:, k], "eigenvalue": [value.real, value.imag]}
 
 
-def _longest(cell: GatedCell) -> int:
+def _longest_period(cell: GatedCell) -> int:
     """Steps of the longest orbit that is looked for, and that its rule would take."""
     return min(LONGEST, MAX_UNKNOWNS // cell.states)
 
 
-def _differ(first: Array, second: Array) -> bool:
+def _are_distinct(first: Array, second: Array) -> bool:
     return bool(np.abs(first - second).max() > APART)

@@ -20,7 +20,7 @@ import numpy as np
 from stability.kernel.arithmetic.eigenpairs import solved
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.search.counterexamples.eigenvalue_gradient import eigenvectors
-from stability.search.counterexamples.equilibrium_manifold import newton
+from stability.search.counterexamples.equilibrium_manifold import newton_equilibrium
 from stability.search.solvers.deadline import Deadline
 from stability.search.trajectories.input_range import InputRange
 
@@ -31,7 +31,7 @@ FOLLOWED = 4  # eigenvalues worth following, of the largest modulus
 
 
 @dataclass(frozen=True, eq=False)
-class Steady:
+class GatedEquilibrium:
     """An approximate equilibrium ``state`` under ``u`` and an eigenvalue of its Jacobian, at first the largest."""
 
     state: Array
@@ -61,10 +61,12 @@ def largest_eigenvalues(matrix: Array, count: int = 1) -> list[complex]:
     return upper[:count]
 
 
-def steady(cell: GatedCell, guess: Array, u: Array, deadline: Deadline | None = None) -> Steady | None:
+def equilibrium_near(
+    cell: GatedCell, guess: Array, u: Array, deadline: Deadline | None = None
+) -> GatedEquilibrium | None:
     """The equilibrium near a guess with its largest eigenvalue, or ``None``."""
-    point = newton(cell, guess, u, deadline=deadline)
-    return None if point is None else Steady(point, u, largest_eigenvalues(cell.jacobian(point, u))[0])
+    point = newton_equilibrium(cell, guess, u, deadline=deadline)
+    return None if point is None else GatedEquilibrium(point, u, largest_eigenvalues(cell.jacobian(point, u))[0])
 
 
 def _eigenpair(matrix: Array, value: complex) -> tuple[complex, Array, Array] | None:
@@ -77,7 +79,7 @@ def _eigenpair(matrix: Array, value: complex) -> tuple[complex, Array, Array] | 
     return complex(w @ (matrix @ v)), v, w
 
 
-def gradient(cell: GatedCell, at: Steady) -> Array | None:
+def radius_gradient(cell: GatedCell, at: GatedEquilibrium) -> Array | None:
     """Gradient ``(p,)`` of the modulus of the eigenvalue by the constant input, the equilibrium moving along.
 
     Args:
@@ -111,7 +113,9 @@ def gradient(cell: GatedCell, at: Steady) -> Array | None:
     return total if np.isfinite(total).all() else None
 
 
-def ascend(cell: GatedCell, at: Steady, box: InputRange, steps: int, deadline: Deadline) -> Iterator[Steady]:
+def ascend_radius(
+    cell: GatedCell, at: GatedEquilibrium, box: InputRange, steps: int, deadline: Deadline
+) -> Iterator[GatedEquilibrium]:
     """Equilibria whose eigenvalue grows, by steps along the signs of its gradient inside a box of inputs.
 
     The eigenvalue is followed: it need not be the largest one, which may belong to a unit that merely remembers.
@@ -128,7 +132,7 @@ def ascend(cell: GatedCell, at: Steady, box: InputRange, steps: int, deadline: D
     """
     low, high, size = box.low, box.high, 0.25
     for _ in range(steps):
-        slope = None if deadline.over or not at.radius > LEAST else gradient(cell, at)
+        slope = None if deadline.over or not at.radius > LEAST else radius_gradient(cell, at)
         if slope is None:
             return
         while True:
@@ -144,7 +148,11 @@ def ascend(cell: GatedCell, at: Steady, box: InputRange, steps: int, deadline: D
         yield at
 
 
-def _followed(cell: GatedCell, at: Steady, u: Array, expected: complex, deadline: Deadline) -> Steady | None:
-    point = newton(cell, at.state, u, deadline=deadline)
+def _followed(
+    cell: GatedCell, at: GatedEquilibrium, u: Array, expected: complex, deadline: Deadline
+) -> GatedEquilibrium | None:
+    point = newton_equilibrium(cell, at.state, u, deadline=deadline)
     pair = None if point is None else _eigenpair(cell.jacobian(point, u), expected)
-    return None if pair is None or point is None else Steady(point, u, complex(pair[0].real, abs(pair[0].imag)))
+    return (
+        None if pair is None or point is None else GatedEquilibrium(point, u, complex(pair[0].real, abs(pair[0].imag)))
+    )

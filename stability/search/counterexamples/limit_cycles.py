@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from scipy.linalg import block_diag
 
-from stability.kernel.arithmetic.eigenpairs import solved
+from stability.kernel.arithmetic.balls import Ball
+from stability.kernel.arithmetic.eigenpairs import (
+    Matrix,
+    closed_loop_orbit,
+    enclose_eigenpair,
+    inverse_iteration,
+    solved,
+)
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.theorems.periodic_orbits import MAX_UNKNOWNS, unknowns
+from stability.search.counterexamples.equilibrium_manifold import slopes_at
 from stability.search.solvers.deadline import Deadline
+from stability.search.trajectories.simulation import simulate_path
 
 Array = np.ndarray
 
@@ -23,15 +35,15 @@ def closed_path(subject: Any, state: Array, inputs: Array, longest: int) -> Arra
     return None
 
 
-def orbit_near(subject: Any, state: Array, inputs: Array, longest: int, deadline: Deadline) -> Array | None:
+def orbit_near_state(subject: Any, state: Array, inputs: Array, longest: int, deadline: Deadline) -> Array | None:
     """The orbit that a settled state runs, made exact, or ``None`` when it has no short period."""
     path = closed_path(subject, state, inputs, longest)
-    orbit = None if path is None else polish_orbit(subject, path, inputs, deadline=deadline)
+    orbit = None if path is None else refine_orbit(subject, path, inputs, deadline=deadline)
     near = orbit is not None and np.abs(orbit[0] - state).max() <= 1e-2 * (1.0 + np.abs(state).max())
     return orbit if near else None
 
 
-def polish_orbit(
+def refine_orbit(
     subject: Any, points: Array, inputs: Array, steps: int = 12, *, deadline: Deadline | None = None
 ) -> Array | None:
     """Newton's method on ``F(x_i, u_i) = x_{i+1}`` in plain floating point.
@@ -61,3 +73,57 @@ def polish_orbit(
         if np.abs(move).max() <= 1e-13 * (1.0 + np.abs(x).max()):
             return x
     return None
+
+
+def orbits_near_returns(
+    driven: DrivenSystem, state: Array, inputs: Array, tries: int = 6, *, deadline: Deadline | None = None
+) -> Iterator[Array]:
+    """Orbits that a run nearly closes, among them those that repel: cycles inside chaos.
+
+    The run is watched for 400 steps; where it comes back nearest, for each short period, Newton's method starts.
+
+    Yields:
+        One closed orbit after another.
+    """
+    q, run = len(inputs), simulate_path(driven, state, inputs, 401, deadline)
+    if deadline is not None and deadline.over:
+        return
+    if not np.isfinite(run).all():
+        return
+    found = []
+    for k in range(q, 13, q):
+        if unknowns(driven, k) > MAX_UNKNOWNS:
+            break
+        far = np.abs(run[k:] - run[:-k]).max(axis=1)[::q]
+        at = q * int(np.argmin(far))
+        found.append((float(far.min()), k, at))
+    for _, k, at in sorted(found)[:tries]:
+        orbit = refine_orbit(driven, run[at : at + k], inputs, deadline=deadline)
+        if orbit is not None:
+            yield orbit
+
+
+def orbit_multiplier(driven: DrivenSystem, orbit: Array, inputs: Array) -> complex:
+    """The root of the leading multiplier, per step; of an equilibrium of a flow the leading eigenvalue."""
+    product = np.eye(orbit.shape[1])
+    for i, x in enumerate(orbit):
+        product = driven.jacobian(x, inputs[i % len(inputs)]) @ product
+    if not np.isfinite(product).all():
+        return complex(0.0)
+    values = np.linalg.eigvals(product)
+    top = complex(values[int(np.argmax(np.abs(values) if driven.system.is_discrete else values.real))])
+    return top if len(orbit) == 1 else complex(top) ** (1.0 / len(orbit))
+
+
+def refined_eigenvalue(pencil: Matrix, value: complex) -> list[float]:
+    """An eigenvalue as precisely as floating point gives it: the centre of its enclosure where there is one."""
+    vector = inverse_iteration(pencil, value)
+    pair = None if vector is None else enclose_eigenpair(pencil, value, vector)
+    best = value if pair is None or abs(pair.value - value) > 1e-3 * (1e-6 + abs(value)) else pair.value
+    return [float(best.real), abs(float(best.imag))]
+
+
+def refined_orbit_eigenvalue(driven: DrivenSystem, orbit: Array, inputs: Array, value: complex) -> list[float]:
+    """Return ``refined_eigenvalue`` of the linearization along an orbit."""
+    slopes = np.stack([slopes_at(driven, x, inputs[i % len(inputs)])[1] for i, x in enumerate(orbit)])
+    return refined_eigenvalue(closed_loop_orbit(driven.system, Ball.exact(slopes)), value)

@@ -13,21 +13,26 @@ import numpy as np
 from stability.kernel.format.fields import LONGEST
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.periodic_orbits import MAX_UNKNOWNS, unknowns
-from stability.search.counterexamples.attempts import Candidate, Search
-from stability.search.counterexamples.equilibrium_manifold import newton
-from stability.search.counterexamples.limit_cycles import orbit_near, polish_orbit
-from stability.search.counterexamples.settled_orbits import close_returns, leading_of_orbit, named_value
+from stability.search.counterexamples.equilibrium_manifold import newton_equilibrium
+from stability.search.counterexamples.limit_cycles import (
+    orbit_multiplier,
+    orbit_near_state,
+    orbits_near_returns,
+    refine_orbit,
+    refined_orbit_eigenvalue,
+)
+from stability.search.counterexamples.refutation import Candidate, RefutationTask
 from stability.search.solvers.deadline import Deadline
 from stability.search.trajectories.input_range import InputRange
-from stability.search.trajectories.simulation import settle, trace
+from stability.search.trajectories.simulation import simulate_path, simulate_to_limit
 
 Array = np.ndarray
 SETTLE = 500
 CLOSEST = 3  # pairs of one phase, the farthest apart, that are examined
 
 
-def search_pairs(
-    search: Search, rng: np.random.Generator, *, inputs: Array | None = None, brief: bool = False
+def search_separated_pairs(
+    search: RefutationTask, rng: np.random.Generator, *, inputs: Array | None = None, brief: bool = False
 ) -> Iterator[Candidate]:
     """Let pairs of random states settle; where their distance stays, propose proofs that they never meet.
 
@@ -48,12 +53,12 @@ def search_pairs(
     pairs = max(3, round(search.effort * min(12.0, 4e5 / size)))
     with np.errstate(all="ignore"):
         first = _constant(driven, rng, max(3, pairs // (3 if brief else 1)), region, inputs)
-        yield from _phase(driven, first, rng, deadline)
+        yield from _candidates_under(driven, first, rng, deadline)
         moved = driven.E.any() or driven.F.any()
         for period in (2, 3, 4) if system.is_discrete and moved else ():
             if deadline.over:
                 return
-            yield from _phase(driven, _periodic(driven, rng, pairs, period, region), rng, deadline)
+            yield from _candidates_under(driven, _periodic(driven, rng, pairs, period, region), rng, deadline)
 
 
 def _constant(
@@ -83,16 +88,18 @@ def _periodic(driven: DrivenSystem, rng: np.random.Generator, pairs: int, period
     return np.concatenate([drawn, np.swapaxes(u, 0, 1)])
 
 
-def _phase(driven: DrivenSystem, u: Array, rng: np.random.Generator, deadline: Deadline) -> Iterator[Candidate]:
+def _candidates_under(
+    driven: DrivenSystem, u: Array, rng: np.random.Generator, deadline: Deadline
+) -> Iterator[Candidate]:
     """Pairs under the inputs ``(pairs, q, p)``: settle, then look at those that are still apart, the farthest first."""
     count, q, _ = u.shape
     x = rng.normal(size=(2, count, driven.system.states)) * driven.natural_size
     inputs = np.swapaxes(u, 0, 1)[:, None]
     for _ in range(4):
-        x, _ = settle(driven, x, inputs, q * (SETTLE // q), deadline)
+        x, _ = simulate_to_limit(driven, x, inputs, q * (SETTLE // q), deadline)
         if deadline.over:
             return
-        order = _apart(x)
+        order = _separated_pairs(x)
         if not len(order):
             return
     for i in order[:CLOSEST]:
@@ -101,7 +108,7 @@ def _phase(driven: DrivenSystem, u: Array, rng: np.random.Generator, deadline: D
         yield from _proofs(driven, x[0, i], x[1, i], np.ascontiguousarray(u[i]), deadline)
 
 
-def _apart(x: Array) -> Array:
+def _separated_pairs(x: Array) -> Array:
     """Indices of the pairs ``(2, pairs, n)`` that are still apart, the farthest first."""
     gaps = np.linalg.norm(x[0] - x[1], axis=1)
     size = np.linalg.norm(x, axis=2).max(axis=0)
@@ -113,12 +120,12 @@ def _apart(x: Array) -> Array:
 def _proofs(
     driven: DrivenSystem, first: Array, second: Array, inputs: Array, deadline: Deadline
 ) -> Iterator[Candidate]:
-    """What two settled runs under one input may prove, the simplest first."""
+    """Yield candidates from two settled runs under one input, the simplest first."""
     if driven.system.is_discrete:
         yield from _orbit_witnesses(driven, first, second, inputs, deadline)
     else:
-        states = [newton(driven, state, inputs[0], 8, deadline=deadline) for state in (first, second)]
-        if states[0] is not None and states[1] is not None and _differ(states[0], states[1]):
+        states = [newton_equilibrium(driven, state, inputs[0], 8, deadline=deadline) for state in (first, second)]
+        if states[0] is not None and states[1] is not None and _are_distinct(states[0], states[1]):
             yield "two_equilibria", {"state1": states[0], "state2": states[1], "input": inputs[0]}
     for state in (first, second):
         if not deadline.over:
@@ -129,32 +136,32 @@ def _orbit_witnesses(
     driven: DrivenSystem, first: Array, second: Array, inputs: Array, deadline: Deadline
 ) -> Iterator[Candidate]:
     longest = min(LONGEST, MAX_UNKNOWNS // unknowns(driven, 1))
-    orbits = [orbit_near(driven, state, inputs, longest, deadline) for state in (first, second)]
+    orbits = [orbit_near_state(driven, state, inputs, longest, deadline) for state in (first, second)]
     for orbit in orbits:
-        if orbit is not None and len(orbit) > len(inputs) and _differ(orbit[0], orbit[len(inputs)]):
+        if orbit is not None and len(orbit) > len(inputs) and _are_distinct(orbit[0], orbit[len(inputs)]):
             yield "periodic_orbits", {"first": orbit, "input": inputs}
-    if orbits[0] is not None and orbits[1] is not None and _differ(orbits[0][0], orbits[1][0]):
+    if orbits[0] is not None and orbits[1] is not None and _are_distinct(orbits[0][0], orbits[1][0]):
         if len(orbits[0]) == len(orbits[1]) == 1:
             yield "two_equilibria", {"state1": orbits[0][0], "state2": orbits[1][0], "input": inputs[0]}
         else:
             yield "periodic_orbits", {"first": orbits[0], "second": orbits[1], "input": inputs}
     for orbit, state in zip(orbits, (first, second)):
-        for repelling in close_returns(driven, state, inputs, deadline=deadline) if orbit is None else ():
+        for repelling in orbits_near_returns(driven, state, inputs, deadline=deadline) if orbit is None else ():
             yield from unstable_candidate(driven, repelling, inputs)
-            if len(repelling) > len(inputs) and _differ(repelling[0], repelling[len(inputs)]):
+            if len(repelling) > len(inputs) and _are_distinct(repelling[0], repelling[len(inputs)]):
                 yield "periodic_orbits", {"first": repelling, "input": inputs}
 
 
-def _differ(first: Array, second: Array) -> bool:
+def _are_distinct(first: Array, second: Array) -> bool:
     return bool(np.abs(first - second).max() > 1e-7 * (1.0 + np.abs(first).max()))
 
 
 def unstable_candidate(driven: DrivenSystem, orbit: Array, inputs: Array) -> Iterator[Candidate]:
     """An equilibrium ``(1, n)``, or an orbit, where its linearisation says that it is unstable."""
-    value = leading_of_orbit(driven, orbit, inputs)
+    value = orbit_multiplier(driven, orbit, inputs)
     if not (abs(value) > 1.0 if driven.is_discrete else value.real > 0.0):
         return
-    name = named_value(driven, orbit, inputs, value)
+    name = refined_orbit_eigenvalue(driven, orbit, inputs, value)
     if len(orbit) == 1:
         yield "unstable_equilibrium", {"state": orbit[0], "input": inputs[0], "eigenvalue": name}
     else:
@@ -164,15 +171,15 @@ def unstable_candidate(driven: DrivenSystem, orbit: Array, inputs: Array) -> Ite
 def _inner_equilibrium(driven: DrivenSystem, state: Array, inputs: Array, deadline: Deadline) -> Iterator[Candidate]:
     """Equilibria, or orbits of the input's own period, in the middle of a run and beside it."""
     q = len(inputs)
-    run = trace(driven, state, inputs, q * (400 // q), deadline)
+    run = simulate_path(driven, state, inputs, q * (400 // q), deadline)
     if deadline.over:
         return
     points, middle = run[:q], np.stack([run[k::q].mean(axis=0) for k in range(q)])
     for guess in (middle, points, 0.5 * (middle + points)):
         if q == 1:
-            found = newton(driven, guess[0], inputs[0], deadline=deadline)
+            found = newton_equilibrium(driven, guess[0], inputs[0], deadline=deadline)
             orbit = None if found is None else found[None]
         else:
-            orbit = polish_orbit(driven, guess, inputs, 30, deadline=deadline)
+            orbit = refine_orbit(driven, guess, inputs, 30, deadline=deadline)
         if orbit is not None and np.isfinite(orbit).all():
             yield from unstable_candidate(driven, orbit, inputs)

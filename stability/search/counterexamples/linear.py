@@ -11,8 +11,8 @@ from stability.kernel.arithmetic.balls import Ball
 from stability.kernel.arithmetic.eigenpairs import closed_loop_orbit
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.equilibria import why_not_everywhere
-from stability.search.counterexamples.eigenvalue_gradient import excess, leading_value
-from stability.search.counterexamples.settled_orbits import centre_of
+from stability.search.counterexamples.eigenvalue_gradient import leading_excess, stability_excess
+from stability.search.counterexamples.limit_cycles import refined_eigenvalue
 
 
 def unstable_linear_data(driven: DrivenSystem, *, boundary: bool = False) -> dict[str, Any] | None:
@@ -32,7 +32,7 @@ def unstable_linear_data(driven: DrivenSystem, *, boundary: bool = False) -> dic
     if not np.isfinite(bound):
         return None
     values, vectors = np.linalg.eig(system.A.T)
-    size = excess(values, system.is_discrete)
+    size = stability_excess(values, system.is_discrete)
     i = int(np.argmax(size))
     value, growth = complex(values[i]), float(size[i])
     scale = max(1.0, float(np.abs(system.A).max()))
@@ -61,7 +61,7 @@ def unstable_everywhere_data(driven: DrivenSystem) -> dict[str, Any] | None:
     slopes = np.ones(driven.system.channels)
     if why_not_everywhere(driven) is not None:
         return None
-    size, value = leading_value(driven.system, slopes)
+    size, value = leading_excess(driven.system, slopes)
     if not size > 0.0:
         return None
-    return {"eigenvalue": centre_of(closed_loop_orbit(driven.system, Ball.exact(slopes[None])), value)}
+    return {"eigenvalue": refined_eigenvalue(closed_loop_orbit(driven.system, Ball.exact(slopes[None])), value)}

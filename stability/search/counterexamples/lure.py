@@ -13,14 +13,19 @@ from stability.certificate import Finding
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.lure import LureSystem
-from stability.search.counterexamples.attempts import Candidate, Search, decide
-from stability.search.counterexamples.constant_slopes import EIGENVALUES, SlopeSearch, search_slopes
+from stability.search.counterexamples.constant_slopes import EIGENVALUES, UnstableSlopes, search_slopes
 from stability.search.counterexamples.equilibria import search_equilibria
-from stability.search.counterexamples.limit_sets import search_pairs, unstable_candidate
+from stability.search.counterexamples.limit_sets import search_separated_pairs, unstable_candidate
 from stability.search.counterexamples.linear import unstable_everywhere_data, unstable_linear_data
-from stability.search.counterexamples.periodic_inputs import slow_inputs
-from stability.search.counterexamples.refutation import Refutation, accepted
-from stability.search.criteria.nonexpansive import nonexpansive
+from stability.search.counterexamples.periodic_inputs import ascend_periodic_inputs
+from stability.search.counterexamples.refutation import (
+    Candidate,
+    Refutation,
+    RefutationTask,
+    accepted_refutation,
+    first_accepted,
+)
+from stability.search.criteria.nonexpansive import nonexpansive_claim
 from stability.search.solvers.deadline import Deadline
 from stability.search.trajectories.input_range import ANYWHERE
 
@@ -33,13 +38,13 @@ ROUNDING = 1e-12
 """An excess of eigenvalues that storing an orthogonal matrix can cost."""
 
 
-def slope_data(found: SlopeSearch) -> dict[str, Any]:
+def slope_data(found: UnstableSlopes) -> dict[str, Any]:
     """Data of a ``destabilising_slopes`` proof."""
     return {"K": found.K, "eigenvalue": [found.value.real, abs(found.value.imag)]}
 
 
-def slope_finding(found: SlopeSearch, discrete: bool, holds: bool) -> Finding:
-    """What the search for constant slopes has learnt."""
+def slope_finding(found: UnstableSlopes, discrete: bool, holds: bool) -> Finding:
+    """Return the outcome of the search for constant slopes."""
     what = "modulus of an eigenvalue less one" if discrete else "real part of an eigenvalue"
     detail = f"constant slopes reach {found.excess:+.4g} ({what}): " + (
         "no certificate that ignores bias and slopes can exist" if holds else "none found that destabilise"
@@ -48,17 +53,15 @@ def slope_finding(found: SlopeSearch, discrete: bool, holds: bool) -> Finding:
     return Finding("destabilising_slopes", holds, margin, detail, None, {"K": found.K})
 
 
-def search_bare(search: Search) -> Refutation:
+def search_lure_system(search: RefutationTask) -> Refutation:
     """Search for constant slopes that destabilise a system of which nothing else is known."""
     system = search.subject
     with np.errstate(all="ignore"):
-        found = search_slopes(
-            system, rng=np.random.default_rng(search.seed), deadline=search.deadline, hint=search.hint
-        )
+        found = search_slopes(system, rng=np.random.default_rng(search.seed), deadline=search.deadline)
         corners = [slope_data(found)] if np.isfinite(found.excess) else []
         corners += [{"K": K} for K in _boundary_cases(system)]
     candidates = (("destabilising_slopes", data) for data in corners)
-    answer = decide(search, candidates, f"constant slopes reach {found.excess:.3g}")
+    answer = first_accepted(search, candidates, f"constant slopes reach {found.excess:.3g}")
     return replace(answer, findings=(slope_finding(found, system.is_discrete, answer.proof is not None),))
 
 
@@ -72,7 +75,7 @@ def _boundary_cases(system: LureSystem) -> list[Array]:
     return cases
 
 
-def search_network(search: Search) -> Refutation:
+def search_network(search: RefutationTask) -> Refutation:
     """Search for a witness against a network: its weights, bias and activation, under every input.
 
     First what one eigenvalue problem decides, then destabilising slopes (a finding only), then equilibria, orbits and
@@ -83,16 +86,16 @@ def search_network(search: Search) -> Refutation:
     """
     driven, system, deadline = search.subject, search.subject.system, search.deadline
     with np.errstate(all="ignore"):
-        answer = decide(search, ((kind, make(driven)) for kind, make in AT_ONCE))
+        answer = first_accepted(search, ((kind, make(driven)) for kind, make in AT_ONCE))
         if answer.proof is not None or not deadline.affords(EIGENVALUES * driven.states**3):  # all else takes more
             return answer
-        edge = accepted(driven, "unstable_linear", unstable_linear_data(driven, boundary=True))
+        edge = accepted_refutation(driven, "unstable_linear", unstable_linear_data(driven, boundary=True))
         rng = np.random.default_rng(search.seed)
-        found = search_slopes(system, rng=rng, deadline=deadline.share(0.3), hint=search.hint, enough=1e-4)
-        proved = np.isfinite(found.excess) and accepted(system, "destabilising_slopes", slope_data(found))
+        found = search_slopes(system, rng=rng, deadline=deadline.share(0.3), enough=1e-4)
+        proved = np.isfinite(found.excess) and accepted_refutation(system, "destabilising_slopes", slope_data(found))
         finding = slope_finding(found, system.is_discrete, bool(proved))
         places = (search.region, ANYWHERE) if search.region.bounded else (ANYWHERE,)
-        if found.excess <= ROUNDING and nonexpansive(driven, time_limit=deadline) is not None:
+        if found.excess <= ROUNDING and nonexpansive_claim(driven, time_limit=deadline) is not None:
             places = ()
         candidates = (
             _candidates(
@@ -109,38 +112,42 @@ def search_network(search: Search) -> Refutation:
         )
         last = [[]] if edge is None else [[edge]]
         ordered = itertools.chain.from_iterable(itertools.chain(candidates, last))
-        return decide(search, ordered, finding.detail, (finding,))
+        return first_accepted(search, ordered, finding.detail, (finding,))
 
 
-def _candidates(search: Search, rng: np.random.Generator, slopes: SlopeSearch) -> Iterator[Candidate]:
+def _candidates(search: RefutationTask, rng: np.random.Generator, slopes: UnstableSlopes) -> Iterator[Candidate]:
     """Equilibria first, then runs that stay apart, under inputs of the search's range."""
     driven, deadline = search.subject, search.deadline
     thorough = slopes.excess > 0  # without destabilising slopes no equilibrium can be unstable: look only briefly
-    aim = _own_slopes(driven, slopes, rng, deadline.share(0.3)) if thorough else None
+    aim = _activation_slopes(driven, slopes, rng, deadline.share(0.3)) if thorough else None
     found = search_equilibria(replace(search, deadline=deadline.share(0.6)), rng, slopes=aim, thorough=thorough)
     best, pair = found.unstable, found.pair
     if best is not None and best.excess > 0:
         yield from unstable_candidate(driven, best.x[None], best.u[None])
     if pair is not None:
         yield "two_equilibria", {"state1": pair[0].x, "state2": pair[1].x, "input": pair[0].u}
-    yield from search_pairs(search, rng, inputs=None if best is None else best.u[None], brief=not thorough)
+    yield from search_separated_pairs(search, rng, inputs=None if best is None else best.u[None], brief=not thorough)
     if thorough:
-        yield from _led_astray(search, rng)
+        yield from _unstable_periodic_inputs(search, rng)
 
 
-def _led_astray(search: Search, rng: np.random.Generator) -> Iterator[Candidate]:
+def _unstable_periodic_inputs(search: RefutationTask, rng: np.random.Generator) -> Iterator[Candidate]:
     """Orbits under periodic inputs that were moved to where differences grow, in a range that is known."""
     driven, region = search.subject, search.region
     moved = driven.E.any() or driven.F.any()
     smooth = activation(driven.activation).width is not None and not driven.system.D.any()
     if not (driven.is_discrete and moved and smooth and region.bounded and driven.states <= ASCENDED):
         return
-    for found in slow_inputs(driven, region, rng=rng, deadline=search.deadline, periods=PERIODS, starts=ASCENTS):
+    for found in ascend_periodic_inputs(
+        driven, region, rng=rng, deadline=search.deadline, periods=PERIODS, starts=ASCENTS
+    ):
         if found.radius > 1.0:
             yield from unstable_candidate(driven, found.orbit, found.inputs)
 
 
-def _own_slopes(driven: DrivenSystem, found: SlopeSearch, rng: np.random.Generator, deadline: Deadline) -> Array:
+def _activation_slopes(
+    driven: DrivenSystem, found: UnstableSlopes, rng: np.random.Generator, deadline: Deadline
+) -> Array:
     """Destabilising slopes that the activation itself has, where the system admits more."""
     system, (low, high) = driven.system, activation(driven.activation).slope
     if ((low <= found.K) & (high >= found.K)).all():

@@ -14,8 +14,7 @@ import numpy as np
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.systems.driven import DrivenSystem
 from stability.search.counterexamples.eigenvalue_gradient import eigenvectors
-from stability.search.counterexamples.limit_cycles import polish_orbit
-from stability.search.counterexamples.settled_orbits import leading_of_orbit
+from stability.search.counterexamples.limit_cycles import orbit_multiplier, refine_orbit
 from stability.search.solvers.deadline import Deadline
 from stability.search.trajectories.input_range import InputRange
 
@@ -39,7 +38,7 @@ class PeriodicInput:
     radius: float
 
 
-def slow_inputs(
+def ascend_periodic_inputs(
     driven: DrivenSystem,
     region: InputRange,
     *,
@@ -103,11 +102,11 @@ def _settled(driven: DrivenSystem, u: Array, state: Array, deadline: Deadline) -
     if not np.isfinite(orbit).all():
         return None
     if np.abs(driven.advance(orbit[-1], u[-1]) - orbit[0]).max() > 1e-9:
-        polished = polish_orbit(driven, orbit, u, deadline=deadline)
+        polished = refine_orbit(driven, orbit, u, deadline=deadline)
         if polished is None:
             return None
         orbit = polished
-    return PeriodicInput(u, orbit, abs(leading_of_orbit(driven, orbit, u)))
+    return PeriodicInput(u, orbit, abs(orbit_multiplier(driven, orbit, u)))
 
 
 def _gradient(driven: DrivenSystem, here: PeriodicInput) -> Array | None:

@@ -20,8 +20,8 @@ CLOSE = 1e-2  # how near a run must come, relative to one plus the state
 RUNS = 16
 
 
-def in_range(data: Mapping[str, Any], region: InputRange) -> bool | None:
-    """Whether the inputs of a witness lie in the data's range; ``None`` without a range.
+def inputs_in_range(data: Mapping[str, Any], region: InputRange) -> bool | None:
+    """Return True if the inputs of a witness lie in the data's range; ``None`` without a range.
 
     A witness without an input holds under every one.
     """
@@ -34,7 +34,7 @@ def in_range(data: Mapping[str, Any], region: InputRange) -> bool | None:
 def states_reachable(
     subject: Any, data: Mapping[str, Any], region: InputRange, start: Array | None, horizon: int | None
 ) -> bool | None:
-    """Whether the states of a witness against a map can be reached within a number of steps.
+    """Decide if the states of a witness against a map can be reached within a number of steps.
 
     No where a bound on every state excludes it; yes where a run comes to each of them; else it is not known.
 
@@ -60,23 +60,22 @@ def states_reachable(
 def _driven(
     driven: DrivenSystem, data: Mapping[str, Any], region: InputRange, begin: Array, horizon: int, states: list[Array]
 ) -> bool | None:
-    """By a bound on the growth of ``|h|``, and by simulated runs under inputs of the range (or of the witness)."""
+    """Decide by a bound on the growth of ``|h|`` and by simulation under inputs of the range (or of the witness)."""
     limit = _largest(driven, region, begin, horizon)
     if "difference" in data:
         return False if (np.abs(data["difference"]) > 2.0 * limit).any() else None
     if any((np.abs(state) > limit * (1.0 + 1e-9)).any() for state in states):
         return False
-    return True if states and _met(driven, data, region, begin, horizon, states) else None
+    return True if states and _simulation_reaches(driven, data, region, begin, horizon, states) else None
 
 
 def _gated(
     cell: GatedCell, data: Mapping[str, Any], region: InputRange, begin: Array, horizon: int, states: list[Array]
 ) -> bool | None:
-    """By interval arithmetic, step by step, for every input in the range (or the cell's own box): in one step a cell of
-    an LSTM grows by at most one; and by the run under the witness's own input.
+    """Decide by interval arithmetic, step by step, for every input in the range (or the cell's own box).
+
+    In one step the state of an LSTM grows by at most one; the run under the witness's inputs shows what is reached.
     """
-    if "first_low" in data:
-        return None
     read = cell.with_inputs(region.low, region.high) if region.bounded else cell
     inputs, box, x = np.atleast_2d(data["input"]), Interval.point(begin), begin
     inside, near = [False] * len(states), [False] * len(states)
@@ -107,7 +106,7 @@ def _largest(driven: DrivenSystem, region: InputRange, begin: Array, horizon: in
     return largest if horizon <= 10_000 else np.full(system.states, np.inf)
 
 
-def _met(
+def _simulation_reaches(
     driven: DrivenSystem, data: Mapping[str, Any], region: InputRange, begin: Array, horizon: int, states: list[Array]
 ) -> bool:
     own = np.atleast_2d(data.get("input", np.zeros((1, driven.inputs))))

@@ -14,14 +14,13 @@ import numpy as np
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.merged_stack import merged
 from stability.kernel.theorems.stack_witness import MERGED_KINDS
-from stability.search.counterexamples.attempts import Candidate, Search, decide
-from stability.search.counterexamples.equilibrium_manifold import newton
+from stability.search.counterexamples.equilibrium_manifold import newton_equilibrium
 from stability.search.counterexamples.gated_equilibria import largest_eigenvalues
 from stability.search.counterexamples.limit_cycles import closed_path
-from stability.search.counterexamples.refutation import Refutation
+from stability.search.counterexamples.refutation import Candidate, Refutation, RefutationTask, first_accepted
 from stability.search.solvers.deadline import Deadline, TimeLimit
 from stability.search.trajectories.input_range import ANYWHERE, InputRange, input_boxes
-from stability.search.trajectories.simulation import settle
+from stability.search.trajectories.simulation import simulate_to_limit
 
 Array = np.ndarray
 Searcher = Callable[..., Refutation]
@@ -55,16 +54,18 @@ def search_stack(
     """
     deadline = Deadline.after(time_limit).named("refutation")
     asked = {"seed": seed, "input_range": (region.low, region.high) if region.bounded else None}
-    question = Search(stack, seed, deadline, region=region)
+    question = RefutationTask(stack, seed, deadline, region=region)
     candidates = itertools.chain(
-        _lowest(stack, search, deadline, asked) if lowest else (),
-        _as_one(stack, search, deadline, asked),
+        _layer_candidates(stack, search, deadline, asked) if lowest else (),
+        _merged_candidates(stack, search, deadline, asked),
         _candidates(stack, region, np.random.default_rng(seed), deadline),
     )
-    return decide(question, candidates)
+    return first_accepted(question, candidates)
 
 
-def _lowest(stack: LayerStack, search: Searcher, deadline: Deadline, asked: dict[str, Any]) -> Iterator[Candidate]:
+def _layer_candidates(
+    stack: LayerStack, search: Searcher, deadline: Deadline, asked: dict[str, Any]
+) -> Iterator[Candidate]:
     """Witnesses against the layers that read the stack's inputs."""
     for index in range(stack.directions):
         share = deadline.share(0.3 / stack.directions)
@@ -73,7 +74,9 @@ def _lowest(stack: LayerStack, search: Searcher, deadline: Deadline, asked: dict
             yield "cascade_layer", {"layer": index, "kind": found.proof.kind, "data": dict(found.proof.data)}
 
 
-def _as_one(stack: LayerStack, search: Searcher, deadline: Deadline, asked: dict[str, Any]) -> Iterator[Candidate]:
+def _merged_candidates(
+    stack: LayerStack, search: Searcher, deadline: Deadline, asked: dict[str, Any]
+) -> Iterator[Candidate]:
     """A witness against the stack as one network, where it is one."""
     whole = merged(stack)
     found = None if whole is None else search(whole, time_limit=deadline.share(0.6), **asked)
@@ -92,7 +95,7 @@ def _candidates(
         sequences = [_inputs(box, rng, PERIODS[k % len(PERIODS)], k) for k in range(COUNT)]
         inputs = np.stack([np.resize(u, (CYCLE, stack.inputs)) for u in sequences], axis=1)
         x = np.stack([stack.draw_states(rng, COUNT) for _ in range(2)])
-        x, mean = settle(stack, x, inputs[:, None], SETTLE, deadline, TAIL)
+        x, mean = simulate_to_limit(stack, x, inputs[:, None], SETTLE, deadline, TAIL)
         if deadline.over:
             return
         for k in range(COUNT):
@@ -110,7 +113,7 @@ def _unstable(stack: LayerStack, guesses: tuple[Array, ...], inputs: Array, dead
     for guess in guesses:
         signal, at, parts, tops = inputs[0], 0, [], []
         for layer in stack.layers:
-            point = newton(layer, guess[at : at + layer.states], signal, deadline=deadline)
+            point = newton_equilibrium(layer, guess[at : at + layer.states], signal, deadline=deadline)
             if point is None:
                 break
             at += layer.states

@@ -23,12 +23,12 @@ from stability.kernel.systems.state_space import LureMatrices, StateSpace
 from stability.search.criteria.witness import (
     Multiplier,
     Witness,
-    answering,
     best_rate,
-    climb,
+    bisect_rate,
+    guarded_criterion,
     nested_multiplier,
     prove_first,
-    retreat,
+    rates_towards_start,
     riccati_solutions,
 )
 from stability.search.solvers.deadline import STOPPED, TOO_LATE, Deadline, TimeLimit, TimeOverError
@@ -40,7 +40,7 @@ Array = np.ndarray
 _EXACT_STATES = 64
 
 
-@answering("circle")
+@guarded_criterion("circle")
 def circle_criterion(
     system: LureSystem,
     *,
@@ -77,7 +77,7 @@ def circle_criterion(
     return _gain_test(system, M, Deadline.after(time_limit).named("circle")).decide(rate)
 
 
-@answering("circle")
+@guarded_criterion("circle")
 def circle_margin(system: LureSystem, *, time_limit: TimeLimit = None) -> Finding:
     """The circle criterion's margin alone, by one norm: no rate and no witness are looked for.
 
@@ -211,10 +211,10 @@ class GainTest:
         """A witness of the rate, or of the best; ``level`` is the gain at the start, ``limit`` that of all rates."""
         system, solutions = self.system, riccati_solutions(self.loop, level, self.deadline)
         if rate == "best" and system.states > _EXACT_STATES:
-            return climb(system, limit, solutions, self.multiplier, self.deadline)
+            return bisect_rate(system, limit, solutions, self.multiplier, self.deadline)
         if rate == "best":
             best = best_rate(self.gain, limit, system.is_discrete)
-            targets = retreat(system, best, (1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 0.1, 0.5))
+            targets = rates_towards_start(system, best, (1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 0.1, 0.5))
         else:
             targets = [start_rate(system) if isinstance(rate, str) else rate]
         return prove_first(system, targets, solutions, self.multiplier, self.deadline)

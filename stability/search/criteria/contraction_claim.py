@@ -24,11 +24,11 @@ from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.proposals import propose
 from stability.search.criteria.multiplier import multiplier_criterion
 from stability.search.criteria.schur import schur_criterion
-from stability.search.criteria.witness import Witness, prove, retreat
+from stability.search.criteria.witness import Witness, prove_witness, rates_towards_start
 from stability.search.solvers.deadline import TOO_LATE, Deadline, TimeLimit, TimeOverError
-from stability.search.solvers.loop_transformation import centre, completions, fixed_channels
+from stability.search.solvers.loop_transformation import centered_loop, completed_multipliers, fixed_channels
 from stability.search.solvers.overshoot import min_overshoot
-from stability.search.solvers.rates import Rate, crawl, fast_enough, parse_rate
+from stability.search.solvers.rates import Rate, parse_rate, reaches_rate, slow_rate
 from stability.search.solvers.spectral_bounds import rate_proof, spectrum_bracket
 
 Array = np.ndarray
@@ -70,7 +70,7 @@ def fastest_claim(
     made: list[tuple[Claim, Finding, float]] = []
     for finding in sorted(usable, key=lambda f: sign * round(float(f.rate or 0.0), 9)):
         rate = float(finding.rate or 0.0)
-        if not fast_enough(rate, wanted, discrete):
+        if not reaches_rate(rate, wanted, discrete):
             continue
         if made and abs(rate - made[0][2]) > tol * (1.0 - made[0][2] if discrete else made[0][2]):
             break
@@ -89,7 +89,7 @@ def open_claim(subject: Any) -> Claim:
     return Claim("contraction", undecided(subject), Verdict.INCONCLUSIVE)
 
 
-def steady_witness(system: LureSystem, *, deadline: Deadline | None = None) -> Witness:
+def identity_witness(system: LureSystem, *, deadline: Deadline | None = None) -> Witness:
     r"""A rate at which differences shrink from the start: the multiplier inequality at ``P = I``.
 
     With the centred loop scaled by one number :math:`s` it leaves, in continuous time,
@@ -108,11 +108,11 @@ def steady_witness(system: LureSystem, *, deadline: Deadline | None = None) -> W
 
     Example:
         >>> system = LureSystem(np.zeros((2, 2)), np.eye(2), [[0.0, 0.9], [0.1, 0.0]], dt=1.0)
-        >>> round(steady_witness(system).rate, 6)  # the norm of the weights
+        >>> round(identity_witness(system).rate, 6)  # the norm of the weights
         0.9
     """
     fixed = fixed_channels(system)
-    loop = centre(system).restricted(~fixed)
+    loop = centered_loop(system).restricted(~fixed)
     b, c = float(np.linalg.norm(loop.B)), float(np.linalg.norm(loop.C))
     middle = 0.5 * np.log(b / c) if b > 0 and c > 0 else 0.0
 
@@ -120,7 +120,7 @@ def steady_witness(system: LureSystem, *, deadline: Deadline | None = None) -> W
 
     def exponent(log_s: float) -> float:
         deadline.require()
-        return _exponent(loop, float(np.exp(middle + log_s)))
+        return _identity_exponent(loop, float(np.exp(middle + log_s)))
 
     log_s = 0.0
     try:
@@ -140,17 +140,17 @@ def steady_witness(system: LureSystem, *, deadline: Deadline | None = None) -> W
         return Witness()
     identity, multipliers = np.eye(system.states), np.zeros(system.channels)
     multipliers[~fixed] = 0.5 * np.exp(2.0 * (middle + log_s))
-    for rate in retreat(system, best, (1e-9, 1e-7, 1e-5, 1e-3)):
+    for rate in rates_towards_start(system, best, (1e-9, 1e-7, 1e-5, 1e-3)):
         if deadline.over:
             break
-        for full in completions(system, identity, multipliers, rate, fixed):
-            found = prove(system, identity, full, rate)
+        for full in completed_multipliers(system, identity, multipliers, rate, fixed):
+            found = prove_witness(system, identity, full, rate)
             if found:
                 return found
     return Witness()
 
 
-def _exponent(loop: StateSpace, s: float) -> float:
+def _identity_exponent(loop: StateSpace, s: float) -> float:
     """``-2 lambda`` or ``rho^2`` of the loop at ``P = I`` and multipliers of one size; infinite where there is none."""
     B, C, D = loop.B / s, s * loop.C, loop.D
     inner = np.eye(B.shape[1]) - D.T @ D
@@ -166,7 +166,9 @@ def _exponent(loop: StateSpace, s: float) -> float:
     return float(np.linalg.eigvalsh(whole + half.T @ half)[-1])
 
 
-def calmer_claims(subject: LureSystem | DrivenSystem, claim: Claim, *, time_limit: TimeLimit = None) -> list[Claim]:
+def slower_rate_claims(
+    subject: LureSystem | DrivenSystem, claim: Claim, *, time_limit: TimeLimit = None
+) -> list[Claim]:
     """Slower rates of clearly smaller overshoot, beside a certified fastest rate.
 
     Args:
@@ -182,7 +184,7 @@ def calmer_claims(subject: LureSystem | DrivenSystem, claim: Claim, *, time_limi
     deadline = Deadline.after(time_limit).named("slower rates")
     out: list[Claim] = []
     least = overshoot_of(claim)
-    for witness in _witnesses(system, claim, deadline):
+    for witness in _slower_witnesses(system, claim, deadline):
         made = contraction_claim(subject, witness) if witness else None
         if made is not None and overshoot_of(made) < 0.5 * least + 0.5:
             out.append(made)
@@ -190,7 +192,7 @@ def calmer_claims(subject: LureSystem | DrivenSystem, claim: Claim, *, time_limi
     return out
 
 
-def _witnesses(system: LureSystem, claim: Claim, deadline: Deadline) -> Iterator[Witness]:
+def _slower_witnesses(system: LureSystem, claim: Claim, deadline: Deadline) -> Iterator[Witness]:
     rate = float(claim.value or 0.0)
     if overshoot_of(claim) > LARGE:
         calmest: Witness | None = None
@@ -198,28 +200,30 @@ def _witnesses(system: LureSystem, claim: Claim, deadline: Deadline) -> Iterator
             if deadline.over:
                 return
             slower = rate**share if system.is_discrete else share * rate
-            calmest = min(_at(system, slower, calmest, deadline), key=_spread)
-            if _spread(calmest) <= LARGE:
+            calmest = min(_witnesses_at_rate(system, slower, calmest, deadline), key=_witness_overshoot)
+            if _witness_overshoot(calmest) <= LARGE:
                 break
         if calmest is not None and calmest:  # where no share comes down to LARGE, the best of them still says more
             yield calmest
     if system.states <= _STATES and not deadline.over:
         with np.errstate(all="ignore"):
-            yield steady_witness(system, deadline=deadline)
+            yield identity_witness(system, deadline=deadline)
 
 
-def _at(system: LureSystem, rate: float, calmest: Witness | None, deadline: Deadline) -> Iterator[Witness]:
+def _witnesses_at_rate(
+    system: LureSystem, rate: float, calmest: Witness | None, deadline: Deadline
+) -> Iterator[Witness]:
     """Witnesses of one rate, the cheapest first, beside the one at hand."""
     yield calmest or Witness()
     found = schur_criterion(system, rate=rate, time_limit=deadline)
     cheap = Witness(found.rate, dict(found.witness)) if found.witness else Witness()
     yield cheap
-    if _spread(cheap) > LARGE:
+    if _witness_overshoot(cheap) > LARGE:
         found = multiplier_criterion(system, rate=rate, solver="riccati", time_limit=deadline)
         yield Witness(found.rate, dict(found.witness)) if found.witness else Witness()
 
 
-def _spread(witness: Witness) -> float:
+def _witness_overshoot(witness: Witness) -> float:
     """The overshoot of a witness, infinite for an empty one or one that cannot be bracketed."""
     bracket = spectrum_bracket(witness.data["P"]) if witness else None
     return np.inf if bracket is None else bracket[2]
@@ -246,12 +250,12 @@ def smallest_overshoot(system: LureSystem, rate: float, *, time_limit: TimeLimit
     value = parse_rate(rate, system)
     if isinstance(rate, str):
         raise ConfigurationError(f"smallest_overshoot needs a number as rate, got {rate!r}")
-    value = crawl(system) if isinstance(value, str) else value
+    value = slow_rate(system) if isinstance(value, str) else value
     deadline = Deadline.after(time_limit).named("overshoot")
     result = min_overshoot(system, value, time_limit=deadline)
     claim = None
     if result.P is not None and result.L is not None:
-        found = prove(system, result.P, result.L, value)
+        found = prove_witness(system, result.P, result.L, value)
         claim = contraction_claim(system, found) if found else None
     if claim is None or claim.proof is None:
         words = TOO_LATE if deadline.cut else f"the rate {value:g} could not be certified: {result.detail}"

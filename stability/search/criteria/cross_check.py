@@ -36,7 +36,7 @@ from stability.search.criteria.kyp import positive_real_slack, transformed_loop
 from stability.search.solvers.deadline import Deadline, TimeLimit, TimeOverError
 from stability.search.solvers.hinf import hinf_peak
 from stability.search.solvers.loop_transformation import state_scales
-from stability.search.solvers.positive_real import positivity
+from stability.search.solvers.positive_real import positivity_margin
 from stability.search.solvers.rates import margin_of, spectral_rate
 from stability.search.solvers.semidefinite import Terms, pose_strictly
 
@@ -52,7 +52,7 @@ YES, NO = ("optimal", "optimal_inaccurate"), ("infeasible", "infeasible_inaccura
 
 @dataclass(frozen=True)
 class Opinion:
-    """One criterion, by one solver, beside the frequency domain.
+    """Answer of one solver about one criterion, beside the frequency domain.
 
     Attributes:
         criterion: ``circle`` or ``kyp``.
@@ -86,7 +86,7 @@ class Opinion:
 
 @dataclass(frozen=True)
 class CrossCheck:
-    """All opinions about one subject.
+    """Answers of all solvers about one subject.
 
     Attributes:
         states: of the subject.
@@ -98,16 +98,16 @@ class CrossCheck:
 
     @property
     def asked(self) -> int:
-        """How many statuses say something."""
+        """Number of statuses that decide a criterion."""
         return sum(o.wrong is not None for o in self.opinions)
 
     @property
     def wrong(self) -> int:
-        """How many of them would have been wrong by themselves."""
+        """Number of statuses that are wrong without the check of ``P``."""
         return sum(bool(o.wrong) for o in self.opinions)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it in JSON's own types."""
+        """Return all fields in JSON's own types."""
         numbers = ("margin", "frequency_margin")
         opinions = [{k: finite_or_none(v) if k in numbers else v for k, v in asdict(o).items()} for o in self.opinions]
         return {"states": self.states, "asked": self.asked, "wrong": self.wrong, "opinions": opinions}
@@ -158,9 +158,9 @@ def cross_check(
 
 
 def _opinions(subject: Any, deadline: Deadline, steps: int, largest: int) -> Iterator[Opinion]:
-    """Each criterion by each solver."""
+    """Yield the answers of the solvers about each criterion."""
     system = subject.system if isinstance(subject, DrivenSystem) else subject
-    reason = _not_asked(system, largest)
+    reason = _why_skipped(system, largest)
     if reason:
         yield from (Opinion(name, "", f"not run: {reason}") for name in ("circle", "kyp"))
         return
@@ -173,10 +173,10 @@ def _opinions(subject: Any, deadline: Deadline, steps: int, largest: int) -> Ite
             continue
         margin = _margin(question, limit)
         for solver in solvers:
-            yield _asked(name, question, margin, solver, limit, steps)
+            yield _solver_opinion(name, question, margin, solver, limit, steps)
 
 
-def _not_asked(system: Any, largest: int) -> str:
+def _why_skipped(system: Any, largest: int) -> str:
     if not isinstance(system, LureSystem):
         return "these criteria are about Lur'e systems"
     if system.states > largest:
@@ -191,7 +191,7 @@ def _margin(question: _Question, deadline: Deadline) -> float | None:
         return None
 
 
-def _asked(
+def _solver_opinion(
     name: str,
     question: _Question,
     margin: float | None,
@@ -239,7 +239,7 @@ def _kyp(system: LureSystem) -> _Question | None:
         return None
 
     def margin(deadline: Deadline) -> float:
-        return positivity(transformed, deadline=deadline).margin
+        return positivity_margin(transformed, deadline=deadline).margin
 
     def supply(at: StateSpace) -> Terms:
         return np.zeros_like(at.A), -at.C.T, -(at.D + at.D.T)

@@ -27,7 +27,7 @@ from stability.kernel.arithmetic.intervals import Interval
 from stability.kernel.format.claims import Claim
 from stability.kernel.systems.gated_bounds import JacobianBound, embedding, invariant_box
 from stability.kernel.systems.gated_cell import GatedCell
-from stability.proposals import accepted
+from stability.proposals import accepted_claim
 from stability.search.criteria.multiplier import multiplier_criterion, rate_ceiling
 from stability.search.solvers.deadline import TOO_LATE, Deadline, TimeLimit
 from stability.search.solvers.rates import Rate
@@ -65,9 +65,9 @@ def interval_criterion(cell: GatedCell, *, time_limit: TimeLimit = None) -> Find
         (True, 0.79)
     """
     deadline = Deadline.after(time_limit).named("interval")
-    box = _box(cell, deadline)
+    box = _invariant_box(cell, deadline)
     if box is None:
-        return Finding("interval", False, None, _no_box(cell, deadline))
+        return Finding("interval", False, None, _why_no_box(cell, deadline))
     rate, d = _perron(JacobianBound(cell, box).apply, cell.states, deadline)
     if deadline.cut and not rate < 1.0:
         return Finding("interval", False, None, TOO_LATE)
@@ -101,9 +101,9 @@ def interval_lmi_criterion(cell: GatedCell, *, rate: Rate = "best", time_limit: 
     deadline = Deadline.after(time_limit).named("interval_lmi")
     if deadline.over:
         return Finding("interval_lmi", False, None, TOO_LATE)
-    box = _box(cell, deadline)
+    box = _invariant_box(cell, deadline)
     if box is None:
-        return Finding("interval_lmi", False, None, _no_box(cell, deadline))
+        return Finding("interval_lmi", False, None, _why_no_box(cell, deadline))
     if not deadline.affords(EIGENVALUES * cell.states**3):
         return Finding("interval_lmi", False, None, TOO_LATE)
     system = embedding(cell, box)
@@ -119,7 +119,7 @@ def interval_lmi_criterion(cell: GatedCell, *, rate: Rate = "best", time_limit: 
 
 
 def gated_findings(cell: GatedCell, *, rate: Rate = "best", time_limit: TimeLimit = None) -> tuple[Finding, ...]:
-    """Both tests, the cheap one first; with ``rate="any"`` the second only where the first fails.
+    """Evaluate both tests, the cheap one first; with ``rate="any"`` the second only where the first fails.
 
     Args:
         cell: the cell.
@@ -141,7 +141,7 @@ def gated_findings(cell: GatedCell, *, rate: Rate = "best", time_limit: TimeLimi
     return first, interval_lmi_criterion(cell, rate=rate, time_limit=deadline)
 
 
-def gated_proof(cell: GatedCell, findings: Iterable[Finding]) -> tuple[Claim, Finding] | None:
+def fastest_gated_claim(cell: GatedCell, findings: Iterable[Finding]) -> tuple[Claim, Finding] | None:
     """The claim of the fastest finding that its rule accepts.
 
     Args:
@@ -156,20 +156,20 @@ def gated_proof(cell: GatedCell, findings: Iterable[Finding]) -> tuple[Claim, Fi
         data: dict[str, Any] = dict(finding.witness)
         if "P" in data:
             data |= rate_proof(data, finding.rate) or {}
-        claim = accepted(cell, "interval_lmi" if "P" in data else "interval_jacobian", data)
+        claim = accepted_claim(cell, "interval_lmi" if "P" in data else "interval_jacobian", data)
         if claim is not None:
             return claim, finding
     return None
 
 
-def _box(cell: GatedCell, deadline: Deadline) -> Interval | None:
+def _invariant_box(cell: GatedCell, deadline: Deadline) -> Interval | None:
     """The invariant box, for a gated cell; what the deadline ends, it remembers."""
     if not isinstance(cell, GatedCell):
         raise UnsupportedError(f"the interval criterion is about LSTM and GRU cells, not {type(cell).__name__}")
     return invariant_box(cell, affords=deadline.share(_FOR_THE_BOX).affords)
 
 
-def _no_box(cell: GatedCell, deadline: Deadline) -> str:
+def _why_no_box(cell: GatedCell, deadline: Deadline) -> str:
     if deadline.cut:
         return TOO_LATE
     if cell.input_low is None:

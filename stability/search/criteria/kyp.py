@@ -19,11 +19,11 @@ from stability.errors import DimensionError
 from stability.kernel.systems.lure import LureSystem, as_lure
 from stability.kernel.systems.state_space import LureMatrices, StateSpace
 from stability.search.criteria.circle import GainTest
-from stability.search.criteria.witness import Witness, answering, prove_capped
+from stability.search.criteria.witness import Witness, guarded_criterion, prove_capped
 from stability.search.solvers.deadline import STOPPED, TOO_LATE, Deadline, TimeLimit, TimeOverError
 from stability.search.solvers.inequality_slack import multiplier_slack
-from stability.search.solvers.loop_transformation import centre
-from stability.search.solvers.positive_real import null_directions, positivity
+from stability.search.solvers.loop_transformation import centered_loop
+from stability.search.solvers.positive_real import null_directions, positivity_margin
 from stability.search.solvers.rates import Rate, start_rate
 from stability.search.solvers.scaling import power_of_two
 from stability.search.solvers.semidefinite import CLARABEL_STATES, pose_positive_real
@@ -32,7 +32,7 @@ from stability.search.solvers.transfer_function import state_space
 Array = np.ndarray
 
 
-@answering("kyp")
+@guarded_criterion("kyp")
 def kyp_lmi(A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None, *, time_limit: TimeLimit = None) -> Finding:
     r"""Decide strict positive realness of ``G(s) = C (s I - A)^{-1} B + D`` in two ways that must agree.
 
@@ -74,7 +74,7 @@ def kyp_lmi(A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None, *, t
         raise DimensionError("B", "(n, m) with n, m >= 1", system.B.shape)
     deadline = Deadline.after(time_limit).named("kyp")
     try:
-        frequency = positivity(system, deadline=deadline)
+        frequency = positivity_margin(system, deadline=deadline)
     except TimeOverError:
         return Finding("kyp", False, None, TOO_LATE)
     status, P = pose_positive_real(system, deadline)
@@ -143,7 +143,7 @@ def transformed_loop(system: LureSystem) -> tuple[StateSpace, Array]:
     return StateSpace(A, B[:, wide], -c[wide], D, system.is_discrete), wide
 
 
-@answering("kyp")
+@guarded_criterion("kyp")
 def kyp_criterion(system: LureSystem, *, rate: Rate = "best", time_limit: TimeLimit = None) -> Finding:
     r"""The circle criterion for the sector ``[alpha, beta]`` itself, as strict positive realness.
 
@@ -173,7 +173,7 @@ def kyp_criterion(system: LureSystem, *, rate: Rate = "best", time_limit: TimeLi
         return found
     (transformed, wide), words = transformed_loop(system), found.detail
     k = (system.beta - system.alpha)[wide]
-    loop = centre(system).restricted(wide).scaled(np.sqrt(2.0 / k))
+    loop = centered_loop(system).restricted(wide).scaled(np.sqrt(2.0 / k))
 
     def multiplier(cap: float) -> Array:
         out = np.full(system.channels, cap * (1.0 / k).max())
@@ -194,7 +194,7 @@ def kyp_criterion(system: LureSystem, *, rate: Rate = "best", time_limit: TimeLi
     return Finding("kyp", True, found.margin, words, witness.rate, witness.data)
 
 
-@answering("kyp")
+@guarded_criterion("kyp")
 def kyp_margin(system: LureSystem, *, time_limit: TimeLimit = None) -> Finding:
     """The margin of ``kyp_criterion`` alone, in the frequency domain: no rate and no witness are looked for.
 
@@ -214,7 +214,7 @@ def kyp_margin(system: LureSystem, *, time_limit: TimeLimit = None) -> Finding:
     if not wide.any():
         return Finding("kyp", False, None, "does not apply: every channel has a single slope")
     try:
-        frequency = positivity(transformed, deadline=Deadline.after(time_limit).named("kyp"))
+        frequency = positivity_margin(transformed, deadline=Deadline.after(time_limit).named("kyp"))
     except TimeOverError:
         return Finding("kyp", False, None, TOO_LATE)
     margin = frequency.margin if np.isfinite(frequency.margin) else None

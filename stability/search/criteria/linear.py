@@ -15,8 +15,8 @@ from scipy.linalg import solve_continuous_lyapunov, solve_discrete_lyapunov
 
 from stability.certificate import Finding
 from stability.kernel.systems.lure import LureSystem
-from stability.search.criteria.witness import Witness, answering, prove, retreat
-from stability.search.solvers.loop_transformation import completions
+from stability.search.criteria.witness import Witness, guarded_criterion, prove_witness, rates_towards_start
+from stability.search.solvers.loop_transformation import completed_multipliers
 from stability.search.solvers.overshoot import condition_number
 from stability.search.solvers.rates import Rate, as_rate, margin_of, spectral_rate, start_rate
 
@@ -25,7 +25,7 @@ _DEFECTIVE = 1e13
 """A P from eigenvectors more ill-conditioned than this says nothing: A is defective, or as good as that."""
 
 
-@answering("linear")
+@guarded_criterion("linear")
 def linear_criterion(system: LureSystem, *, rate: Rate = "best") -> Finding:
     r"""The exact criterion where every channel has a single slope, or there is no channel.
 
@@ -64,7 +64,7 @@ def linear_criterion(system: LureSystem, *, rate: Rate = "best") -> Finding:
     elif rate == "any":
         targets = [start]
     else:
-        targets = [exact, *retreat(system, exact, 10.0 ** np.arange(-14.0, 0.0, 0.5))]
+        targets = [exact, *rates_towards_start(system, exact, 10.0 ** np.arange(-14.0, 0.0, 0.5))]
     witness = _search(system, A, targets)
     note = "" if witness else "; no witness was proved at this rate"
     return Finding("linear", True, margin, words + note, witness.rate, witness.data)
@@ -86,7 +86,7 @@ def _candidates(A: Array) -> Iterator[Array]:
             yield P
 
 
-def _equation(A: Array, rate: float, discrete: bool) -> Array | None:
+def _lyapunov_solution(A: Array, rate: float, discrete: bool) -> Array | None:
     """P of the Lyapunov (Stein) equation of the shifted system; its right-hand side follows the size of A."""
     n = len(A)
     try:
@@ -109,12 +109,12 @@ def _search(system: LureSystem, A: Array, targets: list[float]) -> Witness:
     all_of_them = np.ones(system.channels, dtype=bool)
     fixed = [(rate, P) for rate in near for P in candidates]
     for rate, given in fixed + [(rate, None) for rate in targets]:
-        P = _equation(A, rate, system.is_discrete) if given is None else given
+        P = _lyapunov_solution(A, rate, system.is_discrete) if given is None else given
         if P is None or not np.isfinite(P).all():
             continue
         P = 0.5 * (P + P.T)
-        for L in completions(system, P, np.zeros(system.channels), rate, all_of_them):
-            witness = prove(system, P, L, rate)
+        for L in completed_multipliers(system, P, np.zeros(system.channels), rate, all_of_them):
+            witness = prove_witness(system, P, L, rate)
             if witness:
                 return witness
     return Witness()

@@ -58,7 +58,7 @@ class Options:
     input_box: Any = None
 
 
-def _own_finding(system: LureSystem, witness: Any) -> list[Finding]:
+def _construction_finding(system: LureSystem, witness: Any) -> list[Finding]:
     """Check the proof that a model contracting by construction carries, on the system as stored."""
     if not isinstance(witness, dict) or not {"P", "L", "rate"} <= set(witness):
         return []
@@ -71,7 +71,7 @@ def _own_finding(system: LureSystem, witness: Any) -> list[Finding]:
     return [Finding("construction", True, margin, "contracting by construction", rate, {"P": p, "L": multipliers})]
 
 
-def tried(name: str, criterion: Callable[[], Iterable[Finding]], deadline: Deadline) -> list[Finding]:
+def guarded_findings(name: str, criterion: Callable[[], Iterable[Finding]], deadline: Deadline) -> list[Finding]:
     """Evaluate a criterion; return a finding that says so where time is over or LAPACK gives up on extreme entries."""
     if deadline.stops(name):
         return [Finding(name, False, None, "not tried: the time limit came first")]
@@ -113,7 +113,7 @@ _MARGINS = {"circle": circle_margin, "kyp": kyp_margin}
 
 
 def _evaluated(name: str, system: LureSystem, options: Options) -> list[Finding]:
-    return tried(name, lambda: _CRITERIA[name](system, options), options.deadline)
+    return guarded_findings(name, lambda: _CRITERIA[name](system, options), options.deadline)
 
 
 def _has_one_slope(system: LureSystem) -> bool:
@@ -135,7 +135,7 @@ def lure_findings(system: LureSystem, options: Options, witness: Any) -> list[Fi
         UnsupportedError: the linear criterion for a system with a nonlinear channel.
     """
     if options.criterion == "auto":
-        return _in_order_of_cost(system, options, _own_finding(system, witness))
+        return _in_order_of_cost(system, options, _construction_finding(system, witness))
     if options.criterion == "linear" and not _has_one_slope(system):
         raise UnsupportedError("the linear criterion is for systems without a nonlinear channel")
     return _evaluated("theorem1" if options.criterion.startswith("theorem1") else options.criterion, system, options)
@@ -159,7 +159,9 @@ def _in_order_of_cost(system: LureSystem, options: Options, findings: list[Findi
     if rated and small and not options.searched:
         for name, margin in _MARGINS.items():  # all that is left to know once the multiplier inequality is proved
             if multiplier[-1].holds and options.rate == "best":
-                findings += tried(name, lambda m=margin: [m(system, time_limit=options.deadline)], options.deadline)
+                findings += guarded_findings(
+                    name, lambda m=margin: [m(system, time_limit=options.deadline)], options.deadline
+                )
             else:
                 findings += _evaluated(name, system, options)
     return findings + multiplier

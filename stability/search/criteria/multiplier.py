@@ -21,9 +21,9 @@ from stability.search.solvers.diagonal_multipliers import optimise_scaling
 from stability.search.solvers.multiplier_program import multiplier_lmi
 from stability.search.solvers.overshoot import condition_number
 from stability.search.solvers.peak_exchange import Exchange
-from stability.search.solvers.rates import Rate, bisect, crawl, margin_of, parse_rate, spectral_rate, start_rate
+from stability.search.solvers.rates import Rate, bisect, margin_of, parse_rate, slow_rate, spectral_rate, start_rate
 from stability.search.solvers.scaling import balanced_states, power_of_two
-from stability.search.solvers.witness_search import Search
+from stability.search.solvers.witness_search import WitnessSearch
 from stability.threads import threads_for
 
 Array = np.ndarray
@@ -70,26 +70,26 @@ def rate_ceiling(
     return sign * worst
 
 
-def _existence(search: Search) -> bool:
-    """Whether there is a proof at all; one whose overshoot could not be bounded is made better at once."""
-    found = _exists(search)
+def _find_conditioned_proof(search: WitnessSearch) -> bool:
+    """Search for a proof at any rate, and improve one whose overshoot is not bounded."""
+    found = _find_proof(search)
     if found and condition_number(search.witness["P"]) > _USEFUL:
         search.condition()
     return found
 
 
-def _exists(search: Search) -> bool:
-    start = crawl(search.system)
+def _find_proof(search: WitnessSearch) -> bool:
+    start = slow_rate(search.system)
     if search.system.states >= 96 and search.attempt(start, 1e-2, np.float32):
         return True
     if search.feasible(start):
         return True
     if search.deadline.over:
         return False
-    return _improved(search, start, None)
+    return _try_improved_multipliers(search, start, None)
 
 
-def _improved(search: Search, rate: float, *more: float | None) -> bool:
+def _try_improved_multipliers(search: WitnessSearch, rate: float, *more: float | None) -> bool:
     """Attempts at a rate with the best multipliers for it, as their gain on the samples says and as ``more`` would."""
     gain = search.improve(rate, target=0.0)
     if gain >= 1.05 or search.deadline.over:
@@ -135,7 +135,7 @@ class _Bracket:
         self.slow = 0 if self.width < 0.6 * before or self.slow == 2 else self.slow + 1
 
 
-def _best(search: Search, tol: float) -> None:
+def _search_best_rate(search: WitnessSearch, tol: float) -> None:
     """Find the rate where the best gain reaches one; keeps the fastest verified witness.
 
     The gain on the sampled axis steers, Riccati attempts decide.
@@ -147,7 +147,7 @@ def _best(search: Search, tol: float) -> None:
     search.most = max(_USEFUL, 100.0 * condition_number(search.witness["P"]))
     before = search.x
     try:
-        if _exchanged(search, tol):
+        if _search_by_peak_exchange(search, tol):
             return
     except (ArithmeticError, np.linalg.LinAlgError, ValueError):  # extreme entries
         search.x = before
@@ -157,7 +157,7 @@ def _best(search: Search, tol: float) -> None:
     first = low + (1.0 - 0.5 * tol) * (high - low)
     if first > 0.0 and search.feasible(first):  # the ceiling is reached in the scalar and many small cases
         return
-    width = tol * _scale(high, system)
+    width = tol * _rate_scale(high, system)
     bracket = _Bracket(float(search.rate or low), high)
     while bracket.width > width and not search.deadline.over:
         rate = bracket.next()
@@ -169,7 +169,7 @@ def _best(search: Search, tol: float) -> None:
         bracket.narrow(rate, proved, gain)
 
 
-def _exchange_of(search: Search) -> tuple[Exchange, float] | None:
+def _make_peak_exchange(search: WitnessSearch) -> tuple[Exchange, float] | None:
     """An exchange of peaks in balanced coordinates, and its unit of time, where it serves."""
     loop, time = balanced_states(search.loop), 1.0
     if not loop.is_discrete:
@@ -181,11 +181,9 @@ def _exchange_of(search: Search) -> tuple[Exchange, float] | None:
     return (exchange, time) if exchange.usable else None
 
 
-def _exchanged(search: Search, tol: float) -> bool:
-    """Whether the best rate came out of an exchange of peaks: proved a hair below what that found, or as near to it as
-    rounding lets a proof come. No multipliers have a better rate than it found, so that no search can gain more.
-    """
-    made = _exchange_of(search)
+def _search_by_peak_exchange(search: WitnessSearch, tol: float) -> bool:
+    """Search the best rate by an exchange of peaks; return True if it is proved as near as rounding allows."""
+    made = _make_peak_exchange(search)
     if made is None:
         return False
     (exchange, time), before = made, search.x
@@ -217,8 +215,8 @@ def _exchanged(search: Search, tol: float) -> bool:
     return high * tol <= _ROUNDED  # else the other search goes on from there
 
 
-def _scale(ceiling: float, system: LureSystem) -> float:
-    """What a tolerance of the rate is relative to."""
+def _rate_scale(ceiling: float, system: LureSystem) -> float:
+    """Return the decay that a tolerance of the rate refers to."""
     return max(margin_of(ceiling, system), 1e-12)
 
 
@@ -273,20 +271,20 @@ def multiplier_criterion(
         raise ConfigurationError(f"tol must lie in (0, 1), got {tol!r}")
     deadline = Deadline.after(time_limit).named("multiplier")
     with threads_for(system.states), np.errstate(all="ignore"):
-        search = Search(system, deadline)
+        search = WitnessSearch(system, deadline)
         if solver != "cvxpy":
             try:
-                _structured(search, rate, tol)
+                _search_by_riccati(search, rate, tol)
             except (ArithmeticError, np.linalg.LinAlgError, ValueError):  # LAPACK on extreme entries: no candidate
                 search.witness = search.witness or {}
         if not search.witness and (solver == "cvxpy" or (solver == "auto" and system.states <= _SDP_SIZE)):
-            _by_sdp(search, rate, tol)
+            _search_by_program(search, rate, tol)
         if rate != "any":
             search.condition()
         return _finding(search, rate)
 
 
-def _structured(search: Search, rate: Rate, tol: float) -> None:
+def _search_by_riccati(search: WitnessSearch, rate: Rate, tol: float) -> None:
     if not search.channels:  # nothing but a linear system is left
         search.attempts += 1
         exact = linear_criterion(search.system, rate=rate)
@@ -295,14 +293,14 @@ def _structured(search: Search, rate: Rate, tol: float) -> None:
             return
     if isinstance(rate, float):
         if not search.feasible(rate) and search.channels > 1 and not search.deadline.over:
-            _improved(search, rate)
+            _try_improved_multipliers(search, rate)
         return
-    if _existence(search) and rate == "best":
-        _best(search, tol)
+    if _find_conditioned_proof(search) and rate == "best":
+        _search_best_rate(search, tol)
 
 
-def _by_sdp(search: Search, rate: Rate, tol: float) -> None:
-    """The same question put to an SDP solver; its answers are proved."""
+def _search_by_program(search: WitnessSearch, rate: Rate, tol: float) -> None:
+    """Search by a semidefinite program; its answers are proved."""
     system = search.system
 
     def proved(value: float) -> bool:
@@ -315,13 +313,13 @@ def _by_sdp(search: Search, rate: Rate, tol: float) -> None:
         search.witness, search.rate = {"P": result.P, "L": result.L}, value
         return True
 
-    start = rate if isinstance(rate, float) else crawl(system)
+    start = rate if isinstance(rate, float) else slow_rate(system)
     if proved(start) and rate == "best":
         ceiling = rate_ceiling(system, deadline=search.deadline)
-        bisect(proved, start, ceiling, max(tol, 1e-4) * _scale(ceiling, system), search.deadline)
+        bisect(proved, start, ceiling, max(tol, 1e-4) * _rate_scale(ceiling, system), search.deadline)
 
 
-def _finding(search: Search, rate: Rate) -> Finding:
+def _finding(search: WitnessSearch, rate: Rate) -> Finding:
     effort = f"{search.attempts} attempts"
     cut = search.deadline.cut
     if search.witness and search.rate is not None:
@@ -334,9 +332,11 @@ def _finding(search: Search, rate: Rate) -> Finding:
     return Finding("multiplier", False, _shortfall(search), f"{stopped}{wanted} ({effort})")
 
 
-def _shortfall(search: Search) -> float | None:
-    """How far it is from holding: minus the excess of the scaled gain over one on the samples, or, where the centre
-    of the slopes is unstable already, minus the excess of its abscissa (of its radius over one).
+def _shortfall(search: WitnessSearch) -> float | None:
+    """Return the negative distance of a failed criterion from holding, or ``None`` where it is not known.
+
+    It is minus the excess of the scaled gain over one on the samples, or, where the center of the slopes is unstable,
+    minus the excess of its spectral abscissa (radius).
     """
     if not np.isfinite(search.loop.A).all():
         return None

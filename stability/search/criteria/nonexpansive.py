@@ -17,30 +17,30 @@ from stability.kernel.format.claims import Claim
 from stability.kernel.systems.lure import LureSystem
 from stability.kernel.systems.pairwise import PairwiseSystem
 from stability.kernel.theorems.multiplier_lmi import check_lmi
-from stability.proposals import accepted, propose
+from stability.proposals import accepted_claim, propose
 from stability.search.solvers.deadline import Deadline, TimeLimit
 
 EPSILONS = (1e-9, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
 
 
-def nonexpansive(subject: Any, *, time_limit: TimeLimit = None) -> Claim | None:
-    """Whether a step never stretches a difference by more than ``1 + epsilon`` in the Euclidean norm.
+def nonexpansive_claim(subject: Any, *, time_limit: TimeLimit = None) -> Claim | None:
+    """Prove that no step stretches a difference by more than ``1 + epsilon`` in the Euclidean norm.
 
     Args:
         subject: a discrete ``LureSystem`` or ``DrivenSystem``, or a ``PairwiseSystem``.
         time_limit: seconds.
 
     Returns:
-        The certified claim ``nonexpansive`` with the factor as its value, or ``None``.
+        The certified claim ``nonexpansive_claim`` with the factor as its value, or ``None``.
 
     Example:
         >>> rotation = LureSystem([[0.0, 0.0], [0.0, 0.0]], np.eye(2), [[0.0, 1.0], [-1.0, 0.0]], dt=1.0)
-        >>> nonexpansive(rotation).value
+        >>> nonexpansive_claim(rotation).value
         1.000000001
     """
     if isinstance(subject, PairwiseSystem):
         factors = (1.0,) if subject.orthogonal else tuple(1.0 + e for e in EPSILONS)
-        found = (accepted(subject, "pair_growth", {"factor": factor}) for factor in factors)
+        found = (accepted_claim(subject, "pair_growth", {"factor": factor}) for factor in factors)
         return next((claim for claim in found if claim is not None), None)
     system: Any = getattr(subject, "system", None)
     if not isinstance(system, LureSystem) or not system.is_discrete:

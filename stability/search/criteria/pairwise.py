@@ -8,7 +8,7 @@ from stability.certificate import Finding
 from stability.kernel.format.claims import Claim
 from stability.kernel.systems.pairwise import PairwiseSystem
 from stability.kernel.theorems.pairwise import metric
-from stability.proposals import accepted
+from stability.proposals import accepted_claim
 
 Array = np.ndarray
 SHARES = (1e-12, 1e-10, 1e-8, 1e-6)  # by which a rate gives way to the rounding of its proof
@@ -16,7 +16,7 @@ NAME = "pairwise"
 
 
 def pairwise_criterion(subject: PairwiseSystem) -> Finding:
-    r"""Whether :math:`|D^{1/2} W D^{-1/2}| < 1` for weights ``D`` of the pairs, and the activation stretches nothing.
+    r"""Test :math:`|D^{1/2} W D^{-1/2}| < 1` for weights ``D`` of the pairs.
 
     Two sets of weights are tried: all equal, and those of the Perron vectors of the matrix of the norms of W's
     2 by 2 blocks, which are best for non-negative matrices.
@@ -75,7 +75,7 @@ def pairwise_claim(subject: PairwiseSystem, finding: Finding) -> Claim | None:
     for share in SHARES:
         rate = finding.rate + share * max(finding.rate, 1e-3)
         data = {"weights": weights, "rate": rate, "overshoot": max(1.0, overshoot)}
-        claim = accepted(subject, "pair_norm", data) if rate < 1.0 else None
+        claim = accepted_claim(subject, "pair_norm", data) if rate < 1.0 else None
         if claim is not None:
             return claim
     return None

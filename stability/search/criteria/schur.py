@@ -34,17 +34,22 @@ import numpy as np
 from stability.certificate import Finding
 from stability.kernel.systems.lure import LureSystem
 from stability.kernel.systems.state_space import StateSpace
-from stability.search.criteria.witness import Witness, answering, prove
+from stability.search.criteria.witness import Witness, guarded_criterion, prove_witness
 from stability.search.solvers.deadline import TOO_LATE, Deadline, TimeLimit
-from stability.search.solvers.loop_transformation import centre, completions, fixed_channels, times
+from stability.search.solvers.loop_transformation import (
+    centered_loop,
+    completed_multipliers,
+    fixed_channels,
+    multiply_diagonal,
+)
 from stability.search.solvers.nonnegative_matrices import (
-    Comparison,
+    ComparisonMatrix,
     Groups,
     block_sizes,
-    layers_of,
-    norms_leave_room,
-    numbered,
-    parts_in_order,
+    channel_layers,
+    norms_may_suffice,
+    ordered_components,
+    renumbered_groups,
 )
 from stability.search.solvers.rates import Rate, as_rate, bisect, start_rate
 
@@ -57,7 +62,7 @@ _QUICK, _PARTS, _HALVINGS = 200, 512, 10
 
 @dataclass(frozen=True, eq=False)
 class SchurTest:
-    """One choice of groups, with its comparison matrix; ``top`` is the limit of its rates.
+    """Comparison matrix of one choice of groups; ``top`` is the limit of its rates.
 
     Attributes:
         system: the system.
@@ -76,7 +81,7 @@ class SchurTest:
     B: Array
     C: Array
     through: Array | None
-    comparison: Comparison
+    comparison: ComparisonMatrix
     words: str
 
     @property
@@ -112,8 +117,8 @@ class SchurTest:
             L[~self.fixed] = 0.5 * unit * (rate if self.system.is_discrete else 1.0) * (t / s)[self.channels]
         if not (np.isfinite(P).all() and np.isfinite(L).all()):
             return Witness()
-        for full in completions(self.system, P, L, rate, self.fixed):
-            found = prove(self.system, P, full, rate)
+        for full in completed_multipliers(self.system, P, L, rate, self.fixed):
+            found = prove_witness(self.system, P, full, rate)
             if found:
                 return found
         return Witness()
@@ -126,12 +131,12 @@ class SchurTest:
         share = min(0.5 * slack / most, 1.0) if most > 0.0 else 1.0
         few = 0.1 * slack / max(len(s), 1)  # a channel that moves nothing, or is moved by nothing, still needs a number
         return (
-            np.maximum((1.0 + share) * s, few * _least(u, self.B.T)),
-            np.maximum((1.0 + share) * t, few * _least(v, self.C)),
+            np.maximum((1.0 + share) * s, few * _smallest_ratio(u, self.B.T)),
+            np.maximum((1.0 + share) * t, few * _smallest_ratio(v, self.C)),
         )
 
 
-def _least(weights: Array, rows: Array) -> Array:
+def _smallest_ratio(weights: Array, rows: Array) -> Array:
     """``min_i weights_i / rows_ki`` over the nonzero entries of each row k, one for a zero row."""
     with np.errstate(divide="ignore"):
         found = (weights / rows).min(axis=1, initial=np.inf)
@@ -154,47 +159,49 @@ def schur_tests(system: LureSystem, enough: float = np.inf) -> Iterator[SchurTes
         [0.5]
     """
     fixed = fixed_channels(system)
-    loop = centre(system).restricted(~fixed)
+    loop = centered_loop(system).restricted(~fixed)
     if not all(np.isfinite(x).all() for x in loop.matrices):
         return
     n, m = loop.B.shape
-    one, layers = np.zeros(n, dtype=int), numbered(layers_of(system.D)[~fixed])
+    one, layers = np.zeros(n, dtype=int), renumbered_groups(channel_layers(system.D)[~fixed])
     if layers.any():  # centring rounds: what is no earlier layer drives nothing
         loop = replace(loop, D=np.where(layers[:, None] > layers[None, :], loop.D, 0.0))
-    if n > 1 and (n <= _QUICK or norms_leave_room(loop, enough)):
-        yield from _test(system, fixed, loop, (one, layers), (one, np.zeros(m, dtype=int)), enough, "norms")
+    if n > 1 and (n <= _QUICK or norms_may_suffice(loop, enough)):
+        yield from _group_tests(system, fixed, loop, (one, layers), (one, np.zeros(m, dtype=int)), enough, "norms")
     entries = (np.arange(n), np.arange(m))
-    found = _test(system, fixed, loop, entries, entries, enough, "absolute values")
+    found = _group_tests(system, fixed, loop, entries, entries, enough, "absolute values")
     yield from found
     if not found and n <= _PARTS:
-        yield from _by_parts(system, fixed, loop, layers, enough)
+        yield from _component_tests(system, fixed, loop, layers, enough)
 
 
-def _by_parts(system: LureSystem, fixed: Array, loop: StateSpace, layers: Array, enough: float) -> list[SchurTest]:
+def _component_tests(
+    system: LureSystem, fixed: Array, loop: StateSpace, layers: Array, enough: float
+) -> list[SchurTest]:
     """The strongly connected parts as groups: by norms where that is better than by entries, one layer a group."""
     n, m = loop.B.shape
-    parts = parts_in_order((np.block([[loop.A, loop.B], [loop.C, loop.D]]) != 0.0) | np.eye(n + m, dtype=bool))
+    parts = ordered_components((np.block([[loop.A, loop.B], [loop.C, loop.D]]) != 0.0) | np.eye(n + m, dtype=bool))
     if len(parts) <= 1 or not any((part < n).sum() > 1 for part in parts):
         return []
     states, channels, belongs = np.arange(n), np.arange(m), np.empty(n + m, dtype=int)
     for k, part in enumerate(parts):
         belongs[part] = k
         x, w = part[part < n], part[part >= n] - n
-        if len(x) > 1 and _limit(loop, x, w, None) > _limit(loop, x, w, layers):
+        if len(x) > 1 and _rate_limit(loop, x, w, None) > _rate_limit(loop, x, w, layers):
             states[x] = x[0]
             for layer in np.unique(layers[w]):
                 channels[w[layers[w] == layer]] = w[layers[w] == layer][0]
-    labels = (numbered(states), numbered(channels))
-    return _test(system, fixed, loop, labels, (belongs[:n], belongs[n:]), enough, "norms of connected parts")
+    labels = (renumbered_groups(states), renumbered_groups(channels))
+    return _group_tests(system, fixed, loop, labels, (belongs[:n], belongs[n:]), enough, "norms of connected parts")
 
 
-def _test(
+def _group_tests(
     system: LureSystem, fixed: Array, loop: StateSpace, labels: Groups, parts: Groups, enough: float, words: str
 ) -> list[SchurTest]:
     """The test of these groups, where its limit is below ``enough``."""
     sizes = block_sizes(loop, labels, parts)
     through, M = _comparison(*sizes)
-    comparison = Comparison(M, enough) if np.isfinite(M).all() else None
+    comparison = ComparisonMatrix(M, enough) if np.isfinite(M).all() else None
     if comparison is None or not comparison.top < enough:
         return []
     return [SchurTest(system, fixed, *labels, sizes[1], sizes[2], through, comparison, words)]
@@ -203,25 +210,25 @@ def _test(
 def _comparison(A: Array, B: Array, C: Array, D: Array) -> tuple[Array | None, Array]:
     """``(I - D)^{-1}``, or ``None`` for the identity, and ``M``; not finite where D has no room."""
     if not D.any():
-        return None, A + times(B, C)
-    inner = Comparison(D, 1.0)
+        return None, A + multiply_diagonal(B, C)
+    inner = ComparisonMatrix(D, 1.0)
     if not inner.top < 1.0:
         return None, np.full_like(A, np.inf)
     through = inner.solve(1.0, np.eye(len(D)) + 1e-300)
     return through, A + B @ (through @ C)
 
 
-def _limit(loop: StateSpace, x: Array, w: Array, layers: Array | None) -> float:
+def _rate_limit(loop: StateSpace, x: Array, w: Array, layers: Array | None) -> float:
     """The limit of the rates of one connected part by itself, by entries or, given the layers, by norms."""
     A, B, C, D = loop.A[np.ix_(x, x)], loop.B[np.ix_(x, w)], loop.C[np.ix_(w, x)], loop.D[np.ix_(w, w)]
     part = StateSpace(A, B, C, D, loop.is_discrete)
     own = (np.zeros(len(x), dtype=int), np.zeros(len(w), dtype=int))
-    labels = (np.arange(len(x)), np.arange(len(w))) if layers is None else (own[0], numbered(layers[w]))
+    labels = (np.arange(len(x)), np.arange(len(w))) if layers is None else (own[0], renumbered_groups(layers[w]))
     M = _comparison(*block_sizes(part, labels, own))[1]
-    return Comparison(M).top if np.isfinite(M).all() else np.inf
+    return ComparisonMatrix(M).top if np.isfinite(M).all() else np.inf
 
 
-@answering("schur")
+@guarded_criterion("schur")
 def schur_criterion(system: LureSystem, *, rate: Rate = "best", time_limit: TimeLimit = None) -> Finding:
     r"""Contraction by comparison with a non-negative system (Schur test); ``P`` is diagonal.
 
@@ -264,24 +271,24 @@ def schur_criterion(system: LureSystem, *, rate: Rate = "best", time_limit: Time
     for test in tests:
         first = first or test
         if rate == "best":
-            witness = _fastest(test, start, deadline)
+            witness = _fastest_witness(test, start, deadline)
         else:
-            witness = _some(test, wanted, deadline, exactly=wanted != start)
+            witness = _inner_witness(test, wanted, deadline, exactly=wanted != start)
         if witness:
-            return Finding("schur", True, start - test.top, _words(test), witness.rate, witness.data)
+            return Finding("schur", True, start - test.top, _detail(test), witness.rate, witness.data)
         if deadline.over:
-            return Finding("schur", False, start - test.top, f"{_words(test)}, {TOO_LATE}")
+            return Finding("schur", False, start - test.top, f"{_detail(test)}, {TOO_LATE}")
     if first is None:
         words = "neither norms nor absolute values of the weights are small enough"
         return Finding("schur", False, None, words)
-    return Finding("schur", False, start - first.top, f"{_words(first)}, a margin within rounding errors")
+    return Finding("schur", False, start - first.top, f"{_detail(first)}, a margin within rounding errors")
 
 
-def _words(test: SchurTest) -> str:
+def _detail(test: SchurTest) -> str:
     return f"{test.words}: spectral {'radius' if test.system.is_discrete else 'abscissa'} {test.top:.6g}"
 
 
-def _some(test: SchurTest, beyond: float, deadline: Deadline, exactly: bool = False) -> Witness:
+def _inner_witness(test: SchurTest, beyond: float, deadline: Deadline, exactly: bool = False) -> Witness:
     """A witness of a rate, or of one strictly inside; its level far from the limit, where the overshoot is small."""
     room = beyond - test.top
     for level, inside in ((0.7, 0.9), (0.5, 0.95), (0.3, 0.99)):
@@ -294,7 +301,7 @@ def _some(test: SchurTest, beyond: float, deadline: Deadline, exactly: bool = Fa
     return Witness()
 
 
-def _fastest(test: SchurTest, start: float, deadline: Deadline) -> Witness:
+def _fastest_witness(test: SchurTest, start: float, deadline: Deadline) -> Witness:
     """The fastest rate whose overshoot says something."""
     room = start - test.top
     most = max(_USEFUL, 10.0 * test.overshoot(test.top + 0.5 * room))
@@ -314,4 +321,4 @@ def _fastest(test: SchurTest, start: float, deadline: Deadline) -> Witness:
         if found:
             return found
         high *= 10.0
-    return _some(test, start, deadline)
+    return _inner_witness(test, start, deadline)

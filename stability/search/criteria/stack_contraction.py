@@ -8,7 +8,7 @@ from stability.certificate import Certificate, Finding
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.theorems.stack_contraction import GROW, compose, layer_claim, pack
-from stability.proposals import accepted
+from stability.proposals import accepted_claim
 
 
 def stack_claim(stack: LayerStack, parts: Sequence[Certificate], *, tolerance: float = 1e-3) -> Claim | None:
@@ -32,7 +32,7 @@ def stack_claim(stack: LayerStack, parts: Sequence[Certificate], *, tolerance: f
     for k, part in enumerate(parts[: stack.directions]):
         if part.verdict is Verdict.REFUTED and part.proof is not None:
             data = {"layer": k, "kind": part.proof.kind, "data": dict(part.proof.data)}
-            return accepted(stack, "cascade_layer", data)
+            return accepted_claim(stack, "cascade_layer", data)
     if any(part.verdict is not Verdict.CERTIFIED or part.proof is None for part in parts):
         return None
     packed = [pack(part.claim) for part in parts]
@@ -42,11 +42,11 @@ def stack_claim(stack: LayerStack, parts: Sequence[Certificate], *, tolerance: f
         return None
     rate, overshoot = composed[0], composed[1] * GROW  # room for a machine that adds in another order
     data = {"layers": packed, "rate": rate, "overshoot": overshoot, "tolerance": tolerance}
-    return accepted(stack, "cascade", data)
+    return accepted_claim(stack, "cascade", data)
 
 
 def layer_findings(parts: Sequence[Certificate], discrete: bool) -> tuple[Finding, ...]:
-    """What became of every layer by itself, as findings about the stack.
+    """Return the certificate of every layer as a finding about the stack.
 
     Args:
         parts: one certificate a layer.

@@ -16,7 +16,15 @@ from stability.certificate import Finding
 from stability.errors import ConfigurationError, DimensionError
 from stability.kernel.checks import as_matrix, as_positive, as_slope
 from stability.kernel.systems.lure import LureSystem
-from stability.search.criteria.witness import CAPS, Multiplier, Witness, answering, nested_multiplier, prove, retreat
+from stability.search.criteria.witness import (
+    CAPS,
+    Multiplier,
+    Witness,
+    guarded_criterion,
+    nested_multiplier,
+    prove_witness,
+    rates_towards_start,
+)
 from stability.search.solvers.deadline import TOO_LATE, Deadline, TimeLimit, TimeOverError
 from stability.search.solvers.rates import quadratic_rate
 
@@ -82,7 +90,7 @@ def theorem1(A: Any, W: Any, M: float = 1.0, *, slope: Any = None, time_limit: T
     if max(-float(alpha.min()), float(beta.max())) > M:
         raise ConfigurationError(f"the slopes must lie in [-M, M] = [{-M:g}, {M:g}]")
     system = LureSystem.recurrent(a, w, (alpha, beta))
-    return Theorem1(_case_a(system, 1.0, M, deadline), _published(system), _sound(system, 1.0, deadline))
+    return Theorem1(_case_a(system, 1.0, M, deadline), _case_b_published(system), _case_b_sound(system, 1.0, deadline))
 
 
 @np.errstate(all="ignore")
@@ -106,19 +114,19 @@ def theorem1_system(system: LureSystem, *, time_limit: TimeLimit = None) -> Theo
         why = "does not apply: the theorem is about dh/dt = A h + sigma(W h + input)"
         return Theorem1(*(Finding(f"theorem1{case}", False, None, why) for case in ("a", "b_published", "b")))
     deadline = Deadline.after(time_limit).named("theorem1")
-    return Theorem1(_case_a(system, c, reach, deadline), _published(system), _sound(system, c, deadline))
+    return Theorem1(_case_a(system, c, reach, deadline), _case_b_published(system), _case_b_sound(system, c, deadline))
 
 
-def _top(M: Array) -> float:
+def _largest_eigenvalue(M: Array) -> float:
     """Largest eigenvalue of the symmetric part."""
     return float(np.linalg.eigvalsh(0.5 * (M + M.T))[-1])
 
 
-@answering("theorem1a")
+@guarded_criterion("theorem1a")
 def _case_a(system: LureSystem, c: float, M: float, deadline: Deadline) -> Finding:
     """Case (a) of a system with ``B = c I``: that of ``c sigma``, whose multipliers are ``L / c^2``."""
     n, slopes = system.states, (c * system.alpha, c * system.beta)
-    decay, norm = -_top(system.A), M * float(np.linalg.norm(system.C, 2))
+    decay, norm = -_largest_eigenvalue(system.A), M * float(np.linalg.norm(system.C, 2))
     margin = decay - norm
     words = f"sigma_min(A_sym) = {decay:.6g}, M sigma_max(W) = {norm:.6g}"
     if not margin > 0:
@@ -131,33 +139,33 @@ def _case_a(system: LureSystem, c: float, M: float, deadline: Deadline) -> Findi
         return c * c * level * nested_multiplier((-ball, ball), slopes, cap) * M
 
     try:
-        found = _proved(system, np.eye(n), multiplier, margin, deadline)
+        found = _proved_witness(system, np.eye(n), multiplier, margin, deadline)
     except TimeOverError:
         return Finding("theorem1a", False, margin, f"{words}; {TOO_LATE}")
     words += "" if found else ", a margin within rounding errors"
     return Finding("theorem1a", bool(found), margin, words, found.rate, found.data)
 
 
-def _proved(system: LureSystem, P: Array, multiplier: Multiplier, best: float, deadline: Deadline) -> Witness:
+def _proved_witness(system: LureSystem, P: Array, multiplier: Multiplier, best: float, deadline: Deadline) -> Witness:
     """A witness with this P, within a hundredth of the best rate unless only the largest multipliers give one.
 
     Raises:
         TimeOverError: when the deadline comes first.
     """
     for cap in CAPS:
-        for rate in (best, *retreat(system, best)):
+        for rate in (best, *rates_towards_start(system, best)):
             deadline.require()
-            found = prove(system, P, multiplier(cap), rate)
+            found = prove_witness(system, P, multiplier(cap), rate)
             if found and (float(found.rate or 0.0) > 0.99 * best or cap == CAPS[-1]):
                 return found
     return Witness()
 
 
-@answering("theorem1b_published")
-def _published(system: LureSystem) -> Finding:
+@guarded_criterion("theorem1b_published")
+def _case_b_published(system: LureSystem) -> Finding:
     A, W = system.A, system.C
     product = A.T @ W
-    margin = min(-_top(A), -2 * _top(W), -_top(-(product + product.T)))
+    margin = min(-_largest_eigenvalue(A), -2 * _largest_eigenvalue(W), -_largest_eigenvalue(-(product + product.T)))
     holds = bool(margin > 0 and (system.alpha >= 0).all())
     why = "as printed it is false unless W is symmetric: the proof takes an infimum over real vectors only"
     state = "the hypotheses hold" if holds else "the hypotheses fail"
@@ -211,8 +219,8 @@ def symmetrizer(W: Any) -> tuple[Array, float]:
     return L, float(np.linalg.norm(LW - LW.T)) / total if total > 0 else 1.0
 
 
-@answering("theorem1b")
-def _sound(system: LureSystem, c: float, deadline: Deadline) -> Finding:
+@guarded_criterion("theorem1b")
+def _case_b_sound(system: LureSystem, c: float, deadline: Deadline) -> Finding:
     """Case (b) of a system with ``B = c I``, as in ``_case_a``."""
     name = "theorem1b"
     A, W = system.A, system.C
@@ -229,7 +237,7 @@ def _sound(system: LureSystem, c: float, deadline: Deadline) -> Finding:
         words = f"{scaled} but not negative definite (eigenvalue {-bottom + 0.0:.6g})"
         return Finding(name, False, bottom + 0.0, words)
     product = A.T @ P
-    margin = min(-_top(product + product.T) / float(np.abs(P).max()), bottom)
+    margin = min(-_largest_eigenvalue(product + product.T) / float(np.abs(P).max()), bottom)
     best = quadratic_rate(A, P, False)
     if not (margin > 0 and best > 0):
         words = f"{scaled} and negative definite, but A^T L W + L W A > 0 fails"
@@ -240,7 +248,7 @@ def _sound(system: LureSystem, c: float, deadline: Deadline) -> Finding:
         return c * c * nested_multiplier((0.0 * beta, beta), (alpha, beta), cap) * L / beta
 
     try:
-        found = _proved(system, P, multiplier, best, deadline)
+        found = _proved_witness(system, P, multiplier, best, deadline)
     except TimeOverError:
         return Finding(name, False, margin, f"{scaled}; {TOO_LATE}")
     proved = ", negative definite, and A^T L W + L W A > 0" if found else ", but the margin is within rounding errors"

@@ -20,7 +20,7 @@ from stability.kernel.systems.lure import LureSystem
 from stability.kernel.systems.state_space import StateSpace
 from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.search.solvers.deadline import Deadline, TimeOverError
-from stability.search.solvers.rates import bisect, crawl, shift_factor, start_rate
+from stability.search.solvers.rates import bisect, shift_factor, slow_rate, start_rate
 from stability.search.solvers.riccati import bounded_real
 
 Array = np.ndarray
@@ -41,7 +41,7 @@ class Witness:
         return self.rate is not None
 
 
-def answering(name: str) -> Callable[[Callable[..., Finding]], Callable[..., Finding]]:
+def guarded_criterion(name: str) -> Callable[[Callable[..., Finding]], Callable[..., Finding]]:
     """Decorator of a criterion: overflow on extreme entries becomes a finding that does not hold.
 
     Args:
@@ -103,11 +103,11 @@ def _strictly_inside(system: LureSystem, rate: float) -> Iterable[float]:
     if rate != start_rate(system):
         return (rate,)
     if system.is_discrete:
-        return (crawl(system), 1.0 - 2.0**-40, 1.0 - 2.0**-50)
-    return tuple(crawl(system) * 2.0**-k for k in (0, 10, 20, 100))
+        return (slow_rate(system), 1.0 - 2.0**-40, 1.0 - 2.0**-50)
+    return tuple(slow_rate(system) * 2.0**-k for k in (0, 10, 20, 100))
 
 
-def prove(system: LureSystem, P: Array, L: Array, rate: float) -> Witness:
+def prove_witness(system: LureSystem, P: Array, L: Array, rate: float) -> Witness:
     """The witness at this rate if the rigorous check accepts it, P scaled by a power of two to about unit size.
 
     At the rate that means no more than stability (0, or 1 per step) the witness is of a rate strictly inside.
@@ -127,7 +127,7 @@ def prove(system: LureSystem, P: Array, L: Array, rate: float) -> Witness:
     return Witness()
 
 
-def retreat(system: LureSystem, best: float, steps: Iterable[float] | None = None) -> Iterable[float]:
+def rates_towards_start(system: LureSystem, best: float, steps: Iterable[float] | None = None) -> Iterable[float]:
     """Rates from just inside ``best`` back to the start, for a supremum that is not reached."""
     start = start_rate(system)
     for step in steps if steps is not None else 10.0 ** np.arange(-15.0, 0.0, 1.25):
@@ -141,8 +141,8 @@ _NEARLY = 1.0 - 1e-12  # of the span of rates
 
 
 @dataclass
-class _Room:
-    """How far below one a gain stays, in (-1, 1], over the share ``x`` of a span of rates; ``brentq`` takes it to zero.
+class _GainSlack:
+    """Slack of a gain below one, in (-1, 1], over the share ``x`` of a span of rates; ``brentq`` takes it to zero.
 
     Attributes:
         gain: gain at a rate.
@@ -183,7 +183,7 @@ def best_rate(gain: Callable[[float], float], limit: float, discrete: bool, tol:
         1.0
     """
     start = 1.0 if discrete else 0.0
-    room = _Room(gain, start, limit - start)
+    room = _GainSlack(gain, start, limit - start)
     try:
         if room(_NEARLY) > 0:  # the feedback costs nothing
             return room.rate(_NEARLY)
@@ -195,9 +195,9 @@ def best_rate(gain: Callable[[float], float], limit: float, discrete: bool, tol:
 
 
 def prove_capped(system: LureSystem, P: Array, multiplier: Multiplier, rate: float) -> Witness:
-    """``prove`` for a solution of the shifted loop; where a channel has a single slope, for one cap after another."""
+    """Prove a solution of the shifted loop; where a channel has a single slope, try one cap after another."""
     for cap in CAPS if (system.alpha == system.beta).any() else CAPS[:1]:
-        witness = prove(system, P, shift_factor(system, rate) * multiplier(cap), rate)
+        witness = prove_witness(system, P, shift_factor(system, rate) * multiplier(cap), rate)
         if witness:
             return witness
     return Witness()
@@ -249,7 +249,7 @@ def riccati_solutions(loop: StateSpace, gain: float, deadline: Deadline) -> Solu
     return solutions
 
 
-def climb(
+def bisect_rate(
     system: LureSystem, limit: float, solutions: Solutions, multiplier: Multiplier, deadline: Deadline
 ) -> Witness:
     """Bisection on the rate by solutions alone: the way for large systems, to a thousandth of the span.

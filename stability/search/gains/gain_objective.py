@@ -11,7 +11,7 @@ Array = np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
-class Aim:
+class GainObjective:
     """A smooth function of the ellipsoid that is reached.
 
     Attributes:
@@ -34,18 +34,18 @@ class Aim:
             The logarithm of the squared gain, and ``z (n, j)`` with the derivative ``tr z^T dQ z``.
 
         Example:
-            >>> value, z = Aim(np.eye(2)).of(np.diag([4.0, 1.0]))
+            >>> value, z = GainObjective(np.eye(2)).of(np.diag([4.0, 1.0]))
             >>> round(math.exp(value), 6), np.abs(np.round(z @ z.T, 6)).tolist()
             (4.0, [[0.25, 0.0], [0.0, 0.0]])
         """
         return self._of_pairs(Q) if self.pairs and len(self.H) > 1 else self.largest(Q)
 
-    def sharper(self) -> tuple[Aim, ...]:
+    def sharper(self) -> tuple[GainObjective, ...]:
         """The aims to take in turn: itself, then one near the largest eigenvalue, where several may coincide."""
         return (self,) if self.pairs or len(self.H) == 1 else (self, replace(self, sharp=8.0 * self.sharp))
 
     def largest(self, Q: Array) -> tuple[float, Array]:
-        """The same for the norm of all outputs."""
+        """Return value and derivative for the norm of all outputs."""
         values, vectors = np.linalg.eigh(self.H @ Q @ self.H.T)
         top = max(float(values[-1]), 1e-300)
         shares = np.maximum(values / top, 0.0)

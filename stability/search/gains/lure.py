@@ -25,8 +25,8 @@ from stability.kernel.systems.pairwise import PairwiseSystem
 from stability.kernel.theorems.gain_lmi import bound
 from stability.search.gains.gain import Gain
 from stability.search.gains.pairwise import pairwise_proof
-from stability.search.gains.single_storage import PROGRAM_STATES, Attempt, Found, attempts, programs
-from stability.search.gains.stepwise_storage import StepSearch
+from stability.search.gains.single_storage import PROGRAM_STATES, Found, StorageAttempt, gain_solvers, growths_to_try
+from stability.search.gains.stepwise_storage import StepwiseSearch
 from stability.search.solvers.deadline import TOO_LATE, Deadline, TimeLimit
 from stability.threads import threads_for
 
@@ -129,7 +129,7 @@ def incremental_gain(
             raise ConfigurationError("a network has its own input matrices: leave E and F out")
         return _of_pairs(system, H, measure, horizon)
     if solver == "cvxpy":
-        programs(system, cast(Array, f))  # refuses what is too large
+        gain_solvers(system, cast(Array, f))  # refuses what is too large
     deadline = Deadline.after(time_limit).named("gain")
     question = _Question(system, (np.array(e), np.array(f), H), measure, horizon, solver, pairs, deadline, worth)
     with threads_for(system.states):
@@ -156,7 +156,7 @@ def _of_pairs(subject: PairwiseSystem, H: Array, measure: str, horizon: float | 
 
 @dataclass(frozen=True, eq=False)
 class _Question:
-    """What is asked, once it is checked."""
+    """Checked arguments of a gain search."""
 
     system: LureSystem
     matrices: tuple[Array, Array, Array]
@@ -168,7 +168,7 @@ class _Question:
     worth: float
 
     def proofs(self) -> Iterator[tuple[float, Proof]]:
-        """Every finite bound that is proved."""
+        """Yield every finite bound that is proved."""
         if self.solver != "cvxpy" and self.system.is_discrete and isinstance(self.horizon, int):
             stepwise = self._stepwise(self.horizon)
             if stepwise is not None:
@@ -178,7 +178,7 @@ class _Question:
         yield from self._with_one_storage()
 
     def _stepwise(self, steps: int) -> tuple[float, Proof] | None:
-        search = StepSearch(self.system, self.matrices, steps, self.measure, self.pairs, self.deadline, self.worth)
+        search = StepwiseSearch(self.system, self.matrices, steps, self.measure, self.pairs, self.deadline, self.worth)
         try:
             return search.best() if search.fits else None
         except (np.linalg.LinAlgError, ArithmeticError, ValueError):  # LAPACK on extreme entries: no candidate
@@ -187,10 +187,10 @@ class _Question:
     def _with_one_storage(self) -> Iterator[tuple[float, Proof]]:
         """Growth by growth, until more growth makes the bound worse."""
         best, discrete = math.inf, self.system.is_discrete
-        for mode, growth in attempts(self.system, self.measure, self.horizon, self.deadline):
+        for mode, growth in growths_to_try(self.system, self.measure, self.horizon, self.deadline):
             if self.deadline.over:
                 return
-            found = self._found(Attempt(self.system, *self.matrices, mode, growth, self.deadline))
+            found = self._found(StorageAttempt(self.system, *self.matrices, mode, growth, self.deadline))
             value = math.inf if found is None else bound(mode, self.measure, found[0], growth, self.horizon, discrete)
             if found is not None and math.isfinite(value):
                 data = dict(zip(("P", "L", "E", "F", "H"), (*found[1:], *self.matrices)))
@@ -200,7 +200,7 @@ class _Question:
                 return
             best = value
 
-    def _found(self, attempt: Attempt) -> Found | None:
+    def _found(self, attempt: StorageAttempt) -> Found | None:
         try:
             found = attempt.by_riccati(self.pairs) if self.solver != "cvxpy" else None
         except (np.linalg.LinAlgError, ArithmeticError, ValueError):  # LAPACK on extreme entries: no candidate

@@ -26,7 +26,7 @@ SLACK = (1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-6)
 """Relative room for the rounding of the proof."""
 
 
-def least_gain(subject: PairwiseSystem) -> Callable[[float], float]:
+def pairwise_gain_bound(subject: PairwiseSystem) -> Callable[[float], float]:
     """The least ``g`` of a growth, as a function; infinite where the growth is not above the norm of ``W``.
 
     Args:
@@ -34,7 +34,7 @@ def least_gain(subject: PairwiseSystem) -> Callable[[float], float]:
 
     Example:
         >>> half = PairwiseSystem(0.5 * np.eye(2), np.eye(2), np.zeros(2), "oplu")
-        >>> gain = least_gain(half)
+        >>> gain = pairwise_gain_bound(half)
         >>> round(gain(1.0), 6), gain(0.5)
         (1.154701, inf)
     """
@@ -68,7 +68,7 @@ def pairwise_proof(subject: PairwiseSystem, H: Array, measure: str, horizon: int
     if why is not None:
         return why
     out = max(float(np.linalg.norm(H, 2)), 1e-30) if H.size else 1e-30
-    gain, norm = least_gain(subject), float(np.linalg.norm(subject.W, 2))
+    gain, norm = pairwise_gain_bound(subject), float(np.linalg.norm(subject.W, 2))
     growth = _best_growth(gain, norm, measure, horizon)
     if growth is None:
         return f"the norm of W is {norm:.6g}: over every horizon no gain follows from norms"

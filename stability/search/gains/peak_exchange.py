@@ -18,7 +18,7 @@ import numpy as np
 from stability.errors import UnsupportedError
 from stability.kernel.systems.state_space import StateSpace
 from stability.search.solvers.deadline import Deadline, TimeOverError
-from stability.search.solvers.frequency_peaks import Axis
+from stability.search.solvers.frequency_peaks import FrequencyAxis
 from stability.search.solvers.hinf import hinf_peak
 from stability.search.solvers.peak_exchange import Exchange
 
@@ -27,13 +27,13 @@ _ABOVE, _BELOW = math.log(1e5), math.log(1e3)
 """How far above and below a first estimate (in logarithms) the least gain is looked for."""
 
 
-class _AttachedAxis(Axis):
+class _AttachedAxis(FrequencyAxis):
     """Triplets of the attached loop; its rate is ``-log g``, its last scale that of output and input.
 
     Args:
         loop: channels first, then input and output.
         m: channels.
-        deadline: see ``Axis``.
+        deadline: see ``FrequencyAxis``.
     """
 
     def __init__(self, loop: StateSpace, m: int, deadline: Deadline) -> None:
@@ -90,7 +90,7 @@ class GainExchange(Exchange):
 
     @property
     def usable(self) -> bool:
-        """Whether the eigenvectors of the centred loop serve, and it is stable."""
+        """Return True if the centered loop is stable and its eigenvectors are well conditioned."""
         poles = self.axis.poles
         stable = np.abs(poles).max() < 1.0 if self.loop.is_discrete else np.real(poles).max() < 0.0
         return bool(stable) and self.axis.usable

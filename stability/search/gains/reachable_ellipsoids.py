@@ -22,7 +22,7 @@ from scipy.linalg import get_lapack_funcs
 
 from stability.kernel.systems.channels import closed
 from stability.kernel.systems.lure import LureSystem
-from stability.search.solvers.loop_transformation import centre
+from stability.search.solvers.loop_transformation import centered_loop
 
 Array = np.ndarray
 _POTRF, _POTRI = get_lapack_funcs(("potrf", "potri"), dtype=np.float64)
@@ -36,8 +36,8 @@ Spread = tuple[Array, Array]
 
 
 @dataclass(frozen=True, eq=False)
-class Passage:
-    """One way through the steps.
+class ForwardPass:
+    """Ellipsoids and feedbacks of one pass through the steps.
 
     Attributes:
         Q: ``(n, n)``, what is reached at the end.
@@ -52,7 +52,7 @@ class Passage:
     price: float
 
 
-class Reach:
+class ReachableEllipsoids:
     """The recursion of a system with inputs.
 
     Args:
@@ -66,7 +66,7 @@ class Reach:
 
     def __init__(self, system: LureSystem, E: Array, F: Array, H: Array, slack: float = 1e-5) -> None:
         middle, radius = 0.5 * (system.alpha + system.beta), 0.5 * (system.beta - system.alpha)
-        seen, loop = closed(system.D, middle, E), centre(system)
+        seen, loop = closed(system.D, middle, E), centered_loop(system)
         self.n, self.m, self.H, self.slack = system.states, system.channels, H, slack
         self.A, self.B, self.C, self.D = loop.matrices
         through = np.vstack([radius[:, None] * seen, F + (system.B * middle) @ seen])
@@ -102,8 +102,8 @@ class Reach:
         _diagonal(Q)[:] *= 1.0 + self.slack
         return Q
 
-    def through(self, tau: Array, price: float = 0.0) -> Passage | None:
-        """All steps.
+    def through(self, tau: Array, price: float = 0.0) -> ForwardPass | None:
+        """Propagate the ellipsoid through all steps.
 
         Args:
             tau: ``(T, m)``.
@@ -126,10 +126,10 @@ class Reach:
             Q = found[0]
             feedback.append(found[1])
             wider.append(turn)
-        return Passage(Q, feedback, wider, price)
+        return ForwardPass(Q, feedback, wider, price)
 
     def _widened(self, Q: Array, price: float) -> tuple[Array, Array] | None:
-        """``(Q^{-1} - price H^T H)^{-1}`` and ``wider`` of it (see ``Passage``)."""
+        """``(Q^{-1} - price H^T H)^{-1}`` and ``wider`` of it (see ``ForwardPass``)."""
         seen = self.H @ Q
         inverse = _inverse(np.eye(len(self.H)) - price * (seen @ self.H.T))
         if inverse is None:
@@ -137,7 +137,7 @@ class Reach:
         middle = price * (inverse @ seen)
         return Q + seen.T @ middle, middle
 
-    def slopes(self, passage: Passage, z: Array) -> tuple[Array, float]:
+    def slopes(self, passage: ForwardPass, z: Array) -> tuple[Array, float]:
         """Derivatives of ``sum_j z_j^T Q_T z_j``.
 
         Args:

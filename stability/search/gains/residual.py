@@ -14,7 +14,7 @@ from stability.kernel.systems.residual_stack import ResidualStack
 from stability.kernel.theorems.residual import comparison, least_overshoot, norms_of, residual_bound
 from stability.kernel.theorems.stack_contraction import GROW, Norm, layer_claim, pack
 from stability.kernel.theorems.stack_gain import Span, combined
-from stability.proposals import accepted
+from stability.proposals import accepted_claim
 from stability.search.gains.pairwise import weight_norm_claim
 
 Array = np.ndarray
@@ -63,7 +63,7 @@ def residual_claim(network: ResidualStack, parts: Sequence[Certificate]) -> Clai
             time = float(np.log(FOR_GOOD / overshoot) / np.log(rate))
         if np.isfinite(overshoot) and (best is None or time < best[0]):
             best = time, {"layers": packed, "weights": weights, "rate": rate, "overshoot": overshoot}
-    return None if best is None else accepted(network, "residual_contraction", best[1])
+    return None if best is None else accepted_claim(network, "residual_contraction", best[1])
 
 
 def _weights(norms: Sequence[Norm], into: Array, out: Array, rate: float) -> Array:
@@ -94,7 +94,7 @@ def residual_gain_claim(network: ResidualStack, claims: list[Claim], head: Array
         return None
     data = {"layers": [pack(claim) for claim in claims], "gain": total * GROW, "measure": span.measure}
     data |= {"horizon": span.horizon, **({} if head is None else {"head": head})}
-    return accepted(network, "residual_gain", data)
+    return accepted_claim(network, "residual_gain", data)
 
 
 def residual_norm_gain(network: ResidualStack, main: Claim) -> Claim | None:
@@ -140,4 +140,4 @@ def stack_norm_gain(stack: LayerStack) -> Claim | None:
     if isinstance(total, str):
         return None
     data = {"layers": [pack(claim) for claim in claims], "gain": total * GROW, "measure": "final"}
-    return accepted(stack, "stack_gain", data)
+    return accepted_claim(stack, "stack_gain", data)

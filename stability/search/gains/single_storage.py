@@ -22,14 +22,14 @@ from stability.kernel.systems.state_space import StateSpace
 from stability.kernel.theorems.gain_lmi import check_gain, gain_matrix
 from stability.search.criteria.multiplier import multiplier_criterion, rate_ceiling
 from stability.search.gains.peak_exchange import GainExchange
-from stability.search.gains.stationary_storage import Stationary
+from stability.search.gains.stationary_storage import StationarySearch
 from stability.search.solvers.deadline import Deadline
 from stability.search.solvers.hinf import hinf_norm
 from stability.search.solvers.inequality_slack import least_gain
-from stability.search.solvers.loop_transformation import centre
+from stability.search.solvers.loop_transformation import centered_loop
 from stability.search.solvers.rates import bisect, shift_factor, start_rate
 from stability.search.solvers.riccati import bounded_real
-from stability.search.solvers.scaling import balanced, evening
+from stability.search.solvers.scaling import balanced_coordinates, even_channel_scales
 from stability.search.solvers.semidefinite import pose_gain, solver_order
 
 Array = np.ndarray
@@ -47,8 +47,8 @@ Found = tuple[float, Array, Array]
 
 
 @dataclass(frozen=True, eq=False)
-class Attempt:
-    """One inequality to be met: a system with its input and output, a mode and a growth."""
+class StorageAttempt:
+    """Dissipation inequality of one mode and growth for a system with input and output."""
 
     system: LureSystem
     E: Array
@@ -114,13 +114,13 @@ class Attempt:
 
     def by_size(self) -> Found | None:
         """The least gain with the multipliers of the stability proof and one number for their size."""
-        return None if self.start is None else Attached(self, self.start).best_of_all()
+        return None if self.start is None else AttachedLoop(self, self.start).best_of_all()
 
     def _at_the_end(self, delta: Array, pairs: bool) -> Iterator[tuple[Array, Array]]:
-        return Stationary(self.system, (self.E, self.F, self.H), self.growth, pairs, self.deadline).best(delta)
+        return StationarySearch(self.system, (self.E, self.F, self.H), self.growth, pairs, self.deadline).best(delta)
 
     def _over_time(self, delta: Array) -> Iterator[tuple[Array, Array]]:
-        loop, tol = Attached(self, np.ones(len(delta))).whole(), 1e-5 if self.system.states <= _SMALL else 1e-3
+        loop, tol = AttachedLoop(self, np.ones(len(delta))).whole(), 1e-5 if self.system.states <= _SMALL else 1e-3
         exchange = GainExchange(loop, delta, self.deadline) if len(delta) else None
         if exchange is None:
             least = hinf_norm(*loop.matrices, dt=1.0 if loop.is_discrete else None), delta
@@ -128,7 +128,7 @@ class Attempt:
             least = exchange.least(tol) if exchange.usable else None
         steps = iter((tol,) * _PEAKS + (10.0 * tol, 0.01, 0.03, 0.1))
         while least is not None and math.isfinite(least[0]) and (step := next(steps, None)) is not None:
-            attached = Attached(self, least[1])
+            attached = AttachedLoop(self, least[1])
             P = attached.solution(1.0, least[0] * (1.0 + step))
             if P is not None:
                 yield P, attached.multipliers(1.0)
@@ -137,12 +137,12 @@ class Attempt:
 
     def by_program(self) -> Found | None:
         """The least gain by a semidefinite program in balanced coordinates."""
-        at, running = balanced(self.system, self.growth), self.mode == "running"
+        at, running = balanced_coordinates(self.system, self.growth), self.mode == "running"
         F = np.linalg.solve(at.X, self.F) / at.time
         E, H = at.v[:, None] * self.E, self.H @ at.X
         into = float(max(np.abs(F).max(initial=0.0), np.abs(E).max(initial=0.0))) or 1.0
         out = float(np.abs(H).max(initial=0.0)) or 1.0
-        solver = "CLARABEL" if self.system.states <= PROGRAM_STATES else programs(self.system, F)[0]
+        solver = "CLARABEL" if self.system.states <= PROGRAM_STATES else gain_solvers(self.system, F)[0]
         for margin in (1e-8, 1e-6, 1e-4) if solver == "CLARABEL" else (1e-3, 1e-2):
             if self.deadline.over:
                 break
@@ -157,7 +157,7 @@ class Attempt:
         return None
 
 
-class Attached:
+class AttachedLoop:
     r"""The centred loop, shifted by the growth and scaled by ``delta``, with input and output attached.
 
     For one number s its bounded real lemma proves the gain g with the multipliers :math:`2 L = s^2 \Delta^2`:
@@ -170,12 +170,12 @@ class Attached:
     square.
     """
 
-    def __init__(self, attempt: Attempt, delta: Array) -> None:
+    def __init__(self, attempt: StorageAttempt, delta: Array) -> None:
         system, self.attempt, self.delta = attempt.system, attempt, delta
         middle, radius = 0.5 * (system.alpha + system.beta), 0.5 * (system.beta - system.alpha)
         seen = closed(system.D, middle, attempt.E)
         self.unshift = shift_factor(system, attempt.growth)
-        self.loop = centre(system).shifted(attempt.growth).scaled(delta)
+        self.loop = centered_loop(system).shifted(attempt.growth).scaled(delta)
         self.into = (attempt.F + (system.B * middle) @ seen) / math.sqrt(self.unshift)
         self.direct = (delta * radius)[:, None] * seen
 
@@ -240,12 +240,12 @@ class Attached:
         return found(min((float(inside.x), grid[i]), key=objective))
 
 
-def programs(system: LureSystem, F: Array) -> list[str]:
+def gain_solvers(system: LureSystem, F: Array) -> list[str]:
     """Semidefinite solvers for a system with inputs."""
     return solver_order(None, system.states, system.states + system.channels + F.shape[1])
 
 
-def attempts(
+def growths_to_try(
     system: LureSystem, measure: str, horizon: float | None, deadline: Deadline
 ) -> Iterator[tuple[str, float]]:
     """Modes and growths to try: the neutral one, for a finite horizon also some that allow growth."""
@@ -285,6 +285,6 @@ def stable_multipliers(system: LureSystem, growth: float, deadline: Deadline) ->
     finding = multiplier_criterion(system, rate="any", solver="riccati", time_limit=deadline)
     if not finding.holds:
         far = finding.margin is not None and finding.margin < -_FAR
-        return None if far and not deadline.over else evening(system)
+        return None if far and not deadline.over else even_channel_scales(system)
     delta = np.sqrt(2.0 * np.asarray(finding.witness["L"]))
     return delta / max(float(delta.max()), 1e-300) if (delta > 0).all() else np.ones(system.channels)

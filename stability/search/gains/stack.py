@@ -22,7 +22,7 @@ from stability.kernel.theorems.norm_gain import is_horizon
 from stability.kernel.theorems.stack_contraction import GAINS, GROW, pack
 from stability.kernel.theorems.stack_gain import Span, as_stack, combined, layer_gain
 from stability.proposals import propose
-from stability.search.criteria.interval import gated_findings, gated_proof
+from stability.search.criteria.interval import fastest_gated_claim, gated_findings
 from stability.search.gains.lure import incremental_gain
 from stability.search.gains.residual import residual_gain_claim
 from stability.search.solvers.deadline import Deadline, TimeLimit
@@ -85,7 +85,7 @@ def stack_gain(
             columns = np.ascontiguousarray(H[:, at : at + layer.outputs])
             at += layer.outputs
         asked = span if k >= lower else Span("l2", horizon)
-        claim = best_claim(layer, columns, asked, deadline.share(1.0 / (len(stack.layers) - k)))
+        claim = best_layer_claim(layer, columns, asked, deadline.share(1.0 / (len(stack.layers) - k)))
         if claim is None:
             return Claim("gain", f"Whether layer {k} has a finite incremental gain is open.", Verdict.INCONCLUSIVE)
         claims.append(claim)
@@ -111,7 +111,7 @@ def _span(measure: str, horizon: int | None) -> Span:
     return Span(measure, horizon)
 
 
-def best_claim(layer: Layer, head: Array | None, span: Span, deadline: Deadline) -> Claim | None:
+def best_layer_claim(layer: Layer, head: Array | None, span: Span, deadline: Deadline) -> Claim | None:
     """The layer's claim that gives the smallest gain."""
     found = _CLAIMS[type(layer)](layer, head, span, deadline)
     if not found:
@@ -122,7 +122,7 @@ def best_claim(layer: Layer, head: Array | None, span: Span, deadline: Deadline)
     return min(usable, key=lambda pair: pair[0])[1] if usable else None
 
 
-def _of_network(
+def _network_claims(
     layer: DrivenSystem | PairwiseSystem, head: Array | None, span: Span, deadline: Deadline
 ) -> list[Claim]:
     steps = span.horizon if isinstance(layer, PairwiseSystem) else None  # of the others a bound over every horizon
@@ -131,14 +131,14 @@ def _of_network(
     return [] if gain.proof is None or gain.proof.kind not in GAINS else [gain.claim]
 
 
-def _of_cell(layer: GatedCell, head: Array | None, span: Span, deadline: Deadline) -> list[Claim]:
-    proofs = [gated_proof(layer, [finding]) for finding in gated_findings(layer, time_limit=deadline)]
+def _cell_claims(layer: GatedCell, head: Array | None, span: Span, deadline: Deadline) -> list[Claim]:
+    proofs = [fastest_gated_claim(layer, [finding]) for finding in gated_findings(layer, time_limit=deadline)]
     return [proof[0] for proof in proofs if proof is not None]
 
 
 _CLAIMS: dict[type, Callable[[Any, Array | None, Span, Deadline], list[Claim]]] = {
-    DrivenSystem: _of_network,
-    PairwiseSystem: _of_network,
-    GatedCell: _of_cell,
+    DrivenSystem: _network_claims,
+    PairwiseSystem: _network_claims,
+    GatedCell: _cell_claims,
 }
 """Who makes claims from which a layer's gain follows."""

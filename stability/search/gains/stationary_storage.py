@@ -19,10 +19,10 @@ from scipy.linalg import cho_factor, cho_solve
 from stability.kernel.systems.channels import closed
 from stability.kernel.systems.lure import LureSystem
 from stability.kernel.systems.state_space import StateSpace
-from stability.search.gains.gain_objective import Aim
+from stability.search.gains.gain_objective import GainObjective
 from stability.search.solvers.deadline import Deadline
-from stability.search.solvers.descent import descend
-from stability.search.solvers.loop_transformation import centre
+from stability.search.solvers.descent import minimize_lbfgs
+from stability.search.solvers.loop_transformation import centered_loop
 from stability.search.solvers.rates import shift_factor
 from stability.search.solvers.riccati import bounded_real
 
@@ -36,7 +36,7 @@ is left of the least gain is half of the last, relative."""
 _SLACKS = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
 
 
-class Stationary:
+class StationarySearch:
     """The search for one system, output and growth.
 
     Args:
@@ -53,9 +53,9 @@ class Stationary:
         E, F, H = matrices
         middle, radius = 0.5 * (system.alpha + system.beta), 0.5 * (system.beta - system.alpha)
         seen = closed(system.D, middle, E)
-        self.unshift, self.deadline, self.aim = shift_factor(system, growth), deadline, Aim(H, pairs)
+        self.unshift, self.deadline, self.aim = shift_factor(system, growth), deadline, GainObjective(H, pairs)
         self.barrier = 0.0
-        self.loop = centre(system).shifted(growth)
+        self.loop = centered_loop(system).shifted(growth)
         self.into = (F + (system.B * middle) @ seen) / math.sqrt(self.unshift)
         self.direct = radius[:, None] * seen
 
@@ -75,7 +75,7 @@ class Stationary:
         aims = self.aim.sharper()
         for aim, barrier in ((aims[0], _BARRIERS[0]), (aims[-1], _BARRIERS[1])):
             self.aim, self.barrier = aim, barrier / max(len(delta), 1)
-            value, log = descend(self._objective, log, steps=_STEPS, tol=_TOL, deadline=self.deadline)
+            value, log = minimize_lbfgs(self._objective, log, steps=_STEPS, tol=_TOL, deadline=self.deadline)
         tau = np.exp(log)
         for slack in _SLACKS if math.isfinite(value) else ():
             Q = self.ellipsoid(tau, slack)

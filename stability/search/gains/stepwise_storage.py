@@ -16,10 +16,10 @@ import numpy as np
 from stability.kernel.format.claims import Proof
 from stability.kernel.systems.lure import LureSystem
 from stability.kernel.theorems.gain_steps import MOST_NUMBERS, MOST_STEPS, check_steps, storages
-from stability.search.gains.gain_objective import Aim
-from stability.search.gains.reachable_ellipsoids import Passage, Reach
+from stability.search.gains.gain_objective import GainObjective
+from stability.search.gains.reachable_ellipsoids import ForwardPass, ReachableEllipsoids
 from stability.search.solvers.deadline import Deadline
-from stability.search.solvers.descent import descend
+from stability.search.solvers.descent import minimize_lbfgs
 
 Array = np.ndarray
 _STEPS, _TOL = 80, 2e-3
@@ -47,7 +47,7 @@ _ROOMS = (1e-5, 1e-3)
 """Slacks of the proof, and those with which multipliers are looked for."""
 
 
-class StepSearch:
+class StepwiseSearch:
     """The search for one network, output and horizon.
 
     Args:
@@ -73,14 +73,14 @@ class StepSearch:
         self.worth = worth
         self.system, self.deadline, self.steps, self.measure = system, deadline, steps, measure
         self.E, self.F, self.H = matrices
-        self.reach = Reach(system, *matrices)
-        self.aim = Aim(self.H, pairs and measure == "final")
-        self._known: _Root | None = None  # of the best multipliers so far
+        self.reach = ReachableEllipsoids(system, *matrices)
+        self.aim = GainObjective(self.H, pairs and measure == "final")
+        self._known: _PriceRoot | None = None  # of the best multipliers so far
         self._price, self._least_of = 0.0, cast(tuple[Array, float] | None, None)
 
     @property
     def fits(self) -> bool:
-        """Whether a proof of this horizon is one that may be stored."""
+        """Return True if a proof of this horizon may be stored."""
         return self.steps <= MOST_STEPS and self.steps * self.system.channels <= MOST_NUMBERS
 
     def best(self) -> tuple[float, Proof] | None:
@@ -102,7 +102,7 @@ class StepSearch:
             value = math.inf
             for aim in aims:
                 self.aim, self._known = aim, None
-                value, log = descend(self._objective, log, steps=most, deadline=self.deadline, **how)
+                value, log = minimize_lbfgs(self._objective, log, steps=most, deadline=self.deadline, **how)
             found = self._proved(np.exp(log.reshape(start.shape))) if math.isfinite(value) else None
             if found is not None and (best is None or found[0] < best[0]):
                 best = found
@@ -111,7 +111,7 @@ class StepSearch:
         return best
 
     def _begins_beyond(self, tau: Array) -> bool:
-        """Whether the multipliers to start from give a gain above what is worth a search."""
+        """Return True if the first multipliers give a gain above the largest that is useful."""
         if self.measure != "final" or not math.isfinite(self.worth):
             return False
         passage = self.reach.through(tau)
@@ -150,8 +150,8 @@ class StepSearch:
             self._known, self._price = found, found.price
         return -found.price, found.slopes / tau
 
-    def _root(self, tau: Array, log: float, least: float, close: float) -> _Root | None:
-        """Where F is zero, by Newton's method for ``exp(-F) - 1``, which is nearly straight; ``None`` below ``least``.
+    def _root(self, tau: Array, log: float, least: float, close: float) -> _PriceRoot | None:
+        """Find the zero of F by Newton's method for ``exp(-F) - 1``, nearly linear; ``None`` below ``least``.
 
         Args:
             tau: ``(T, m)``.
@@ -174,11 +174,11 @@ class StepSearch:
             if least > -math.inf:
                 allowed = max(close, _SHARE * (log + step - least))
             if value < 1.0 and value * value < allowed * by_price:
-                return _Root(log + step, np.log(tau), slopes * tau / by_price)
+                return _PriceRoot(log + step, np.log(tau), slopes * tau / by_price)
             log = bracket.onward(log, log + step, value)
         return None
 
-    def _excess(self, passage: Passage, log: float) -> tuple[float, Array, float]:
+    def _excess(self, passage: ForwardPass, log: float) -> tuple[float, Array, float]:
         value, z = self.aim.largest(passage.Q)
         slopes, by_price = self.reach.slopes(passage, z)
         return value + log, slopes, 1.0 + math.exp(log) * by_price
@@ -203,7 +203,7 @@ class StepSearch:
         return None
 
     def _begins(self, tau: Array, slack: float) -> bool:
-        """Whether the slack is enough for the first step, which has no storage before it and depends on no gain."""
+        """Return True if the slack suffices for the first step, which depends on no gain."""
         H = np.zeros((1, self.system.states))
         data = {"L": 0.5 / tau[:1], "E": self.E, "F": self.F, "H": H, "gain": 1.0}
         return check_steps(self.system, **data, slack=slack, measure="final")[0]
@@ -227,7 +227,7 @@ class StepSearch:
 
 
 @dataclass(frozen=True, eq=False)
-class _Root:
+class _PriceRoot:
     """A price at which the last set just has the size that its gain allows.
 
     Attributes:
@@ -242,7 +242,7 @@ class _Root:
 
 
 class _Bracket:
-    """Where a root lies: above the prices that are too low, below those without a passage or too high."""
+    """Bracket of a root: above prices that are too low, below prices without a pass or too high."""
 
     def __init__(self, least: float) -> None:
         self.least, self.low, self.high, self.down = least, -math.inf, math.inf, _LOWER
@@ -268,7 +268,7 @@ class _Bracket:
         return 0.5 * (self.low + self.high) if self.low > -math.inf else self.high - self.down
 
 
-def last_storage(system: LureSystem, data: Mapping[str, Any]) -> Array:
+def final_storage(system: LureSystem, data: Mapping[str, Any]) -> Array:
     """``P_T`` of a proof's data: ``x_T^T P_T x_T <= gain^2 |u|^2``, once the proof is checked.
 
     Args:

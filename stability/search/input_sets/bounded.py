@@ -22,7 +22,7 @@ from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.lure import LureSystem
 from stability.kernel.theorems.bounded import push_bounds
-from stability.proposals import accepted, propose
+from stability.proposals import accepted_claim, propose
 from stability.search.solvers.deadline import Deadline, TimeLimit
 
 Array = np.ndarray
@@ -30,7 +30,7 @@ Candidate = tuple[str, Mapping[str, Any]]
 
 
 def bounded(subject: Any, *, input_bound: float | None = None, time_limit: TimeLimit = None) -> Claim:
-    r"""Whether every trajectory ends in a ball of known radius, whatever the input.
+    r"""Prove that every trajectory ends in a ball of known radius, whatever the input.
 
     A bounded activation and a stable linear part suffice. Two sets are tried, a box (from :math:`|A|`) and an
     ellipsoid (:math:`A Y + Y A^T + \mu Y + \mu^{-1} G T^{-1} G^T < 0`, the best of several ``mu``, weights
@@ -94,17 +94,17 @@ def _bounded(driven: DrivenSystem, input_bound: float | None, deadline: Deadline
 
     growth = unstable_linear_data(driven)
     if growth is not None:
-        refuted = accepted(driven, "unstable_linear", growth, name="bounded")
+        refuted = accepted_claim(driven, "unstable_linear", growth, name="bounded")
         if refuted is not None:
             return refuted
     extra: dict[str, Any] = {}
     if driven.F.any():
         extra["input_bound"] = 1.0 if input_bound is None else float(input_bound)
     push, bounds = push_bounds(driven, extra.get("input_bound"))
-    candidates = [_box(driven, push.mid, bounds), *ellipsoids(driven, push.mid, bounds, deadline)]
+    candidates = [_box(driven, push.mid, bounds), *ball_candidates(driven, push.mid, bounds, deadline)]
     found = [(kind, {**data, **extra}) for kind, data in (c for c in candidates if c is not None)]
     for kind, data in sorted(found, key=lambda item: item[1]["radius"]):
-        claim = accepted(driven, kind, data)
+        claim = accepted_claim(driven, kind, data)
         if claim is not None:
             return claim
     return _open("The linear part is not proved stable, so no bound on the state is known.")
@@ -131,7 +131,7 @@ def _box(driven: DrivenSystem, push: Array, bounds: Array) -> Candidate | None:
     return "box", {"r": r, "radius": float(np.linalg.norm(r)) * (1 + 1e-10)}
 
 
-def ellipsoids(driven: DrivenSystem, push: Array, bounds: Array, deadline: Deadline) -> list[Candidate]:
+def ball_candidates(driven: DrivenSystem, push: Array, bounds: Array, deadline: Deadline) -> list[Candidate]:
     """Data of rule ``ball``: the best few over a line search in ``mu``, five shares of the largest, then four
     beside the best.
     """

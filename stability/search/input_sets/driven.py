@@ -24,11 +24,11 @@ from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.theorems.absorbing_sets import no_tube
 from stability.kernel.theorems.driven_lmi import slopes_on
-from stability.proposals import accepted
+from stability.proposals import accepted_claim
 from stability.search.criteria.multiplier import multiplier_criterion
 from stability.search.input_sets.flows import flow_contraction
-from stability.search.input_sets.narrowing import Narrowed, first_box, narrowed
-from stability.search.input_sets.near_run import near_run
+from stability.search.input_sets.narrowing import NarrowedBounds, initial_box, narrowed_bounds
+from stability.search.input_sets.near_run import contraction_near_run
 from stability.search.solvers.deadline import Deadline, TimeLimit
 from stability.search.solvers.rates import Rate
 from stability.search.solvers.spectral_bounds import rate_proof
@@ -55,7 +55,7 @@ def driven_contraction(
     tol: float | None = None,
     time_limit: TimeLimit = None,
 ) -> tuple[Claim, Finding]:
-    r"""Whether any two trajectories approach each other under every input in a box, from a known step on.
+    r"""Prove that any two trajectories approach each other under every input in a box, from a known step on.
 
     Args:
         subject: a network: a map, its activation bounded and smooth (tanh, sigmoid) or piecewise linear (of one
@@ -91,13 +91,13 @@ def driven_contraction(
     low, high = (np.ascontiguousarray(np.broadcast_to(end, (subject.inputs,))) for end in (box.low, box.high))
     with np.errstate(all="ignore"):
         if isinstance(subject, DrivenSystem) and not subject.is_discrete:
-            return _of_a_flow(subject, low, high, rate, tol, Deadline.after(time_limit).named("driven"))
-        return _searched(
+            return _contraction_of_flow(subject, low, high, rate, tol, Deadline.after(time_limit).named("driven"))
+        return _contraction_of_map(
             subject, low, high, rate, TOLERANCE if tol is None else tol, Deadline.after(time_limit).named("driven")
         )
 
 
-def _of_a_flow(
+def _contraction_of_flow(
     subject: DrivenSystem, low: Array, high: Array, rate: Rate, tol: float | None, deadline: Deadline
 ) -> tuple[Claim, Finding]:
     claim, finding = flow_contraction(subject, low, high, rate, TOLERANCE if tol is None else tol, deadline)
@@ -106,31 +106,31 @@ def _of_a_flow(
     return Claim("driven_contraction", undecided_in_box(subject), Verdict.INCONCLUSIVE), finding
 
 
-def _searched(
+def _contraction_of_map(
     whole: DrivenSystem | LayerStack, low: Array, high: Array, rate: Rate, tol: float, deadline: Deadline
 ) -> tuple[Claim, Finding]:
     subject = skewed(whole) if isinstance(whole, LayerStack) else whole
-    first = subject if isinstance(subject, str) else no_tube(subject) or first_box(subject, low, high, deadline)
+    first = subject if isinstance(subject, str) else no_tube(subject) or initial_box(subject, low, high, deadline)
     if isinstance(first, str) or isinstance(subject, str):
-        return _open(whole, str(first))
+        return _open_claim(whole, str(first))
     if isinstance(whole, LayerStack) and "Y" in first:
-        return _open(whole, "of stacks this is proved where the sizes of their linear parts decay, |A| r < r")
+        return _open_claim(whole, "of stacks this is proved where the sizes of their linear parts decay, |A| r < r")
     search = _Search(whole, subject, rate, tol, deadline, _SAYS * (1.0 - first["share"]) if rate == "best" else 0.0)
     width, made = math.inf, {}
-    for sets in narrowed(subject, low, high, first, deadline):
+    for sets in narrowed_bounds(subject, low, high, first, deadline):
         width, made = sets.width, sets.data
         try:
             if search.ends(sets):
                 break
         except StabilityError as error:
             why = f"the slopes on the sets make no system: {error}"
-            return search.best or _open(whole, why, search.margin, made)
+            return search.best or _open_claim(whole, why, search.margin, made)
     words = "the time limit came first" if deadline.cut else f"it fails on sets of width {width:.3g} on average"
-    return search.best or _open(whole, words, search.margin, made)
+    return search.best or _open_claim(whole, words, search.margin, made)
 
 
 class _Search:
-    """What was found on the sets so far.
+    """Search on a sequence of narrowing sets, with the best claim so far.
 
     Attributes:
         best: the claim of the fastest rate, with its outcome; ``None`` before the first.
@@ -151,7 +151,7 @@ class _Search:
         self.best: tuple[Claim, Finding] | None = None
         self.margin: float | None = None
 
-    def ends(self, sets: Narrowed) -> bool:
+    def ends(self, sets: NarrowedBounds) -> bool:
         """Look on these sets, and near a run in them; whether narrower ones need not be looked at.
 
         Raises:
@@ -175,11 +175,11 @@ class _Search:
         hopeless = finding.margin is not None and finding.margin < _HOPELESS
         return claim is None and "backward" in sets.data and hopeless
 
-    def _near_a_run(self, sets: Narrowed) -> float:
+    def _near_a_run(self, sets: NarrowedBounds) -> float:
         """Look near a run in the sets, where they are new; the best margin after it."""
         if self._whole is self._subject and sets.width < _STILL * self._tried:
             self._tried = sets.width
-            near = near_run(self._subject, sets.data, self._rate, self._tol, self._deadline)
+            near = contraction_near_run(self._subject, sets.data, self._rate, self._tol, self._deadline)
             if near is not None:
                 self._keep(near)
         return _margin(self.best)
@@ -192,23 +192,23 @@ class _Search:
 
 
 def _margin(found: tuple[Claim, Finding] | None) -> float:
-    """How much faster than not at all differences decay, by what was found; zero by nothing."""
+    """Return the proved decay margin of a finding; zero without one."""
     return 0.0 if found is None else found[1].margin or 0.0
 
 
-def _open(
+def _open_claim(
     subject: DrivenSystem | LayerStack, why: str, margin: float | None = None, sets: Mapping[str, Any] | None = None
 ) -> tuple[Claim, Finding]:
     claim = Claim("driven_contraction", undecided_in_box(subject), Verdict.INCONCLUSIVE)
     return claim, Finding("driven", False, margin, why, witness=sets or {})
 
 
-def _claim(subject: DrivenSystem | LayerStack, finding: Finding, sets: Narrowed) -> Claim | None:
+def _claim(subject: DrivenSystem | LayerStack, finding: Finding, sets: NarrowedBounds) -> Claim | None:
     """The claim where its rule accepts it."""
     own = rate_proof(finding.witness, finding.rate) if finding.holds else None
     if own is None:
         return None
     data = {**own, **sets.data}
     if isinstance(subject, LayerStack):
-        return accepted(subject, "stack_driven", {**data, "levels": len(subject.layers)})
-    return accepted(subject, "driven_lmi", data)
+        return accepted_claim(subject, "stack_driven", {**data, "levels": len(subject.layers)})
+    return accepted_claim(subject, "driven_lmi", data)

@@ -22,7 +22,7 @@ from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.driven_lmi import slopes_on
 from stability.kernel.theorems.flow_lmi import around
 from stability.kernel.theorems.flow_sets import Ranges, Stage, no_flow_sets, rise_of
-from stability.proposals import accepted
+from stability.proposals import accepted_claim
 from stability.search.criteria.multiplier import multiplier_criterion
 from stability.search.input_sets.bounded import diagonal_of
 from stability.search.solvers.deadline import Deadline
@@ -42,7 +42,7 @@ _NARROWS = 0.02
 def flow_contraction(
     subject: DrivenSystem, low: Array, high: Array, rate: Rate, tol: float, deadline: Deadline
 ) -> tuple[Claim | None, Finding]:
-    """Whether any two trajectories of a flow approach each other under inputs in a box, from a known time on.
+    """Prove that trajectories of a flow approach each other under inputs in a box, from a known time on.
 
     Args:
         subject: the flow, without feedthrough, its activation bounded.
@@ -72,7 +72,7 @@ def flow_contraction(
     width = float(np.mean(sets.high - sets.low))
     own = rate_proof(finding.witness, finding.rate) if finding.holds else None
     if own is not None:
-        claim = accepted(subject, "flow_lmi", {**data, **own})
+        claim = accepted_claim(subject, "flow_lmi", {**data, **own})
         if claim is not None:
             words = f"on sets of width {width:.3g} on average, {data['time']:.3g} after entry"
             return claim, Finding("driven", True, finding.margin, words, finding.rate)
@@ -80,14 +80,14 @@ def flow_contraction(
     return None, Finding("driven", False, finding.margin, words, witness=data)
 
 
-def flow_ends(subject: DrivenSystem, data: Mapping[str, Any]) -> Claim | None:
+def flow_bounds_claim(subject: DrivenSystem, data: Mapping[str, Any]) -> Claim | None:
     """The claim ``bounded_in_box`` from the data of sets, or ``None``."""
     low, high = around(data["centres"][-1], data["shapes"][-1], float(data["room"]))
     room = 1e-9 * (high - low) + 1e-12 * np.maximum(np.abs(low), np.abs(high))
     low, high = low - room, high + room
     diagonal = diagonal_of(low, high)
     ends = {"least_state": low, "most_state": high, "diagonal": diagonal}
-    return accepted(subject, "flow_bounds", {**data, **ends})
+    return accepted_claim(subject, "flow_bounds", {**data, **ends})
 
 
 def flow_sets(
@@ -98,7 +98,7 @@ def flow_sets(
     for _ in range(STAGES):
         if deadline.over or not deadline.affords(_LYAPUNOV * subject.states**3):
             break
-        row = _next(sets, bool(rows), deadline)
+        row = _narrowest_ellipsoid(sets, bool(rows), deadline)
         if row is None:
             break
         trial = Ranges(subject, sets.middle, sets.reach, sets.low, sets.high)
@@ -118,7 +118,7 @@ def flow_sets(
     return {"low": low, "high": high, **data, "room": ROOM, "time": spent * (1 + 1e-9) + 1e-12}, sets
 
 
-def _next(sets: Ranges, known: bool, deadline: Deadline) -> dict[str, Any] | None:
+def _narrowest_ellipsoid(sets: Ranges, known: bool, deadline: Deadline) -> dict[str, Any] | None:
     """The ellipsoid that leaves the pre-activations the narrowest, over slopes and decays."""
     phi, m = activation(sets.driven.activation), sets.driven.system.channels
     chord = relaxation(phi, sets.low, sets.high)[0] if known else np.zeros(m)
@@ -139,7 +139,7 @@ def _next(sets: Ranges, known: bool, deadline: Deadline) -> dict[str, Any] | Non
 
 
 def _centre(sets: Ranges, slope: Array) -> Array | None:
-    """Where the linear part rests under the middle input."""
+    """Return the equilibrium of the linear part under the middle input."""
     stage = sets.stage(slope, np.zeros(sets.driven.states))
     driven, system, (offset, _) = sets.driven, sets.driven.system, sets.lines(slope)
     through = system.B * slope

@@ -16,9 +16,9 @@ from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.theorems.absorbing_sets import Absorbed
 from stability.kernel.theorems.near_run import NearRun
-from stability.proposals import accepted, propose
+from stability.proposals import accepted_claim, propose
 from stability.search.input_sets.bounded import diagonal_of
-from stability.search.input_sets.flows import flow_ends
+from stability.search.input_sets.flows import flow_bounds_claim
 from stability.search.solvers.deadline import Deadline
 
 SETS = ("low", "high", "r", "share", "room", "steps", "window", "backward", "Y", "tau", "falls")
@@ -67,17 +67,17 @@ def claims_in_box(
         return out
     if network.is_discrete:
         more = {"levels": len(subject.layers)} if isinstance(subject, LayerStack) else {}
-        ends = ends_of_sets(
+        ends = map_bounds_claim(
             subject, network, f"{kind}_bounds", {key: data[key] for key in (*SETS, *RUN) if key in data}, more
         )
     else:
         with np.errstate(all="ignore"):
-            ends = flow_ends(network, {key: data[key] for key in FLOW_SETS})
+            ends = flow_bounds_claim(network, {key: data[key] for key in FLOW_SETS})
     ball = min((c.value for c in beside if c.name == "bounded" and c.value is not None), default=math.inf)
     return out if ends is None or ends.value is None or ends.value >= 2.0 * ball else (*out, ends)
 
 
-def ends_of_sets(
+def map_bounds_claim(
     subject: Any, network: DrivenSystem, kind: str, data: Mapping[str, Any], more: Mapping[str, Any]
 ) -> Claim | None:
     """The claim ``bounded_in_box`` of a map from the data of its sets, or ``None`` where its rule refuses it."""
@@ -89,14 +89,14 @@ def ends_of_sets(
         room = _ROOM * (most - least) + 1e-12 * np.maximum(np.abs(least), np.abs(most)) + 1e-100
         least, most = least - room, most + room
         diagonal = diagonal_of(least, most)
-        return accepted(subject, kind, {**data, "least": least, "most": most, "diagonal": diagonal, **more})
+        return accepted_claim(subject, kind, {**data, "least": least, "most": most, "diagonal": diagonal, **more})
 
 
-def takes_box(subject: Any) -> bool:
-    """Whether what is claimed of a subject under inputs in a box may be more than what is claimed under every input.
+def allows_box_claims(subject: Any) -> bool:
+    """Return True if a subject may have stronger claims under inputs in a box than under every input.
 
     Example:
-        >>> takes_box(DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[2.0]]))
+        >>> allows_box_claims(DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[2.0]]))
         True
     """
     return isinstance(skewed(subject) if isinstance(subject, LayerStack) else subject, DrivenSystem)

@@ -19,7 +19,7 @@ from stability.kernel.reachability.invariant_zonotope import Tube
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.absorbing_sets import MOST_STEPS, box_balance, kept_in, pushed, wide_box
 from stability.kernel.theorems.decaying_boxes import grows, signed_balance
-from stability.search.input_sets.bounded import ellipsoids
+from stability.search.input_sets.bounded import ball_candidates
 from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray
@@ -48,7 +48,7 @@ _PATIENCE = 4
 """Rounds that may bring less than that before the others are given up."""
 
 
-def first_box(subject: DrivenSystem, low: Array, high: Array, deadline: Deadline) -> dict[str, Any] | str:
+def initial_box(subject: DrivenSystem, low: Array, high: Array, deadline: Deadline) -> dict[str, Any] | str:
     """Half widths ``r`` of a box that no step leaves, and ``q`` with ``|A| r <= q r``; or those of the box around an
     ellipsoid ``Y``; or why there is none.
     """
@@ -59,7 +59,7 @@ def first_box(subject: DrivenSystem, low: Array, high: Array, deadline: Deadline
     kept = np.abs(subject.system.A)
     if not kept.any():
         return {"r": np.maximum(added * (1 + 1e-12), 1e-200), "share": 0.0, "room": 0.0}
-    solved = _balance(kept, added)
+    solved = _positive_solutions(kept, added)
     if solved is None:
         return _ellipsoid(subject, low, high, deadline)
     r, lift = solved
@@ -77,7 +77,7 @@ def _signed_box(subject: DrivenSystem, low: Array, high: Array, deadline: Deadli
         return "the time limit came first"
     units = np.eye(2 * n)
     kept = np.vstack(signed_balance(subject, units[:n], units[n:], low, high)[0])
-    solved = _balance(kept, np.concatenate(signed_balance(subject, np.ones(n), np.ones(n), low, high)[1]))
+    solved = _positive_solutions(kept, np.concatenate(signed_balance(subject, np.ones(n), np.ones(n), low, high)[1]))
     if solved is None:
         return (
             f"{subject.activation} has no bound, and by sizes and signs of the weights no box of states is known that "
@@ -91,7 +91,7 @@ def _signed_box(subject: DrivenSystem, low: Array, high: Array, deadline: Deadli
     return {"r": both[:n], "falls": both[n:], "share": max(share, 1e-3), "room": ROOM}
 
 
-def _balance(kept: Array, added: Array) -> tuple[Array, Array] | None:
+def _positive_solutions(kept: Array, added: Array) -> tuple[Array, Array] | None:
     """``(I - K)^-1 s`` and ``(I - K)^-1 1`` for ``K >= 0``; ``None`` where its spectral radius is one or more, which is
     where the second is not positive, or next to one.
     """
@@ -104,7 +104,7 @@ def _balance(kept: Array, added: Array) -> tuple[Array, Array] | None:
 
 def _ellipsoid(subject: DrivenSystem, low: Array, high: Array, deadline: Deadline) -> dict[str, Any] | str:
     push, bounds = pushed(subject, low, high)
-    for _, data in ellipsoids(subject, push.mid, bounds, deadline):
+    for _, data in ball_candidates(subject, push.mid, bounds, deadline):
         Y = np.ascontiguousarray(data["Y"])
         r = np.sqrt(np.diagonal(Y)) * (1 + 1e-12)
         return {"r": r, "share": 1.0 - float(data["mu"]), "room": ROOM, "Y": Y, "tau": data["tau"]}
@@ -112,7 +112,7 @@ def _ellipsoid(subject: DrivenSystem, low: Array, high: Array, deadline: Deadlin
 
 
 @dataclass(frozen=True, eq=False)
-class Narrowed:
+class NarrowedBounds:
     """Bounds of the pre-activations, and the data of a proof that say how they are made."""
 
     low: Array
@@ -122,13 +122,13 @@ class Narrowed:
 
     @property
     def width(self) -> float:
-        """How wide they are, on average."""
+        """Mean width of the bounds."""
         return float(np.mean(self.high - self.low))
 
 
-def narrowed(
+def narrowed_bounds(
     subject: DrivenSystem, low: Array, high: Array, first: Mapping[str, Any], deadline: Deadline
-) -> Iterator[Narrowed]:
+) -> Iterator[NarrowedBounds]:
     """Bounds that become narrower from one to the next, until they do not."""
     r, share = first["r"], first["share"]
     falls = first.get("falls")
@@ -137,10 +137,10 @@ def narrowed(
         return
     data = {"low": low, "high": high, **first, "steps": tube.steps, "window": WINDOW}
     if share:
-        yield Narrowed(tube.low, tube.high, tube.steps, data)
+        yield NarrowedBounds(tube.low, tube.high, tube.steps, data)
     if feeds(subject.system):
         if not share:
-            yield Narrowed(tube.low, tube.high, tube.steps, data)
+            yield NarrowedBounds(tube.low, tube.high, tube.steps, data)
         return
     room = ROOM if share else 0.0
     states = kept_in(wide_box(r, room), None if falls is None else wide_box(falls, room), tube.states())
@@ -156,16 +156,16 @@ def narrowed(
             continue
         made.append(replace(schedule, rounds=rounds))
         rows = np.array([astuple(part) for part in made], dtype=np.float64)
-        yield Narrowed(bounds.low, bounds.high, tube.steps + bounds.steps, {**data, "backward": rows})
+        yield NarrowedBounds(bounds.low, bounds.high, tube.steps + bounds.steps, {**data, "backward": rows})
 
 
 def _schedules(share: float) -> tuple[Schedule, ...]:
     """``BACKWARD``, its first with more steps at a time for a state that keeps the share ``q`` of itself."""
     first, *others = BACKWARD
-    return replace(first, depth=min(first.depth * _beat(share), _DEEPEST)), *others
+    return replace(first, depth=min(first.depth * _time_constant(share), _DEEPEST)), *others
 
 
-def _beat(share: float) -> int:
+def _time_constant(share: float) -> int:
     """Steps of a time constant of the linear part."""
     return max(1, min(round(1.0 / (1.0 - share)), 50))
 
@@ -196,7 +196,7 @@ def _settled(
     A symbol lives for about a time constant of the linear part, ``1 / (1 - q)`` steps: the window is as many of them as
     the largest number of columns allows.
     """
-    beat = _beat(share)
+    beat = _time_constant(share)
     room = ROOM if share else 0.0
     below = None if falls is None else wide_box(falls, room)
     tube = Tube(subject, low, high, wide_box(r, room), WINDOW, below)

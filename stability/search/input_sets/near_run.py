@@ -21,7 +21,7 @@ from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.absorbing_sets import Absorbed, Sets
 from stability.kernel.theorems.driven_lmi import slopes_on
 from stability.kernel.theorems.near_run import apart, drawn, near_after, no_run, turned, widened, within
-from stability.proposals import accepted
+from stability.proposals import accepted_claim
 from stability.search.criteria.multiplier import multiplier_criterion
 from stability.search.solvers.deadline import Deadline
 from stability.search.solvers.rates import Rate
@@ -42,7 +42,7 @@ _HALVES = 1.0
 """Give up where sets of a run are no narrower than this share of those of all trajectories."""
 
 
-def near_run(
+def contraction_near_run(
     subject: DrivenSystem, data: Mapping[str, Any], rate: Rate, tol: float, deadline: Deadline
 ) -> tuple[Claim, Finding] | None:
     """The claim on bounds near a run, where one is found, with the outcome in words.
@@ -80,7 +80,7 @@ def _settled_run(
 ) -> tuple[Sets, dict[str, Any]] | None:
     """The sets of a run that stays in a box, and the box with its steps; ``None`` where none is found."""
     box = data["low"], data["high"]
-    low, high = _seen(subject, *box)
+    low, high = _simulated_range(subject, *box)
     wide = float((sets.states[1] - sets.states[0]).sum())
     for _ in range(_TRIES):
         middle, half = 0.5 * (low + high), 0.5 * (1.0 + _BEYOND) * (high - low) + 1e-9
@@ -113,7 +113,7 @@ def _turns(ends: list[tuple[Array, Array]], box: tuple[Array, Array]) -> int | N
     return k if all(within(end, box) for end in ends[k - 1 :]) else None
 
 
-def _seen(subject: DrivenSystem, low: Array, high: Array) -> tuple[Array, Array]:
+def _simulated_range(subject: DrivenSystem, low: Array, high: Array) -> tuple[Array, Array]:
     """Ends of the states of some runs, their inputs at random, at the ends of the box and held there."""
     rng = np.random.default_rng(_SEED)
     x, p = np.zeros((_RUNS, subject.states)), subject.inputs
@@ -129,7 +129,7 @@ def _seen(subject: DrivenSystem, low: Array, high: Array) -> tuple[Array, Array]
 
 
 def _entry(subject: DrivenSystem, sets: Sets, run: Sets, deadline: Deadline) -> dict[str, Any] | None:
-    """What draws every trajectory to the run: a metric, multipliers and a rate, with the metric's bounds."""
+    """Find a metric, multipliers and a rate at which every trajectory approaches the run."""
     finding = multiplier_criterion(drawn(subject, sets, run), rate=_ENTRY, solver="riccati", time_limit=deadline)
     data = rate_proof(finding.witness, finding.rate) if finding.holds else None
     if data is None:
@@ -139,7 +139,7 @@ def _entry(subject: DrivenSystem, sets: Sets, run: Sets, deadline: Deadline) -> 
 
 
 def _wait(subject: DrivenSystem, sets: Sets, run: Sets, entry: Mapping[str, Any]) -> tuple[float, int]:
-    """How near every trajectory is to the run, and after how many steps."""
+    """Bound the distance of every trajectory to the run, and the number of steps until then."""
     rows = np.linalg.norm(subject.system.C, axis=1)
     near = _NEAR * float(np.mean(run.high - run.low)) / max(2.0 * float(np.mean(rows)), 1e-100)
     least, top, rate = (float(entry[key]) for key in ("entry_least", "entry_top", "entry_rate"))
@@ -160,7 +160,7 @@ def _claim(
     except StabilityError:
         return None
     own = rate_proof(finding.witness, finding.rate) if finding.holds else None
-    claim = None if own is None else accepted(subject, "run_lmi", {**data, **own})
+    claim = None if own is None else accepted_claim(subject, "run_lmi", {**data, **own})
     if claim is None:
         return None
     words = f"on sets of width {float(np.mean(sets.high - sets.low)):.3g} on average around a run that draws all others"

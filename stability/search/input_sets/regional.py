@@ -20,13 +20,13 @@ from stability.kernel.checks import as_vector
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.regional_lmi import regional_system
-from stability.proposals import accepted
-from stability.search.counterexamples.eigenvalue_gradient import excess
-from stability.search.counterexamples.equilibrium_manifold import newton
+from stability.proposals import accepted_claim
+from stability.search.counterexamples.eigenvalue_gradient import stability_excess
+from stability.search.counterexamples.equilibrium_manifold import newton_equilibrium
 from stability.search.criteria.multiplier import multiplier_criterion
 from stability.search.input_sets.bounded import check_input_bound
 from stability.search.solvers.deadline import TOO_LATE, Deadline, TimeLimit
-from stability.search.trajectories.simulation import natural_step, stepped
+from stability.search.trajectories.simulation import integration_step, natural_step
 
 Array = np.ndarray
 
@@ -96,9 +96,11 @@ def _equilibrium(driven: DrivenSystem, u: Array, seed: int, deadline: Deadline) 
     for number, start in enumerate(_starts(driven, u, np.random.default_rng(seed), deadline)):
         if deadline.over:
             break
-        found = newton(driven, start, u, deadline=deadline)
+        found = newton_equilibrium(driven, start, u, deadline=deadline)
         if found is not None:
-            size = float(excess(np.linalg.eigvals(driven.jacobian(found, u)), driven.system.is_discrete).max())
+            size = float(
+                stability_excess(np.linalg.eigvals(driven.jacobian(found, u)), driven.system.is_discrete).max()
+            )
             if best is None or size < best[1]:
                 best = (found, size)
         if best is not None and best[1] < 0 and number == 0:
@@ -115,14 +117,14 @@ def _starts(driven: DrivenSystem, u: Array, rng: np.random.Generator, deadline: 
     for _ in range(1500):
         if deadline.over:
             break
-        x = stepped(field, x, step)
+        x = integration_step(field, x, step)
     yield from (row for row in x if np.isfinite(row).all())
     yield from rng.normal(size=(6, n))
 
 
 def _search(driven: DrivenSystem, u: Array, bound: float, rate: float | None, seed: int, deadline: Deadline) -> Claim:
     found = _equilibrium(driven, u, seed, deadline)
-    problem = _unfit(driven, u, found, deadline)
+    problem = _why_no_region(driven, u, found, deadline)
     if found is None or problem is not None:
         return _open(problem or "")
     centre, size = found
@@ -138,8 +140,8 @@ def _search(driven: DrivenSystem, u: Array, bound: float, rate: float | None, se
     return _open(f"No invariant region with the rate {target:.6g} was found around the stable equilibrium{what}.")
 
 
-def _unfit(driven: DrivenSystem, u: Array, found: tuple[Array, float] | None, deadline: Deadline) -> str | None:
-    """Why no region can be centred on what was found, as a sentence; ``None`` where one can."""
+def _why_no_region(driven: DrivenSystem, u: Array, found: tuple[Array, float] | None, deadline: Deadline) -> str | None:
+    """Return the reason why no region can be centered at an equilibrium, or ``None``."""
     if found is None and deadline.cut:
         return f"Whether there is a region of contraction is open: {TOO_LATE}."
     if found is None:
@@ -193,7 +195,7 @@ def _attempt(
     swing: Array,
     deadline: Deadline,
 ) -> tuple[Claim | None, Array | None]:
-    """One inequality, with the slopes that states may reach who move the channels by at most ``swing``.
+    """Solve one inequality, with the slopes of states that move the channels by at most ``swing``.
 
     Returns:
         The claim where the rule accepts it; the shape of the ellipsoid in the channels where the inequality
@@ -230,4 +232,4 @@ def _attempt(
         "input": u,
         "input_bound": bound,
     }
-    return accepted(driven, "regional_lmi", data), shape
+    return accepted_claim(driven, "regional_lmi", data), shape

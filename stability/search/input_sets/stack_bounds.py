@@ -10,18 +10,18 @@ import numpy as np
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.format.sentences import undecided
 from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.systems.gated_bounds import invariant_box
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import Layer, LayerStack
 from stability.kernel.theorems.absorbing_sets import no_tube
 from stability.kernel.theorems.flow_sets import no_flow_sets
 from stability.kernel.theorems.stack_bounds import SIDES, steps_named, within
 from stability.kernel.theorems.stack_contraction import pack
-from stability.proposals import accepted
+from stability.proposals import accepted_claim
 from stability.search.input_sets.bounded import diagonal_of
-from stability.search.input_sets.flows import flow_ends, flow_sets
-from stability.search.input_sets.gated_limits import gated_bounds
-from stability.search.input_sets.limit_sets import FLOW_SETS, SETS, ends_of_sets
-from stability.search.input_sets.narrowing import first_box, narrowed
+from stability.search.input_sets.flows import flow_bounds_claim, flow_sets
+from stability.search.input_sets.limit_sets import FLOW_SETS, SETS, map_bounds_claim
+from stability.search.input_sets.narrowing import initial_box, narrowed_bounds
 from stability.search.solvers.deadline import Deadline, TimeLimit
 
 Array = np.ndarray
@@ -58,7 +58,7 @@ def stack_bounds(stack: LayerStack, low: Any, high: Any, *, time_limit: TimeLimi
     ends = [np.array(np.broadcast_to(np.asarray(x, dtype=np.float64), (stack.inputs,))) for x in (low, high)]
     box, parts = (ends[0], ends[1]), []
     for k, layer in enumerate(stack.layers):
-        claim = _layer_ends(within(layer, *box), *box, deadline.share(1.0 / (len(stack.layers) - k)))
+        claim = _layer_bounds(within(layer, *box), *box, deadline.share(1.0 / (len(stack.layers) - k)))
         if claim is None or claim.proof is None:
             return None
         parts.append(claim)
@@ -67,16 +67,16 @@ def stack_bounds(stack: LayerStack, low: Any, high: Any, *, time_limit: TimeLimi
     sides = [[part.proof.data[side] for side in SIDES[part.proof.kind]] for part in parts]
     least, most = (np.concatenate(ends) for ends in zip(*sides))
     diagonal = diagonal_of(least, most)
-    if diagonal > _WHOLE * _known(stack):
+    if diagonal > _WHOLE * _known_diagonal(stack):
         return None
     data = {"low": ends[0], "high": ends[1], "layers": [pack(part) for part in parts]}
     data |= {"least": least, "most": most, "diagonal": diagonal}
     steps = [steps_named(part.proof.data) if part.proof.kind == "driven_bounds" else None for part in parts]
     known = [step for step in steps if step is not None]
-    return accepted(stack, "cascade_bounds", data | ({"since": sum(known)} if len(known) == len(steps) else {}))
+    return accepted_claim(stack, "cascade_bounds", data | ({"since": sum(known)} if len(known) == len(steps) else {}))
 
 
-def _known(stack: LayerStack) -> float:
+def _known_diagonal(stack: LayerStack) -> float:
     """The diagonal of what is known of all states without a proof; infinite where nothing is."""
     sizes = [
         np.full(layer.states, layer.output_bound if layer.states == layer.outputs else np.inf) for layer in stack.layers
@@ -84,8 +84,8 @@ def _known(stack: LayerStack) -> float:
     return 2.0 * float(np.linalg.norm(np.concatenate(sizes)))
 
 
-def _layer_ends(layer: Layer, low: Array, high: Array, deadline: Deadline) -> Claim | None:
-    """Where one layer ends under inputs in a box, in words of its own."""
+def _layer_bounds(layer: Layer, low: Array, high: Array, deadline: Deadline) -> Claim | None:
+    """Claim the final box of one layer under inputs in a box."""
     if deadline.over:
         return None
     if isinstance(layer, GatedCell):
@@ -96,13 +96,56 @@ def _layer_ends(layer: Layer, low: Array, high: Array, deadline: Deadline) -> Cl
     with np.errstate(all="ignore"):
         if not layer.is_discrete:
             found = None if no_flow_sets(layer) else flow_sets(layer, low, high, deadline)
-            return None if found is None else flow_ends(layer, {key: found[0][key] for key in FLOW_SETS})
-        first = no_tube(layer) or first_box(layer, low, high, deadline)
+            return None if found is None else flow_bounds_claim(layer, {key: found[0][key] for key in FLOW_SETS})
+        first = no_tube(layer) or initial_box(layer, low, high, deadline)
         if isinstance(first, str):
             return None
-        made = [sets.data for sets in islice(narrowed(layer, low, high, first, deadline), _KINDS_OF_SETS)]
+        made = [sets.data for sets in islice(narrowed_bounds(layer, low, high, first, deadline), _KINDS_OF_SETS)]
         return (
-            ends_of_sets(layer, layer, "driven_bounds", {k: made[-1][k] for k in SETS if k in made[-1]}, {})
+            map_bounds_claim(layer, layer, "driven_bounds", {k: made[-1][k] for k in SETS if k in made[-1]}, {})
             if made
             else None
         )
+
+
+_WHOLE = 0.999
+"""Share of the diagonal of ``|h| <= 1`` from which on a box says no more than that."""
+_KINDS = ("interval_jacobian", "interval_lmi")
+
+
+def gated_bounds(
+    subject: GatedCell, main: Claim, *, time_limit: TimeLimit = None, always: bool = False
+) -> Claim | None:
+    """The box of states that every trajectory enters, where its inputs have a box.
+
+    Args:
+        subject: the cell.
+        main: its claim of contraction: where that is certified, the box is that of its proof.
+        time_limit: seconds for the search of another.
+        always: also where it says no more than ``|h| <= 1``.
+
+    Returns:
+        The claim ``bounded_in_box``, its value the diagonal, or ``None`` where there is none, or for a GRU none that
+        says more than ``|h| <= 1``.
+
+    Example:
+        >>> from stability.kernel.format.sentences import undecided
+        >>> cell = GatedCell("gru", 0.1 * np.ones((3, 1)), 0.9 * np.ones((3, 1)), input_low=-1.0, input_high=1.0)
+        >>> claim = gated_bounds(cell, Claim("contraction", undecided(cell), Verdict.INCONCLUSIVE))
+        >>> round(claim.value, 3)
+        0.399
+    """
+    if subject.input_low is None:
+        return None
+    proof = main.proof if main.verdict is Verdict.CERTIFIED else None
+    if proof is not None and proof.kind in _KINDS:
+        low, high = proof.data["low"], proof.data["high"]
+    else:
+        box = invariant_box(subject, affords=Deadline.after(time_limit).named("bounds in the box").affords)
+        if box is None:
+            return None
+        low, high = box.low, box.high
+    diagonal = diagonal_of(low, high)
+    if subject.kind == "gru" and not always and diagonal > _WHOLE * 2.0 * subject.hidden**0.5:
+        return None
+    return accepted_claim(subject, "gated_bounds", {"low": low, "high": high, "diagonal": diagonal})

@@ -13,7 +13,7 @@ from stability.kernel.arithmetic.fixed_point import ratio
 from stability.kernel.format.claims import Claim
 from stability.kernel.reachability.affine_margin import Margin, by_group, priced
 from stability.kernel.reachability.affine_network import kernel, seconds, unfit
-from stability.proposals import accepted
+from stability.proposals import accepted_claim
 from stability.search.local.request import Request
 from stability.search.solvers.deadline import Deadline
 
@@ -26,8 +26,8 @@ _SHARE = 0.9
 """Of the time; other searches have the rest of it."""
 
 
-def covers(asked: Request) -> bool:
-    """Whether the rule is about this network, and its numbers are few enough for the time that all inputs have."""
+def applies(asked: Request) -> bool:
+    """Return True if the theorem covers the network and its integers fit the time for all inputs."""
     net, steps, limit = asked.classifier, asked.x.shape[1], asked.time_limit
     if not len(asked.right) or unfit(net) is not None:
         return False
@@ -35,7 +35,7 @@ def covers(asked: Request) -> bool:
     return in_time and kernel(net, steps) is not None
 
 
-def linear(asked: Request, k: int, norm: str, deadline: Deadline) -> tuple[Claim | None, bool]:
+def affine_claim(asked: Request, k: int, norm: str, deadline: Deadline) -> tuple[Claim | None, bool]:
     """The claim about one input, and whether there is no use in looking for a better one.
 
     Args:
@@ -48,7 +48,7 @@ def linear(asked: Request, k: int, norm: str, deadline: Deadline) -> tuple[Claim
     found, most = kernel(net, len(x)), asked.furthest(k)
     assert found is not None
     if asked.epsilon is not None:
-        claim = accepted(net, KIND, asked.data(k, norm, asked.epsilon))
+        claim = accepted_claim(net, KIND, asked.data(k, norm, asked.epsilon))
         return claim, True
     for other in range(net.classes):
         if deadline.over:
@@ -56,13 +56,13 @@ def linear(asked: Request, k: int, norm: str, deadline: Deadline) -> tuple[Claim
         if other != label:
             most = min(most, _distance(asked, x, norm, found.margin(x, label, other), most))
     for part in _BELOW if most > 0.0 else ():
-        claim = accepted(net, KIND, asked.data(k, norm, most * (1.0 - part)))
+        claim = accepted_claim(net, KIND, asked.data(k, norm, most * (1.0 - part)))
         if claim is not None:
             return claim, True
     return None, True  # what is proved of a margin is all of it: nothing else proves more
 
 
-def all_linear(asked: Request, norm: str) -> tuple[list[Claim | None], Array, float | None]:
+def affine_claims(asked: Request, norm: str) -> tuple[list[Claim | None], Array, float | None]:
     """The claims about an affine network's inputs, which of these are settled, and seconds a sample for the others.
 
     Args:
@@ -73,7 +73,7 @@ def all_linear(asked: Request, norm: str) -> tuple[list[Claim | None], Array, fl
     settled, limit = np.zeros(len(asked.y), dtype=bool), asked.time_limit
     for k in asked.right:
         deadline = Deadline.after(None if limit is None else _SHARE * limit)
-        claims[k], settled[k] = linear(asked, int(k), norm, deadline)
+        claims[k], settled[k] = affine_claim(asked, int(k), norm, deadline)
     return claims, settled, None if limit is None else (1.0 - _SHARE) * limit
 
 
@@ -97,11 +97,11 @@ def _distance(asked: Request, x: Array, norm: str, margin: Margin, most: float) 
         _, d = priced(own, by_group(low, each), by_group(high, each), radius)
         return value + float((own * d).sum())
 
-    return _crossing(left, most)
+    return _root_of_falling(left, most)
 
 
-def _crossing(left: Callable[[float], float], most: float) -> float:
-    """Where a falling function has no more than zero, or ``most``."""
+def _root_of_falling(left: Callable[[float], float], most: float) -> float:
+    """Find the root of a falling function, or ``most`` where it has none below."""
     if left(most) > 0.0:
         return most
     least = most * 1e-80

@@ -10,8 +10,8 @@ import numpy as np
 from stability.kernel.reachability.margin_loss import differences
 from stability.kernel.reachability.quadratic_lower_bound import Passage
 from stability.kernel.reachability.stages import Nominal
-from stability.search.local.tube_trials import Task, Tube, of_samples, tube
-from stability.search.local.undecided_margins import Closed, closed, passages, priced
+from stability.search.local.tube_trials import Task, TubeResult, ellipsoid_tubes, select_runs
+from stability.search.local.undecided_margins import ClosedClass, class_multipliers, priced_references, tube_passages
 from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray
@@ -30,19 +30,19 @@ _AIMED = 0.3
 
 
 @dataclass(frozen=True, eq=False)
-class Ball:
+class CertifiedBall:
     """A radius with what proves it: the tube's multipliers ``(T, m)`` or weights, the classes that it left open, and
     the inputs' shares ``(T,)`` where every step has a budget.
     """
 
     radius: float
     T: Array | None
-    closed: list[Closed]
+    closed: list[ClosedClass]
     weights: Array | None = None
     tau: Array | None = None
 
     def data(self) -> dict[str, Array]:
-        """For the proof."""
+        """Return the entries of the proof."""
         tube = {} if self.T is None else {"T": self.T}
         if self.weights is not None:
             tube["weights"] = self.weights
@@ -60,8 +60,8 @@ class Ball:
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
-    """What came of a radius.
+class TrialResult:
+    """Outcome of one radius.
 
     Attributes:
         share: that of the tube alone.
@@ -73,18 +73,18 @@ class Trial:
 
     share: float
     T: Array | None
-    closed: list[Closed] | None
+    closed: list[ClosedClass] | None
     weights: Array | None = None
     tau: Array | None = None
 
-    def ball(self, radius: float) -> Ball:
+    def ball(self, radius: float) -> CertifiedBall:
         """The ball of this radius, whose classes are all closed."""
-        return Ball(radius, self.T, self.closed or [], self.weights, self.tau)
+        return CertifiedBall(radius, self.T, self.closed or [], self.weights, self.tau)
 
 
 @np.errstate(all="ignore")
-def decided(task: Task, run: list[Nominal], worth: list[Array], radius: float) -> Trial:
-    """Whether a ball around one sample is found to be safe, and by what.
+def try_radius(task: Task, run: list[Nominal], worth: list[Array], radius: float) -> TrialResult:
+    """Try to certify a ball of one radius around one sample.
 
     Args:
         task: one sample.
@@ -92,24 +92,26 @@ def decided(task: Task, run: list[Nominal], worth: list[Array], radius: float) -
         worth: what every stage is worth to it.
         radius: > 0.
     """
-    return judged(task, run, tube(task, run, worth, np.array([radius])), 0, radius)
+    return judge_tube(task, run, ellipsoid_tubes(task, run, worth, np.array([radius])), 0, radius)
 
 
-def judged(task: Task, run: list[Nominal], made: Tube, i: int, radius: float) -> Trial:
-    """What comes of a radius, of one sample with its run and number ``i`` of some tubes."""
+def judge_tube(task: Task, run: list[Nominal], made: TubeResult, i: int, radius: float) -> TrialResult:
+    """Decide a radius of one sample from tube number ``i`` of some tubes."""
     shares, share, T = made.shares[i], float(made.share[i]), made.T[i]
     tau = made.tau[i] if task.budget == "step" else None
     if not share < _FAR:
-        return Trial(share, T, None)
+        return TrialResult(share, T, None)
     if not (shares >= 1.0 - 1e-6).any():
-        return Trial(share, T, [], tau=tau)
+        return TrialResult(share, T, [], tau=tau)
     single = [Nominal(at.out[0], at.rows[0], at.offset[0], at.error[0]) for at in run]
-    ways = passages(radius, task.net, task.x[0], single, [at.Y[i] for at in made.passed])
-    return Trial(share, T, closing(task, run, ways, shares, radius), tau=tau)
+    ways = tube_passages(radius, task.net, task.x[0], single, [at.Y[i] for at in made.passed])
+    return TrialResult(share, T, close_classes(task, run, ways, shares, radius), tau=tau)
 
 
-def closing(task: Task, run: list[Nominal], ways: list[Passage], shares: Array, radius: float) -> list[Closed] | None:
-    """What closes the classes of one sample whose margins a tube uses up, or ``None`` where one stays open.
+def close_classes(
+    task: Task, run: list[Nominal], ways: list[Passage], shares: Array, radius: float
+) -> list[ClosedClass] | None:
+    """Bound the open classes of one sample backwards; ``None`` where one stays open.
 
     Args:
         task: one sample.
@@ -121,27 +123,27 @@ def closing(task: Task, run: list[Nominal], ways: list[Passage], shares: Array, 
     order = [int(j) for j in np.argsort(-shares) if not shares[j] < 1.0 - 1e-6]
     if not order:
         return []
-    net, found = task.net, list[Closed]()
+    net, found = task.net, list[ClosedClass]()
     w = -differences(net.head, np.asarray(int(task.y[0])))[order]
     bias = task.margins[0, order] - w @ run[-1].out[0]
-    starts = priced(net, task.x[0], w, bias, task.free, radius, task.budget == "step")
+    starts = priced_references(net, task.x[0], w, bias, task.free, radius, task.budget == "step")
     for j, (ref, prices) in zip(order, starts or ()):
-        T = closed(net, ways, ref, task.free, prices)
+        T = class_multipliers(net, ways, ref, task.free, prices)
         if T is None:
             return None
-        found.append(Closed(j, ref.x, prices, T))
+        found.append(ClosedClass(j, ref.x, prices, T))
     return None if starts is None else found
 
 
-def widened(
-    decide: Callable[[float], Trial],
-    ball: Ball,
+def widen_ball(
+    decide: Callable[[float], TrialResult],
+    ball: CertifiedBall,
     upper: float,
     deadline: Deadline,
     *,
     fine: bool = False,
     dear: bool = False,
-) -> Ball:
+) -> CertifiedBall:
     """The largest ball found between one that holds and a radius that is not to be reached.
 
     Args:
@@ -180,7 +182,9 @@ def widened(
     return low
 
 
-def _just_below(decide: Callable[[float], Trial], ball: Ball, upper: float, deadline: Deadline) -> Ball | None:
+def _just_below(
+    decide: Callable[[float], TrialResult], ball: CertifiedBall, upper: float, deadline: Deadline
+) -> CertifiedBall | None:
     """The first of some radii just below one that is not to be reached, and above a ball's, that holds."""
     for part in _BELOW if np.isfinite(upper) else ():
         radius = upper * (1.0 - part)
@@ -192,7 +196,9 @@ def _just_below(decide: Callable[[float], Trial], ball: Ball, upper: float, dead
     return None
 
 
-def one_of(task: Task, run: list[Nominal], worth: list[Array], i: int) -> tuple[Task, list[Nominal], list[Array]]:
-    """One of many."""
+def select_sample(
+    task: Task, run: list[Nominal], worth: list[Array], i: int
+) -> tuple[Task, list[Nominal], list[Array]]:
+    """Select one sample of a batch with its run and weights."""
     index = np.array([i])
-    return task.only(index), [of_samples(at, index) for at in run], [W[index] for W in worth]
+    return task.only(index), [select_runs(at, index) for at in run], [W[index] for W in worth]

@@ -10,7 +10,7 @@ import numpy as np
 
 from stability.kernel.format.claims import Claim
 from stability.kernel.systems.classifier import Classifier
-from stability.proposals import accepted
+from stability.proposals import accepted_claim
 from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray
@@ -21,7 +21,7 @@ DEEP = 24
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one piece: its leaf, or the entry at which to cut it; neither where that would not help.
+    """Outcome of one node: its leaf, or the entry at which to cut it; neither where that would not help.
 
     Attributes:
         leaf: of the tree.
@@ -34,7 +34,7 @@ class Outcome:
 
 @dataclass(frozen=True, eq=False)
 class About:
-    """One input, what may be done to it, and how long that may be thought about."""
+    """One input with its label, mask, bounds and deadline."""
 
     classifier: Classifier
     x: Array
@@ -50,7 +50,7 @@ class About:
             data["mask"] = self.mask
         if self.bounds is not None:
             data["bounds"] = self.bounds
-        return accepted(self.classifier, kind, data)
+        return accepted_claim(self.classifier, kind, data)
 
 
 def tree_of(

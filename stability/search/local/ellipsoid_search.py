@@ -21,14 +21,14 @@ from stability.kernel.reachability.margin_loss import differences
 from stability.kernel.reachability.network_stages import stages_of
 from stability.kernel.reachability.stages import Nominal
 from stability.kernel.systems.classifier import Classifier
-from stability.proposals import accepted
-from stability.search.local.backward_search import Ball, Trial, decided, one_of, widened
-from stability.search.local.gated_search import Growing, is_gated
-from stability.search.local.initial_radius import ahead, boundary
-from stability.search.local.long_sequences import better_weights, few
-from stability.search.local.multiplier_costs import nominal_slopes, weights
+from stability.proposals import accepted_claim
+from stability.search.local.backward_search import CertifiedBall, TrialResult, select_sample, try_radius, widen_ball
+from stability.search.local.gated_search import GatedSearch, is_gated
+from stability.search.local.initial_radius import boundary_distance, initial_balls
+from stability.search.local.long_sequences import improve_weights, long_sequence_balls
+from stability.search.local.multiplier_costs import nominal_slopes, stage_weights
 from stability.search.local.request import FARTHEST, Request
-from stability.search.local.tube_trials import Task, of_samples, tube
+from stability.search.local.tube_trials import Task, ellipsoid_tubes, select_runs
 from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray
@@ -78,13 +78,13 @@ def _search(
             break
         e = trial[left]
         part = task.only(left)
-        made = tube(part, [of_samples(at, left) for at in run], [W[left] for W in worth], e)
+        made = ellipsoid_tubes(part, [select_runs(at, left) for at in run], [W[left] for W in worth], e)
         share, good = made.share, made.share < 1.0
         held, failed = left[good], left[~good]
         low[held], found[held], shares[held], high[failed] = e[good], made.T[good], made.tau[good], e[~good]
         now = good & (share >= _NEAR) & (better[left] < (_REFINED if refine is None else refine))
         if now.any():
-            better_weights(part, made, worth, now, left[now])
+            improve_weights(part, made, worth, now, left[now])
             again = left[now]
             better[again] += 1
             high[again] = np.where(better[again] == 1, top[again], np.minimum(top[again], 1.5 * high[again]))
@@ -110,7 +110,7 @@ def _searched(
 ) -> tuple[Array, Array, Array]:
     """``_search`` for some of the samples, whose weights it betters; radii of the others are zero."""
     own = [W[some] for W in worth]
-    found = _search(task.only(some), [of_samples(at, some) for at in run], own, upper[some], tolerance, deadline)
+    found = _search(task.only(some), [select_runs(at, some) for at in run], own, upper[some], tolerance, deadline)
     out = tuple(np.zeros((len(upper), *part.shape[1:])) for part in found)
     for whole, part in zip(out, found):
         whole[some] = part
@@ -129,7 +129,7 @@ def _nearest_alone(
     deadline: Deadline,
     found: tuple[Array, Array, Array],
 ) -> tuple[Array, Array, Array]:
-    """What was found, or better: the shares of the steps made for the nearest class alone.
+    """Compare with the shares of the steps made for the nearest class alone, and keep the larger radius.
 
     Sums of ellipsoids touch what they stand for in one direction; where the other classes are far enough, that of the
     nearest one is all that counts, and an affine network's radius is met. Tried on small problems alone.
@@ -139,7 +139,7 @@ def _nearest_alone(
     rows = np.arange(len(away))
     alone = np.full(task.margins.shape, np.inf)
     alone[rows, away.argmin(axis=1)] = task.margins[rows, away.argmin(axis=1)]
-    worth = weights(task.net, run, task.y, alone, _ALONE)
+    worth = stage_weights(task.net, run, task.y, alone, _ALONE)
     other = _search(task, run, worth, upper, tolerance, deadline, refine=0)
     larger = other[0] > found[0]
     radius, T, tau = (np.where(larger.reshape(-1, *[1] * (new.ndim - 1)), new, old) for new, old in zip(other, found))
@@ -172,7 +172,7 @@ def linear_distances(task: Task, run: list[Nominal]) -> Array:
         return task.margins / (squares if task.budget == "step" else np.sqrt(squares))
 
 
-def proved(asked: Request) -> list[Claim | None]:
+def l2_claims(asked: Request) -> list[Claim | None]:
     """Return the claims about balls in l2.
 
     Args:
@@ -197,16 +197,16 @@ def proved(asked: Request) -> list[Claim | None]:
         task = Task(net, x[part], y[part], steps * asked.margins[part], free, asked.budget)
         deadline = Deadline.after(None if asked.time_limit is None else asked.time_limit * len(part))
         run = nominal_run(net, task.x)
-        worth = weights(net, run, task.y, task.margins)
+        worth = stage_weights(net, run, task.y, task.margins)
         fine, limit = work < _SMALL, asked.upper[part]
         gated, away = is_gated(task), linear_distances(task, run)
-        begun: list[Ball | None] = [None] * len(part)
+        begun: list[CertifiedBall | None] = [None] * len(part)
         shares = np.zeros(len(part))
         if epsilon is not None:
-            radius, T, tau = _decide(task, run, worth, np.full(len(part), epsilon))
+            radius, T, tau = _check_radii(task, run, worth, np.full(len(part), epsilon))
         else:
             if not fine and asked.budget == "total":
-                begun, shares = _begun(task, run, worth, limit, away, deadline)
+                begun, shares = _initial_balls(task, run, worth, limit, away, deadline)
             # a ball that needs no closed class is within the tube's own reach, which may be more; long sequences have
             # tubes enough already
             long = x.shape[1] > _LONG
@@ -219,15 +219,17 @@ def proved(asked: Request) -> list[Claim | None]:
         far = np.minimum(np.minimum(limit, 1.5 * away.min(axis=1)), _farthest(task))
         for i, sample in enumerate(part):
             top = _nearest(task.only(np.array([i]))) if fine and epsilon is None else np.inf
-            first = Ball(float(radius[i]), T[i], [], tau=tau[i] if asked.budget == "step" else None)
+            first = CertifiedBall(float(radius[i]), T[i], [], tau=tau[i] if asked.budget == "step" else None)
             more = {} if asked.mask is None else {"mask": free}
             candidates = [first]
             if (here := begun[i]) is not None:
                 candidates = [first, here] if first.radius > here.radius else [here, first]
             else:
-                one = one_of(task, run, worth, i)
+                one = select_sample(task, run, worth, i)
                 told_of = (first, epsilon, min(float(far[i]), top), deadline, fine)
-                better = _of_gates(one, shares[i] < _ENDED, *told_of) if gated else _larger(one, *told_of)
+                better = (
+                    _largest_gated_ball(one, shares[i] < _ENDED, *told_of) if gated else _largest_ball(one, *told_of)
+                )
                 candidates = [better, first] if better is not first else [first]
             for given in candidates:
                 backs = _LONG_BACK if x.shape[1] > _LONG and not net.is_affine else (0.0, *_STEPS_BACK)
@@ -236,70 +238,72 @@ def proved(asked: Request) -> list[Claim | None]:
     return claims
 
 
-def _begun(
+def _initial_balls(
     task: Task, run: list[Nominal], worth: list[Array], upper: Array, away: Array, deadline: Deadline
-) -> tuple[list[Ball | None], Array]:
+) -> tuple[list[CertifiedBall | None], Array]:
     """Balls from very few tubes, and the shares of margins near the boundary, where these were looked at."""
     if task.x.shape[1] > _LONG and not is_gated(task):
-        return few(task, run, worth, upper, away, deadline), np.zeros(len(away))
-    return ahead(task, run, worth, upper, away.argmin(axis=1), deadline)
+        return long_sequence_balls(task, run, worth, upper, away, deadline), np.zeros(len(away))
+    return initial_balls(task, run, worth, upper, away.argmin(axis=1), deadline)
 
 
-def _larger(
+def _largest_ball(
     one: tuple[Task, list[Nominal], list[Array]],
-    ball: Ball,
+    ball: CertifiedBall,
     epsilon: float | None,
     far: float,
     deadline: Deadline,
     fine: bool,
-) -> Ball:
+) -> CertifiedBall:
     """A ball that closing single classes gives, or the one that is there."""
     if epsilon is not None:
-        return _asked(lambda radius: decided(*one, radius), ball, epsilon, deadline)
+        return _ball_of_radius(lambda radius: try_radius(*one, radius), ball, epsilon, deadline)
     if not ball.radius > 0:
         return ball
     dear = len(one[0].net.stages) > 1
-    return widened(lambda radius: decided(*one, radius), ball, far, deadline, fine=fine, dear=dear)
+    return widen_ball(lambda radius: try_radius(*one, radius), ball, far, deadline, fine=fine, dear=dear)
 
 
 def _nearest(task: Task) -> float:
-    """How far the nearest boundary of one sample seems to be."""
+    """Estimate the distance of one sample to the nearest decision boundary."""
     others = np.flatnonzero(np.isfinite(task.margins[0]))
-    return float(boundary(task.only(np.zeros(len(others), dtype=int)), others, fine=True).min(initial=np.inf))
+    return float(boundary_distance(task.only(np.zeros(len(others), dtype=int)), others, fine=True).min(initial=np.inf))
 
 
-def _asked(decide: Callable[[float], Trial], ball: Ball, epsilon: float, deadline: Deadline) -> Ball:
+def _ball_of_radius(
+    decide: Callable[[float], TrialResult], ball: CertifiedBall, epsilon: float, deadline: Deadline
+) -> CertifiedBall:
     """A ball of this radius, or the one that is there."""
     found = None if ball.radius > 0 or deadline.over else decide(epsilon)
     return ball if found is None or found.closed is None else found.ball(epsilon)
 
 
-def _of_gates(
+def _largest_gated_ball(
     one: tuple[Task, list[Nominal], list[Array]],
     lasts: bool,
-    ball: Ball,
+    ball: CertifiedBall,
     epsilon: float | None,
     far: float,
     deadline: Deadline,
     fine: bool,
-) -> Ball:
-    """The same for a network of gates."""
-    made = Growing.of(*one, lasts)
+) -> CertifiedBall:
+    """Return ``_largest_ball`` of a gated network."""
+    made = GatedSearch.of(*one, lasts)
     if epsilon is not None:
-        return _asked(made.decided, ball, epsilon, deadline)
+        return _ball_of_radius(made.decided, ball, epsilon, deadline)
     found = made.largest(far, deadline)
     if found is not None and found.radius > ball.radius:
         ball = found
-    return widened(made.decided, ball, far, deadline, fine=fine, dear=True) if ball.radius > 0 else ball
+    return widen_ball(made.decided, ball, far, deadline, fine=fine, dear=True) if ball.radius > 0 else ball
 
 
-def _decide(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -> tuple[Array, Array, Array]:
+def _check_radii(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -> tuple[Array, Array, Array]:
     """The radii where they hold, else zero; a tube that fails by less than half is tried once more."""
-    made = tube(task, run, worth, radius)
+    made = ellipsoid_tubes(task, run, worth, radius)
     near = (made.share >= 1.0) & (made.share < 2.0)
     if near.any():
-        better_weights(task, made, worth, near, np.flatnonzero(near))
-        again = tube(task, run, worth, radius)
+        improve_weights(task, made, worth, near, np.flatnonzero(near))
+        again = ellipsoid_tubes(task, run, worth, radius)
         kept = np.where(made.share < 1.0, made.share, again.share)
         first = made.share < 1.0
         T = np.where(first[:, None, None], made.T, again.T)
@@ -308,12 +312,12 @@ def _decide(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -
 
 
 def _accepted(
-    classifier: Classifier, x: Array, label: int, ball: Ball, more: dict[str, Any], backs: tuple[float, ...]
+    classifier: Classifier, x: Array, label: int, ball: CertifiedBall, more: dict[str, Any], backs: tuple[float, ...]
 ) -> Claim | None:
     """The claim that the rule accepts: of this radius less one of some shares of it, tried in turn."""
     for back in backs if ball.radius > 0 else ():
         given = {"x": x, "label": label, "norm": "l2", "radius": ball.radius * (1.0 - back), **more}
-        claim = accepted(classifier, "local_ellipsoids", {**given, **ball.data()})
+        claim = accepted_claim(classifier, "local_ellipsoids", {**given, **ball.data()})
         if claim is not None:
             return claim
     return None

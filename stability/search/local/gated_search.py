@@ -8,7 +8,7 @@ import numpy as np
 
 from stability.kernel.reachability.gated_tube import Linear, bent_tube, linear_part
 from stability.kernel.reachability.stages import Gated, Nominal
-from stability.search.local.backward_search import Ball, Trial, closing, decided
+from stability.search.local.backward_search import CertifiedBall, TrialResult, close_classes, try_radius
 from stability.search.local.tube_trials import Task
 from stability.search.solvers.deadline import Deadline
 
@@ -21,8 +21,8 @@ _AIMED = 0.9
 
 
 @dataclass(frozen=True, eq=False)
-class Growing:
-    """One sample of a network of gates, with what does not depend on the radius.
+class GatedSearch:
+    """Radius search for one sample of a gated network, with the parts that do not depend on the radius.
 
     Attributes:
         task: the sample.
@@ -41,8 +41,8 @@ class Growing:
     lasts: bool
 
     @classmethod
-    def of(cls, task: Task, run: list[Nominal], worth: list[Array], lasts: bool) -> Growing:
-        """One sample."""
+    def of(cls, task: Task, run: list[Nominal], worth: list[Array], lasts: bool) -> GatedSearch:
+        """Linearize the network around the run of one sample."""
         single = [Nominal(at.out[0], at.rows[0], at.offset[0], at.error[0]) for at in run]
         sizes, count = [np.maximum(np.einsum("bii->i", W), 0.0) for W in worth], len(task.net.stages)
         stages = linear_part(task.net, task.x[0], single, task.free, sizes)
@@ -57,20 +57,20 @@ class Growing:
         used = tube.moved(self.task.net.head, int(self.task.y[0])) / self.task.margins[0]
         return float(used.max()) if np.isfinite(used).all() else np.inf
 
-    def decided(self, radius: float) -> Trial:
-        """Whether a ball is safe: by the tube of multipliers or by this one, classes closed from their end."""
-        first = Trial(np.inf, None, None)
+    def decided(self, radius: float) -> TrialResult:
+        """Try to certify a ball by the tube of multipliers, then by this one with backward bounds."""
+        first = TrialResult(np.inf, None, None)
         if self.lasts:
-            first = decided(self.task, self.run, self.worth, radius)
+            first = try_radius(self.task, self.run, self.worth, radius)
         tube = bent_tube(self.task.net, self.stages, radius) if first.closed is None else None
         if tube is None:
             return first
         with np.errstate(all="ignore"):
             shares = tube.moved(self.task.net.head, int(self.task.y[0])) / self.task.margins[0]
-            closed = closing(self.task, self.run, tube.ways, shares, radius)
-        return Trial(float(shares.max()), None, closed, self.weights)
+            closed = close_classes(self.task, self.run, tube.ways, shares, radius)
+        return TrialResult(float(shares.max()), None, closed, self.weights)
 
-    def largest(self, upper: float, deadline: Deadline) -> Ball | None:
+    def largest(self, upper: float, deadline: Deadline) -> CertifiedBall | None:
         """The largest ball, nearly, that the tube alone proves."""
         low, high, trial, last = 0.0, upper, _FIRST * upper, (np.nan, np.nan)
         for _ in range(_TRIALS):
@@ -89,9 +89,9 @@ class Growing:
                 break
             inside = low < aimed < high and (high == upper or aimed < 0.5 * (low + high))
             trial = aimed if inside else float(np.sqrt(low * high)) if low > 0 else 0.4 * high
-        return Ball(low, None, [], self.weights) if low > 0.0 else None
+        return CertifiedBall(low, None, [], self.weights) if low > 0.0 else None
 
 
 def is_gated(task: Task) -> bool:
-    """Whether its network has gates, and a budget for the whole sequence."""
+    """Return True for a network with gates and a budget for the whole sequence."""
     return task.budget == "total" and any(isinstance(stage, Gated) for stage in task.net.stages)

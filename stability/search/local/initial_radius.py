@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from stability.kernel.reachability.stages import Nominal
-from stability.search.local.backward_search import NEAR, Ball, judged, one_of
-from stability.search.local.tube_trials import Task, of_samples, tube
-from stability.search.local.undecided_margins import runs, sizes, spread_over
+from stability.search.local.backward_search import NEAR, CertifiedBall, judge_tube, select_sample
+from stability.search.local.tube_trials import Task, ellipsoid_tubes, select_runs
+from stability.search.local.undecided_margins import broadcast_groups, group_norms, run_gradients
 from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray
@@ -16,7 +16,7 @@ _MANY, _SETTLED = 60, 1e-11
 
 
 @np.errstate(all="ignore")
-def boundary(task: Task, other: Array, *, fine: bool = False) -> Array:
+def boundary_distance(task: Task, other: Array, *, fine: bool = False) -> Array:
     """``(B,)`` how far the nearest input seems to be on the boundary to class ``other (B,)``; infinite: not found.
 
     The nearest point of the plane on which the margin, linear from the last point on, is zero, several times
@@ -31,26 +31,26 @@ def boundary(task: Task, other: Array, *, fine: bool = False) -> Array:
     groups = task.x.shape[1] if task.budget == "step" else 1
     rows, index = task.net.head, np.arange(len(other))
     w = rows[task.y] - rows[other]
-    y, _ = runs(task.net, task.x, w)
+    y, _ = run_gradients(task.net, task.x, w)
     bias = task.margins[index, other] - (w * y).sum(axis=1)
     point, found = task.x, np.full(len(other), np.inf)
     for _ in range(_MANY if fine else _STEPS):
-        y, g = runs(task.net, point, w)
+        y, g = run_gradients(task.net, point, w)
         g = g * task.free
         margin, shift = (w * y).sum(axis=1) + bias, point - task.x
-        size, last = sizes(shift, groups).max(axis=1), found
+        size, last = group_norms(shift, groups).max(axis=1), found
         found = np.where(np.abs(margin) <= _CLOSE * np.abs(task.margins[index, other]), size, np.inf)
         if fine and (np.abs(found - last) <= _SETTLED * found).all():
             break
-        steep = sizes(g, groups)
-        way = g / np.maximum(spread_over(steep, task.x[0]), 1e-300)
+        steep = group_norms(g, groups)
+        way = g / np.maximum(broadcast_groups(steep, task.x[0]), 1e-300)
         point = task.x - way * ((margin - (g * shift).sum(axis=(1, 2))) / steep.sum(axis=1))[:, None, None]
     return np.where(np.isfinite(found), found, np.inf)
 
 
-def ahead(
+def initial_balls(
     task: Task, run: list[Nominal], worth: list[Array], upper: Array, nearest: Array, deadline: Deadline
-) -> tuple[list[Ball | None], Array]:
+) -> tuple[list[CertifiedBall | None], Array]:
     """Balls of samples that reach most of the way to the nearest boundary, where that is found to be safe.
 
     Args:
@@ -65,19 +65,21 @@ def ahead(
         They, and the shares ``(B,)`` of a margin that the tubes there use up: infinite where one has left all bounds,
         zero where none was tried.
     """
-    radius = NEAR * np.minimum(upper, boundary(task, nearest))
-    out: list[Ball | None] = [None] * len(radius)
+    radius = NEAR * np.minimum(upper, boundary_distance(task, nearest))
+    out: list[CertifiedBall | None] = [None] * len(radius)
     shares = np.zeros(len(radius))
     some = np.flatnonzero(np.isfinite(radius) & (radius > 0))
     if not len(some):
         return out, shares
-    made = tube(task.only(some), [of_samples(at, some) for at in run], [W[some] for W in worth], radius[some])
+    made = ellipsoid_tubes(
+        task.only(some), [select_runs(at, some) for at in run], [W[some] for W in worth], radius[some]
+    )
     shares[some] = made.share
     for k, i in enumerate(some):
         if deadline.over:
             break
-        one, single, _ = one_of(task, run, worth, int(i))
-        found = judged(one, single, made, k, float(radius[i]))
+        one, single, _ = select_sample(task, run, worth, int(i))
+        found = judge_tube(one, single, made, k, float(radius[i]))
         if found.closed is not None:
             out[int(i)] = found.ball(float(radius[i]))
     return out, shares

@@ -18,10 +18,10 @@ from stability.search.local import (
 from stability.search.local import (
     linf_search as planes,
 )
-from stability.search.local.request import Request, further, request
+from stability.search.local.request import Request, checked_request, larger_claim
 from stability.threads import threads_for
 
-ENGINES: dict[str, Callable[[Request], list[Claim | None]]] = {"l2": ellipsoids.proved, "linf": planes.proved}
+ENGINES: dict[str, Callable[[Request], list[Claim | None]]] = {"l2": ellipsoids.l2_claims, "linf": planes.proved}
 """The search of each norm; what it gives was accepted by the checker's rules."""
 NORMS = tuple(ENGINES)
 
@@ -39,7 +39,7 @@ def largest_balls(
     budget: str = "total",
     time_limit: float | None = None,
 ) -> list[Claim | None]:
-    """For each input the claim that no perturbation within the largest radius that was proved changes its class.
+    """Certify for each input the largest radius within which no perturbation changes its class.
 
     Args:
         classifier: the network with its head.
@@ -77,15 +77,15 @@ def largest_balls(
     as_choice("norm", norm, NORMS)
     told: dict[str, Any] = {"upper": upper, "epsilon": epsilon, "mask": mask, "bounds": bounds, "budget": budget}
     with threads_for(max(layer.states for layer in classifier.layers)):
-        return _proved(request(classifier, x, y, **told, time_limit=time_limit), norm)
+        return _proved(checked_request(classifier, x, y, **told, time_limit=time_limit), norm)
 
 
 def _proved(asked: Request, norm: str) -> list[Claim | None]:
     """Claims of the rule for affine networks where it applies, else of the search of the norm."""
-    if not linear_balls.covers(asked):
+    if not linear_balls.applies(asked):
         return ENGINES[norm](asked)
-    exact, settled, time_left = linear_balls.all_linear(asked, norm)
+    exact, settled, time_left = linear_balls.affine_claims(asked, norm)
     asked = replace(asked, right=asked.right[~settled[asked.right]], time_limit=time_left)
     if not len(asked.right):
         return exact
-    return [further(a, b) for a, b in zip(exact, ENGINES[norm](asked))]
+    return [larger_claim(a, b) for a, b in zip(exact, ENGINES[norm](asked))]

@@ -12,10 +12,10 @@ import numpy as np
 
 from stability.kernel.reachability.margin_loss import differences
 from stability.kernel.reachability.stages import Nominal
-from stability.search.local.backward_search import NEAR, Ball
-from stability.search.local.initial_radius import ahead
-from stability.search.local.multiplier_costs import refined
-from stability.search.local.tube_trials import Task, Tube, of_samples, tube
+from stability.search.local.backward_search import NEAR, CertifiedBall
+from stability.search.local.initial_radius import initial_balls
+from stability.search.local.multiplier_costs import refined_weights
+from stability.search.local.tube_trials import Task, TubeResult, ellipsoid_tubes, select_runs
 from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray
@@ -38,7 +38,9 @@ _PROMISING = 2.0
 
 
 @np.errstate(all="ignore")
-def better_weights(task: Task, found: Tube, worth: list[Array], good: Array, where: Array, part: float = 0.5) -> None:
+def improve_weights(
+    task: Task, found: TubeResult, worth: list[Array], good: Array, where: Array, part: float = 0.5
+) -> None:
     """Better weights for some samples of a batch, in place: part of the way, for a whole way overshoots.
 
     Args:
@@ -52,7 +54,7 @@ def better_weights(task: Task, found: Tube, worth: list[Array], good: Array, whe
     parts = [at.only(good) for at in found.passed]
     ends = differences(task.net.head, task.y[good]) / task.margins[good][..., None]
     near = (found.shares[good] / found.share[good][:, None]) ** 8  # the largest share, smoothly
-    new = refined(task.net, parts, ends * near[..., None])
+    new = refined_weights(task.net, parts, ends * near[..., None])
     usable = np.isfinite([W.sum(axis=(1, 2)) for W in new]).all(axis=0)
     for old, W in zip(worth, new):
         kept = old[where[usable]]
@@ -64,9 +66,9 @@ def _traces(W: Array) -> Array:
 
 
 @np.errstate(all="ignore")
-def few(
+def long_sequence_balls(
     task: Task, run: list[Nominal], worth: list[Array], upper: Array, away: Array, deadline: Deadline
-) -> list[Ball | None]:
+) -> list[CertifiedBall | None]:
     """Balls of samples, whose weights it betters; ``None`` where a handful of tubes does not come to an end.
 
     Args:
@@ -78,7 +80,7 @@ def few(
         deadline: of the search.
     """
     linear = away.min(axis=1)
-    out: list[Ball | None] = [None] * len(linear)
+    out: list[CertifiedBall | None] = [None] * len(linear)
     most = NEAR * upper
     trial = np.minimum(_FIRST * linear, most)
     left = np.flatnonzero(np.isfinite(linear) & (trial > 0))
@@ -86,9 +88,9 @@ def few(
         if not len(left) or deadline.over:
             break
         e, part = trial[left], task.only(left)
-        made = tube(part, [of_samples(at, left) for at in run], [W[left] for W in worth], e)
+        made = ellipsoid_tubes(part, [select_runs(at, left) for at in run], [W[left] for W in worth], e)
         if turn == 0:
-            tried = _ahead(part, run, worth, left, made.share, (e, upper[left], away[left]), deadline)
+            tried = _balls_near_boundary(part, run, worth, left, made.share, (e, upper[left], away[left]), deadline)
             for i, ball in zip(left, tried):
                 out[i] = ball
         following = np.minimum(_following(e, made.share, linear[left]), most[left])
@@ -99,13 +101,13 @@ def few(
         radius = e * np.exp(np.where(way > 0, np.minimum(_TIMID * way, _UP), way - _STALE * way * way))
         for k, i in enumerate(left):
             if out[i] is None and settled[k]:
-                out[i] = Ball(float(radius[k]), made.T[k], [])
+                out[i] = CertifiedBall(float(radius[k]), made.T[k], [])
             elif out[i] is None and deadline.over and made.share[k] < 1.0:
-                out[i] = Ball(float(e[k]), made.T[k], [])
+                out[i] = CertifiedBall(float(e[k]), made.T[k], [])
         open_ = np.array([out[i] is None for i in left])
         better = open_ & (made.share > _LEAST) & (made.share < _MOST)
         if better.any() and not deadline.over:
-            better_weights(part, made, worth, better, left[better], _PART)
+            improve_weights(part, made, worth, better, left[better], _PART)
         gain = np.where(better & (turn == 0), _GAIN, 1.0)
         trial[left] = np.minimum(following * gain, most[left])
         left = left[open_]
@@ -113,7 +115,7 @@ def few(
 
 
 def _following(e: Array, share: Array, linear: Array) -> Array:
-    """Where a tube is expected to use up its margin, of one at ``e``: half of ``e`` where that has left all bounds."""
+    """Extrapolate the radius at which a tube uses up its margin; half of ``e`` for a diverged tube."""
     c = np.maximum(np.log(share * linear / e), 0.0)  # of radii in units of e
     low, high = -20.0 * np.ones(len(e)), np.log(linear / e)
     for _ in range(_HALVINGS):
@@ -123,7 +125,7 @@ def _following(e: Array, share: Array, linear: Array) -> Array:
     return np.where(np.isfinite(share), e * np.exp(low), 0.5 * e)
 
 
-def _ahead(
+def _balls_near_boundary(
     task: Task,
     run: list[Nominal],
     worth: list[Array],
@@ -131,19 +133,19 @@ def _ahead(
     share: Array,
     known: tuple[Array, Array, Array],
     deadline: Deadline,
-) -> list[Ball | None]:
+) -> list[CertifiedBall | None]:
     """Balls near the nearest boundary, tried where the first tube says that these may hold."""
     e, upper, away = known
     linear = away.min(axis=1)
     near = NEAR * np.minimum(upper, linear)
     c = np.maximum(np.log(share * linear / e), 0.0)
     expected = near / linear * np.exp(c * (near / e) ** _POWER)
-    out: list[Ball | None] = [None] * len(left)
+    out: list[CertifiedBall | None] = [None] * len(left)
     some = np.flatnonzero(expected < _PROMISING)
     if len(some) and not deadline.over:
         own = left[some]
-        runs, weights = [of_samples(at, own) for at in run], [W[own] for W in worth]
-        found, _ = ahead(task.only(some), runs, weights, upper[some], away[some].argmin(axis=1), deadline)
+        runs, weights = [select_runs(at, own) for at in run], [W[own] for W in worth]
+        found, _ = initial_balls(task.only(some), runs, weights, upper[some], away[some].argmin(axis=1), deadline)
         for k, ball in zip(some, found):
             out[k] = ball
     return out

@@ -2,8 +2,8 @@ r"""Choice of S-procedure multipliers by the sensitivity of margins and later re
 
 One stage's cost :math:`\operatorname{tr}(W Y^+)` is convex in ``T``. ``W`` is made on the nominal run, backwards: the
 sensitivity of all margins, each in units of the margin itself, plus that of all rows that later channels read, since
-their reaches decide how much the slopes vary. Once a tube is there, ``refined`` gives the derivative of the share of
-the margins that it uses by each of its ellipsoids, which is what ``W`` stands for.
+their reaches decide how much the slopes vary. For a given tube ``refined_weights`` returns the derivative of
+the used share of the margins with respect to each of its ellipsoids.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def nominal_slopes(stage: Stage, at: Nominal) -> Array:
     return stage.tangents(at.rows, at.offset)[0]
 
 
-def weights(net: Stages, run: list[Nominal], y: Array, margins: Array, regular: float = 1.0) -> list[Array]:
+def stage_weights(net: Stages, run: list[Nominal], y: Array, margins: Array, regular: float = 1.0) -> list[Array]:
     """``W`` of every stage: what its output is worth.
 
     Args:
@@ -61,7 +61,7 @@ def _unit(W: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Passed:
+class StagePass:
     """A stage of a tube as it was passed: the ellipsoid before it, and what was made of it.
 
     Attributes:
@@ -78,13 +78,13 @@ class Passed:
     rho: Array
     T: Array
 
-    def only(self, index: Array) -> Passed:
-        """The same for some of the samples."""
+    def only(self, index: Array) -> StagePass:
+        """Return the entries of some samples."""
         of = Products(self.of.R[index], self.of.G[index], self.of.GYC[index])
-        return Passed(self.stage, self.Y[index], of, self.rho[index], self.T[index])
+        return StagePass(self.stage, self.Y[index], of, self.rho[index], self.T[index])
 
 
-def refined(net: Stages, tube: list[Passed], ends: Array) -> list[Array]:
+def refined_weights(net: Stages, tube: list[StagePass], ends: Array) -> list[Array]:
     r"""``W`` of every stage from a tube: how the largest share of a margin changes with its ellipsoids.
 
     With ``T`` and the slopes' middles held, :math:`dY^+ = M dY M^T`, :math:`M = G (I + Y C^T (T - R)^{-1} C)`, and the
@@ -96,7 +96,7 @@ def refined(net: Stages, tube: list[Passed], ends: Array) -> list[Array]:
         ends: ``(B, k, n)`` the rows of the head's differences, each in units of its margin and weighted.
 
     Returns:
-        As ``weights``; NaN where the tube has overflowed.
+        As ``stage_weights``; NaN where the tube has overflowed.
     """
     W, out = turned(ends) @ ends, list[Array]()
     for at in reversed(tube):
@@ -113,7 +113,7 @@ def refined(net: Stages, tube: list[Passed], ends: Array) -> list[Array]:
     return out[::-1]
 
 
-def multipliers(stage: Stage, Y: Array, of: Products, rho: Array, W: Array) -> Array:
+def stage_multipliers(stage: Stage, Y: Array, of: Products, rho: Array, W: Array) -> Array:
     r"""``T`` of a stage: :math:`t_i + \sqrt{S_{ii} / p_i}` with a diagonal ``t >= R``.
 
     Its cost is :math:`\operatorname{tr} S (T - R)^{-1} + \sum_i p_i T_i`, with ``R = C Y C^T``, the prices

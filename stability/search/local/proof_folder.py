@@ -146,7 +146,7 @@ class FolderVerification(Displayed):
 
 
 def is_proof_folder(path: Path) -> bool:
-    """Whether a folder holds, or claims to hold, proofs about single inputs.
+    """Return True if a folder holds, or claims to hold, proofs about single inputs.
 
     >>> is_proof_folder(Path("absent"))
     False
@@ -225,7 +225,7 @@ def sample_names(path: Path) -> list[str]:
 
 
 def budget_of(data: Mapping[str, Any]) -> str:
-    """What the radius of a proof limits: ``total``, or ``step`` where it is that of every step."""
+    """Return the budget of a proof: ``total``, or ``step`` where the radius is that of every step."""
     budget = data.get("budget")  # of a file that is not yet judged it may be anything
     return "step" if "tau" in data or (isinstance(budget, str) and budget == "step") else "total"
 

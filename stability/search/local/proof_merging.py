@@ -39,8 +39,8 @@ OVERWRITE = "choose another folder, or allow to replace them with --overwrite"
 
 
 @dataclass(frozen=True)
-class Question:
-    """What the proofs of one call are about.
+class ProofQuery:
+    """Inputs, norm, budget and mask that the proofs of one call are about.
 
     Attributes:
         x: ``(n, time, features)`` the inputs.
@@ -58,7 +58,7 @@ class Question:
     lengths: NDArray[np.int64] | None = None
 
     def asks_for(self, index: int, data: Mapping[str, Any]) -> bool:
-        """Whether a proof that a file holds is about this."""
+        """Return True if a proof in a file is about this query."""
         if index >= len(self.x) or not _same(data.get("norm"), self.norm) or budget_of(data) != self.budget:
             return False
         steps = self.x.shape[1] if self.lengths is None else int(self.lengths[index])
@@ -66,7 +66,7 @@ class Question:
         return _same(self.x[index, :steps].astype(np.float64), data.get("x")) and _same_mask(mask, data.get("mask"))
 
 
-class Kept:
+class ProofMerger:
     """The proofs of a folder, and what becomes of them; the folder is owned by the caller.
 
     Attributes:
@@ -75,7 +75,7 @@ class Kept:
         void: inputs whose file proved nothing, and was replaced by the proof that was made now.
     """
 
-    def __init__(self, folder: Folder, by: str, network: Classifier, asked: Question, *, overwrite: bool) -> None:
+    def __init__(self, folder: Folder, by: str, network: Classifier, asked: ProofQuery, *, overwrite: bool) -> None:
         """Look at what is there, and reserve the files.
 
         Args:
@@ -112,7 +112,7 @@ class Kept:
         """Keep the proof about an input, unless one is there that says more and holds."""
         if not self._overwrite and os.path.lexists(self._folder.path / sample_file(index)):
             old = self._there(index)
-            if old is None or not says_as_much(claim, old):
+            if old is None or not implies_claim(claim, old):
                 if old is not None and self._holds(index):
                     self.stayed.add(index)
                     return
@@ -121,11 +121,11 @@ class Kept:
         self.made.add(index)
 
     def count(self) -> int:
-        """How many proofs the folder holds."""
+        """Count the proofs in the folder."""
         return sum(name.startswith("sample-") and (self._folder.path / name).is_file() for name in self._folder.files)
 
     def _about_it(self, own: list[str]) -> bool:
-        """Whether the files of the folder are about the network, as far as they can be read."""
+        """Return True if the files of the folder are about the network, as far as they can be read."""
         if NETWORK_FILE in own:
             try:
                 return read_network(self._folder.path)[1] == self._digest
@@ -133,15 +133,15 @@ class Kept:
                 return False
         return all(self._read(name) is not None for name in own if name.startswith("sample-"))
 
-    def _lost(self, index: int, asked: Question) -> bool:
-        """Whether the file of an input proves something else than what is asked."""
+    def _lost(self, index: int, asked: ProofQuery) -> bool:
+        """Return True if the file of an input proves something else than the query asks."""
         old = self._there(index)
         if old is None or old.proof is None or asked.asks_for(index, old.proof.data):
             return False
         return self._holds(index)
 
     def _holds(self, index: int) -> bool:
-        """Whether the file of an input proves what it says; this may take seconds, and is asked last."""
+        """Check the proof in the file of an input; this may take seconds."""
         return check_sample(self._folder.path / sample_file(index), self._network, self._digest).valid
 
     def _there(self, index: int) -> Claim | None:
@@ -158,8 +158,8 @@ class Kept:
             return None
 
 
-def says_as_much(new: Claim, old: Claim) -> bool:
-    """Whether a claim implies another one about the same input.
+def implies_claim(new: Claim, old: Claim) -> bool:
+    """Return True if a claim implies another one about the same input.
 
     Args:
         new: with its proof.
@@ -177,13 +177,13 @@ def says_as_much(new: Claim, old: Claim) -> bool:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two entries of a proof are equal; what is no array, number or word, as in a damaged file, never is."""
+    """Return True if two entries of a proof are equal arrays, numbers or words."""
     a, b = _values(one), _values(other)
     return a is not None and b is not None and bool(np.array_equal(a, b))
 
 
 def _same_mask(one: Any, other: Any) -> bool:
-    """Whether two masks are equal; one that is true everywhere is none."""
+    """Return True if two masks are equal; one that is true everywhere is none."""
     one, other = (None if _is_all(mask) else mask for mask in (one, other))
     return one is other if one is None or other is None else _same(one, other)
 

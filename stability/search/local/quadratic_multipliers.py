@@ -27,7 +27,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Multipliers:
-    """What was found.
+    """Multipliers with the bound that they give.
 
     Attributes:
         D: ``(n,)``, one for each symbol.
@@ -67,7 +67,7 @@ class _Dual:
         return 0.5 * np.abs(self.q) + 1.0001 * rows + 1e-9 * (1.0 + np.abs(self.q).max(initial=0.0))
 
     def at(self, D: Array) -> _Point | None:
-        """What is known at multipliers; ``None`` where ``H + D`` is not positive definite."""
+        """Evaluate the dual at multipliers; ``None`` where ``H + D`` is not positive definite."""
         S, q = self.S, self.q
         try:
             around = (self.Q.T / D) @ self.Q

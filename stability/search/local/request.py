@@ -61,19 +61,19 @@ class Request:
         return min(float(self.upper[k]), FARTHEST * (1.0 + float(np.abs(self.x[k]).max())))
 
     def data(self, k: int, norm: str, radius: float) -> dict[str, Any]:
-        """What a proof in either norm says about the ball of sample ``k``."""
+        """Return the entries of a proof about the ball of sample ``k``."""
         data: dict[str, Any] = {"x": self.x[k], "label": int(self.y[k]), "norm": norm, "radius": float(radius)}
         data |= {} if self.mask is None else {"mask": self.free}
         data |= {} if self.bounds is None else {"bounds": self.bounds}
         return data | ({"budget": "step"} if norm == "l2" and self.budget == "step" else {})
 
 
-def further(one: Claim | None, other: Claim | None) -> Claim | None:
+def larger_claim(one: Claim | None, other: Claim | None) -> Claim | None:
     """The claim of the larger radius, if there is any."""
     return max((one, other), key=lambda claim: 0.0 if claim is None else claim.value or 0.0)
 
 
-def request(
+def checked_request(
     classifier: Classifier,
     x: Any,
     y: Any,
@@ -98,7 +98,7 @@ def request(
     Example:
         >>> from stability.systems import DrivenSystem, LureSystem
         >>> cell = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[1.0]])
-        >>> made = request(Classifier(cell, [[1.0], [-1.0]]), [[[1.0]], [[-1.0]]], [0, 0])
+        >>> made = checked_request(Classifier(cell, [[1.0], [-1.0]]), [[[1.0]], [[-1.0]]], [0, 0])
         >>> made.right, made.margins.round(3)[:, 1]
         (array([0]), array([ 1.523, -1.523]))
     """
@@ -116,7 +116,7 @@ def request(
     if radii.shape != labels.shape:
         raise DimensionError("upper", labels.shape, radii.shape)
     if epsilon is not None:
-        require_radius("epsilon", float(epsilon))
+        check_radius_range("epsilon", float(epsilon))
     kept = None if mask is None else np.asarray(mask)
     if kept is not None and (kept.shape != data.shape[1:] or kept.dtype != np.bool_):
         raise DimensionError("mask", f"{data.shape[1:]} of true and false", kept.shape)
@@ -128,7 +128,7 @@ def request(
     return Request(classifier, data, labels, margins, right, radii, whole, kept, ends, budget, time_limit)
 
 
-def require_radius(name: str, value: float) -> None:
+def check_radius_range(name: str, value: float) -> None:
     """Refuse what cannot be the radius of a proof, before anything is computed.
 
     Args:

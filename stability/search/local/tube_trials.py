@@ -20,7 +20,7 @@ from stability.kernel.reachability.ellipsoid_tube import (
 from stability.kernel.reachability.margin_loss import moved
 from stability.kernel.reachability.network_stages import Stages
 from stability.kernel.reachability.stages import Nominal, Stage
-from stability.search.local.multiplier_costs import Passed, multipliers, nominal_slopes
+from stability.search.local.multiplier_costs import StagePass, nominal_slopes, stage_multipliers
 
 Array = np.ndarray
 _REACHES = 1e-2
@@ -35,7 +35,7 @@ _LEAST = 4e-9
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Some samples, and what may be done to them.
+    """Samples of a batch with their margins, mask and budget.
 
     Attributes:
         net: the stages.
@@ -54,13 +54,13 @@ class Task:
     budget: str
 
     def only(self, index: Array) -> Task:
-        """The same for some of the samples."""
+        """Return the task of some samples."""
         return replace(self, x=self.x[index], y=self.y[index], margins=self.margins[index])
 
 
 @dataclass(frozen=True, eq=False)
-class Tube:
-    """What a tube around the runs of ``b`` samples says.
+class TubeResult:
+    """Result of the tubes around the runs of ``b`` samples.
 
     Attributes:
         share: ``(b,)`` the largest share of a margin that a perturbation can use up: below one, the class is kept.
@@ -74,12 +74,12 @@ class Tube:
     T: Array
     tau: Array
     shares: Array
-    passed: list[Passed]
+    passed: list[StagePass]
 
 
 @np.errstate(all="ignore")  # what overflows proves nothing
-def tube(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -> Tube:
-    """How much of its margin a perturbation of some size can use up.
+def ellipsoid_tubes(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -> TubeResult:
+    """Bound the share of each margin that a perturbation of some size can use up.
 
     Args:
         task: ``b`` samples.
@@ -90,7 +90,7 @@ def tube(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -> T
     net, count = task.net, len(task.net.stages)
     width = sum(len(stage.C) for stage in net.stages)
     Y = np.zeros((len(radius), net.states, net.states))
-    passed, shares = list[Passed](), np.zeros((len(radius), len(task.free)))
+    passed, shares = list[StagePass](), np.zeros((len(radius), len(task.free)))
     last: Any = None
     for k, (at, W) in enumerate(zip(run, worth)):
         stage = net.stages[k % count]
@@ -102,9 +102,9 @@ def tube(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -> T
         CY, size = spread(stage, Y)
         local = local_slopes(stage, at, size, radius)
         of = products(stage, CY, local.m)
-        T = multipliers(stage, Y, of, local.rho, W)
+        T = stage_multipliers(stage, Y, of, local.rho, W)
         T = np.where((local.rho > 0.0) | np.isfinite(T), T, 1.0)  # of those that take no part any will do
-        passed.append(Passed(stage, Y, of, local.rho, T))
+        passed.append(StagePass(stage, Y, of, local.rho, T))
         last = (stage, at.rows, Y, local)
         Y = next_ellipsoid(stage, Y, of, local.rho, T)
         if not task.free[: k // count + 1].any():  # nothing moves yet: what the checker adds for roundings is all of it
@@ -112,11 +112,11 @@ def tube(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -> T
         far = _HOPELESS * np.maximum(1.0, (at.out * at.out).max(axis=-1))
         if not (np.einsum("bii->b", Y) * radius * radius < far).any():
             none = np.full(task.margins.shape, np.inf)
-            return Tube(none[:, 0], np.zeros((len(radius), len(shares[0]), width)), shares, none, [])
+            return TubeResult(none[:, 0], np.zeros((len(radius), len(shares[0]), width)), shares, none, [])
     used = moved(net.head, task.y, radius, Y, last) / task.margins
     share = np.where(np.isfinite(used).all(axis=1), used.max(axis=1), np.inf)
     steps = [np.concatenate([at.T for at in passed[k : k + count]], axis=1) for k in range(0, len(passed), count)]
-    return Tube(share, np.stack(steps, axis=1), shares, used, passed)
+    return TubeResult(share, np.stack(steps, axis=1), shares, used, passed)
 
 
 def _rounded(task: Task, stage: Stage, at: Nominal, local: Local, radius: Array) -> Array:
@@ -143,6 +143,6 @@ def _share(Y: Array, stage: Stage, at: Nominal, W: Array, free: Array) -> Array:
     return np.clip(b / np.maximum(a + b, 1e-300), _LEAST, 1.0 - _LEAST)
 
 
-def of_samples(at: Nominal, index: Array) -> Nominal:
+def select_runs(at: Nominal, index: Array) -> Nominal:
     """The nominal run of some of the samples."""
     return Nominal(at.out[index], at.rows[index], at.offset[index], at.error[index])

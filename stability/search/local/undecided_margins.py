@@ -30,8 +30,8 @@ _IDLE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class Closed:
-    """What closes one class.
+class ClosedClass:
+    """Reference input, prices and multipliers that bound the margin of one class.
 
     Attributes:
         other: the class.
@@ -46,7 +46,7 @@ class Closed:
     T: Array
 
 
-def passages(radius: float, net: Stages, x: Array, run: list[Nominal], Y: list[Array]) -> list[Passage]:
+def tube_passages(radius: float, net: Stages, x: Array, run: list[Nominal], Y: list[Array]) -> list[Passage]:
     """The tube of one sample, for the search: no rounding counted."""
     out, y, count = list[Passage](), net.start, len(net.stages)
     for k, (nominal, shape) in enumerate(zip(run, Y)):
@@ -59,7 +59,7 @@ def passages(radius: float, net: Stages, x: Array, run: list[Nominal], Y: list[A
     return out
 
 
-def priced(
+def priced_references(
     net: Stages, x: Array, w: Array, bias: Array, free: Array, radius: float, each: bool = False
 ) -> list[tuple[Reference, Array]] | None:
     """Reference inputs that are stationary for as large prices as the margins allow, and the prices.
@@ -82,34 +82,34 @@ def priced(
     """
     groups = x.shape[0] if each else 1
     prices, point = np.zeros((len(w), groups)), np.broadcast_to(x, (len(w), *x.shape))
-    out, g = runs(net, point, w)
+    out, g = run_gradients(net, point, w)
     for turn in range(_ROUNDS):
         g, shift = g * free, point - x
-        M, size = (w * out).sum(axis=1) + bias - (g * shift).sum(axis=(1, 2)), sizes(g, groups)
+        M, size = (w * out).sum(axis=1) + bias - (g * shift).sum(axis=(1, 2)), group_norms(g, groups)
         if not ((M > 0.0) & np.isfinite(size).all(axis=1)).all():
             return None
         new = _prices(M, size, radius)
-        rest = sizes(g + 2.0 * spread_over(prices, x) * shift, groups).sum(axis=1)
+        rest = group_norms(g + 2.0 * broadcast_groups(prices, x) * shift, groups).sum(axis=1)
         near = np.abs(new - prices) <= _CLOSE * prices
         if turn and (near.all(axis=1) & (rest * radius <= _CLOSE * M)).all():
             break
         prices = new
-        point = x - free * g / (2.0 * spread_over(prices, x))
-        out, g = runs(net, point, w)
+        point = x - free * g / (2.0 * broadcast_groups(prices, x))
+        out, g = run_gradients(net, point, w)
     g, shift = g * free, point - x
-    away, rest = sizes(shift, groups), sizes(g + 2.0 * spread_over(prices, x) * shift, groups)
+    away, rest = group_norms(shift, groups), group_norms(g + 2.0 * broadcast_groups(prices, x) * shift, groups)
     lost = prices * (radius * radius - away * away) + rest * (radius + away)
     if not ((w * out).sum(axis=1) + bias - lost.sum(axis=1) > 0.0).all():
         return None
     return [(reference(net, point[k], w[k]), prices[k]) for k in range(len(w))]
 
 
-def sizes(g: Array, groups: int) -> Array:
+def group_norms(g: Array, groups: int) -> Array:
     """Lengths ``(c, groups)`` of ``(c, T, p)``, as a whole or step by step."""
     return np.linalg.norm(g.reshape(len(g), groups, -1), axis=2)
 
 
-def spread_over(values: Array, x: Array) -> Array:
+def broadcast_groups(values: Array, x: Array) -> Array:
     """Values ``(c, 1)`` or ``(c, T)``, of a whole input or of its steps, for the entries of ``x (T, p)``."""
     return np.broadcast_to(values, (len(values), len(x)))[..., None]
 
@@ -127,7 +127,7 @@ def _prices(M: Array, size: Array, radius: float) -> Array:
     return np.maximum(prices, idle[:, None] + _IDLE * prices.max(axis=1, keepdims=True))
 
 
-def runs(net: Stages, x: Array, w: Array) -> tuple[Array, Array]:
+def run_gradients(net: Stages, x: Array, w: Array) -> tuple[Array, Array]:
     """The vectors ``y`` at the ends of runs ``(c, T, p)``, and the gradients of ``w y``; no rounding counted."""
     y, tangents, n = np.broadcast_to(net.start, (len(x), net.states)), list[Array](), net.states
     for t in range(x.shape[1]):
@@ -145,7 +145,7 @@ def runs(net: Stages, x: Array, w: Array) -> tuple[Array, Array]:
     return y, gradient
 
 
-def closed(net: Stages, tube: list[Passage], ref: Reference, free: Array, prices: Array) -> Array | None:
+def class_multipliers(net: Stages, tube: list[Passage], ref: Reference, free: Array, prices: Array) -> Array | None:
     """Multipliers ``(T, m)`` for which a reference's inequalities hold at every stage, or ``None``."""
     count, P, out = len(net.stages), np.zeros((net.states, net.states)), list[Array]()
     stages, paid = around(net, tube, ref), np.broadcast_to(prices, (len(free),))

@@ -33,7 +33,7 @@ _BACK = (0.0, 1e-6)
 
 @dataclass(frozen=True)
 class _Trial:
-    """What a radius came to.
+    """Outcome of one radius.
 
     Attributes:
         radius: it.
@@ -46,7 +46,7 @@ class _Trial:
     slope: float
 
     def root(self) -> float:
-        """Where the parabola through what is known of the share has its zero; NaN where nothing is."""
+        """Return the zero of the parabola through the known shares; NaN without a slope."""
         bend = max((1.0 - self.slope * self.radius - self.share) / (self.radius * self.radius), 0.0)
         return 2.0 / (self.slope + float(np.sqrt(self.slope**2 + 4.0 * bend)) + 1e-300)
 
@@ -67,7 +67,7 @@ class Long:
         self.windows = tuple(dict.fromkeys(min(window, len(about.x)) for window in windows))
 
     def tried(self, radius: float, window: int) -> _Trial:
-        """What a radius comes to."""
+        """Evaluate the tube of one radius."""
         about, net = self.about, self.net
         box = input_box(about.x, radius, about.mask, about.bounds)
         tube = zonotope_tube(net, box, window, self.kept, lambda: about.deadline.over)

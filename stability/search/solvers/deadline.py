@@ -70,7 +70,7 @@ class Deadline:
         return cls(math.inf if math.isinf(float(time_limit)) else monotonic() + float(time_limit))
 
     def named(self, search: str) -> Deadline:
-        """The same deadline in the name of a search; within a search that has a name already, in that one's.
+        """Return this deadline in the name of a search; a name that it already has stays.
 
         Args:
             search: a short name, as it shall stand in ``certificate.meta["cut"]``.
@@ -92,7 +92,7 @@ class Deadline:
 
     @property
     def over(self) -> bool:
-        """Whether the time is over; asked before a step that would be taken, so that yes means stopped."""
+        """True once the time is over; asked before a step, so that True records a stopped search."""
         over = not math.isinf(self.end) and monotonic() >= self.end
         if over and self.search:
             self._stopped.setdefault(self.search)
@@ -115,7 +115,7 @@ class Deadline:
             raise TimeOverError
 
     def affords(self, operations: float) -> bool:
-        """Whether a step that cannot be stopped half-way has room in the time left, its cost known beforehand.
+        """Return True if the time left suffices for a step of known cost that cannot be interrupted.
 
         Without a limit every step has. A no counts as being stopped, as ``over`` does.
 
@@ -135,12 +135,12 @@ class Deadline:
 
     @property
     def cut(self) -> bool:
-        """Whether the search of this name was stopped."""
+        """True if the search of this name was stopped."""
         return self.search in self._stopped
 
     @property
     def meta(self) -> dict[str, Any]:
-        """What ``certificate.meta`` says of it: ``cut``, where something was stopped."""
+        """Entry ``cut`` of ``certificate.meta``: the stopped searches, if any."""
         return {"cut": self.stopped} if self._stopped else {}
 
     @property

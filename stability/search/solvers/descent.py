@@ -20,7 +20,7 @@ _LAST = 4
 """The search ends where so many steps together gained less than the tolerance."""
 
 
-def descend(
+def minimize_lbfgs(
     objective: Objective,
     x: Array,
     *,
@@ -49,7 +49,7 @@ def descend(
 
     Example:
         >>> bowl = lambda x: (float(((x - 1.0) ** 2 * [1.0, 30.0]).sum()), 2.0 * (x - 1.0) * [1.0, 30.0])
-        >>> value, x = descend(bowl, np.zeros(2), steps=50, tol=1e-12, deadline=Deadline())
+        >>> value, x = minimize_lbfgs(bowl, np.zeros(2), steps=50, tol=1e-12, deadline=Deadline())
         >>> np.round(x, 5)
         array([1., 1.])
     """

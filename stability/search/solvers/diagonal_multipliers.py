@@ -60,7 +60,7 @@ class FrequencySamples:
         self.omega = _frequencies(loop, self.eigenvalues, count)
 
     def add(self, omega: float) -> None:
-        """One more sample point, where a peak was missed."""
+        """Add a sample point at a missed peak."""
         self.omega = np.unique(np.append(self.omega, abs(omega)))
 
     def at(self, rate: float, deadline: Deadline | None = None) -> Array:
@@ -80,7 +80,7 @@ class FrequencySamples:
         return out
 
 
-def osborne(samples: Array, sweeps: int = 20) -> Array:
+def osborne_scaling(samples: Array, sweeps: int = 20) -> Array:
     """``log Delta`` that balances the mean squared moduli of the samples (Osborne 1960), a good start.
 
     Args:
@@ -189,7 +189,7 @@ def optimise_scaling(
     with contextlib.suppress(TimeOverError):
         found.offer(found.x, judge)
         if start is None or not start.any():
-            found.offer(osborne(samples), judge)
+            found.offer(osborne_scaling(samples), judge)
         _descend(judge, found, target, rounds)
     return found.x, found.peak
 
@@ -233,7 +233,7 @@ def _descend(judge: _Peak, found: _Best, target: float, rounds: int) -> None:
 
 
 def _descended(judge: _Peak, active: Array, x: Array, sharpness: float, level: float) -> Array:
-    """One round, from ``x``, on the active samples."""
+    """Descend for one round from ``x`` on the active samples."""
     chosen = judge.samples[active]
     if not judge.exact:
         chosen = chosen.astype(np.complex64, copy=False)  # single precision steers well enough

@@ -33,7 +33,7 @@ _WHOLE = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Triplets:
+class SingularTriplets:
     """At ``K`` points of the axis, ``r`` singular values each, the largest first.
 
     Attributes:
@@ -49,7 +49,7 @@ class Triplets:
     by_omega: Array
 
 
-class Axis:
+class FrequencyAxis:
     """The transfer matrix of a loop, its points and the vectors that belong to them.
 
     Args:
@@ -82,7 +82,7 @@ class Axis:
         rng = np.random.default_rng(0)
         return _orthonormal(rng.standard_normal(shape) + 1j * rng.standard_normal(shape))
 
-    def triplets(self, omega: Array, rate: float, x: Array, v: Array, steps: int) -> tuple[Triplets, Array]:
+    def triplets(self, omega: Array, rate: float, x: Array, v: Array, steps: int) -> tuple[SingularTriplets, Array]:
         """Triplets from the best vectors of a Krylov space of two blocks, once a step.
 
         Args:
@@ -121,14 +121,14 @@ class Axis:
         slope = -np.einsum("nkr,nkr->kr", outer.conj(), inner) / sigma
         by_scale = self.by_scale(np.abs(u) ** 2, np.abs(v) ** 2).transpose(1, 2, 0)
         by_omega = np.real(1j * (s if self.is_discrete else 1.0) * slope)
-        return Triplets(np.log(sigma), by_scale, self.by_rate(points, v, slope), by_omega), v
+        return SingularTriplets(np.log(sigma), by_scale, self.by_rate(points, v, slope), by_omega), v
 
     def shifted(self, points: Array, rate: float) -> Array:
         """``s`` at points of the axis, ``(K,)``."""
         return rate * points if self.is_discrete else points - rate
 
     def scales(self, x: Array, rate: float) -> tuple[Array, Array]:
-        """What multiplies the rows and divides the columns of the transfer matrix."""
+        """Return the factors of the rows and the divisors of the columns of the transfer matrix."""
         delta = np.exp(x)
         return delta, delta
 
@@ -156,7 +156,7 @@ class Axis:
 
 
 def _product(matrix: Array, blocks: Array) -> Array:
-    """One product for all blocks ``(m, K, r)``."""
+    """Multiply a matrix by all blocks ``(m, K, r)``."""
     return (matrix @ blocks.reshape(len(blocks), -1)).reshape(len(matrix), *blocks.shape[1:])
 
 
@@ -166,7 +166,7 @@ def _gram(x: Array, y: Array) -> Array:
 
 
 def _turned(y: Array, turn: Array) -> Array:
-    """Every block times its own matrix ``(K, r, s)``."""
+    """Multiply every block by its own matrix ``(K, r, s)``."""
     return (y.transpose(1, 0, 2) @ turn).transpose(1, 0, 2)
 
 

@@ -31,7 +31,7 @@ _EXACT_TRIES = 30
 
 @dataclass(frozen=True, eq=False)
 class Peak:
-    """Where a transfer matrix is largest.
+    """Largest singular value of a transfer matrix and its frequency.
 
     Attributes:
         norm: the H-infinity norm; infinite for an unstable system.
@@ -179,7 +179,7 @@ def _refine(response: Response, omega: float, gain: float, gain_at: Callable[[fl
 
 
 def _climb(response: Response, rtol: float, deadline: Deadline) -> Peak:
-    """From level to level: the peaks between the frequencies at which the largest singular value crosses it."""
+    """Raise the level to the peaks between the frequencies at which the largest singular value crosses it."""
 
     def gain(omega: float) -> float:
         deadline.require()

@@ -18,7 +18,7 @@ EPS = float(np.finfo(np.float64).eps)
 
 
 def definite_slack(matrix: Array, error_action: Callable[[Array], Array] | None = None) -> float:
-    """How far a symmetric float64 matrix is positive definite beyond rounding errors, after unit scaling.
+    """Bound the smallest eigenvalue of a symmetric float64 matrix, scaled to unit diagonal, minus rounding errors.
 
     The matrix is scaled to a unit diagonal first, which changes no sign. From its smallest eigenvalue the
     bound on the errors made in forming it and in the eigenvalue computation is taken off.

@@ -62,7 +62,7 @@ def state_scales(loop: StateSpace, sweeps: int = 30) -> Array:
     return np.exp2(np.clip(np.round((x - x.mean()) / np.log(2.0)), -200, 200))
 
 
-def times(left: Array, right: Array) -> Array:
+def multiply_diagonal(left: Array, right: Array) -> Array:
     """``left @ right``, by rows where ``left`` is square and diagonal: for most networks ``B`` is the identity."""
     if left.shape[0] == left.shape[1]:
         diagonal = np.diagonal(left)
@@ -71,7 +71,7 @@ def times(left: Array, right: Array) -> Array:
     return left @ right
 
 
-def centre(system: LureSystem) -> StateSpace:
+def centered_loop(system: LureSystem) -> StateSpace:
     """Move the slopes to a unit ball around their centre.
 
     Args:
@@ -81,7 +81,7 @@ def centre(system: LureSystem) -> StateSpace:
         The centred loop; a channel with a single slope keeps a zero row.
 
     Example:
-        >>> loop = centre(LureSystem.recurrent([[-2.0]], [[1.0]]))
+        >>> loop = centered_loop(LureSystem.recurrent([[-2.0]], [[1.0]]))
         >>> loop.A.item(), loop.C.item()
         (-1.5, 0.5)
     """
@@ -89,11 +89,13 @@ def centre(system: LureSystem) -> StateSpace:
     c, d = (closed(system.D, middle, x) for x in (system.C, system.D)) if system.D.any() else (system.C, system.D)
     bm = system.B * middle
     B = system.B + bm @ d if d.any() else system.B
-    return StateSpace(system.A + times(bm, c), B, radius[:, None] * c, radius[:, None] * d, system.is_discrete)
+    return StateSpace(
+        system.A + multiply_diagonal(bm, c), B, radius[:, None] * c, radius[:, None] * d, system.is_discrete
+    )
 
 
 def fixed_channels(system: LureSystem) -> Array:
-    """Which channels bring no uncertainty: a single slope, or a zero row of ``[C, D]``.
+    """Select the channels without uncertainty: a single slope, or a zero row of ``[C, D]``.
 
     Args:
         system: the system.
@@ -110,7 +112,7 @@ def fixed_channels(system: LureSystem) -> Array:
     return (system.beta - system.alpha <= _SINGLE * reach) | ~reached
 
 
-def completions(system: LureSystem, P: Array, L: Array, rate: float, fixed: Array) -> Iterator[Array]:
+def completed_multipliers(system: LureSystem, P: Array, L: Array, rate: float, fixed: Array) -> Iterator[Array]:
     """Multipliers of the fixed channels that complete a witness of the smaller loop, with little and much to spare.
 
     Args:

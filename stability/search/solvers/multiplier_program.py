@@ -14,7 +14,7 @@ from stability.kernel.systems.lure import LureSystem
 from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.search.solvers.deadline import Deadline, TimeLimit
 from stability.search.solvers.rates import check_rate
-from stability.search.solvers.scaling import Coordinates, balanced, recentred
+from stability.search.solvers.scaling import Coordinates, balanced_coordinates, identity_coordinates
 from stability.search.solvers.semidefinite import CLARABEL_STATES, pose_multiplier, solver_order
 
 Array = np.ndarray
@@ -23,8 +23,8 @@ _MARGIN = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class LmiResult:
-    """What became of a semidefinite program.
+class ProgramResult:
+    """Result of a semidefinite program.
 
     Attributes:
         status: ``feasible`` (proved), ``infeasible`` (a solver's claim), ``inconclusive`` or ``time limit``.
@@ -42,7 +42,7 @@ class LmiResult:
 
     @property
     def feasible(self) -> bool:
-        """Whether ``(P, L)`` is there and is proved."""
+        """True if ``(P, L)`` was found and is proved."""
         return self.status == "feasible"
 
 
@@ -55,7 +55,7 @@ def problem_size(system: LureSystem) -> int:
 @np.errstate(all="ignore")
 def multiplier_lmi(
     system: LureSystem, rate: float, *, solver: str | None = None, time_limit: TimeLimit = None
-) -> LmiResult:
+) -> ProgramResult:
     """Existence of ``(P, L)`` for the multiplier inequality at a given rate.
 
     The program is ``P >= I``, ``lmi_matrix(P, L, rate) <= -margin I`` in balanced coordinates. Small systems
@@ -84,7 +84,7 @@ def multiplier_lmi(
     tried: list[str] = []
     outcome = "inconclusive"
     for name in solver_order(solver, system.states, problem_size(system)):
-        at: Coordinates | None = balanced(system, rate)
+        at: Coordinates | None = balanced_coordinates(system, rate)
         for round_ in range(4):
             if at is None:
                 break
@@ -92,7 +92,7 @@ def multiplier_lmi(
             status, P, L, width = pose_multiplier(at, name, deadline, margin, accuracy)
             tried.append(f"{name} {status}")
             if status == "time limit":
-                return LmiResult(status, detail="; ".join(tried))
+                return ProgramResult(status, detail="; ".join(tried))
             if status == "infeasible":
                 outcome = status
             if P is None or L is None:
@@ -100,10 +100,10 @@ def multiplier_lmi(
             p, l = at.back(P, L)
             if check_lmi(system, p, l, rate)[0]:
                 unit = 2.0 ** -np.round(np.log2(np.abs(p).max()))
-                return LmiResult("feasible", unit * p, unit * l, detail="; ".join(tried))
+                return ProgramResult("feasible", unit * p, unit * l, detail="; ".join(tried))
             if width < -1e-7:  # not even the widest margin is one
-                return LmiResult("infeasible", detail="; ".join(tried))
+                return ProgramResult("infeasible", detail="; ".join(tried))
             if round_ and abs(width) < 1e-9:
                 break
-            at = recentred(at, P)
-    return LmiResult(outcome, detail="; ".join(tried))
+            at = identity_coordinates(at, P)
+    return ProgramResult(outcome, detail="; ".join(tried))

@@ -32,7 +32,7 @@ _DENSE = 640
 _POWERS = 400
 
 
-def parts_in_order(graph: Array) -> list[Array]:
+def ordered_components(graph: Array) -> list[Array]:
     """The strongly connected parts of a directed graph, each after those that it is driven by.
 
     Args:
@@ -42,7 +42,7 @@ def parts_in_order(graph: Array) -> list[Array]:
         Arrays of indices.
 
     Example:
-        >>> [part.tolist() for part in parts_in_order(np.array([[True, True], [False, True]]))]
+        >>> [part.tolist() for part in ordered_components(np.array([[True, True], [False, True]]))]
         [[1], [0]]
     """
     from scipy.sparse import csr_array  # loaded for this criterion alone
@@ -69,7 +69,7 @@ def parts_in_order(graph: Array) -> list[Array]:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """One strongly connected part: its indices, its eigenvalue ``top``, its Perron vectors (largest entry one)."""
+    """Strongly connected component: its indices, eigenvalue ``top`` and Perron vectors (largest entry one)."""
 
     index: Array
     top: float
@@ -77,7 +77,7 @@ class _Part:
     left: Array
 
 
-class Comparison:
+class ComparisonMatrix:
     """A comparison matrix with its strongly connected parts.
 
     Args:
@@ -85,7 +85,7 @@ class Comparison:
         enough: where the eigenvalue is seen to be at least this, the search for it stops (``top`` is a lower bound).
 
     Example:
-        >>> found = Comparison(np.array([[0.5, 1e9], [0.0, 0.25]]))
+        >>> found = ComparisonMatrix(np.array([[0.5, 1e9], [0.0, 0.25]]))
         >>> found.top, found.solve(1.0, np.ones(2))
         (0.5, array([2.66666667e+09, 1.33333333e+00]))
     """
@@ -94,7 +94,7 @@ class Comparison:
         self.matrix = matrix
         self.top = -np.inf
         self.parts: list[_Part] = []
-        for index in parts_in_order((matrix != 0.0) | np.eye(len(matrix), dtype=bool)):
+        for index in ordered_components((matrix != 0.0) | np.eye(len(matrix), dtype=bool)):
             part = _part(matrix, index, enough)
             self.parts.append(part)
             self.top = max(self.top, part.top)
@@ -178,7 +178,7 @@ def _perron(m: Array, enough: float) -> tuple[float, float, Array]:
     return low, high, x
 
 
-def layers_of(D: Array) -> Array:
+def channel_layers(D: Array) -> Array:
     """Layer of every channel within one step: one more than those that drive it.
 
     Args:
@@ -188,7 +188,7 @@ def layers_of(D: Array) -> Array:
         ``(m,)`` integers, all zero where D has a loop or many layers.
 
     Example:
-        >>> layers_of(np.array([[0.0, 0.0], [0.5, 0.0]]))
+        >>> channel_layers(np.array([[0.0, 0.0], [0.5, 0.0]]))
         array([0, 1])
     """
     layers = np.zeros(len(D), dtype=int)
@@ -201,8 +201,8 @@ def layers_of(D: Array) -> Array:
     return np.zeros(len(D), dtype=int)
 
 
-def numbered(labels: Array) -> Array:
-    """The same groups, counted from zero without gaps."""
+def renumbered_groups(labels: Array) -> Array:
+    """Renumber groups from zero without gaps."""
     return np.unique(labels, return_inverse=True)[1]
 
 
@@ -233,8 +233,8 @@ def block_sizes(loop: StateSpace, labels: Groups, parts: Groups) -> tuple[Array,
     return A, _norms(loop.B, x, w, px, pw), _norms(loop.C, w, x, pw, px), _norms(loop.D, w, w, pw, pw)
 
 
-def norms_leave_room(loop: StateSpace, enough: float) -> bool:
-    """Whether lower bounds of the norms, some products with vectors each, leave room for a test by norms.
+def norms_may_suffice(loop: StateSpace, enough: float) -> bool:
+    """Return False if lower bounds of the norms already rule out a test by norms.
 
     Args:
         loop: the centred loop.

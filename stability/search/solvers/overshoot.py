@@ -20,10 +20,10 @@ from stability.kernel.systems.lure import LureSystem
 from stability.kernel.systems.state_space import StateSpace
 from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.search.solvers.deadline import Deadline, TimeLimit
-from stability.search.solvers.multiplier_program import LmiResult, problem_size
+from stability.search.solvers.multiplier_program import ProgramResult, problem_size
 from stability.search.solvers.rates import check_rate
 from stability.search.solvers.riccati import bounded_real
-from stability.search.solvers.scaling import balanced
+from stability.search.solvers.scaling import balanced_coordinates
 from stability.search.solvers.semidefinite import CLARABEL_STATES, pose_overshoot, solver_order
 
 Array = np.ndarray
@@ -88,7 +88,7 @@ def well_conditioned(loop: StateSpace, P: Array, most: int = 24, *, deadline: De
 @np.errstate(all="ignore")
 def min_overshoot(
     system: LureSystem, rate: float, *, solver: str | None = None, time_limit: TimeLimit = None
-) -> LmiResult:
+) -> ProgramResult:
     """The smallest overshoot ``sqrt(cond P)`` at a rate: minimise ``kappa`` subject to ``I <= P <= kappa I``.
 
     Args:
@@ -113,19 +113,19 @@ def min_overshoot(
     order = solver_order(solver, n, problem_size(system))
     if solver is None and n <= CLARABEL_STATES:
         order = ["CLARABEL", "SCS"]
-    at = balanced(system, rate)
+    at = balanced_coordinates(system, rate)
     box = at.X.T @ at.X
     box = box / float(np.max(box))
     tried: list[str] = []
     for name in order:
         for margin in (1e-7, 1e-5, 1e-3):
             if deadline.over:
-                return LmiResult("time limit", detail="; ".join(tried))
+                return ProgramResult("time limit", detail="; ".join(tried))
             status, P, L = pose_overshoot(at, box, name, deadline, margin)
             tried.append(f"{name} {status}")
             if P is None or L is None:
                 continue
             p, l = at.back(P, L)
             if check_lmi(system, p, l, rate)[0]:
-                return LmiResult("feasible", p, l, condition_number(p), "; ".join(tried))
-    return LmiResult("infeasible" if "infeasible" in tried[-1] else "inconclusive", detail="; ".join(tried))
+                return ProgramResult("feasible", p, l, condition_number(p), "; ".join(tried))
+    return ProgramResult("infeasible" if "infeasible" in tried[-1] else "inconclusive", detail="; ".join(tried))

@@ -20,7 +20,7 @@ from scipy.optimize import nnls
 
 from stability.kernel.systems.state_space import StateSpace
 from stability.search.solvers.deadline import Deadline
-from stability.search.solvers.frequency_peaks import Axis, Triplets
+from stability.search.solvers.frequency_peaks import FrequencyAxis, SingularTriplets
 from stability.search.solvers.rates import spectral_rate, start_rate
 
 Array = np.ndarray
@@ -41,19 +41,19 @@ below the second leave the set when others enter."""
 class _Set:
     """The frequencies in use, with the vectors that belong to them and the largest singular values last seen."""
 
-    axis: Axis
+    axis: FrequencyAxis
     omega: Array
     vectors: Array
     fresh: int = 4
     log: Array = field(default_factory=lambda: np.zeros(0))
 
-    def at(self, rate: float, x: Array, steps: int = 1) -> Triplets:
+    def at(self, rate: float, x: Array, steps: int = 1) -> SingularTriplets:
         found, self.vectors = self.axis.triplets(self.omega, rate, x, self.vectors, self.fresh or steps)
         self.fresh, self.log = 0, found.log[:, 0]
         return found
 
     def chosen(self, index: Array) -> _Set:
-        """Some of the points."""
+        """Select some of the points."""
         return _Set(self.axis, self.omega[index], self.vectors[:, index], self.fresh, self.log[index])
 
     def with_points(self, omega: Array, low: float = _LOW) -> _Set:
@@ -83,10 +83,10 @@ class Exchange:
     loop: StateSpace
     deadline: Deadline
     x: Array
-    axis: Axis = field(init=False)
+    axis: FrequencyAxis = field(init=False)
 
     def __post_init__(self) -> None:
-        self.axis = Axis(self.loop, deadline=self.deadline)
+        self.axis = FrequencyAxis(self.loop, deadline=self.deadline)
         self.start = start_rate(self.loop)
         self.span = spectral_rate(self.axis.poles, self.loop.is_discrete) - self.start
         """The way from no decay at all to that of the centred loop; negative in discrete time."""
@@ -101,7 +101,7 @@ class Exchange:
 
     @property
     def usable(self) -> bool:
-        """Whether there is anything to search: a stable centred loop whose eigenvectors serve."""
+        """Return True for a stable centered loop with well-conditioned eigenvectors and some channels."""
         inside = self.span < 0 if self.loop.is_discrete else self.span > 0
         return inside and self.axis.usable and len(self.x) > 0
 
@@ -126,7 +126,7 @@ class Exchange:
         return self._exchange(points, tol, share, max(0.02, tol))
 
     def run_on(self, omega: float, tol: float, share: float) -> float:
-        """The same from where ``run`` ended, with a peak that it did not see."""
+        """Continue ``run`` with a peak that it has not seen."""
         points = self._points.with_points(np.array([omega]))
         self._grid = self._grid.with_points(np.array([omega]), -np.inf)
         if points.at(self.at(share), self.x).log.max() > _WRONG:
@@ -240,25 +240,25 @@ class Exchange:
                 break
         return share
 
-    def _initial(self, now: Triplets) -> Array:
+    def _initial(self, now: SingularTriplets) -> Array:
         """Second derivatives to begin with."""
         size = 0.4 / max(float(np.abs(now.by_rate * self.span).max()), 1e-9)
         return np.diag(np.append(np.full(len(self.x), size), 1.0))
 
-    def _constraints(self, now: Triplets) -> tuple[Array, Array]:
+    def _constraints(self, now: SingularTriplets) -> tuple[Array, Array]:
         """Logarithms ``(K r,)`` and their derivatives ``(K r, m + 1)`` by ``x`` and the share of the span."""
         by_scale = now.by_scale.reshape(-1, len(self.x))
         return now.log.ravel(), np.column_stack([by_scale, self.span * now.by_rate.ravel()])
 
     def _factor(self, step: Array, share: float) -> float:
-        """How much of a step stays inside the span and near enough for the model."""
+        """Return the share of a step that stays inside the span and near enough for the model."""
         factor = min(1.0, _FAR / max(float(np.abs(step[:-1]).max()), 1e-12))
         room = 0.9 * ((1.0 - share) if step[-1] > 0 else share)
         return min(factor, room / max(abs(float(step[-1])), 1e-12))
 
 
 def _summit(one: Array, other: Array) -> Array:
-    """Where the cubic through two points, given as rows of abscissas, values and slopes, is largest between them."""
+    """Return the maximum between two points of the cubic through their values and slopes."""
     width = other[0] - one[0]
     mean = np.where(width != 0.0, (other[1] - one[1]) / np.where(width != 0.0, width, 1.0), 0.0)
     d = one[2] + other[2] - 3.0 * mean

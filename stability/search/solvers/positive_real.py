@@ -75,7 +75,7 @@ def null_directions(system: StateSpace) -> NullDirections:
 
 
 def interpolant(X: Array, Y: Array) -> tuple[Array, Array] | None:
-    """All symmetric positive definite ``P`` with ``P X = Y``: they are ``P0 + N Z N^T``.
+    """Parametrize all symmetric positive definite ``P`` with ``P X = Y`` as ``P0 + N Z N^T``.
 
     Args:
         X: ``(n, k)`` of full column rank.
@@ -161,7 +161,7 @@ def _limit(system: StateSpace, null: NullDirections) -> float:
 
 
 @np.errstate(all="ignore")
-def positivity(system: StateSpace, *, deadline: Deadline | None = None) -> Positivity:
+def positivity_margin(system: StateSpace, *, deadline: Deadline | None = None) -> Positivity:
     """Smallest eigenvalue of ``G + G^H`` on the stability boundary.
 
     Args:
@@ -176,9 +176,9 @@ def positivity(system: StateSpace, *, deadline: Deadline | None = None) -> Posit
 
     Example:
         >>> one = np.ones((1, 1))
-        >>> positivity(StateSpace(-one, one, one, 0 * one, False)).margin  # 1 / (s + 1): 2 (1 + w^2) / (1 + w^2)
+        >>> positivity_margin(StateSpace(-one, one, one, 0 * one, False)).margin  # 1 / (s + 1): 2 (1 + w^2) / (1 + w^2)
         2.0
-        >>> positivity(StateSpace(-one, one, one, one, False)).margin  # (s + 2) / (s + 1): 2 at infinity
+        >>> positivity_margin(StateSpace(-one, one, one, one, False)).margin  # (s + 2) / (s + 1): 2 at infinity
         2.0
     """
     deadline, discrete = deadline or Deadline(), system.is_discrete

@@ -69,7 +69,7 @@ def start_rate(system: Any) -> float:
     return 1.0 if system.is_discrete else 0.0
 
 
-def crawl(system: LureSystem) -> float:
+def slow_rate(system: LureSystem) -> float:
     """A rate that means "exponentially, however slowly": strictly inside, and far below every other time scale."""
     if system.is_discrete:
         return 1.0 - 2.0**-30
@@ -77,11 +77,11 @@ def crawl(system: LureSystem) -> float:
     return float(2.0 ** np.floor(np.log2(min(max(size, 1e-200), 1e200)) - 24.0))
 
 
-def fast_enough(rate: float, wanted: Rate, discrete: bool) -> bool:
+def reaches_rate(rate: float, wanted: Rate, discrete: bool) -> bool:
     """Return True if a rate reaches the one that was asked for, or none was.
 
     Example:
-        >>> fast_enough(0.8, 0.9, True), fast_enough(0.8, 0.9, False), fast_enough(0.8, "best", False)
+        >>> reaches_rate(0.8, 0.9, True), fast_enough(0.8, 0.9, False), fast_enough(0.8, "best", False)
         (True, False, True)
     """
     if isinstance(wanted, str):
@@ -95,7 +95,7 @@ def shift_factor(system: Any, rate: float) -> float:
 
 
 def margin_of(rate: float, system: Any) -> float:
-    """How far a rate is inside stability: ``lambda``, or ``1 - rho``."""
+    """Return the distance of a rate from the stability boundary: ``lambda``, or ``1 - rho``."""
     return 1.0 - rate if system.is_discrete else rate
 
 

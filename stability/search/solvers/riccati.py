@@ -20,7 +20,7 @@ from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
 from stability.kernel.systems.state_space import StateSpace
 from stability.search.solvers.deadline import Deadline
-from stability.search.solvers.loop_transformation import times
+from stability.search.solvers.loop_transformation import multiply_diagonal
 
 Array = np.ndarray
 _STEPS = 60
@@ -148,7 +148,7 @@ def _bounded_real(loop: StateSpace, slack: float, dtype: type, deadline: Deadlin
         a = a + rb @ (d.T @ c)
         g = rb @ b.T
     else:
-        g, q = times(b, b.T), c.T @ c
+        g, q = multiply_diagonal(b, b.T), c.T @ c
     level = float(np.trace(q)) / n
     weight = float(np.trace(g)) / n
     size = float(np.linalg.norm(a)) / np.sqrt(n) + 1e-300

@@ -25,7 +25,7 @@ def _powers_of_two(x: Array) -> Array:
     return np.exp2(np.round(np.log2(np.where(np.isfinite(x) & (x > 0), x, 1.0))))
 
 
-def balancing(system: StateSpace) -> tuple[Array, Array]:
+def balancing_scales(system: StateSpace) -> tuple[Array, Array]:
     """Scales ``t (n,)``, ``s (m,)``, powers of two, that even out rows and columns of ``[[A, B], [C, D]]``.
 
     Args:
@@ -37,7 +37,7 @@ def balancing(system: StateSpace) -> tuple[Array, Array]:
     Example:
         >>> none = np.zeros((2, 0))
         >>> stiff = StateSpace(np.array([[-1.0, 1e6], [1e-6, -1.0]]), none, none.T, none[:0], False)
-        >>> t, s = balancing(stiff)
+        >>> t, s = balancing_scales(stiff)
         >>> bool(1e6 * t[1] / t[0] < 10)
         True
     """
@@ -59,7 +59,7 @@ def balanced_states(system: StateSpace) -> StateSpace:
     scale = np.linalg.norm(A) or 1.0
     b[:, : B.shape[1]] = B * (scale / (np.linalg.norm(B) or 1.0))
     c[: len(C)] = C * (scale / (np.linalg.norm(C) or 1.0))
-    return system.rescaled(balancing(StateSpace(A, b, c, np.zeros((k, k)), system.is_discrete))[0])
+    return system.rescaled(balancing_scales(StateSpace(A, b, c, np.zeros((k, k)), system.is_discrete))[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +89,7 @@ class Coordinates:
         return 0.5 * (original + original.T), np.maximum(L, 0.0) * self.r**2 * self.time
 
 
-def balanced(system: LureSystem | LureMatrices, rate: float = 0.0) -> Coordinates:
+def balanced_coordinates(system: LureSystem | LureMatrices, rate: float = 0.0) -> Coordinates:
     """Balanced states and channels, slopes of at most about one, and (continuous time) A of about unit size.
 
     Args:
@@ -101,32 +101,32 @@ def balanced(system: LureSystem | LureMatrices, rate: float = 0.0) -> Coordinate
 
     Example:
         >>> stiff = LureSystem([[-1e4, 1e6], [0.0, -1e-2]], [[1.0], [1e-3]], [[1.0, 1e3]], slope=(0, 0.25))
-        >>> bool(np.abs(balanced(stiff).system.A).max() <= 2.0)
+        >>> bool(np.abs(balanced_coordinates(stiff).system.A).max() <= 2.0)
         True
     """
     reach = np.maximum(np.abs(system.alpha), np.abs(system.beta))
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
         unit = 1.0 / _powers_of_two(reach)  # w~ = unit w, so slopes are multiplied by it
         inner = StateSpace(system.A, system.B / unit, system.C, system.D / unit, system.is_discrete)
-        t, s = balancing(inner)
+        t, s = balancing_scales(inner)
         inner, time = inner.rescaled(t).scaled(1.0 / s), 1.0
         if not system.is_discrete:
             time = power_of_two(max(float(np.max(np.abs(inner.A), initial=0.0)), abs(rate)))
             inner, rate = inner.rescaled(np.ones(len(t)), time), rate / time
         # what the similarity leaves free: the product of B and C may be split evenly, channel by channel
-        even = _powers_of_two(evening(inner))
+        even = _powers_of_two(even_channel_scales(inner))
         inner = inner.scaled(even)
     at = LureMatrices(*inner.matrices, system.is_discrete, system.alpha * unit, system.beta * unit)
     return Coordinates(at, rate, np.diag(t), unit * even / s, time, even / s)
 
 
-def evening(system: StateSpace | LureSystem) -> Array:
+def even_channel_scales(system: StateSpace | LureSystem) -> Array:
     """``(m,)``: ``delta`` for which columns of B and rows of C of the scaled system are of one norm, where not zero."""
     b, c = np.linalg.norm(system.B, axis=0), np.linalg.norm(system.C, axis=1)
     return np.sqrt(np.where((b > 0) & (c > 0), b / np.where(c > 0, c, 1.0), 1.0))
 
 
-def recentred(old: Coordinates, P: Array) -> Coordinates | None:
+def identity_coordinates(old: Coordinates, P: Array) -> Coordinates | None:
     """Coordinates in which the given positive definite ``P`` (in the old ones) is the identity.
 
     Args:

@@ -30,7 +30,7 @@ _TOO_LARGE = "failed: the entries span too many orders of magnitude"
 
 
 def solver_order(solver: str | None, n: int, size: int) -> list[str]:
-    """Which solvers to try, in order.
+    """Return the solvers to try, in order.
 
     Args:
         solver: a name, or ``None`` to choose by size.
@@ -61,7 +61,7 @@ def solver_order(solver: str | None, n: int, size: int) -> list[str]:
 
 
 def _usable(system: StateSpace, *more: Array) -> bool:
-    """Whether a solver can be trusted not to break down on these numbers."""
+    """Return True if the entries are in the range that solvers handle."""
     return all(bool((np.abs(x) <= _RANGE).all()) for x in (*system.matrices, *more))  # False for NaN
 
 
@@ -150,10 +150,10 @@ def _negative(system: StateSpace, P: Any, rate: float, supply: Terms, margin: An
     return _symmetric(cp.bmat([[-rest, image.T], [image, P]])) >> 0
 
 
-def _ask(
+def _solved_values(
     goal: Any, constraints: list[Any], solver: str, deadline: Deadline, accuracy: float, *variables: Any
 ) -> tuple[Any, ...]:
-    """What ``_solve`` says of a program, and the values of its variables: unchecked, ``None`` unless finite."""
+    """Solve a program; return its status and the values of its variables, ``None`` unless finite."""
     import cvxpy as cp
 
     status = _solve(cp.Problem(goal, constraints), solver, deadline, accuracy)
@@ -182,12 +182,12 @@ def pose_multiplier(
     supply = _supply(at.system, L)
     if solver != "CLARABEL":
         constraints = [_negative(at.system, P, at.rate, supply, margin), P >> np.eye(n)]
-        status, p, l = _ask(cp.Maximize(0), constraints, solver, deadline, accuracy, P, L)
+        status, p, l = _solved_values(cp.Maximize(0), constraints, solver, deadline, accuracy, P, L)
         return (status, p, l, margin) if status == "solved" else (status, None, None, np.nan)
     total = cp.trace(P) + (cp.sum(L) if m else 0.0)
     main = _negative(at.system, P, at.rate, supply, wide)
     constraints = [main, P >> wide * np.eye(n), total == n + m, wide <= 1]
-    status, p, l, width = _ask(cp.Maximize(wide), constraints, solver, deadline, accuracy, P, L, wide)
+    status, p, l, width = _solved_values(cp.Maximize(wide), constraints, solver, deadline, accuracy, P, L, wide)
     if status != "solved":
         return status, None, None, np.nan
     return status, p, l, margin if width is None else float(width)
@@ -204,7 +204,7 @@ def pose_overshoot(
     n, m = at.system.B.shape
     P, L, kappa = cp.Variable((n, n), symmetric=True), cp.Variable(m, nonneg=True), cp.Variable()
     main = _negative(at.system, P, at.rate, _supply(at.system, L), margin * float(np.min(np.diag(box))))
-    return _ask(cp.Minimize(kappa), [main, P >> box, P << kappa * box], solver, deadline, 1e-6, P, L)
+    return _solved_values(cp.Minimize(kappa), [main, P >> box, P << kappa * box], solver, deadline, 1e-6, P, L)
 
 
 def pose_positive_real(system: StateSpace, deadline: Deadline) -> tuple[str, Array | None]:
@@ -239,11 +239,11 @@ def pose_positive_real(system: StateSpace, deadline: Deadline) -> tuple[str, Arr
     supply = (np.zeros((n, n)), -c.T, -(null.keep.T @ R @ null.keep))
     main = _negative(seen, P, 1.0 if system.is_discrete else 0.0, supply, wide)
     constraints = [main, P >> wide * np.eye(n), wide <= 1]
-    return _ask(cp.Maximize(wide), constraints, order[-1], deadline, 1e-8, P)
+    return _solved_values(cp.Maximize(wide), constraints, order[-1], deadline, 1e-8, P)
 
 
-class Word(NamedTuple):
-    """What a solver says of a strict inequality.
+class SolverAnswer(NamedTuple):
+    """Answer of a solver about a strict inequality.
 
     Attributes:
         status: its own, word for word, or why it gave none.
@@ -262,7 +262,7 @@ class Word(NamedTuple):
 
 def pose_strictly(
     system: StateSpace, supply: Terms, solver: str, deadline: Deadline, *, strictness: float, steps: int = _SCS_STEPS
-) -> Word:
+) -> SolverAnswer:
     """``[A^T P + P A, P B; B^T P, 0] + supply <= -t I`` and ``P >= t I`` for the largest ``t >= strictness``.
 
     The question is posed so that a solver's status answers it, as status-trusting programs do: ``optimal`` says that
@@ -282,7 +282,7 @@ def pose_strictly(
     import cvxpy as cp
 
     if not _usable(system, *supply):
-        return Word(_TOO_LARGE)
+        return SolverAnswer(_TOO_LARGE)
     begun, n = monotonic(), len(system.A)
     P, wide = cp.Variable((n, n), symmetric=True), cp.Variable()
     main = _negative(system, P, 1.0 if system.is_discrete else 0.0, supply, wide)
@@ -292,8 +292,8 @@ def pose_strictly(
     taken = getattr(problem.solver_stats, "num_iters", None) or 0
     stopped = deadline.over or (solver == "SCS" and taken >= steps)
     if P.value is None or wide.value is None or not np.isfinite(P.value).all():
-        return Word(status, None, None, seconds, stopped)
-    return Word(status, np.asarray(P.value, dtype=np.float64), float(np.asarray(wide.value)), seconds, stopped)
+        return SolverAnswer(status, None, None, seconds, stopped)
+    return SolverAnswer(status, np.asarray(P.value, dtype=np.float64), float(np.asarray(wide.value)), seconds, stopped)
 
 
 def pose_gain(
@@ -320,4 +320,4 @@ def pose_gain(
     supply = (xx + H.T @ H if running else xx, xw, ww - square * last)
     floor = margin * np.eye(n) if running else H.T @ H + margin * np.eye(n)
     constraints = [_negative(wide, P, at.rate, supply, margin), P >> floor]
-    return _ask(cp.Minimize(square), constraints, solver, deadline, 1e-5, P, L)
+    return _solved_values(cp.Minimize(square), constraints, solver, deadline, 1e-5, P, L)

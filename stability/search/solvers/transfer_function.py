@@ -172,7 +172,7 @@ class Response:
         return np.array(found)
 
     def candidates(self, points: Array) -> Array:
-        """Some frequencies in order, those half-way between them, and the ends."""
+        """Return ordered frequencies, their midpoints, and the ends."""
         end = np.pi if self.discrete else 2.0 * float(points.max(initial=0.0))
         return np.unique(np.concatenate([points, 0.5 * (points[1:] + points[:-1]), [0.0, end]]))
 

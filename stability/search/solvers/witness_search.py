@@ -15,7 +15,12 @@ from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.search.solvers.deadline import Deadline, TimeOverError
 from stability.search.solvers.diagonal_multipliers import FrequencySamples, optimise_scaling
 from stability.search.solvers.hinf import Peak, hinf_peak
-from stability.search.solvers.loop_transformation import centre, completions, fixed_channels, state_scales
+from stability.search.solvers.loop_transformation import (
+    centered_loop,
+    completed_multipliers,
+    fixed_channels,
+    state_scales,
+)
 from stability.search.solvers.overshoot import condition_number, well_conditioned
 from stability.search.solvers.rates import bisect, shift_factor
 from stability.search.solvers.riccati import bounded_real
@@ -26,7 +31,7 @@ _FAR = 3.0
 
 
 @dataclass
-class Search:
+class WitnessSearch:
     """Riccati attempts at given rates, with multipliers that improve as needed.
 
     Attributes:
@@ -55,7 +60,7 @@ class Search:
 
     def __post_init__(self) -> None:
         self.fixed = fixed_channels(self.system)
-        self.loop = centre(self.system).restricted(~self.fixed)
+        self.loop = centered_loop(self.system).restricted(~self.fixed)
         self.x = np.zeros(self.channels)
 
     @property
@@ -64,7 +69,7 @@ class Search:
         return self.loop.channels
 
     def spread(self) -> float:
-        """How far apart the logarithms of the multipliers are, halved."""
+        """Return the range of the logarithms of the multipliers' square roots."""
         return float(np.ptp(self.x)) if self.channels else 0.0
 
     def loop_at(self, rate: float, multipliers: Array | None = None) -> StateSpace:
@@ -75,7 +80,7 @@ class Search:
         return self.loop.shifted(rate).scaled(delta)
 
     def attempt(self, rate: float, slack: float, dtype: type = np.float64) -> bool:
-        """One Riccati equation and one rigorous check; keeps the witness when it holds.
+        """Solve one Riccati equation and check the result rigorously; keep the witness if it holds.
 
         Multipliers far apart call for states as far apart: then the same once more in balanced coordinates.
         """
@@ -92,7 +97,7 @@ class Search:
         return self._proved(None if p is None else p / t / t[:, None], rate)
 
     def _proved(self, p: Array | None, rate: float) -> bool:
-        """Whether a solution at the present multipliers is a witness."""
+        """Check a solution at the present multipliers."""
         if p is None or not p.any():
             return False
         multipliers = np.zeros(self.system.channels)
@@ -108,7 +113,7 @@ class Search:
             if better is None or condition_number(better) > self.most:
                 return False
             p = better
-        for full in completions(self.system, p, multipliers, rate, self.fixed):
+        for full in completed_multipliers(self.system, p, multipliers, rate, self.fixed):
             if check_lmi(self.system, p, full, rate)[0]:
                 self.witness, self.rate = {"P": p, "L": full}, rate
                 return True
@@ -138,7 +143,7 @@ class Search:
         return False
 
     def faster(self, rate: float) -> bool:
-        """Whether a rate is faster than the one that is proved."""
+        """Return True if a rate is faster than the proved one."""
         return self.rate is None or (rate < self.rate if self.system.is_discrete else rate > self.rate)
 
     def condition(self) -> None:
@@ -179,7 +184,7 @@ class Search:
         self.x = bisect(proved, 1.0, 0.0, 2.0**-5) * far
 
     def peak(self, rate: float, rtol: float = 1e-6) -> Peak | None:
-        """Where the gain at a rate and the present multipliers is largest; ``None`` where that could not be found."""
+        """Find the peak gain at a rate and the present multipliers; ``None`` where the search fails."""
         try:
             peak = hinf_peak(self.loop_at(rate), rtol=rtol, deadline=self.deadline)
         except (ArithmeticError, np.linalg.LinAlgError, TimeOverError):
@@ -187,7 +192,7 @@ class Search:
         return peak if np.isfinite(peak.omega) else None
 
     def resample(self, rate: float) -> float:
-        """After a failed attempt: add the true peak to the samples and improve the multipliers again."""
+        """Add the true peak to the samples and improve the multipliers again, after a failed attempt."""
         peak = None if self.samples is None else self.peak(rate)
         if self.samples is None or peak is None:
             return np.inf

@@ -29,11 +29,11 @@ class InputRange:
 
     @property
     def bounded(self) -> bool:
-        """Whether it is a box."""
+        """True for a box, False for all inputs."""
         return bool(np.isfinite(self.low).all())
 
     def contains(self, u: Array) -> bool:
-        """Whether every input ``(..., p)`` lies in it."""
+        """Return True if every input ``(..., p)`` lies in the range."""
         return bool(((self.low <= u) & (u <= self.high)).all())
 
     def clip(self, u: Array) -> Array:

@@ -22,12 +22,12 @@ def natural_step(driven: Any) -> float:
     return float(0.2 / max(speed, 1e-12))
 
 
-def advance_many(driven: Any, x: Array, u: Array, step: float) -> Array:
-    """One step for a batch of states ``(..., n)`` with inputs ``(..., p)`` held constant."""
-    return stepped(lambda state: driven.advance(state, u), x, None if driven.is_discrete else step)
+def advance_batch(driven: Any, x: Array, u: Array, step: float) -> Array:
+    """Advance a batch of states ``(..., n)`` by one step with inputs ``(..., p)`` held constant."""
+    return integration_step(lambda state: driven.advance(state, u), x, None if driven.is_discrete else step)
 
 
-def stepped(field: Callable[[Array], Array], x: Array, step: float | None) -> Array:
+def integration_step(field: Callable[[Array], Array], x: Array, step: float | None) -> Array:
     """``field(x)`` for a map (``step`` ``None``), else a Runge-Kutta step of the flow."""
     if step is None:
         return field(x)
@@ -38,7 +38,9 @@ def stepped(field: Callable[[Array], Array], x: Array, step: float | None) -> Ar
     return x + step / 6.0 * (k1 + 2.0 * (k2 + k3) + k4)
 
 
-def settle(subject: Any, states: Array, inputs: Array, steps: int, deadline: Any, tail: int = 0) -> tuple[Array, Array]:
+def simulate_to_limit(
+    subject: Any, states: Array, inputs: Array, steps: int, deadline: Any, tail: int = 0
+) -> tuple[Array, Array]:
     """States after some steps, and their averages over the last of them.
 
     Args:
@@ -55,7 +57,7 @@ def settle(subject: Any, states: Array, inputs: Array, steps: int, deadline: Any
     step, total = natural_step(subject), np.zeros_like(states)
     inputs = np.broadcast_to(inputs, (len(inputs), *states.shape[:-1], inputs.shape[-1]))
     for t in range(steps):
-        states = advance_many(subject, states, inputs[t % len(inputs)], step)
+        states = advance_batch(subject, states, inputs[t % len(inputs)], step)
         if t >= steps - tail:
             total = total + states
         if t % 5 == 4 and deadline.over:
@@ -63,11 +65,11 @@ def settle(subject: Any, states: Array, inputs: Array, steps: int, deadline: Any
     return states, total / max(min(tail, steps), 1)
 
 
-def trace(subject: Any, state: Array, inputs: Array, steps: int, deadline: Any = None) -> Array:
+def simulate_path(subject: Any, state: Array, inputs: Array, steps: int, deadline: Any = None) -> Array:
     """The run ``(steps, n)`` that begins with ``state``, under ``inputs (q, p)`` used in turn; in time, or shorter."""
     path, step = [state], natural_step(subject)
     for t in range(steps - 1):
         if deadline is not None and deadline.over:
             break
-        path.append(advance_many(subject, path[-1], inputs[t % len(inputs)], step))
+        path.append(advance_batch(subject, path[-1], inputs[t % len(inputs)], step))
     return np.array(path)

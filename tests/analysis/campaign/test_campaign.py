@@ -78,7 +78,7 @@ def test_every_file_is_as_it_is_described(analysed: Path) -> None:
     steps = json.loads((analysed / "analysis.json").read_text())["steps"]
     assert set(artifacts.STEPS) == {"training", *STEPS}
     assert {name: tuple(s["files"]) for name, s in steps.items()} == {
-        name: tuple(sorted(f for f in artifacts.files_of(name) if "scores" not in f and "_step_" not in f))
+        name: tuple(sorted(f for f in artifacts.files_of_steps(name) if "scores" not in f and "_step_" not in f))
         for name in STEPS  # a map that no integrator made has no margin of a step
     }
     for described in artifacts.ARTIFACTS:

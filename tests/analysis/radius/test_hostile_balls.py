@@ -21,7 +21,7 @@ from stability.kernel.systems.classifier import Classifier
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.models.classifier_network import ClassifierNetwork
-from stability.proposals import accepted
+from stability.proposals import accepted_claim
 from stability.search.local.largest_radius import largest_balls
 from stability.search.solvers import deadline
 from stability.systems import DrivenSystem, LureSystem
@@ -210,7 +210,7 @@ def attacked(kind: str, seed: int, limit: float) -> str | None:
             data = {"x": x, "label": label, "norm": "linf", "radius": r, "window": 2, "kept": 2}
             data |= {"mask": told["mask"] * 1.0} if "mask" in told else {}
             data |= {"bounds": told["bounds"]} if "bounds" in told else {}
-            claim = accepted(net, "local_zonotopes", data) or claim
+            claim = accepted_claim(net, "local_zonotopes", data) or claim
     if claim is None or claim.proof is None or not claim.value:
         return None
     assert not crosses(net, x, label), (kind, seed)

@@ -16,7 +16,7 @@ from stability.analysis.campaign.fitting import joined
 from stability.analysis.radius import single
 from stability.models.packed import reading
 from stability.search.local.proof_folder import NETWORK_FILE, sample_file, verify_folder, write_network, write_sample
-from stability.storage.folder import claim
+from stability.storage.folder import claim_folder
 
 from ...models.test_packed import LENGTHS, Packing, behind, tokens
 
@@ -28,7 +28,7 @@ def test_nothing_inside_the_radius_changes_the_answer_of_the_packed_network(cell
     x = x.double()
     y = net(x).argmax(1)
     read = reading(net, x)
-    with claim(tmp_path / "p", "radius") as folder:
+    with claim_folder(tmp_path / "p", "radius") as folder:
         folder.reserve([NETWORK_FILE, *map(sample_file, range(len(x)))], "radius", overwrite=False)
         digest = write_network(folder, read.subject)
         found = local_radius(net, x, y, time_limit=1.0, keep=lambda k, made: write_sample(folder, digest, k, made))

@@ -28,7 +28,7 @@ from stability.errors import (
     StabilityError,
 )
 from stability.models import ElmanRNN, LipschitzRNN, SequenceModel
-from stability.storage.folder import claim
+from stability.storage.folder import claim_folder
 
 
 @pytest.fixture(scope="module")
@@ -283,7 +283,7 @@ class TestBadInput:
 
     def test_folders(self, task, tmp_path):
         train(new_model(task), task, epochs=1, out=tmp_path / "run")
-        with claim(tmp_path / "run", "analysis") as folder:
+        with claim_folder(tmp_path / "run", "analysis") as folder:
             folder.reserve(["certificate.json"], "analysis")
         for name in ("certificate.json", "noise.csv"):
             (tmp_path / "run" / name).write_text("{}")

@@ -14,7 +14,7 @@ from stability.analysis.training.runs import ANALYSIS
 from stability.models import ElmanRNN, HouseholderRNN, SequenceModel, UnitaryRNN, save
 from stability.reports import cli
 from stability.storage.artifacts import ARTIFACTS
-from stability.storage.folder import claim
+from stability.storage.folder import claim_folder
 
 TINY = ["--task-set", "size=7", "--task-set", "limit=60", "--task-set", "test_limit=30", "--hidden", "6"]
 
@@ -63,7 +63,7 @@ def test_an_overwritten_run_loses_what_was_said_about_the_old_one(tmp_path: Path
     command = ["train", "--model", "elman", "--epochs", "1", "--quiet", "--out", str(tmp_path), *TINY]
     assert cli.run(command) == 0
     assert len(_analysis_files()) >= 12
-    with claim(tmp_path, "report") as folder:
+    with claim_folder(tmp_path, "report") as folder:
         folder.reserve(_analysis_files(), ANALYSIS)
         for name in _analysis_files():
             (tmp_path / name).write_text("about the old run")

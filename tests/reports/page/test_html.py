@@ -17,7 +17,7 @@ from stability.errors import ConfigurationError, FileFormatError
 from stability.reports import render
 from stability.reports.formatting import number, percent
 from stability.reports.stored.collect import collect
-from stability.storage.folder import claim
+from stability.storage.folder import claim_folder
 
 VOID = {"meta", "br", "wbr", "link", "img", "hr", "input"}
 
@@ -244,7 +244,7 @@ def test_tables_of_its_own_are_replaced_and_others_stay(small_dir: Path) -> None
 
 def test_files_in_the_way_of_a_redrawing_are_named_and_kept(small_dir: Path) -> None:
     render(small_dir)
-    with claim(small_dir, "report") as own:
+    with claim_folder(small_dir, "report") as own:
         own.remove(["report.json", "tables/norms.csv"])
     for name in ("report.json", "tables/norms.csv"):
         (small_dir / name).write_text("mine")

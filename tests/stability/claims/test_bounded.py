@@ -8,7 +8,7 @@ import pytest
 from stability.errors import ConfigurationError
 from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.search.input_sets.bounded import bounded, equilibrium_claim
-from stability.search.trajectories.simulation import advance_many, natural_step
+from stability.search.trajectories.simulation import advance_batch, natural_step
 from stability.systems import DrivenSystem, LureSystem
 from stability.verification import verify_claim
 
@@ -22,7 +22,7 @@ def worst_norm(driven, rng, input_bound=None, start=50.0, steps=4000, tail=1500)
     for i in range(steps):
         if rng.random() < 0.02:
             u = np.where(rng.random((batch, p)) < 0.5, -size, size)
-        x = advance_many(driven, x, u, step)
+        x = advance_batch(driven, x, u, step)
         if i > steps - tail:
             largest = max(largest, float(np.linalg.norm(x, axis=1).max()))
     return largest
@@ -157,7 +157,7 @@ def test_contraction_gives_one_attracting_equilibrium(rng):
     x, step = rng.normal(size=(8, 2)) * 10, natural_step(driven)
     u = np.broadcast_to(rng.normal(size=2), (8, 2))
     for _ in range(2000):
-        x = advance_many(driven, x, u, step)
+        x = advance_batch(driven, x, u, step)
     assert np.ptp(x, axis=0).max() < 1e-9
     bent = dict(data, L=np.zeros(2))
     claim = equilibrium_claim(system, Claim("contraction", "", Verdict.CERTIFIED, Proof("multiplier_lmi", bent), 0.5))

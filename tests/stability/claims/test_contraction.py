@@ -7,8 +7,8 @@ import pytest
 
 from stability import LureSystem, Verdict, certify, multiplier_criterion, smallest_overshoot, verify
 from stability.kernel.theorems.multiplier_lmi import check_lmi
-from stability.search.criteria.contraction_claim import LARGE, calmer_claims, contraction_claim, steady_witness
-from stability.search.solvers.loop_transformation import centre
+from stability.search.criteria.contraction_claim import LARGE, contraction_claim, identity_witness, slower_rate_claims
+from stability.search.solvers.loop_transformation import centered_loop
 from stability.search.solvers.overshoot import condition_number, well_conditioned
 from stability.search.solvers.riccati import bounded_real
 
@@ -43,7 +43,7 @@ def test_the_best_rate_costs_little_more_overshoot_than_it_must(build, seed):
 def test_solutions_of_the_transposed_loop_are_inverses_and_the_middle_proves_the_same_rate(build, seed):
     system = build(5, seed)
     rate = 0.97 if system.is_discrete else 0.1
-    loop = centre(system).shifted(rate)
+    loop = centered_loop(system).shifted(rate)
     smallest, inverse = bounded_real(loop, 1e-4), bounded_real(loop.transposed(), 1e-4)
     assert smallest is not None
     assert inverse is not None
@@ -87,7 +87,7 @@ def test_a_large_overshoot_brings_slower_rates_of_a_small_one():
 @pytest.mark.parametrize("seed", range(5))
 def test_the_steady_rate_is_one_that_no_slope_beats(seed, rng):
     system = (_map if seed % 2 else _flow)(5, seed)
-    found = steady_witness(system)
+    found = identity_witness(system)
     assert found
     assert np.array_equal(found.data["P"], np.eye(5))
     for _ in range(50):
@@ -99,15 +99,15 @@ def test_the_steady_rate_is_one_that_no_slope_beats(seed, rng):
 
 
 def test_the_norm_of_the_weights_is_the_steady_rate_of_a_plain_map():
-    assert steady_witness(_map(6, 1, norm=0.8)).rate == pytest.approx(0.8, rel=1e-6)
-    assert not steady_witness(_map(6, 1, norm=1.01))
-    assert not steady_witness(LureSystem.recurrent([[-1.0, 9.0], [0.0, -1.0]], 0.1 * np.eye(2)))
+    assert identity_witness(_map(6, 1, norm=0.8)).rate == pytest.approx(0.8, rel=1e-6)
+    assert not identity_witness(_map(6, 1, norm=1.01))
+    assert not identity_witness(LureSystem.recurrent([[-1.0, 9.0], [0.0, -1.0]], 0.1 * np.eye(2)))
 
 
 def test_a_bound_without_overshoot_needs_nothing_beside_it():
     system = LureSystem.recurrent([[-2.0]], [[1.0]])
     certificate = certify(system)
-    assert calmer_claims(system, certificate.claim) == []
+    assert slower_rate_claims(system, certificate.claim) == []
 
 
 def test_among_witnesses_as_fast_the_one_of_the_smallest_overshoot_is_kept():

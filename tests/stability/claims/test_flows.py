@@ -15,7 +15,7 @@ from stability.kernel.format.theorem_table import RULES
 from stability.kernel.theorems.flow_lmi import FlowLmi
 from stability.recovery import recovery_time
 from stability.search.input_sets.driven import driven_contraction
-from stability.search.trajectories.simulation import advance_many, natural_step
+from stability.search.trajectories.simulation import advance_batch, natural_step
 from stability.systems import DrivenSystem, LureSystem
 
 E = 0.15
@@ -45,7 +45,7 @@ def runs(driven: DrivenSystem, states: np.ndarray, time: float, rng: np.random.G
     for k in range(int(np.ceil(time / step))):
         if k % 7 == 0:
             u = np.where(rng.random((states.shape[-2], driven.inputs)) < 0.5, -E, E)
-        states = advance_many(driven, states, u, step)
+        states = advance_batch(driven, states, u, step)
     return states
 
 

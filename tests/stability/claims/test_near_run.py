@@ -16,10 +16,10 @@ from stability.kernel.reachability.invariant_zonotope import Tube
 from stability.kernel.theorems.absorbing_sets import Absorbed, Sets
 from stability.kernel.theorems.near_run import RunLmi, apart, drawn, near_after, no_run, widened
 from stability.proposals import propose
-from stability.recovery import first_step, recovery_time, settling
+from stability.recovery import first_step, recovery_time, settling_time
 from stability.search.input_sets.driven import driven_contraction
-from stability.search.input_sets.narrowing import first_box, narrowed
-from stability.search.input_sets.near_run import near_run
+from stability.search.input_sets.narrowing import initial_box, narrowed_bounds
+from stability.search.input_sets.near_run import contraction_near_run
 from stability.search.solvers.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem
 from stability.verification import verify_claim
@@ -39,8 +39,8 @@ HIDDEN = LureSystem([[-0.06, 0.785], [-0.785, -0.06]], [[0.0], [1e-3]], [[1e-3, 
 
 def found_near(driven: DrivenSystem, reach: float, rate="best") -> Claim | None:
     low, high = np.full(driven.inputs, -reach), np.full(driven.inputs, reach)
-    sets = next(narrowed(driven, low, high, first_box(driven, low, high, Deadline()), Deadline()))
-    found = near_run(driven, sets.data, rate, 1e-2, Deadline())
+    sets = next(narrowed_bounds(driven, low, high, initial_box(driven, low, high, Deadline()), Deadline()))
+    found = contraction_near_run(driven, sets.data, rate, 1e-2, Deadline())
     return None if found is None else found[0]
 
 
@@ -71,7 +71,7 @@ def test_the_step_from_which_it_holds_counts_the_way_to_the_run(crowded):
     assert settled > data["waits"] > 10
     assert f"from step K = {settled + 1} on" in claim.statement
     assert first_step(claim) == settled + 1
-    assert settling(claim) == settled
+    assert settling_time(claim) == settled
     assert recovery_time(certificate, claim=claim).since == settled + 1
 
 
@@ -227,7 +227,7 @@ def test_a_box_that_is_left_between_its_turns_is_refused():
 def test_networks_without_such_a_run_are_refused_with_the_reason(leaky, driven, words):
     assert words in no_run(driven)
     assert words in RULES["run_lmi"](driven, leaky[1])[1]
-    assert near_run(driven, {}, "best", 1e-3, Deadline()) is None
+    assert contraction_near_run(driven, {}, "best", 1e-3, Deadline()) is None
 
 
 def test_sets_that_may_leave_their_box_are_none_where_rounding_hides_feedthrough():
@@ -243,4 +243,4 @@ def test_a_rate_that_is_asked_for_is_kept_and_time_that_is_over_ends_it(leaky):
     assert found_near(driven, 0.2, 0.95).value == 0.95
     assert found_near(driven, 0.2, 0.9 * claim.value) is None
     data = {k: claim.proof.data[k] for k in ("low", "high", "r", "share", "room", "steps", "window")}
-    assert near_run(driven, data, "best", 1e-2, Deadline.after(0.0)) is None
+    assert contraction_near_run(driven, data, "best", 1e-2, Deadline.after(0.0)) is None

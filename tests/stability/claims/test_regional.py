@@ -18,7 +18,7 @@ from stability.kernel.theorems.regional_lmi import regional_system
 from stability.search.counterexamples.counterexample_search import refute
 from stability.search.input_sets.regional import _equilibrium, regional
 from stability.search.solvers.deadline import Deadline
-from stability.search.trajectories.simulation import advance_many
+from stability.search.trajectories.simulation import advance_batch
 from stability.systems import DrivenSystem, LureSystem
 from stability.verification import verify, verify_claim
 
@@ -57,7 +57,7 @@ def test_rate_and_invariance_hold_in_simulation(rng, form, input_bound):
     first, step = np.linalg.norm(x[0] - x[1], axis=1), 1.0 if discrete else 0.02
     for k in range(1, 300):
         u = data["input"] + input_bound * np.sign(rng.normal(size=(40, 2)))
-        x = advance_many(driven, x, np.broadcast_to(u, (2, 40, 2)), step)
+        x = advance_batch(driven, x, np.broadcast_to(u, (2, 40, 2)), step)
         gaps = np.linalg.norm(x[0] - x[1], axis=1)
         decay = data["rate"] ** k if discrete else np.exp(-data["rate"] * step * k)
         assert (gaps <= data["overshoot"] * decay * first * (1 + 1e-6) + 1e-12).all()

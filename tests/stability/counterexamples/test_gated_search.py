@@ -7,7 +7,7 @@ import pytest
 
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.search.counterexamples.counterexample_search import refute
-from stability.search.counterexamples.gated_equilibria import ascend, gradient, steady
+from stability.search.counterexamples.gated_equilibria import ascend_radius, equilibrium_near, radius_gradient
 from stability.search.counterexamples.reachability_in_use import states_reachable
 from stability.search.solvers.deadline import Deadline
 from stability.search.trajectories.input_range import ANYWHERE, InputRange, input_boxes, input_range
@@ -51,13 +51,13 @@ def test_gradient_of_the_least_stable_eigenvalue(kind):
     rng = np.random.default_rng(2)
     cell = random_cell(kind, True, rng, 1.0, m=3, p=2)
     u = 0.3 * rng.normal(size=2)
-    at = steady(cell, np.zeros(cell.states), u)
+    at = equilibrium_near(cell, np.zeros(cell.states), u)
     assert np.abs(cell.advance(at.state, u) - at.state).max() < 1e-10
-    slope = gradient(cell, at)
+    slope = radius_gradient(cell, at)
     for j, e in enumerate(np.eye(2)):
-        ahead, behind = (steady(cell, at.state, u + s * 1e-5 * e) for s in (1, -1))
+        ahead, behind = (equilibrium_near(cell, at.state, u + s * 1e-5 * e) for s in (1, -1))
         assert slope[j] == pytest.approx((ahead.radius - behind.radius) / 2e-5, abs=1e-6)
-    path = list(ascend(cell, at, InputRange(-np.ones(2), np.ones(2)), 10, Deadline.after(None)))
+    path = list(ascend_radius(cell, at, InputRange(-np.ones(2), np.ones(2)), 10, Deadline.after(None)))
     assert path
     assert all(b.radius > a.radius for a, b in zip([at, *path], path))
     assert all((np.abs(p.u) <= 1.0).all() for p in path)

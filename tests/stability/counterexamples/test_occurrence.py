@@ -7,7 +7,7 @@ import pytest
 
 from stability import Verdict, certify, refute, verify
 from stability.errors import ConfigurationError, DimensionError
-from stability.search.counterexamples.reachability_in_use import in_range, states_reachable
+from stability.search.counterexamples.reachability_in_use import inputs_in_range, states_reachable
 from stability.search.solvers.deadline import Deadline
 from stability.search.trajectories.input_range import ANYWHERE, InputRange, input_range
 from stability.systems import DrivenSystem, LureSystem
@@ -79,9 +79,9 @@ class TestInTheRangeFirst:
         assert refute(far).input_in_data_range is None
 
     def test_a_witness_for_every_input_lies_in_the_range(self):
-        assert in_range({"eigenvalue": (1.0, 0.0)}, ZERO_TO_ONE) is True
-        assert in_range({"input": np.array([0.5, 2.0])}, ZERO_TO_ONE) is False
-        assert in_range({"input": np.array([0.5, 2.0])}, ANYWHERE) is None
+        assert inputs_in_range({"eigenvalue": (1.0, 0.0)}, ZERO_TO_ONE) is True
+        assert inputs_in_range({"input": np.array([0.5, 2.0])}, ZERO_TO_ONE) is False
+        assert inputs_in_range({"input": np.array([0.5, 2.0])}, ANYWHERE) is None
 
     def test_certify_hands_it_on(self, tmp_path):
         far = plain(3.0, E=[[1.0]], b=[9.0])

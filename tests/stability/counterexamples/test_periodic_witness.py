@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from stability import DrivenSystem, LureSystem, Verdict, certify, refute, verify
-from stability.search.counterexamples.attempts import Search
-from stability.search.counterexamples.limit_sets import search_pairs
+from stability.search.counterexamples.limit_sets import search_separated_pairs
+from stability.search.counterexamples.refutation import RefutationTask
 from stability.search.solvers.deadline import Deadline
 
 # With either unit saturated the other contracts (0.9); by turns one step leads to the other: |1.5 * (-1)| > 1.
@@ -39,7 +39,7 @@ def test_units_that_saturate_by_turns_are_a_proof(tmp_path):
 def test_a_contracting_map_keeps_nothing_apart(factor):
     driven = network(factor * W)
     assert certify(driven).verdict is Verdict.CERTIFIED
-    assert list(search_pairs(Search(driven, 0, Deadline()), np.random.default_rng(0))) == []
+    assert list(search_separated_pairs(RefutationTask(driven, 0, Deadline()), np.random.default_rng(0))) == []
 
 
 def test_gradients_lead_to_periodic_inputs_in_a_range_that_drawn_ones_miss():

@@ -12,7 +12,7 @@ from stability.search.criteria import cross_check as module
 from stability.search.criteria.circle import circle_criterion
 from stability.search.criteria.cross_check import CrossCheck, cross_check
 from stability.search.criteria.kyp import kyp_criterion
-from stability.search.solvers.semidefinite import Word
+from stability.search.solvers.semidefinite import SolverAnswer
 from stability.systems import DrivenSystem, LureSystem
 
 A = np.array([[-2.0, 0.5], [-0.3, -1.5]])
@@ -64,7 +64,7 @@ def test_what_a_status_is_worth_is_judged_by_the_inequality_and_the_frequency_do
     inside, outside = with_gain(0.5), with_gain(2.0)
 
     def answering(*word: Any) -> None:
-        monkeypatch.setattr(module, "pose_strictly", lambda *args, **options: Word(*word))
+        monkeypatch.setattr(module, "pose_strictly", lambda *args, **options: SolverAnswer(*word))
 
     answering("optimal", -np.eye(2), 1.0)  # no P > 0 at all
     assert all(o.says and not o.verified and o.wrong for o in cross_check(inside).opinions)

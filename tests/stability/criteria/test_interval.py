@@ -21,7 +21,12 @@ from stability.kernel.systems.gated_bounds import (
     is_invariant,
 )
 from stability.kernel.systems.gated_cell import GatedCell, sigmoid
-from stability.search.criteria.interval import gated_findings, gated_proof, interval_criterion, interval_lmi_criterion
+from stability.search.criteria.interval import (
+    fastest_gated_claim,
+    gated_findings,
+    interval_criterion,
+    interval_lmi_criterion,
+)
 from stability.search.solvers.deadline import TOO_LATE
 from stability.systems import LureSystem
 from stability.verification import verify, verify_claim
@@ -166,7 +171,7 @@ def test_the_size_of_the_box_stands_in_the_sentence():
     cell = GatedCell(
         "lstm", np.array([[0.0], [0.0], [1.0], [0.0]]), np.zeros((4, 1)), b, input_low=-1.0, input_high=1.0
     )
-    claim, _ = gated_proof(cell, [interval_criterion(cell)])
+    claim, _ = fastest_gated_claim(cell, [interval_criterion(cell)])
     c = 0.5 * np.tanh(1.0) * (1 + np.e)
     assert c < 1.4160 < c + 1e-3
     assert f"|h| <= {0.5 * np.tanh(c) + 5e-5:.4f}" in claim.statement
@@ -210,7 +215,7 @@ def test_simulation_never_contradicts_a_certificate(kind, reset_after, seed):
     cell = random_cell(kind, reset_after, rng, 0.1, m=5)
     for finding in gated_findings(cell):
         assert finding.holds, finding.detail
-        claim, _ = gated_proof(cell, [finding])
+        claim, _ = fastest_gated_claim(cell, [finding])
         data = claim.proof.data
         order = np.inf if claim.proof.kind == "interval_jacobian" else 2
         x, y = (rng.uniform(data["low"], data["high"], size=(300, cell.states)) for _ in range(2))
@@ -307,7 +312,7 @@ def test_a_certificate_survives_its_file(kind, reset_after, tmp_path, rng):
 
 
 def tampered(cell, finding):
-    claim, _ = gated_proof(cell, [finding])
+    claim, _ = fastest_gated_claim(cell, [finding])
     data = dict(claim.proof.data)
     yield "a faster rate", cell, {**data, "rate": data["rate"] - 0.05}, data["rate"] - 0.05
     yield "a rate above one", cell, {**data, "rate": 1.5}, 1.5
@@ -328,7 +333,7 @@ def tampered(cell, finding):
 def test_tampered_proofs_are_refused(criterion, rng):
     cell = random_cell("gru", True, rng, 0.1)
     finding = criterion(cell)
-    claim, _ = gated_proof(cell, [finding])
+    claim, _ = fastest_gated_claim(cell, [finding])
     from stability.kernel.format.theorem_table import RULES, worded
 
     assert verify_claim(cell, claim).valid

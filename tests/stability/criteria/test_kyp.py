@@ -9,7 +9,7 @@ from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.search.criteria.circle import circle_criterion
 from stability.search.criteria.kyp import kyp_criterion, kyp_lmi, positive_real_slack
 from stability.search.solvers.multiplier_program import multiplier_lmi
-from stability.search.solvers.positive_real import positivity
+from stability.search.solvers.positive_real import positivity_margin
 from stability.systems import LureSystem
 
 
@@ -91,7 +91,7 @@ def test_singular_direct_term_solves_the_equality(rng):
         null = slice(1, None) if partial else slice(None)
         np.testing.assert_allclose((W @ B)[:, null], C.T[:, null], atol=1e-9 * np.abs(C).max())
         assert np.linalg.eigvalsh(A.T @ W + W @ A)[-1] < 0
-        assert positivity(StateSpace(A, B, C, D, False)).limit
+        assert positivity_margin(StateSpace(A, B, C, D, False)).limit
         broken = kyp_lmi(A, B, C + 0.5 * np.abs(C).max() * rng.normal(size=C.shape), D)
         assert not broken.holds
 

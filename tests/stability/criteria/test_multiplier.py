@@ -12,7 +12,7 @@ from stability import ConfigurationError, LureSystem, certify, multiplier_criter
 from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.search.criteria.multiplier import rate_ceiling
 from stability.search.solvers.diagonal_multipliers import FrequencySamples, optimise_scaling
-from stability.search.solvers.loop_transformation import centre
+from stability.search.solvers.loop_transformation import centered_loop
 from stability.search.solvers.multiplier_program import multiplier_lmi
 
 
@@ -148,7 +148,7 @@ def test_the_known_hard_instance_is_certified_by_this_alone():
 def test_scaling_is_a_minimum(rng):
     """No random move of log Delta lowers the peak on the samples: the function is convex."""
     system = _random(rng, 5, 5)
-    samples = FrequencySamples(centre(system), 20).at(0.0)
+    samples = FrequencySamples(centered_loop(system), 20).at(0.0)
     x, peak = optimise_scaling(samples)
 
     def gain(y):

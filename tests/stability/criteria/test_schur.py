@@ -10,7 +10,7 @@ import pytest
 from stability import LureSystem, Verdict, certify, verify
 from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.search.criteria.schur import schur_criterion, schur_tests
-from stability.search.solvers.nonnegative_matrices import Comparison, parts_in_order
+from stability.search.solvers.nonnegative_matrices import ComparisonMatrix, ordered_components
 from stability.search.solvers.spectral_bounds import spectrum_bracket
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
@@ -137,7 +137,7 @@ def test_solutions_keep_their_signs_and_digits():
     M = np.abs(np.triu(2.0 * rng.standard_normal((n, n)), 1)) + np.diag(rng.uniform(0.3, 0.9, n))
     order = rng.permutation(n)
     shuffled = M[np.ix_(order, order)]
-    found = Comparison(shuffled).solve(1.0, np.ones(n))
+    found = ComparisonMatrix(shuffled).solve(1.0, np.ones(n))
     exact = [Fraction(0)] * n
     for i in reversed(range(n)):
         force = 1 + sum(Fraction(M[i, j]) * exact[j] for j in range(i + 1, n))
@@ -146,7 +146,7 @@ def test_solutions_keep_their_signs_and_digits():
     back = np.empty(n)
     back[order] = found
     assert all(abs(Fraction(x) - e) <= e * Fraction(1, 10**12) for x, e in zip(back, exact))
-    left = Comparison(shuffled).solve_transposed(1.0, np.ones(n))
+    left = ComparisonMatrix(shuffled).solve_transposed(1.0, np.ones(n))
     np.testing.assert_allclose(left - shuffled.T @ left, 1.0, rtol=0, atol=1e-13 * left.max())
     assert (left > 0).all()
 
@@ -155,7 +155,7 @@ def test_parts_in_order(rng):
     for _ in range(30):
         n = int(rng.integers(2, 15))
         graph = rng.random((n, n)) < 0.15
-        parts = parts_in_order(graph)
+        parts = ordered_components(graph)
         assert sorted(np.concatenate(parts)) == list(range(n))
         place = np.empty(n, dtype=int)
         for k, part in enumerate(parts):
@@ -175,10 +175,10 @@ def test_tops_of_reducible_and_cyclic_matrices(rng):
         n = int(rng.integers(2, 12))
         M = rng.exponential(size=(n, n)) * (rng.random((n, n)) < 0.3)
         exact = np.abs(np.linalg.eigvals(M)).max()
-        assert Comparison(M).top == pytest.approx(exact, abs=1e-6 * max(exact, 1e-2))
+        assert ComparisonMatrix(M).top == pytest.approx(exact, abs=1e-6 * max(exact, 1e-2))
     cycle = np.roll(np.eye(6), 1, axis=0) * 0.8
-    assert Comparison(cycle).top == pytest.approx(0.8, rel=1e-9)
-    assert Comparison(cycle - 2 * np.eye(6)).top == pytest.approx(-1.2, rel=1e-9)
+    assert ComparisonMatrix(cycle).top == pytest.approx(0.8, rel=1e-9)
+    assert ComparisonMatrix(cycle - 2 * np.eye(6)).top == pytest.approx(-1.2, rel=1e-9)
 
 
 def test_overshoots_of_diagonal_metrics_are_bracketed_however_large():

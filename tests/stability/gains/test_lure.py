@@ -9,8 +9,8 @@ from stability.errors import ConfigurationError, DimensionError, StabilityError
 from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.theorems.gain_lmi import bound, check_gain, gain_matrix
 from stability.search.gains.lure import incremental_gain
-from stability.search.gains.reachable_ellipsoids import Reach
-from stability.search.gains.stepwise_storage import StepSearch
+from stability.search.gains.reachable_ellipsoids import ReachableEllipsoids
+from stability.search.gains.stepwise_storage import StepwiseSearch
 from stability.search.solvers.hinf import hinf_norm
 from stability.search.solvers.inequality_slack import least_gain
 from stability.systems import DrivenSystem, LureSystem
@@ -121,7 +121,7 @@ def test_the_whole_output_of_a_positive_lag_over_some_steps(slow):
 def test_most_prices_need_one_passage(monkeypatch):
     """The price of the best multipliers so far is the first that others are tried with."""
     count = {"passages": 0, "values": 0}
-    through, summed = Reach.through, StepSearch._summed
+    through, summed = ReachableEllipsoids.through, StepwiseSearch._summed
 
     def counted(self, tau, price=0.0):
         count["passages"] += 1
@@ -131,8 +131,8 @@ def test_most_prices_need_one_passage(monkeypatch):
         count["values"] += 1
         return summed(self, tau)
 
-    monkeypatch.setattr(Reach, "through", counted)
-    monkeypatch.setattr(StepSearch, "_summed", valued)
+    monkeypatch.setattr(ReachableEllipsoids, "through", counted)
+    monkeypatch.setattr(StepwiseSearch, "_summed", valued)
     incremental_gain(network(np.random.default_rng(3)), horizon=12, measure="l2")
     assert count["passages"] <= 3 * count["values"]
 
@@ -268,8 +268,8 @@ def test_bad_input(rng):
 def test_a_search_that_begins_beyond_what_is_worth_it_is_short_and_still_proves_its_answer(rng, monkeypatch):
     net, H = network(rng, n=8), rng.normal(size=(3, 8))
     passages = []
-    through = Reach.through
-    monkeypatch.setattr(Reach, "through", lambda self, *a: passages.append(1) or through(self, *a))
+    through = ReachableEllipsoids.through
+    monkeypatch.setattr(ReachableEllipsoids, "through", lambda self, *a: passages.append(1) or through(self, *a))
 
     def asked(worth):
         passages.clear()

@@ -15,7 +15,7 @@ from stability.kernel.systems import gated_bounds as bounds
 from stability.kernel.systems.gated_bounds import absorbs, gate_bounds, invariant_box, is_invariant
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.lstm_cell_range import settling_range
-from stability.search.input_sets.gated_limits import gated_bounds
+from stability.search.input_sets.stack_bounds import gated_bounds
 from stability.verification import verify_claim
 
 

@@ -11,7 +11,7 @@ from stability.kernel.format import theorem_table as registry
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.format.fields import AnyArray, Index, Number, ProofData, Text, require
 from stability.kernel.systems.classifier import Classifier
-from stability.proposals import accepted, propose
+from stability.proposals import accepted_claim, propose
 from stability.search.local.request import Request
 from stability.systems import DrivenSystem, LureSystem
 
@@ -67,7 +67,7 @@ def engine(norm: str, share: float = 0.9) -> Any:
             if asked.epsilon is not None:
                 radius = asked.epsilon
             data = {"x": np.array(row), "label": int(label), "norm": norm, "radius": float(radius)}
-            out.append(accepted(subject, KIND, data) if share <= 1 else propose(subject, KIND, data))
+            out.append(accepted_claim(subject, KIND, data) if share <= 1 else propose(subject, KIND, data))
         return out
 
     return balls
@@ -76,6 +76,6 @@ def engine(norm: str, share: float = 0.9) -> Any:
 @pytest.fixture
 def toy_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rule, for the time of a test."""
-    monkeypatch.setattr("stability.search.local.affine_search.covers", lambda asked: False)
+    monkeypatch.setattr("stability.search.local.affine_search.applies", lambda asked: False)
     toy = registry.Rule(KIND, (Classifier,), ("local_robustness",), Verdict.CERTIFIED, Toy, "radius")
     monkeypatch.setitem(registry.RULES._rules, KIND, toy)

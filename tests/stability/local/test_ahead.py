@@ -10,7 +10,7 @@ from stability.kernel.format.theorem_table import RULES
 from stability.kernel.reachability.network_stages import stages_of
 from stability.kernel.systems.classifier import Classifier
 from stability.search.local import ellipsoid_search as ellipsoids
-from stability.search.local.initial_radius import boundary
+from stability.search.local.initial_radius import boundary_distance
 from stability.search.local.largest_radius import largest_balls
 from stability.search.local.request import FARTHEST
 from stability.search.local.tube_trials import Task
@@ -32,7 +32,7 @@ def test_the_boundary_of_an_affine_network_is_where_it_is_known_to_be():
     free[1, 0] = 0.0
     origin = made.logits(np.zeros((4, 2)))
     kernel = np.stack([made.logits(e) - origin for e in np.eye(8).reshape(8, 4, 2)], axis=1).reshape(2, 4, 2) * free
-    found = boundary(Task(stages_of(made), X, label, margins, free, "total"), 1 - label)
+    found = boundary_distance(Task(stages_of(made), X, label, margins, free, "total"), 1 - label)
     assert found == pytest.approx(margins.max(axis=1) / np.linalg.norm(kernel[0] - kernel[1]), rel=1e-9)
 
 
@@ -76,8 +76,8 @@ def test_a_warm_start_loses_nothing_of_what_the_tube_alone_proves(name, monkeypa
     label = made.logits(x).argmax(axis=1)
     monkeypatch.setattr(ellipsoids, "_SMALL", 0.0)
     with monkeypatch.context() as without:
-        without.setattr(ellipsoids, "_begun", lambda *told: ([None] * len(x), np.zeros(len(x))))
-        without.setattr(ellipsoids, "widened", lambda decide, ball, *told, **more: ball)
+        without.setattr(ellipsoids, "_initial_balls", lambda *told: ([None] * len(x), np.zeros(len(x))))
+        without.setattr(ellipsoids, "widen_ball", lambda decide, ball, *told, **more: ball)
         alone = [claim.value for claim in largest_balls(made, x, label)]
     found = largest_balls(made, x, label, upper=[1.02 * radius for radius in alone])
     assert all(claim.value > 0.995 * radius for claim, radius in zip(found, alone))

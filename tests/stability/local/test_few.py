@@ -32,8 +32,10 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The samples of every tube from now on."""
     seen: list[int] = []
     for module in (ellipsoids, few, ahead, widening):
-        whole = module.tube
-        monkeypatch.setattr(module, "tube", lambda *told, whole=whole: seen.append(len(told[3])) or whole(*told))
+        made = module.ellipsoid_tubes
+        monkeypatch.setattr(
+            module, "ellipsoid_tubes", lambda *told, made=made: seen.append(len(told[3])) or made(*told)
+        )
     return seen
 
 
@@ -49,8 +51,8 @@ def test_balls_of_few_tubes_hold_and_are_nearly_as_large(name, near, monkeypatch
     longer = largest_balls(made, X, label, upper=upper)
     monkeypatch.setattr(ellipsoids, "_LONG", 2)
     begun: list[object] = []
-    whole = ellipsoids.few
-    monkeypatch.setattr(ellipsoids, "few", lambda *told: begun.extend(found := whole(*told)) or found)
+    whole = ellipsoids.long_sequence_balls
+    monkeypatch.setattr(ellipsoids, "long_sequence_balls", lambda *told: begun.extend(found := whole(*told)) or found)
     short = largest_balls(made, X, label, upper=upper)
     assert sum(ball is not None for ball in begun) >= 2
     for k, (x, y, old, claim) in enumerate(zip(X, label, longer, short)):

@@ -24,8 +24,8 @@ from stability.search.local.proof_folder import (
     write_network,
     write_sample,
 )
-from stability.search.local.request import request
-from stability.storage.folder import claim
+from stability.search.local.request import checked_request
+from stability.storage.folder import claim_folder
 
 from .affine_toy import KIND, engine, largest, network, toy_rule
 
@@ -37,11 +37,11 @@ def written(path: Path, seed: int = 0, count: int = 4) -> Path:
     subject, rng = network(seed=seed), np.random.default_rng(seed)
     x = rng.normal(size=(count, 4, 2))
     y = subject.logits(x).argmax(axis=1)
-    with claim(path, "radius") as folder:
+    with claim_folder(path, "radius") as folder:
         folder.reserve([NETWORK_FILE, *map(sample_file, range(count))], "radius")
         digest = write_network(folder, subject)
         for k in range(count):
-            (made,) = engine(("l2", "linf")[k % 2])(request(subject, x[k : k + 1], y[k : k + 1]))
+            (made,) = engine(("l2", "linf")[k % 2])(checked_request(subject, x[k : k + 1], y[k : k + 1]))
             assert made is not None
             write_sample(folder, digest, k, made)
     return path
@@ -146,7 +146,7 @@ def test_the_deepest_tree_of_a_search_can_be_read_again(tmp_path: Path) -> None:
     for _ in range(DEEP):
         tree = {"entry": 0, "at": 0.0, "parts": [tree, {"classes": []}]}
     data = {"x": np.zeros((4, 2)), "label": 0, "norm": "linf", "radius": 0.1, "tree": tree}
-    with claim(tmp_path / "proofs", "radius") as folder:
+    with claim_folder(tmp_path / "proofs", "radius") as folder:
         folder.reserve([NETWORK_FILE, sample_file(0)], "radius")
         digest = write_network(folder, subject)
         write_sample(folder, digest, 0, propose(subject, "local_planes", data))

@@ -23,10 +23,10 @@ from stability.kernel.format.serialization import digest_of
 from stability.kernel.format.theorem_table import RULES
 from stability.kernel.reachability.network_stages import stages_of
 from stability.kernel.systems.classifier import Classifier
-from stability.proposals import accepted, propose
+from stability.proposals import accepted_claim, propose
 from stability.search.local.largest_radius import largest_balls
 from stability.search.local.proof_folder import NETWORK_FILE, check_sample, sample_file, write_network, write_sample
-from stability.storage.folder import claim as claim_folder
+from stability.storage.folder import claim_folder as claim_folder
 
 Array = np.ndarray
 
@@ -96,14 +96,14 @@ def made(subject: Classifier, x: Array, key: str, **options: Any) -> Specimen | 
             ball = {"x": x, "label": label, "norm": "linf", "radius": part * nearest, "window": 2, "kept": 2}
             ball |= {"mask": options["mask"] * 1.0} if "mask" in options else {}
             ball |= {"bounds": options["bounds"]} if "bounds" in options else {}
-            claim = accepted(subject, "local_zonotopes", ball)
+            claim = accepted_claim(subject, "local_zonotopes", ball)
             if claim is not None:
                 return Specimen(subject, claim, others)
             continue
         if key == "weights":  # which the search takes for longer sequences alone
             columns = sum(len(stage.A) for stage in stages_of(subject).stages)
             ball = {"x": x, "label": label, "norm": "l2", "radius": part * nearest}
-            claim = accepted(subject, "local_ellipsoids", {**ball, "weights": np.ones((len(x), columns))})
+            claim = accepted_claim(subject, "local_ellipsoids", {**ball, "weights": np.ones((len(x), columns))})
             if claim is not None:
                 return Specimen(subject, claim, others)
             continue

@@ -10,7 +10,7 @@ import pytest
 
 from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.search.local.proof_folder import budget_of
-from stability.search.local.proof_merging import Question, says_as_much
+from stability.search.local.proof_merging import ProofQuery, implies_claim
 
 X, MASK = np.zeros((2, 1)), np.array([[True], [False]])
 BOX = np.array([[0.0], [1.0]])
@@ -51,11 +51,11 @@ def claim(radius: float, **more: Any) -> Claim:
     ],
 )
 def test_a_proof_gives_way_to_one_that_implies_it(new: Claim, old: Claim, wanted: bool) -> None:
-    assert says_as_much(new, old) is wanted
+    assert implies_claim(new, old) is wanted
 
 
 def test_a_question_knows_its_proofs() -> None:
-    asked = Question(X[None], "l2", "step", MASK)
+    asked = ProofQuery(X[None], "l2", "step", MASK)
     data = {"x": X, "norm": "l2", "budget": "step", "mask": MASK}
     assert asked.asks_for(0, data)
     strange = [{"x": value} for value in (X + 1, X[:1], np.zeros(2), "abc", ((1.0,), (2.0, 3.0)), (("a",),), None)]
@@ -70,7 +70,7 @@ def test_a_question_knows_its_proofs() -> None:
 
 
 def test_only_the_own_steps_of_a_packed_input_are_asked_about() -> None:
-    asked = Question(np.zeros((2, 3, 1)), "l2", mask=np.array([[True], [True], [False]]), lengths=np.array([2, 3]))
+    asked = ProofQuery(np.zeros((2, 3, 1)), "l2", mask=np.array([[True], [True], [False]]), lengths=np.array([2, 3]))
     whole = {"x": np.zeros((3, 1)), "norm": "l2", "mask": np.array([[1.0], [1.0], [0.0]])}
     own = {"x": X, "norm": "l2"}  # all of its steps may change
     assert asked.asks_for(0, own)
@@ -82,6 +82,6 @@ def test_only_the_own_steps_of_a_packed_input_are_asked_about() -> None:
 @pytest.mark.parametrize("full", [np.ones((2, 1), bool), np.ones((2, 1))])
 def test_a_mask_that_is_true_everywhere_is_none(full: Any) -> None:
     data = {"x": X, "norm": "l2"}
-    assert Question(X[None], "l2").asks_for(0, {**data, "mask": full})
-    assert Question(X[None], "l2", mask=full == 1).asks_for(0, data)
-    assert Question(X[None], "l2", mask=full == 1).asks_for(0, {**data, "mask": full})
+    assert ProofQuery(X[None], "l2").asks_for(0, {**data, "mask": full})
+    assert ProofQuery(X[None], "l2", mask=full == 1).asks_for(0, data)
+    assert ProofQuery(X[None], "l2", mask=full == 1).asks_for(0, {**data, "mask": full})

@@ -18,10 +18,10 @@ from stability.kernel.reachability.affine_network import Kernel, kernel, unfit
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.theorems.local_linear import LocalLinear
-from stability.proposals import accepted, propose
+from stability.proposals import accepted_claim, propose
 from stability.search.local import affine_search as linear_balls
 from stability.search.local.largest_radius import largest_balls
-from stability.search.local.request import FARTHEST, request
+from stability.search.local.request import FARTHEST, checked_request
 from stability.search.solvers.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem
 
@@ -118,7 +118,7 @@ def test_the_radius_is_the_true_one(name, norm, budget):
         told = largest_balls(net, x[None], [label], norm=norm, budget=budget, epsilon=size * true)[0]
         assert (told is not None) is holds
     data = {**claim.proof.data, "radius": true * (1.0 + 1e-9)}
-    assert accepted(net, KIND, data) is None
+    assert accepted_claim(net, KIND, data) is None
 
 
 def clipped_radius(g: Array, value: float, low: Array, high: Array, norm: str, budget: str) -> float:
@@ -163,7 +163,7 @@ def test_inputs_that_are_clipped_and_masked_have_the_true_radius_too(name, norm,
             continue
         reached += 1
         assert claim.value == pytest.approx(true, rel=1e-6)
-        assert accepted(net, KIND, {**claim.proof.data, "radius": true * (1.0 + 1e-6)}) is None
+        assert accepted_claim(net, KIND, {**claim.proof.data, "radius": true * (1.0 + 1e-6)}) is None
         (wider,) = largest_balls(net, x[None], [label], norm=norm, budget=budget, mask=mask)
         assert wider is not None
         assert wider.value < claim.value * (1.0 + 1e-9)
@@ -198,7 +198,7 @@ def test_other_networks_are_none_of_its():
 def test_work_and_memory_have_an_end(monkeypatch):
     net, x = network("doubling")
     data = {"x": x, "label": int(net.logits(x).argmax()), "norm": "l2", "radius": 1e-3}
-    assert accepted(net, KIND, data) is not None
+    assert accepted_claim(net, KIND, data) is not None
     for limit in ("WORK", "MEMORY"):
         with monkeypatch.context() as patch:
             patch.setattr(linear, limit, 1e4)
@@ -224,7 +224,10 @@ def test_no_balls_beyond_an_attack_and_none_where_time_is_over():
     (less,) = largest_balls(net, x[None], [label], upper=[0.5 * (whole.value or 0.0)])
     assert less is not None
     assert less.value == pytest.approx(0.5 * (whole.value or 0.0), rel=1e-9)
-    assert linear_balls.linear(request(net, x[None], [label]), 0, "l2", Deadline.after(0)) == (None, False)
+    assert linear_balls.affine_claim(checked_request(net, x[None], [label]), 0, "l2", Deadline.after(0)) == (
+        None,
+        False,
+    )
 
 
 @pytest.mark.parametrize("tiny", [1e-160, 1e-310, 5e-324])
@@ -248,8 +251,8 @@ def test_what_all_inputs_share_counts_for_all_of_their_time():
     assert need > 1e-4
     for count in (1, 3):
         for part, holds in ((0.9, False), (1.1, True)):
-            asked = request(net, np.tile(x, (count, 1, 1)), [label] * count, time_limit=part * need / count)
-            assert linear_balls.covers(asked) is holds
+            asked = checked_request(net, np.tile(x, (count, 1, 1)), [label] * count, time_limit=part * need / count)
+            assert linear_balls.applies(asked) is holds
 
 
 @pytest.mark.parametrize(("norm", "budget"), BALLS)

@@ -21,7 +21,7 @@ from stability.kernel.reachability.quadratic_relaxation import quadratic, touchi
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
-from stability.proposals import accepted, propose
+from stability.proposals import accepted_claim, propose
 from stability.search.local import largest_radius as balls
 from stability.search.local import linf_search as planes
 from stability.search.local.linf_search import decide
@@ -255,11 +255,11 @@ def test_nothing_larger_than_the_truth_is_accepted(found):
     tried = 0
     for name, (radius, claim) in found.items():
         data = {**claim.proof.data, "radius": 1.0001 * radius}
-        assert accepted(NETWORKS[name], "local_planes", data) is None
+        assert accepted_claim(NETWORKS[name], "local_planes", data) is None
         bent = _spoilt(data["tree"], rng)
-        assert accepted(NETWORKS[name], "local_planes", {**data, "tree": bent}) is None
+        assert accepted_claim(NETWORKS[name], "local_planes", {**data, "tree": bent}) is None
         other = {**claim.proof.data, "label": (claim.proof.data["label"] + 1) % 3}
-        assert accepted(NETWORKS[name], "local_planes", other) is None
+        assert accepted_claim(NETWORKS[name], "local_planes", other) is None
         tried += 1
     assert tried == 5
 
@@ -278,7 +278,7 @@ def test_bent_trees_are_refused_in_words(found):
 
     def reason(**changes: Any) -> str:
         data = {**claim.proof.data, "radius": 0.9 * claim.value, "tree": tree, **changes}
-        assert accepted(network, "local_planes", data) is None
+        assert accepted_claim(network, "local_planes", data) is None
         return RULES["local_planes"](network, propose(network, "local_planes", data))[1]
 
     leaf = {"class": (label + 1) % 3, "point": np.ones(2), "multipliers": np.ones(4)}

@@ -16,7 +16,7 @@ from stability.kernel.reachability.margin_loss import length
 from stability.kernel.reachability.network_stages import stages_of
 from stability.kernel.systems.classifier import LARGEST, Classifier
 from stability.kernel.theorems.local_ball import WIDEST
-from stability.proposals import accepted, propose
+from stability.proposals import accepted_claim, propose
 from stability.search.local.largest_radius import largest_balls
 from stability.systems import DrivenSystem, LureSystem
 
@@ -52,7 +52,7 @@ def test_heads_of_any_scale_have_no_radius_beyond_the_true_one(scale, budget):
 def test_forged_balls_under_a_head_that_underflows_are_refused(radius):
     ball = {"x": X, "label": 0, "norm": "l2", "radius": radius}
     for scale in (1e-160, 1e-170, 1e-300):
-        assert accepted(of_two(scale), "local_ellipsoids", {**ball, "T": np.full((1, 2), 1e7)}) is None
+        assert accepted_claim(of_two(scale), "local_ellipsoids", {**ball, "T": np.full((1, 2), 1e7)}) is None
 
 
 def test_lengths_and_reaches_do_not_underflow():
@@ -109,8 +109,8 @@ def test_every_number_of_a_network_counts(part):
 def test_radii_and_steps_beyond_what_proofs_are_made_for_are_refused():
     ball = {"x": np.ones((1, 1)), "label": 0, "norm": "linf", "tree": {"classes": []}}
     net = of_one([[1.0]], [[1.0], [-1.0]])
-    assert accepted(net, "local_planes", {**ball, "radius": 0.1}) is not None
-    assert accepted(net, "local_planes", {**ball, "radius": 1e-61}) is None
+    assert accepted_claim(net, "local_planes", {**ball, "radius": 0.1}) is not None
+    assert accepted_claim(net, "local_planes", {**ball, "radius": 1e-61}) is None
     wide = of_one(np.full((1, WIDEST + 1), 1e-6), [[1.0], [0.0]], [0.9, 0.0])
     ball |= {"x": np.zeros((1, WIDEST + 1)), "radius": 1e-3}
     holds, why = RULES["local_planes"](wide, propose(wide, "local_planes", ball))

@@ -20,7 +20,7 @@ from stability.kernel.systems.classifier import Classifier
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.theorems.local_zonotopes import margins_left
-from stability.proposals import accepted, propose
+from stability.proposals import accepted_claim, propose
 from stability.search.local import largest_radius as balls
 from stability.systems import DrivenSystem, LureSystem
 
@@ -252,10 +252,12 @@ def test_nothing_larger_is_accepted_and_bad_data_are_refused(long: Any) -> None:
     assert "not proved to stay below" in reason(label=(label + 1) % 3)
     assert "within the bounds" in reason(bounds=(0.0, 0.5))
     assert "integer from zero" in reason(window=-1)
-    assert accepted(subject, KIND, {**data, "mask": np.ones_like(x)}) is not None
+    assert accepted_claim(subject, KIND, {**data, "mask": np.ones_like(x)}) is not None
     part = np.zeros_like(x)
     part[-3:] = 1.0
-    assert accepted(subject, KIND, {**data, "mask": part, "radius": 1.3 * claim.value}) is not None  # fewer may change
+    assert (
+        accepted_claim(subject, KIND, {**data, "mask": part, "radius": 1.3 * claim.value}) is not None
+    )  # fewer may change
 
 
 def test_one_radius_is_decided_and_time_ends_a_search(long: Any) -> None:

@@ -21,7 +21,7 @@ from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.theorem_table import RULES
 from stability.kernel.theorems.eigenvalue_phrase import eigenvalue_phrase
 from stability.proposals import propose
-from stability.search.counterexamples.refutation import accepted
+from stability.search.counterexamples.refutation import accepted_refutation
 from stability.systems import DrivenSystem, LureSystem
 from stability.verification import verify_claim
 
@@ -286,7 +286,7 @@ class TestSentences:
             assert verify_claim(subject, good).valid
             for value in (wrong, (right[0] * (1 + 1e-4), 0.0), (right[0], 1e-3), (0.0, 0.0), (90.0, 0.0)):
                 assert not RULES[kind](subject, propose(subject, kind, {**data, "eigenvalue": value}))[0]
-            words = accepted(subject, kind, {**data, "eigenvalue": wrong})
+            words = accepted_refutation(subject, kind, {**data, "eigenvalue": wrong})
             assert words is None or "eigenvalue" not in words.proof.data
             assert words is None or "-" not in words.statement.split("has ")[-1].split(" of ")[0]
 

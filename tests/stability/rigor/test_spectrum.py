@@ -9,7 +9,7 @@ import pytest
 
 from stability import LureSystem
 from stability.kernel.format.claims import Proof
-from stability.search.criteria.nonexpansive import nonexpansive
+from stability.search.criteria.nonexpansive import nonexpansive_claim
 from stability.search.solvers.spectral_bounds import spectrum_bracket
 from stability.verification import verify_claim
 
@@ -36,10 +36,10 @@ def test_no_bracket_without_positive_definiteness(n):
 
 def test_forged_claims_of_non_expansiveness_are_refused():
     rotation = LureSystem(np.zeros((2, 2)), np.eye(2), [[0.0, 1.0], [-1.0, 0.0]], dt=1.0)
-    claim = nonexpansive(rotation)
+    claim = nonexpansive_claim(rotation)
     assert verify_claim(rotation, claim).valid
     stretched = LureSystem(np.zeros((2, 2)), np.eye(2), [[0.0, 1.2], [-1.2, 0.0]], dt=1.0)
-    assert nonexpansive(stretched) is None
+    assert nonexpansive_claim(stretched) is None
     assert not verify_claim(stretched, claim).valid
     for data in (
         {"L": claim.proof.data["L"], "factor": 3.0},
@@ -48,4 +48,4 @@ def test_forged_claims_of_non_expansiveness_are_refused():
     ):
         assert not verify_claim(rotation, replace(claim, proof=Proof("growth_lmi", data))).valid
     assert not verify_claim(rotation, replace(claim, name="contraction")).valid
-    assert nonexpansive(LureSystem.recurrent([[-1.0]], [[0.5]])) is None
+    assert nonexpansive_claim(LureSystem.recurrent([[-1.0]], [[0.5]])) is None

@@ -13,7 +13,7 @@ from stability.kernel.format.theorem_table import worded
 from stability.kernel.theorems import gain_steps
 from stability.kernel.theorems.gain_steps import check_steps, storages
 from stability.search.gains.lure import incremental_gain
-from stability.search.gains.stepwise_storage import last_storage
+from stability.search.gains.stepwise_storage import final_storage
 from stability.systems import DrivenSystem, LureSystem
 from stability.verification import verify_claim
 
@@ -73,7 +73,7 @@ def test_a_gain_needs_no_stability():
 
 def test_the_last_storage_bounds_every_direction(proved):
     net, claim = proved
-    P = last_storage(net.system, claim.proof.data)
+    P = final_storage(net.system, claim.proof.data)
     rng = np.random.default_rng(1)
     for _ in range(200):
         x, y, total = np.zeros(3), np.zeros(3), 0.0

@@ -14,7 +14,7 @@ from stability.kernel.format.theorem_table import RULES
 from stability.kernel.theorems.norm_gain import sequence_bound
 from stability.proposals import propose
 from stability.search.gains.lure import incremental_gain
-from stability.search.gains.pairwise import least_gain, pairwise_proof
+from stability.search.gains.pairwise import pairwise_gain_bound, pairwise_proof
 from stability.systems import PairwiseSystem
 from stability.verification import verify_claim
 
@@ -125,14 +125,14 @@ def test_the_least_gain_of_a_growth_is_the_norm_of_the_map():
     """``|W d + V u|^2 <= r^2 |d|^2 + g^2 |u|^2`` with equality somewhere: the norm of ``[W/r, V/g]`` is one."""
     network = drawn(5)
     for growth in (0.61, 1.0, 3.0):
-        gain = least_gain(network)(growth)
+        gain = pairwise_gain_bound(network)(growth)
         assert np.linalg.norm(np.hstack([network.W / growth, network.V / gain]), 2) == pytest.approx(1.0, rel=1e-12)
-    assert least_gain(network)(0.59) == math.inf
+    assert pairwise_gain_bound(network)(0.59) == math.inf
 
 
 def test_the_best_growth_beats_a_grid():
     network = drawn(2, size=0.9)
-    gain = least_gain(network)
+    gain = pairwise_gain_bound(network)
     for measure, horizon in (("l2", None), ("l2", 9), ("final", 9)):
         bound = incremental_gain(network, measure=measure, horizon=horizon)
         grid = [sequence_bound(measure, gain(r), r, horizon) for r in np.linspace(0.9001, 1.3, 500)]

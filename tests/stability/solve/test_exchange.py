@@ -14,9 +14,9 @@ from stability.kernel.systems.state_space import StateSpace
 from stability.search.criteria.multiplier import multiplier_criterion
 from stability.search.solvers import riccati
 from stability.search.solvers.deadline import Deadline
-from stability.search.solvers.frequency_peaks import Axis
+from stability.search.solvers.frequency_peaks import FrequencyAxis
 from stability.search.solvers.hinf import hinf_peak
-from stability.search.solvers.loop_transformation import centre
+from stability.search.solvers.loop_transformation import centered_loop
 from stability.search.solvers.multiplier_program import multiplier_lmi
 from stability.search.solvers.peak_exchange import Exchange, _maxima, _step, _summit, _updated
 from tests.stability.criteria.floor import systems
@@ -40,7 +40,7 @@ def _gain(loop, omega, rate, x):
 @pytest.mark.parametrize("discrete", [False, True])
 def test_triplets_are_those_of_the_scaled_transfer_matrix_and_their_derivatives_are_right(discrete):
     loop, rate = _loop(discrete), 0.9 if discrete else 0.1
-    axis, x = Axis(loop, block=3), np.random.default_rng(2).normal(size=5)
+    axis, x = FrequencyAxis(loop, block=3), np.random.default_rng(2).normal(size=5)
     omega = np.array([0.0, 0.4, 2.5])
     found, _ = axis.triplets(omega, rate, x, axis.start(3), 200)
     for k, w in enumerate(omega):
@@ -56,7 +56,7 @@ def test_triplets_are_those_of_the_scaled_transfer_matrix_and_their_derivatives_
 @pytest.mark.parametrize("discrete", [False, True])
 def test_more_channels_than_are_decomposed_give_the_same_triplets(discrete):
     loop, rate = _loop(discrete, n=24, m=20), 0.9 if discrete else 0.1
-    axis, omega = Axis(loop), np.array([0.0, 0.7])
+    axis, omega = FrequencyAxis(loop), np.array([0.0, 0.7])
     x = 0.3 * np.random.default_rng(2).normal(size=20)
     found, v = axis.triplets(omega, rate, x, axis.start(2), 30)
     for k, w in enumerate(omega):
@@ -66,8 +66,8 @@ def test_more_channels_than_are_decomposed_give_the_same_triplets(discrete):
 
 def test_eigenvectors_that_do_not_serve_are_seen():
     loop = StateSpace(np.array([[-1.0, 1.0], [0.0, -1.0 + 1e-14]]), np.eye(2), np.eye(2), np.zeros((2, 2)), False)
-    assert not Axis(loop).usable
-    assert Axis(StateSpace(-np.eye(2), np.eye(2), np.eye(2), np.zeros((2, 2)), False)).usable
+    assert not FrequencyAxis(loop).usable
+    assert FrequencyAxis(StateSpace(-np.eye(2), np.eye(2), np.eye(2), np.zeros((2, 2)), False)).usable
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -164,7 +164,7 @@ def test_no_semidefinite_program_reaches_a_better_rate(dt, seed):
 
 
 def test_a_deadline_that_is_over_ends_the_search_with_what_it_has():
-    loop = centre(LureSystem.recurrent(-np.eye(4), 0.1 * np.ones((4, 4))))
+    loop = centered_loop(LureSystem.recurrent(-np.eye(4), 0.1 * np.ones((4, 4))))
     exchange = Exchange(loop, Deadline.after(1e-9), np.zeros(4))
     assert 0.0 <= exchange.run(1e-6) <= 1.0
 

@@ -8,7 +8,7 @@ from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 from stability.kernel.systems.state_space import StateSpace
 from stability.search.solvers import hinf
 from stability.search.solvers.hinf import hinf_norm, hinf_peak
-from stability.search.solvers.positive_real import _hamiltonian_values, _pencil_values, positivity
+from stability.search.solvers.positive_real import _hamiltonian_values, _pencil_values, positivity_margin
 from stability.search.solvers.transfer_function import state_space
 
 slycot = pytest.importorskip("slycot")
@@ -160,7 +160,7 @@ def test_positivity_is_the_minimum_over_frequencies(rng, discrete):
         n, m = (int(x) for x in rng.integers(1, 6, size=2))
         A, B, C, D = system(rng, n, m, m, discrete, 0.3)
         D = D @ D.T * 10 ** rng.uniform(-1, 1)
-        found = positivity(StateSpace(A, B, C, D, discrete))
+        found = positivity_margin(StateSpace(A, B, C, D, discrete))
         grid = np.linspace(0, np.pi, 300) if discrete else np.concatenate([[0, np.inf], np.geomspace(1e-2, 1e3, 300)])
         values = [np.linalg.eigvalsh(G + G.conj().T)[0] for G in (response(A, B, C, D, w, discrete) for w in grid)]
         assert found.margin <= min(values) + 1e-9

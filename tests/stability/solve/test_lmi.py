@@ -9,7 +9,7 @@ from stability.search.solvers import semidefinite as lmi
 from stability.search.solvers.inequality_slack import definite_slack
 from stability.search.solvers.multiplier_program import multiplier_lmi
 from stability.search.solvers.overshoot import min_overshoot
-from stability.search.solvers.scaling import balanced
+from stability.search.solvers.scaling import balanced_coordinates
 from stability.systems import LureSystem
 
 
@@ -173,7 +173,7 @@ def test_min_overshoot_of_a_transient_is_at_least_its_peak():
 
 def test_coordinates_go_there_and_back(rng):
     system = random_system(rng, 3, 2, False)
-    at = balanced(system, 0.1)
+    at = balanced_coordinates(system, 0.1)
     P = rng.normal(size=(3, 3))
     P, L = P @ P.T + np.eye(3), rng.uniform(0.5, 1, 2)
     p, l = at.back(P, L)

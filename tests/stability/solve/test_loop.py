@@ -8,7 +8,7 @@ import pytest
 from stability import LureSystem, certify, multiplier_criterion, verify
 from stability.kernel.theorems.multiplier_lmi import check_lmi, lmi_matrix
 from stability.search.criteria.kyp import kyp_criterion
-from stability.search.solvers.loop_transformation import completions, fixed_channels
+from stability.search.solvers.loop_transformation import completed_multipliers, fixed_channels
 
 
 def _mixed(seed, width=0.0):
@@ -101,14 +101,14 @@ def test_completion_completes_what_holds_and_refuses_what_does_not(seed):
     L = np.zeros(system.channels)
     L[~single] = finding.witness["L"]
     P = finding.witness["P"]
-    full, more = completions(system, P, L, finding.rate, single)
+    full, more = completed_multipliers(system, P, L, finding.rate, single)
     assert np.array_equal(more[~single], L[~single])
     assert (more[single] > full[single]).all()
     assert np.array_equal(full[~single], L[~single])
     assert (full[single] > 0).all()
     assert np.linalg.eigvalsh(lmi_matrix(system, P, full, finding.rate))[-1] < 0
     beyond = 1e-3 if system.is_discrete else 1e3
-    assert not list(completions(system, P, L, beyond, single))
+    assert not list(completed_multipliers(system, P, L, beyond, single))
 
 
 def test_a_linear_channel_does_not_hide_the_rate_of_the_others():

@@ -12,7 +12,7 @@ import pytest
 
 from stability import FileFormatError
 from stability.analysis.tables import CsvLog
-from stability.storage.folder import claim
+from stability.storage.folder import claim_folder
 from stability.storage.writing import make_folder, write_bytes, write_text
 
 
@@ -48,7 +48,7 @@ def test_folders_that_are_made_are_in_the_folders_above(tmp_path: Path, calls: l
     assert sorted(path for _, (path, _) in calls) == [str(tmp_path), str(tmp_path / "a")]
     assert all(names for _, (_, names) in calls)  # the new one is in it by then
     calls.clear()
-    with claim(tmp_path / "c", "test") as own:
+    with claim_folder(tmp_path / "c", "test") as own:
         assert ("names", (str(tmp_path), ["a", "c"])) in calls
         own.reserve(["x"], "test")
         write_text(own.path / "x", "")

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from stability.errors import ConfigurationError, FileFormatError
-from stability.storage.folder import LIST, claim, in_the_way, listed
+from stability.storage.folder import LIST, blocking_files, claim_folder, listed_files
 from stability.storage.locking import LOCK_FILE
 from stability.storage.writing import write_text
 
 
 def write(folder: Path, names: list[str], by: str = "work", **options: bool) -> None:
-    with claim(folder, by) as own:
+    with claim_folder(folder, by) as own:
         own.reserve(names, by, **options)
         for name in names:
             (folder / name).parent.mkdir(exist_ok=True)
@@ -23,7 +23,7 @@ def write(folder: Path, names: list[str], by: str = "work", **options: bool) -> 
 
 
 def test_a_file_is_on_the_list_before_it_is_written(tmp_path: Path) -> None:
-    with claim(tmp_path, "work") as own:
+    with claim_folder(tmp_path, "work") as own:
         own.reserve(["a", "t/b"], "work")
         assert json.loads((tmp_path / LIST).read_text())["files"] == {"a": "work", "t/b": "work"}
         assert not (tmp_path / "a").exists()
@@ -40,14 +40,14 @@ def test_own_files_are_replaced_and_others_refused(tmp_path: Path) -> None:
         write(tmp_path, ["a"], by="other work")
     write(tmp_path, ["b"], overwrite=True)
     assert (tmp_path / "b").read_text() == "work\n"
-    assert listed(tmp_path) == {"a": "work", "b": "work"}
+    assert listed_files(tmp_path) == {"a": "work", "b": "work"}
 
 
 def test_removing_takes_listed_files_alone(tmp_path: Path) -> None:
     write(tmp_path, ["a", "t/b", "u/c"])
     (tmp_path / "mine").write_text("")
     (tmp_path / "u" / "mine").write_text("")
-    with claim(tmp_path, "work") as own:
+    with claim_folder(tmp_path, "work") as own:
         own.remove(["a", "t/b", "u/c", "mine"])
         assert own.files == {}
     assert sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")) == ["mine", "u", "u/mine"]
@@ -64,7 +64,7 @@ def test_links_in_a_folder_lead_nowhere(tmp_path: Path) -> None:
     (run / "t" / "a").unlink()
     (run / "t").rmdir()
     (run / "t").symlink_to(tmp_path / "victim")
-    assert in_the_way(run, ["a", "t/a"], "work") == (["a"], ["t/a"])
+    assert blocking_files(run, ["a", "t/a"], "work") == (["a"], ["t/a"])
     for names in (["a"], ["t/a"]):
         with pytest.raises(ConfigurationError, match=f"holds {names[0]}"):
             write(run, names)
@@ -72,7 +72,7 @@ def test_links_in_a_folder_lead_nowhere(tmp_path: Path) -> None:
         write(run, ["t/a"], overwrite=True)
     write(run, ["a"], overwrite=True)
     assert not (run / "a").is_symlink()
-    with claim(run, "work") as own:
+    with claim_folder(run, "work") as own:
         own.remove(["t/a"])
     assert (tmp_path / "victim" / "a").read_text() == "precious"
 
@@ -89,7 +89,7 @@ def test_a_folder_without_a_list_may_be_adopted_once(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_text("old")
     write(tmp_path, ["a"], adopt=True)
-    assert listed(tmp_path) == {"a": "work"}
+    assert listed_files(tmp_path) == {"a": "work"}
     with pytest.raises(ConfigurationError, match="holds b"):
         write(tmp_path, ["b"], adopt=True)
 
@@ -110,7 +110,7 @@ def test_a_folder_without_a_list_may_be_adopted_once(tmp_path: Path) -> None:
 )
 def test_lists_that_cannot_be(tmp_path: Path, files: object) -> None:
     (tmp_path / LIST).write_text(json.dumps({"format": "stability-files", "version": 1, "files": files}))
-    with pytest.raises(FileFormatError), claim(tmp_path, "x"):
+    with pytest.raises(FileFormatError), claim_folder(tmp_path, "x"):
         pass
     assert [p.name for p in tmp_path.iterdir()] == [LIST]
 
@@ -122,7 +122,7 @@ def test_a_folder_that_took_the_place_of_the_claimed_one_is_left_alone(
     """Moved away during the work, and somebody else's folder, with an owner of its own, stands under the name."""
     monkeypatch.chdir(tmp_path)
     home = Path("run") if relative else tmp_path / "run"
-    with claim(home, "work") as own:
+    with claim_folder(home, "work") as own:
         own.reserve(["table", "gone"], "work")
         write_text(home / "gone", "ours")
         os.rename(home, tmp_path / "moved")

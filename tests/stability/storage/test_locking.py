@@ -17,7 +17,7 @@ import pytest
 from stability import FileFormatError
 from stability.errors import FolderInUseError
 from stability.storage import locking
-from stability.storage.folder import claim
+from stability.storage.folder import claim_folder
 from stability.storage.locking import LOCK_FILE, RECORD_FILE, Owner
 
 HOLD = """
@@ -50,13 +50,13 @@ class Holder:
 
 def test_the_second_writer_is_told_who_the_first_is(tmp_path: Path) -> None:
     with Holder(tmp_path) as process:
-        with pytest.raises(FolderInUseError) as error, claim(tmp_path, "second"):
+        with pytest.raises(FolderInUseError) as error, claim_folder(tmp_path, "second"):
             pass
         said = str(error.value)
         for word in (f"process {process.pid} on {os.uname().nodename}", "(holding)", "since 20", str(tmp_path)):
             assert word in said
         process.communicate("done\n", timeout=60)
-        with claim(tmp_path, "third"):
+        with claim_folder(tmp_path, "third"):
             pass
     assert not list(tmp_path.iterdir())  # nothing came of either
 
@@ -68,7 +68,7 @@ def test_killed_it_is_succeeded_at_once_and_that_is_said(tmp_path: Path, caplog:
         (tmp_path / ".0123456789abcdef01234567.partial").write_text("half")
         (tmp_path / "notes.partial").write_text("mine")
         assert (tmp_path / LOCK_FILE).exists()
-        with claim(tmp_path, "next"):
+        with claim_folder(tmp_path, "next"):
             assert f"process {process.pid}" in caplog.text
             assert "taken over" in caplog.text
     assert {p.name for p in tmp_path.iterdir()} == {"notes.partial"}
@@ -91,12 +91,12 @@ def test_a_child_that_outlives_its_parent_still_holds(tmp_path: Path, monkeypatc
     out = subprocess.run([sys.executable, "-c", parent, str(tmp_path)], stdout=subprocess.PIPE, text=True, timeout=60)
     child = int(out.stdout)
     try:
-        with pytest.raises(FolderInUseError, match="has ended, but"), claim(tmp_path, "second"):
+        with pytest.raises(FolderInUseError, match="has ended, but"), claim_folder(tmp_path, "second"):
             pass
     finally:
         os.kill(child, signal.SIGKILL)
     monkeypatch.setattr(locking, "PATIENCE", 30.0)
-    with claim(tmp_path, "third"):  # waits for the child's end
+    with claim_folder(tmp_path, "third"):  # waits for the child's end
         pass
 
 
@@ -105,13 +105,13 @@ def test_within_a_thread_again_and_not_from_another(tmp_path: Path) -> None:
 
     def other() -> None:
         try:
-            with claim(tmp_path, "other"):
+            with claim_folder(tmp_path, "other"):
                 pass
         except FolderInUseError as error:
             told.append(error)
 
-    with claim(tmp_path, "outer") as outer:
-        with claim(tmp_path, "inner") as inner:
+    with claim_folder(tmp_path, "outer") as outer:
+        with claim_folder(tmp_path, "inner") as inner:
             assert inner is outer
         thread = threading.Thread(target=other)
         thread.start()
@@ -122,7 +122,7 @@ def test_within_a_thread_again_and_not_from_another(tmp_path: Path) -> None:
 
 
 def test_a_forked_child_does_not_give_back_what_its_parent_holds(tmp_path: Path) -> None:
-    with claim(tmp_path, "parent") as folder:
+    with claim_folder(tmp_path, "parent") as folder:
         child = os.fork()
         if not child:
             try:
@@ -136,11 +136,11 @@ def test_a_forked_child_does_not_give_back_what_its_parent_holds(tmp_path: Path)
 
 
 def test_a_folder_that_stays_empty_is_taken_away_again(tmp_path: Path) -> None:
-    with claim(tmp_path / "a" / "b", "nothing"):
+    with claim_folder(tmp_path / "a" / "b", "nothing"):
         assert (tmp_path / "a" / "b").is_dir()
     assert not (tmp_path / "a").exists()
     (tmp_path / "mine").mkdir()
-    with claim(tmp_path / "mine", "nothing"):
+    with claim_folder(tmp_path / "mine", "nothing"):
         pass
     assert (tmp_path / "mine").is_dir()
 
@@ -148,11 +148,11 @@ def test_a_folder_that_stays_empty_is_taken_away_again(tmp_path: Path) -> None:
 def test_places_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for place in ("file", "file/below", "a\0b", "n" * 300):
-        with pytest.raises(FileFormatError, match="cannot make the folder"), claim(tmp_path / place, "x"):
+        with pytest.raises(FileFormatError, match="cannot make the folder"), claim_folder(tmp_path / place, "x"):
             pass
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / LOCK_FILE).symlink_to(tmp_path / "file")
-    with pytest.raises(FileFormatError, match="cannot write to"), claim(tmp_path / "d", "x"):
+    with pytest.raises(FileFormatError, match="cannot write to"), claim_folder(tmp_path / "d", "x"):
         pass
     assert (tmp_path / "file").read_text() == ""
 
@@ -171,7 +171,7 @@ class TestWithoutLocks:
         (folder / RECORD_FILE).write_text(replace(Owner.here("earlier"), **changes).to_text())
 
     def test_it_is_said_and_given_back(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-        with claim(tmp_path, "work"):
+        with claim_folder(tmp_path, "work"):
             assert "has no locks" in caplog.text
             assert json.loads((tmp_path / RECORD_FILE).read_text())["process"] == os.getpid()
         assert not list(tmp_path.iterdir())
@@ -179,7 +179,7 @@ class TestWithoutLocks:
     def test_a_living_owner_is_respected(self, tmp_path: Path) -> None:
         self.record(tmp_path, process=os.getppid(), started="")
         match = f"process {os.getppid()} on .*delete this file"
-        with pytest.raises(FolderInUseError, match=match), claim(tmp_path, "second"):
+        with pytest.raises(FolderInUseError, match=match), claim_folder(tmp_path, "second"):
             pass
         assert (tmp_path / RECORD_FILE).exists()
 
@@ -187,26 +187,26 @@ class TestWithoutLocks:
     def test_a_dead_one_is_succeeded(self, tmp_path: Path, changes: dict, caplog: pytest.LogCaptureFixture) -> None:
         """No such process, or one that was born at another time."""
         self.record(tmp_path, **changes)
-        with claim(tmp_path, "second"):
+        with claim_folder(tmp_path, "second"):
             assert "taken over" in caplog.text
         assert not list(tmp_path.iterdir())
 
     @pytest.mark.parametrize("changes", [{"host": "elsewhere"}, {"boot": "earlier"}, {"space": "pid:[1]"}])
     def test_nobody_is_dead_who_cannot_be_seen(self, tmp_path: Path, changes: dict) -> None:
         self.record(tmp_path, process=2**22 + 7, **changes)
-        with pytest.raises(FolderInUseError, match="certainly ended"), claim(tmp_path, "second"):
+        with pytest.raises(FolderInUseError, match="certainly ended"), claim_folder(tmp_path, "second"):
             pass
 
     @pytest.mark.parametrize("text", ["", "{", "[]", '{"process": true}', '{"process": 1, "x": 2}', "\udcff"])
     def test_records_that_say_nothing_are_respected(self, tmp_path: Path, text: str) -> None:
         (tmp_path / RECORD_FILE).write_bytes(text.encode("utf-8", "surrogateescape"))
-        with pytest.raises(FolderInUseError, match="cannot be told"), claim(tmp_path, "second"):
+        with pytest.raises(FolderInUseError, match="cannot be told"), claim_folder(tmp_path, "second"):
             pass
 
     def test_whoever_has_locks_respects_the_record_too(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.record(tmp_path, host="elsewhere")
         monkeypatch.setattr(locking.fcntl, "flock", lambda *_: None)
-        with pytest.raises(FolderInUseError, match="elsewhere"), claim(tmp_path, "second"):
+        with pytest.raises(FolderInUseError, match="elsewhere"), claim_folder(tmp_path, "second"):
             pass
 
 
@@ -214,5 +214,5 @@ def test_locks_that_hold_nobody_off_are_noticed(tmp_path: Path, monkeypatch: pyt
     """A file system may pretend: then the record of a living owner speaks."""
     with Holder(tmp_path) as process:
         monkeypatch.setattr(locking.fcntl, "flock", lambda *_: None)
-        with pytest.raises(FolderInUseError, match=f"process {process.pid}"), claim(tmp_path, "second"):
+        with pytest.raises(FolderInUseError, match=f"process {process.pid}"), claim_folder(tmp_path, "second"):
             pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stability.conversion.parts import of_part, part_name
+from stability.conversion.parts import part_name, subject_as_part
 from stability.errors import ConfigurationError, FileFormatError
 from stability.kernel.format.serialization import decode, encode
 from stability.kernel.systems.gated_cell import GatedCell
@@ -31,7 +31,7 @@ def subjects():
 @pytest.mark.parametrize("kind", list(subjects()))
 def test_a_part_is_the_same_subject_with_a_place(kind):
     subject = subjects()[kind]
-    part = of_part(subject, "encoder.0", "Residual")
+    part = subject_as_part(subject, "encoder.0", "Residual")
     assert subject.part == ""
     assert part_phrase(subject) == ""
     assert part.part == "encoder.0 of Residual"
@@ -50,10 +50,10 @@ def test_a_part_is_the_same_subject_with_a_place(kind):
 def test_a_box_and_a_discretisation_keep_the_place():
     known = subjects()
     for kind in ("gated", "cascade"):
-        assert of_part(known[kind], "a", "B").with_inputs(-1.0, 1.0).part == "a of B"
-    flow = of_part(known["lure"], "a", "B")
+        assert subject_as_part(known[kind], "a", "B").with_inputs(-1.0, 1.0).part == "a of B"
+    flow = subject_as_part(known["lure"], "a", "B")
     assert flow.euler(0.1).part == flow.midpoint(0.1).part == "a of B"
-    assert of_part(known["euler"], "a", "B").origin.base.part == "a of B"
+    assert subject_as_part(known["euler"], "a", "B").origin.base.part == "a of B"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_no_sentence_fits_into_a_place(bad):
     with pytest.raises(ConfigurationError, match="PATH of WHOLE"):
         as_part(bad)
     for subject in subjects().values():
-        document = encode(of_part(subject, "a", "B"))
+        document = encode(subject_as_part(subject, "a", "B"))
         document.get("base", document)["part"] = bad
         with pytest.raises(FileFormatError, match="PATH of WHOLE"):
             decode(document)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stability import certify
-from stability.conversion.block_diagonal import side_by_side
+from stability.conversion.block_diagonal import block_diagonal_network
 from stability.errors import UnsupportedError
 from stability.systems import DrivenSystem, LureSystem
 
@@ -24,7 +24,7 @@ def drawn(seed: int, n: int, p: int, method: str | None, size: float = 0.5) -> D
 @pytest.mark.parametrize("method", [None, "euler", "midpoint"])
 def test_every_part_takes_its_own_step(method):
     parts, rng = [drawn(0, 2, 1, method), drawn(1, 3, 2, method)], np.random.default_rng(2)
-    joint = side_by_side(parts)
+    joint = block_diagonal_network(parts)
     assert (joint.states, joint.inputs) == (5, 3)
     for x, u in zip(rng.normal(size=(5, 5)), rng.normal(size=(5, 3))):
         alone = [parts[0].advance(x[:2], u[:1]), parts[1].advance(x[2:], u[1:])]
@@ -36,15 +36,15 @@ def test_the_slowest_part_decides():
         n = len(values)
         return DrivenSystem(LureSystem.linear(np.diag(values), dt=1.0), "identity", np.zeros((0, n)), F=np.eye(n))
 
-    assert certify(side_by_side([linear(0.5, -0.9), linear(0.1)])).rate == pytest.approx(0.9)
-    assert certify(side_by_side([linear(0.5), linear(0.1, 1.2)])).verdict == "refuted"
+    assert certify(block_diagonal_network([linear(0.5, -0.9), linear(0.1)])).rate == pytest.approx(0.9)
+    assert certify(block_diagonal_network([linear(0.5), linear(0.1, 1.2)])).verdict == "refuted"
 
 
 def test_networks_of_several_kinds_are_refused():
     relu = DrivenSystem(LureSystem([[0.1]], [[1.0]], [[1.0]], dt=1.0), "relu", [[1.0]])
     for other in (relu, drawn(0, 2, 1, "euler")):
         with pytest.raises(UnsupportedError, match="several kinds"):
-            side_by_side([drawn(0, 2, 1, None), other])
+            block_diagonal_network([drawn(0, 2, 1, None), other])
     odd = LureSystem([[-1.0]], [[1.0]], [[1.0]]).midpoint(0.1)
     with pytest.raises(UnsupportedError, match="different inputs"):
-        side_by_side([DrivenSystem(odd, "tanh", [[1.0], [2.0]])])
+        block_diagonal_network([DrivenSystem(odd, "tanh", [[1.0], [2.0]])])
