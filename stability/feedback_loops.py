@@ -15,11 +15,11 @@ from stability.conversion.subjects import as_subject
 from stability.display import Shown, draw_envelope, number
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.kernel.systems.lure import LureSystem
-from stability.kernel.systems.state_space import StateSpace
 from stability.loop_margin import GainMargin, gain_margin
 from stability.recovery import proved_pairs
 from stability.search.criteria.kyp import kyp_criterion
 from stability.search.solvers.deadline import Deadline, TimeLimit
+from stability.search.solvers.state_space import StateSpace
 from stability.search.solvers.transfer_function import Response
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.format.sentences import undecided
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.lure import LureSystem
-from stability.kernel.systems.state_space import StateSpace
 from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.proposals import propose
 from stability.search.criteria.multiplier import multiplier_criterion
@@ -28,6 +27,7 @@ from stability.search.solvers.deadline import Deadline, TimeLimit, TimeOverError
 from stability.search.solvers.loop_transformation import centre, completions, fixed_channels
 from stability.search.solvers.rates import Rate, fast_enough
 from stability.search.solvers.spectral_bounds import spectrum_bracket
+from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 LARGE = 10.0

@@ -17,17 +17,18 @@ import numpy as np
 from stability.certificate import Finding
 from stability.errors import DimensionError
 from stability.kernel.checks import as_choice
-from stability.kernel.systems.lure import LureSystem, as_lure
-from stability.kernel.systems.state_space import LureMatrices, StateSpace
+from stability.kernel.systems.lure import LureSystem
+from stability.kernel.systems.state_space import LureMatrices
 from stability.search.criteria.circle import GainTest
 from stability.search.criteria.witness import Witness, answering, prove_capped
 from stability.search.solvers.deadline import STOPPED, TOO_LATE, Deadline, TimeLimit, TimeOverError
 from stability.search.solvers.inequality_slack import multiplier_slack
-from stability.search.solvers.loop_transformation import centre
+from stability.search.solvers.loop_transformation import as_lure, centre
 from stability.search.solvers.positive_real import null_directions, positivity
 from stability.search.solvers.rates import Rate, start_rate
 from stability.search.solvers.scaling import power_of_two
 from stability.search.solvers.semidefinite import CLARABEL_STATES, pose_positive_real
+from stability.search.solvers.state_space import StateSpace
 from stability.search.solvers.transfer_function import state_space
 
 Array = np.ndarray

@@ -7,9 +7,9 @@ import numpy as np
 from stability.kernel.format.claims import Claim
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.pairwise import PairwiseSystem
-from stability.kernel.theorems.stack_contraction import GROW, pack
+from stability.kernel.theorems.stack_contraction import GROW
 from stability.kernel.theorems.stack_gain import Span, combined
-from stability.proposals import accepted, propose
+from stability.proposals import accepted, pack, propose
 from stability.search.gains.pairwise import pairwise_proof
 
 
