@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from stability.kernel.systems.state_space import StateSpace
+from stability.search.solvers.state_space import StateSpace
 from stability.search.solvers.transfer_function import Response, state_space
 
 Array = np.ndarray

@@ -10,8 +10,8 @@ import numpy as np
 from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.kernel.systems.lure import LureSystem
-from stability.kernel.systems.state_space import StateSpace
 from stability.search.criteria.kyp import kyp_criterion
+from stability.search.solvers.state_space import StateSpace
 from stability.search.solvers.transfer_function import Response
 
 if TYPE_CHECKING:

@@ -33,3 +33,9 @@ def accepted_claim(subject: Any, kind: str, data: Mapping[str, Any], name: str |
     """Return the claim of ``propose`` if its rule accepts it, else ``None``."""
     claim = propose(subject, kind, data, name)
     return claim if RULES[kind](subject, claim)[0] else None
+
+
+def pack(claim: Claim) -> dict[str, Any]:
+    """Return a layer's claim as data of the proof of its stack."""
+    assert claim.proof is not None
+    return {"kind": claim.proof.kind, "data": dict(claim.proof.data), "rate": claim.value}

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from stability.arguments import as_vector
 from stability.errors import ConfigurationError, DisagreementError, UnsupportedError
 from stability.kernel.arithmetic.activations import ACTIVATIONS, activation
-from stability.kernel.checks import as_choice, as_matrix, as_vector
+from stability.kernel.checks import as_choice, as_matrix
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.lure import LureSystem
 

@@ -15,12 +15,12 @@ import pytest
 from stability import LureSystem, Verdict, certify, incremental_gain, refute, verify
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
-from stability.kernel.systems.state_space import StateSpace
 from stability.search.criteria.kyp import kyp_criterion
 from stability.search.gains.stack import stack_gain
 from stability.search.solvers import riccati
 from stability.search.solvers.deadline import TOO_LATE, Deadline
 from stability.search.solvers.nonnegative_matrices import ComparisonMatrix
+from stability.search.solvers.state_space import StateSpace
 from stability.systems import DrivenSystem
 
 LONG = ("cholesky", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "qr", "solve", "svd")

@@ -50,22 +50,6 @@ class Activation:
         t = np.tanh(self.width * z)
         return -2.0 * self.width * self.slope[1] * t * (1.0 - t * t)
 
-    def steep_at(self, K: Array, signs: Array) -> Array:
-        """Pre-activations at which the slopes are (nearly) ``K``, on the side of ``signs``."""
-        high = self.slope[1]
-        if self.width is None:
-            return self._on_a_piece(K, signs)
-        return signs * np.arctanh(np.sqrt(np.clip(1.0 - K / high, 0.0, 1.0 - 1e-7))) / self.width
-
-    def _on_a_piece(self, K: Array, signs: Array) -> Array:
-        """A place on the piece whose slope is nearest; of several such pieces the one on the side of ``signs``."""
-        ends = (min(self.kinks, default=0.0) - 1.0, *self.kinks, max(self.kinks, default=-2.0) + 1.0)
-        inner = [0.5 * (a + b) for a, b in zip(self.kinks, self.kinks[1:])]
-        places = np.array([ends[0], *inner, ends[-1]][: len(self.pieces)])
-        apart = np.abs(np.asarray(K)[..., None] - np.array(self.pieces))
-        first, last = apart.argmin(axis=-1), len(self.pieces) - 1 - apart[..., ::-1].argmin(axis=-1)
-        return places[np.where(signs > 0, last, first)]
-
     def to_kink(self, z: Array) -> Array:
         """How far pre-activations are from the nearest kink, rounded downwards; infinite where there is none."""
         out = np.full(np.shape(z), np.inf)

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stability.kernel.arithmetic.floating_point import EPS
+from stability.kernel.reachability.ellipsoid_operations import half_widths
 from stability.kernel.reachability.network_stages import Stages
 from stability.kernel.reachability.stages import Nominal, Stage
 
@@ -64,7 +65,7 @@ def appended(Y: Array, free: Array, tau: Array | float | None) -> Array:
 def spread(stage: Stage, Y: Array) -> tuple[Array, Array]:
     """``C Y`` and upper bounds of the diagonal of ``C Y C^T``, roundings included."""
     CY = stage.C @ Y
-    sizes = np.sqrt(np.maximum(np.einsum("...ii->...i", Y), 0.0)) @ np.abs(stage.C).T  # |Y_ij| <= sqrt(Y_ii Y_jj)
+    sizes = half_widths(Y) @ np.abs(stage.C).T  # |Y_ij| <= sqrt(Y_ii Y_jj)
     inner = np.einsum("...ij,ij->...i", CY, stage.C)
     return CY, np.maximum(inner + 4 * (2 * stage.C.shape[1] + 8) * EPS * sizes * sizes, 0.0) * (1 + 8 * EPS)
 

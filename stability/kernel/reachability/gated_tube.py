@@ -13,8 +13,7 @@ A bilinear form of vectors in two ellipsoids ``K`` and ``R`` is a linear one of 
 bends of different units count with their signs, and not as if each had the worst input for itself. Ellipsoids are added
 by :math:`\sum_i \Omega_i / \tau_i`, :math:`\sum_i \tau_i \le 1`.
 
-Everything is rounded outwards: what is said of ``Y`` and ``Q`` holds of the exact runs. For products of ``n`` terms,
-:math:`|E_{ij}| \le \gamma a_i a_j` gives :math:`E \le \gamma n \operatorname{diag}(a^2)`.
+Everything is rounded outwards: what is said of ``Y`` and ``Q`` holds of the exact runs, see ``ellipsoid_operations``.
 """
 
 from __future__ import annotations
@@ -26,8 +25,17 @@ import numpy as np
 
 from stability.kernel.arithmetic.definiteness import gamma, prove_positive_definite
 from stability.kernel.arithmetic.floating_point import EPS, LOST
+from stability.kernel.reachability.ellipsoid_operations import (
+    around_box,
+    half_widths,
+    image,
+    length,
+    outer_sum,
+    raise_diagonal,
+    scaled,
+)
 from stability.kernel.reachability.ellipsoid_tube import appended, diagonal_above, gain
-from stability.kernel.reachability.margin_loss import differences, length
+from stability.kernel.reachability.margin_loss import differences
 from stability.kernel.reachability.network_stages import Stages
 from stability.kernel.reachability.quadratic_lower_bound import Passage
 from stability.kernel.reachability.stages import Nominal, Stage
@@ -38,50 +46,17 @@ _SURE = 1.0 + 1e-12
 _HOPELESS = 1e24
 
 
-def conjugated(M: Array, Q: Array) -> Array:
-    """A matrix that is at least ``M Q M^T``, symmetric, for ``Q >= 0``."""
-    out = M @ Q @ M.T
-    size = np.abs(M) @ np.sqrt(np.maximum(np.einsum("ii->i", Q), 0.0))
-    return _raised(0.5 * (out + out.T), gamma(2 * len(Q) + 8), size)
-
-
-def _raised(Q: Array, factor: float, size: Array) -> Array:
-    """``Q`` with room for errors ``|E_ij| <= factor size_i size_j``."""
-    index = range(len(Q))
-    Q[index, index] += factor * len(Q) * size * size * _SURE + 1e-200
-    return Q
-
-
-def scaled(Q: Array, factor: float) -> Array:
-    """A matrix that is at least ``factor Q``, for ``Q >= 0``."""
-    out = Q * factor
-    return _raised(out, gamma(8), np.sqrt(np.maximum(np.einsum("ii->i", out), 0.0)))
-
-
 def bilinear(H: Hessians, K: Array, R: Array) -> Array:
     """An ellipsoid of ``H(v, w)``, all units together, for ``v`` in ``K`` and ``w`` in ``R``."""
     shape = (H.blocks, H.units, H.blocks, H.units)
     left, right, out = K.reshape(shape), R.reshape(shape), np.zeros((H.units, H.units))
-    a, b = (np.sqrt(np.maximum(np.einsum("ii->i", X), 0.0)).reshape(H.blocks, -1) for X in (K, R))
+    a, b = (half_widths(X).reshape(H.blocks, -1) for X in (K, R))
     size = np.zeros(H.units)
     for (i, j), one in H.entries.items():
         size += np.abs(one) * a[i] * b[j]
         for (p, q), other in H.entries.items():
             out += np.outer(one, other) * left[i, :, p] * right[j, :, q]
-    return _raised(0.5 * (out + out.T), gamma(len(H.entries) ** 2 + 8), size)
-
-
-def added(parts: Sequence[Array], worth: Array) -> Array:
-    """An ellipsoid that holds the sums of vectors of some ellipsoids, small where ``worth (k,) >= 0`` is large."""
-    sizes = [float(np.sqrt(max(worth @ np.einsum("ii->i", part), 0.0))) for part in parts]
-    least = 1e-30 * sum(sizes) + 1e-200
-    shares = [max(size, least) for size in sizes]
-    whole = sum(shares) * _SURE
-    out, size = np.zeros_like(parts[0]), np.zeros(len(worth))
-    for part, share in zip(parts, shares):
-        out += part * (whole / share)
-        size += np.sqrt(np.maximum(np.einsum("ii->i", part), 0.0) * (whole / share))
-    return _raised(out, gamma(2 * len(parts) + 8), size)
+    return raise_diagonal(0.5 * (out + out.T), gamma(len(H.entries) ** 2 + 8), size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,14 +130,14 @@ def linear_part(net: Stages, x: Array, run: Sequence[Nominal], free: Array, wort
         if stage.fresh:
             y, Y = np.concatenate([y, x[k // count]]), appended(Y, free[k // count], None)
         slopes, unsure = stage.tangents(at.rows, at.offset)
-        G, H, K = gain(stage, slopes), hessians(stage, at.rows, at.offset), conjugated(stage.C, Y)
+        G, H, K = gain(stage, slopes), hessians(stage, at.rows, at.offset), image(stage.C, Y)
         out.append(Linear(stage, y, at, G, unsure, H, Y, K, bilinear(H, K, K), w))
-        y, Y = at.out, conjugated(G, Y)
+        y, Y = at.out, image(G, Y)
     return out
 
 
 def _sides(radius: float, Y: Array, Q: Array) -> Array:
-    a, b = (np.sqrt(np.maximum(np.einsum("ii->i", X), 0.0)) for X in (Y, Q))
+    a, b = half_widths(Y), half_widths(Q)
     return (radius * a + b) * (1 + 8 * EPS)
 
 
@@ -173,7 +148,7 @@ def bent_tube(net: Stages, stages: Sequence[Linear], radius: float) -> Bent | No
     for of in stages:
         if of.stage.fresh:
             Q = appended(Q, np.zeros(net.inputs), None)
-        R = conjugated(of.stage.C, Q)
+        R = image(of.stage.C, Q)
         reach, moves = _sides(radius, of.K, R), _sides(radius, of.Y, Q)
         loose = of.at.offset
         if of.stage.slack is not None:
@@ -183,7 +158,7 @@ def bent_tube(net: Stages, stages: Sequence[Linear], radius: float) -> Bent | No
         Q = _after(of, radius, Q, R, reach, moves)
         if not (np.isfinite(Q).all() and np.einsum("ii->", Q) < _HOPELESS):
             return None
-    return Bent(ways, conjugated(stages[-1].G, stages[-1].Y), Q, radius)
+    return Bent(ways, image(stages[-1].G, stages[-1].Y), Q, radius)
 
 
 def _after(of: Linear, radius: float, Q: Array, R: Array, reach: Array, moves: Array) -> Array:
@@ -191,16 +166,16 @@ def _after(of: Linear, radius: float, Q: Array, R: Array, reach: Array, moves: A
     stage, H, square = of.stage, of.H, radius * radius
     B = stage.B[:, : H.units]
     inner = [scaled(scaled(of.bends, square), square), scaled(bilinear(H, of.K, R), 4.0 * square), bilinear(H, R, R)]
-    parts = [conjugated(of.G, Q), *(conjugated(B, part) for part in inner)]
+    parts = [image(of.G, Q), *(image(B, part) for part in inner)]
     theta = rest(stage, of.at.rows, of.at.offset, reach)
-    whole = added([scaled(of.K, square), R], np.ones(len(R)))
+    whole = outer_sum([scaled(of.K, square), R])
     price = of.worth @ (B * B)
     for block in range(H.blocks):
         rows = slice(block * H.units, (block + 1) * H.units)
-        parts.append(conjugated(B, np.diag(theta[rows] ** 2 * _above(whole[rows, rows], theta[rows], price) * _SURE)))
+        parts.append(image(B, np.diag(theta[rows] ** 2 * _above(whole[rows, rows], theta[rows], price) * _SURE)))
     missed = _missed(of, reach, moves)
-    parts.append(np.diag(missed * missed.sum() * _SURE))
-    return added(parts, of.worth)
+    parts.append(around_box(missed))
+    return outer_sum(parts, of.worth)
 
 
 def _above(R: Array, theta: Array, price: Array) -> Array:
@@ -210,7 +185,7 @@ def _above(R: Array, theta: Array, price: Array) -> Array:
     found = diagonal_above(R[None], root[None], np.ones((1, len(R))))[0] * (1.0 + 1e-9)
     difference = -R
     difference[range(len(R)), range(len(R))] += found
-    size = np.sqrt(np.maximum(np.einsum("ii->i", R), 0.0))
+    size = half_widths(R)
     if prove_positive_definite(difference, lambda s: 4 * EPS * (found * s + size * (size @ s)), overwrite=True).holds:
         return found
     return (np.abs(R) @ root) / root * (1.0 + gamma(len(R) + 8))

@@ -14,7 +14,7 @@ solved for (``implicit_channels``), where that is narrower; a set that outgrows 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -141,55 +141,58 @@ class Tube:
         self._columns = [np.diag(half)]
         m = driven.system.channels
         self.low, self.high, self.steps = np.full(m, -np.inf), np.full(m, np.inf), 0
-        self._loose = np.zeros(m)
-        self._solved: Solved | None = None
         self._kept = self._ends()
-        self._images, self._image = self._look()
+        self._channels = self._look()
 
-    def _look(self) -> tuple[list[Array], Ball]:
-        """Bounds of the pre-activations over the present set; the generators in the channels, the centre's image."""
-        net, x = self._network, self._columns
-        driven, n = net.driven, net.driven.states
-        images = [net.C.mid @ g for g in x]
-        centre = net.C @ self._centre + Ball.exact(driven.E) @ net.middle + driven.b
-        size = _sums(x)
-        own = net.C.rad @ size + gamma(n + 4) * (np.abs(net.C.mid) @ size)
-        radius = _sums(images) + own + (Ball.exact(np.abs(driven.E)) @ net.reach).upper() + centre.rad
-        radius = radius * (1 + (n + driven.inputs + 16) * EPS)
+    def _look(self) -> tuple[Solved, list[Array], Ball]:
+        """Bounds of the pre-activations over the present set; channels, generators in them, the image of the centre."""
+        net, size, loose = self._network, _sums(self._columns), np.zeros(len(self.low))
+        E, none = Ball.exact(net.driven.E), Ball.exact(np.zeros((len(loose), len(loose))))
+        direct = Solved(loose, loose, loose, net.C, E, none, Ball.exact(net.driven.b), loose)
+        images, centre, radius = self._images_of(direct, size)
         if net.D is None:
             self._within(centre.mid, radius)
-            return images, centre
-        bare, wide = centre, radius
-        for _ in range(_LOOKS):
-            fed, self._loose = net.fed(self.low, self.high)
-            centre = bare + fed
-            wide = (radius + self._loose + centre.rad) * (1 + 8 * EPS)
-            self._within(centre.mid, wide)
-        return self._look_through(size, float(wide.sum())) or (images, centre)
+        else:
+            bare, wide = centre, radius
+            for _ in range(_LOOKS):
+                fed, loose = net.fed(self.low, self.high)
+                centre = bare + fed
+                wide = (radius + loose + centre.rad) * (1 + 8 * EPS)
+                self._within(centre.mid, wide)
+            solved = self._look_through(size, float(wide.sum()))
+            if solved is not None:
+                return solved
+        slope, offset, error = relaxation(net.phi, self.low, self.high)
+        error = (error + np.abs(slope) * loose) * (1 + 4 * EPS)
+        return replace(direct, slope=slope, offset=offset, error=error), images, centre
 
-    def _look_through(self, size: Array, wide: float) -> tuple[list[Array], Ball] | None:
-        """Bounds with what channels feed to one another solved for, where they are narrower than ``wide`` in all."""
+    def _images_of(self, z: Solved, size: Array) -> tuple[list[Array], Ball, Array]:
+        """Generators in the channels, the image of the centre, and how far pre-activations are from it."""
         net, n = self._network, self._network.driven.states
+        images = [z.C.mid @ g for g in self._columns]
+        centre = z.C @ self._centre + z.E @ net.middle + z.rest
+        own = z.C.rad @ size + gamma(n + 4) * (np.abs(z.C.mid) @ size)
+        entry = (Ball.exact(z.E.upper()) @ net.reach).upper()
+        bent = (Ball.exact(z.H.upper()) @ z.error).upper()
+        radius = _sums(images) + own + entry + bent + z.loose + centre.rad
+        return images, centre, radius * (1 + (n + len(net.reach) + 16) * EPS)
+
+    def _look_through(self, size: Array, wide: float) -> tuple[Solved, list[Array], Ball] | None:
+        """Bounds with what channels feed to one another solved for, where they are narrower than ``wide`` in all."""
+        net, found = self._network, None
         assert net.D is not None
-        self._solved, found = None, None
         for _ in range(_SOLVES):
             line = relaxation(net.phi, self.low, self.high)
             reach = np.maximum(np.abs(self.low), np.abs(self.high))
             solved = Solved.of(line, net.C, net.D, net.driven.E, net.driven.b, reach)
             if solved is None:
                 break
-            images = [solved.C.mid @ g for g in self._columns]
-            centre = solved.C @ self._centre + solved.E @ net.middle + solved.rest
-            own = solved.C.rad @ size + gamma(n + 4) * (np.abs(solved.C.mid) @ size)
-            entry = (Ball.exact(solved.E.upper()) @ net.reach).upper()
-            bent = (Ball.exact(solved.H.upper()) @ solved.error).upper()
-            radius = _sums(images) + own + entry + bent + solved.loose + centre.rad
-            radius = radius * (1 + (n + 16) * EPS)
+            images, centre, radius = self._images_of(solved, size)
             if not np.isfinite(radius).all():
                 break
             self._within(centre.mid, radius)
             if float(radius.sum()) <= wide:
-                self._solved, found = solved, (images, centre)
+                found = solved, images, centre
         return found
 
     def _within(self, middle: Array, radius: Array) -> None:
@@ -199,69 +202,42 @@ class Tube:
         self.high = np.minimum(self.high, high) if self._stays else high
 
     def step(self) -> None:
-        """One step of the network, for all inputs in the box."""
-        images, centre = self._images, self._image
-        net, driven = self._network, self._network.driven
-        n, m = driven.states, driven.system.channels
-        if self._solved is not None:
-            self._step_through(self._solved)
-            return
-        slope, offset, error = relaxation(net.phi, self.low, self.high)
-        if net.D is not None:
-            error = (error + np.abs(slope) * self._loose) * (1 + 4 * EPS)
-        size, seen = _sums(self._columns), _sums(images)
-        value = slope * centre + Ball.exact(offset)
-        moved = net.A @ self._centre + net.B @ value + Ball.exact(driven.F) @ net.middle
-        columns = [self._push(g, slope[:, None] * image) for g, image in zip(self._columns, images)]
-        entry = self._weighted(slope[:, None] * driven.E) + driven.F
-        absolute = np.abs(net.B.mid) + net.B.rad
-        through = np.abs(net.C.mid) @ size + seen
-        rounding = gamma(2 * n + 2 * m + 16) * (
-            np.abs(net.A.mid) @ size
-            + absolute @ (slope * through)
-            + (absolute @ (slope[:, None] * np.abs(driven.E)) + np.abs(driven.F)) @ net.reach
-            + absolute @ error
-        )
-        read = slope * (seen + np.abs(driven.E) @ net.reach)
-        loose = net.A.rad @ size + absolute @ (slope * (net.C.rad @ size)) + net.B.rad @ (read + error)
-        box = moved.rad + rounding + loose
-        if net.diagonal is None:
-            columns.append(net.B.mid * error)
-        else:
-            box = box + np.abs(net.diagonal) * error
-        columns += [entry * net.reach, np.diag(box * (1 + (n + m + driven.inputs + 32) * EPS))]
-        self._arrive(moved.mid, columns)
+        """One step of the network, for all inputs in the box.
 
-    def _step_through(self, solved: Solved) -> None:
-        """``step`` with ``z = C x + E u + rest + H e + r``: the errors ``e`` of channels reach the state in common."""
-        images, centre, slope, error = self._images, self._image, solved.slope, solved.error
-        net, driven = self._network, self._network.driven
+        With ``z = C x + E u + rest + H e + r`` the errors ``e`` of channels reach the state in common.
+        """
+        z, images, centre = self._channels
+        net, driven, slope, error = self._network, self._network.driven, z.slope, z.error
         n, m = driven.states, driven.system.channels
         size, seen = _sums(self._columns), _sums(images)
-        moved = net.A @ self._centre + net.B @ (slope * centre + Ball.exact(solved.offset))
+        moved = net.A @ self._centre + net.B @ (slope * centre + Ball.exact(z.offset))
         moved = moved + Ball.exact(driven.F) @ net.middle
         columns = [self._push(g, slope[:, None] * image) for g, image in zip(self._columns, images)]
-        entry = self._weighted(slope[:, None] * solved.E.mid) + driven.F
-        bent = self._weighted(slope[:, None] * solved.H.mid + np.eye(m))
+        entry = self._weighted(slope[:, None] * z.E.mid) + driven.F
         absolute = np.abs(net.B.mid) + net.B.rad
-        read, fed = solved.E.upper() @ net.reach, slope * (solved.H.upper() @ error) + error
+        read, fed = z.E.upper() @ net.reach, slope * (z.H.upper() @ error) + error
         rounding = gamma(2 * n + 4 * m + 2 * driven.inputs + 16) * (
             np.abs(net.A.mid) @ size
-            + absolute @ (slope * (np.abs(solved.C.mid) @ size + seen + read))
+            + absolute @ (slope * (np.abs(z.C.mid) @ size + seen + read))
             + np.abs(driven.F) @ net.reach
             + absolute @ fed
         )
-        rest = solved.C.rad @ size + solved.E.rad @ net.reach + solved.H.rad @ error + solved.loose
+        rest = z.C.rad @ size + z.E.rad @ net.reach + z.H.rad @ error + z.loose
         loose = net.A.rad @ size + absolute @ (slope * rest) + net.B.rad @ (slope * (seen + read) + fed)
-        box = (moved.rad + rounding + loose) * (1 + (n + 2 * m + driven.inputs + 32) * EPS)
-        self._arrive(moved.mid, [*columns, bent * error, entry * net.reach, np.diag(box)])
+        box = moved.rad + rounding + loose
+        if net.diagonal is None or net.D is not None:
+            columns.append(self._weighted(slope[:, None] * z.H.mid + np.eye(m)) * error)
+        else:
+            box = box + np.abs(net.diagonal) * error
+        box = box * (1 + (n + 2 * m + driven.inputs + 32) * EPS)
+        self._arrive(moved.mid, [*columns, entry * net.reach, np.diag(box)])
 
     def _arrive(self, centre: Array, columns: list[Array]) -> None:
         """The set of the next step."""
         self._centre, self._columns, self.steps = centre, self._merged(columns), self.steps + 1
         if self._network.D is not None:
             self._keep(*self._ends())
-        self._images, self._image = self._look()
+        self._channels = self._look()
 
     def _keep(self, low: Array, high: Array) -> None:
         """What is known of the states at all later times; a set that is much wider becomes the box of that."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from stability.kernel.arithmetic.definiteness import gamma
-from stability.kernel.arithmetic.floating_point import EPS, LOST
+from stability.kernel.arithmetic.floating_point import EPS
+from stability.kernel.reachability.ellipsoid_operations import half_widths, length
 from stability.kernel.reachability.ellipsoid_tube import ROOM, Local
 from stability.kernel.reachability.stages import Stage
 
@@ -20,15 +21,6 @@ Array = np.ndarray
 def differences(head: Array, y: Array) -> Array:
     """Rows ``(..., k, n)`` of the head, each less that of the class ``(...,)``."""
     return head - head[y][..., None, :]
-
-
-def length(w: Array, Y: Array) -> Array:
-    """Upper bounds of ``sqrt(w^T Y w)`` for ``Y >= 0`` and rows ``(..., k, n)``, roundings and underflow included."""
-    size = np.abs(w)
-    sizes = size @ np.sqrt(np.maximum(np.einsum("...ii->...i", Y), 0.0))[..., None]
-    inner = ((w @ Y) * w).sum(axis=-1)
-    whole = np.sqrt(np.maximum(inner + gamma(3 * w.shape[-1] + 8) * sizes[..., 0] ** 2, 0.0)) * (1 + 8 * EPS)
-    return whole + LOST * (1.0 + size.sum(axis=-1))
 
 
 def moved(head: Array, y: Array, radius: Array | float, Y: Array, last: tuple[Stage, Array, Array, Local]) -> Array:
@@ -58,6 +50,6 @@ def moved(head: Array, y: Array, radius: Array | float, Y: Array, last: tuple[St
     )
     straight = w @ stage.A
     straight_error = gamma(w.shape[-1] + 4) * (np.abs(w) @ np.abs(stage.A))
-    sides = np.sqrt(np.maximum(np.einsum("...ii->...i", before), 0.0))
+    sides = half_widths(before)
     linear = length(straight, before) + (straight_error @ sides[..., None])[..., 0]
     return np.minimum(whole, (size * linear + each) * (1 + 8 * EPS))

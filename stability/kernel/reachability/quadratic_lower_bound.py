@@ -30,6 +30,7 @@ import numpy as np
 from stability.kernel.arithmetic.definiteness import gamma, prove_positive_definite
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.reachability.curvature import Curvature, curvature
+from stability.kernel.reachability.ellipsoid_operations import half_widths
 from stability.kernel.reachability.ellipsoid_tube import ROOM, gain, nominal_run
 from stability.kernel.reachability.network_stages import Stages
 from stability.kernel.reachability.stages import Nominal, Stage
@@ -63,7 +64,7 @@ class Passage:
 
 def sides(radius: float, Y: Array) -> Array:
     """How far the entries of a vector in the ellipsoid move."""
-    return radius * (1.0 + ROOM) * np.sqrt(np.maximum(np.einsum("ii->i", Y), 0.0)) * (1 + 8 * EPS)
+    return radius * (1.0 + ROOM) * half_widths(Y) * (1 + 8 * EPS)
 
 
 @dataclass(frozen=True, eq=False)

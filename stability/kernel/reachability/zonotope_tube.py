@@ -14,7 +14,7 @@ a box of ``L sigma`` by :math:`L \operatorname{diag}(a_i^2 / \theta_i) L^T`, :ma
 
 Where the network contracts along the run, the tail does, too: its size is that of a few steps, whatever their number.
 Rounding errors, entry by entry, join the tail at once, so that they grow no faster than perturbations do; those of the
-tail's own products are below the sums of their sizes along rows, which are added to its diagonal (Gershgorin).
+tail's own products are added to its diagonal, see ``ellipsoid_operations``.
 
 A margin is closed from its end: with its gradient along the nominal run it loses what the inputs' entries can take and,
 unit by unit, the worse end of ``e``; that is exact but for ``e``.
@@ -33,6 +33,7 @@ import numpy as np
 
 from stability.kernel.arithmetic.definiteness import gamma
 from stability.kernel.arithmetic.floating_point import EPS, TINY
+from stability.kernel.reachability.ellipsoid_operations import around_box, around_symbols, half_widths, image, outer_sum
 from stability.kernel.reachability.ellipsoid_tube import gain, nominal_run, spread
 from stability.kernel.reachability.linear_remainder import relaxed
 from stability.kernel.reachability.network_stages import Stages
@@ -41,8 +42,6 @@ from stability.kernel.reachability.stages import Nominal, Stage
 Array = np.ndarray
 _FAR = 1e60
 """Of a row: the tube has left all bounds."""
-_SMALL = 1e-100
-"""Of a column: as good as zero."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +122,7 @@ class _Set:
 
     def sides(self) -> Array:
         """How far each entry moves."""
-        tail = np.sqrt(np.maximum(np.einsum("ii->i", self.Y), 0.0))
+        tail = half_widths(self.Y)
         far = np.abs(self.c) + np.abs(self.U) @ self.r + np.abs(self.M) @ self.a + tail
         return far * (1.0 + 2.0 * gamma(self.columns + 8))
 
@@ -200,7 +199,7 @@ def zonotope_tube(
             if way is None:
                 return None
             ways.append(way)
-            _joined(now, way, *now.oldest(window, kept))
+            now.Y = outer_sum([now.Y, around_box(way.loose), around_symbols(*now.oldest(window, kept))])
         sides = now.sides()
     return Tube(run[-1].out, ways, sides) if bool((sides < _FAR).all()) else None
 
@@ -237,41 +236,5 @@ def _passed(now: _Set, stage: Stage, at: Nominal, entry: Array | None) -> Way | 
     now.M = np.concatenate([G @ now.M, stage.B[:, new]], axis=1)
     now.a = np.concatenate([now.a, np.maximum(high - middle, middle - low)[new] * (1.0 + 4 * EPS)])
     now.left[-1] += len(new)
-    size = np.abs(now.Y) @ np.abs(G).sum(axis=0)
-    rows = np.abs(G) @ size
-    now.Y = G @ now.Y @ G.T
-    now.Y = 0.5 * (now.Y + now.Y.T)
-    index = range(len(now.Y))
-    now.Y[index, index] += 2.0 * gamma(2 * len(size) + 16) * rows * (1.0 + gamma(2 * len(size) + 16)) + TINY
+    now.Y = image(G, now.Y)
     return Way(stage, slopes, low, high, missed, entry)
-
-
-def _joined(now: _Set, way: Way, L: Array, a: Array) -> None:
-    """What is too old, and the rounding errors of the stage, join the tail."""
-    lengths = np.sqrt((L * L).sum(axis=0))
-    entries, small = way.loose, lengths < _SMALL
-    if small.any():  # their squares underflow
-        entries = entries + np.abs(L[:, small]) @ a[small] * (1.0 + gamma(len(a) + 8)) + TINY
-        L, a, lengths = L[:, ~small], a[~small], lengths[~small]
-    heavy = a * lengths
-    total = (heavy.sum() + entries.sum()) * (1.0 + gamma(len(a) + len(entries) + 16))
-    if not total > 0.0:
-        return
-    # a^2 / theta with theta in proportion to a |L|
-    D = a * total / lengths * (1.0 + 64 * EPS)
-    scaled = L * D
-    added = scaled @ L.T
-    added = 0.5 * (added + added.T)
-    extra = entries * total * (1.0 + 16 * EPS)
-    before, after = float(np.trace(now.Y)), float(np.trace(added) + extra.sum())
-    one, other = 1.0, 1.0
-    if before > 0.0:
-        omega = min(max(float(np.sqrt(after / before)), 1e-30), 1e30)
-        one, other = (1.0 + omega) * (1.0 + 8 * EPS), (1.0 + 1.0 / omega) * (1.0 + 8 * EPS)
-    rows = np.abs(scaled) @ np.abs(L).sum(axis=0)
-    out = one * now.Y + other * added
-    index, error = range(len(out)), 2.0 * gamma(L.shape[1] + len(out) + 16)
-    out[index, index] += other * (extra + error * rows) * (1.0 + error) + 8 * EPS * (
-        one * np.abs(now.Y).sum(axis=1) + other * np.abs(added).sum(axis=1)
-    )
-    now.Y = out

@@ -291,21 +291,3 @@ class LureSystem(Subject):
             return data["base"].discretise(data["method"], data["dt"])
         slope, part = (data["alpha"], data["beta"]), data.get("part", "")
         return cls(data["A"], data["B"], data["C"], data["D"], slope, data["dt"], part=part)
-
-
-def as_lure(value: Any) -> Any:
-    """A system with matrices and slopes, as criteria take it.
-
-    Args:
-        value: a ``LureSystem``, or what has its fields.
-
-    Returns:
-        The same.
-
-    Raises:
-        ConfigurationError: for anything else.
-    """
-    if not all(hasattr(value, field) for field in ("A", "B", "C", "alpha", "beta")):
-        hint = "; give its .system" if isinstance(getattr(value, "system", None), LureSystem) else ""
-        raise ConfigurationError(f"system must be a LureSystem, got {type(value).__name__}{hint}")
-    return value

@@ -34,6 +34,7 @@ from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import AnyArray, Refused, require
 from stability.kernel.format.theorem_table import certifies
+from stability.kernel.reachability.ellipsoid_operations import half_widths
 from stability.kernel.reachability.ellipsoid_tube import (
     ROOM,
     Local,
@@ -213,8 +214,7 @@ class LocalEllipsoids(LocalBall):
         k, share = len(out), room if self.tau is None else 0.5 * _THETA * self.radius**2
         added = 2.0 * k * missed**2 / share
         # room in proportion to what rounding costs: entries that are small by cancellation get as much as their terms
-        sides = np.sqrt(np.maximum(np.einsum("ii->i", Y), 0.0))
-        size = np.maximum(np.einsum("ii->i", out), (np.abs(G) @ sides) ** 2)
+        size = np.maximum(np.einsum("ii->i", out), (np.abs(G) @ half_widths(Y)) ** 2)
         proved = self._inequality(stage, Y, G, local.rho, T, active)
         for number, inflation in enumerate(_INFLATIONS[raised:], raised):
             trial = out.copy()
@@ -229,14 +229,14 @@ class LocalEllipsoids(LocalBall):
 
     def _missed(self, stage: Stage, at: Nominal, G: Array, Y: Array, local: Local) -> Array:
         """``eta``: the errors of the nominal run, and those of ``G`` and of the matrices on a perturbation."""
-        sides = self.radius * (1.0 + ROOM) * np.sqrt(np.maximum(np.einsum("ii->i", Y), 0.0)) * (1 + 8 * EPS)
+        moves = sides(self.radius, Y)
         absolute = np.abs(stage.A) + (np.abs(stage.B) * np.abs(local.m)) @ np.abs(stage.C)
         steep = np.abs(local.m) + local.rho
-        missed = at.error + np.abs(stage.B) @ (steep * at.offset) + gamma(len(stage.C) + 4) * (absolute @ sides)
+        missed = at.error + np.abs(stage.B) @ (steep * at.offset) + gamma(len(stage.C) + 4) * (absolute @ moves)
         if stage.slack is not None:
             dA, dB, dC = stage.slack
-            missed = missed + dA @ sides + dB @ (steep * local.reach) + np.abs(stage.B) @ (steep * (dC @ sides))
-        return missed * (1 + gamma(len(stage.C) + len(sides) + 16))
+            missed = missed + dA @ moves + dB @ (steep * local.reach) + np.abs(stage.B) @ (steep * (dC @ moves))
+        return missed * (1 + gamma(len(stage.C) + len(moves) + 16))
 
     def _inequality(
         self, stage: Stage, Y: Array, G: Array, rho: Array, T: Array, active: Array

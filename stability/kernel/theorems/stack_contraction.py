@@ -57,12 +57,6 @@ class Norm:
     gain: float
 
 
-def pack(claim: Claim) -> dict[str, Any]:
-    """A layer's claim as data of the stack's proof."""
-    assert claim.proof is not None
-    return {"kind": claim.proof.kind, "data": dict(claim.proof.data), "rate": claim.value}
-
-
 def part_problem(packed: Any) -> str | None:
     """Why a packed proof is not just ``kind``, ``data`` and ``rate``, or ``None``."""
     part: Mapping[str, Any] = cast(Mapping[str, Any], packed) if isinstance(packed, Mapping) else {}

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from stability.arguments import as_vector
 from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError
-from stability.kernel.checks import as_vector
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stability.kernel.arithmetic.activations import activation
+from stability.kernel.arithmetic.activations import Activation, activation
 from stability.kernel.systems.driven import DrivenSystem
 from stability.search.counterexamples.eigenvalue_gradient import LeadingEigenvalue, leading_eigenvalue
 from stability.search.counterexamples.equilibrium_manifold import (
@@ -61,11 +61,26 @@ def _evaluate(driven: DrivenSystem, x: Array, u: Array) -> tuple[Equilibrium, Le
     return Equilibrium(x, u, top.excess), top
 
 
+def steep_points(phi: Activation, K: Array, signs: Array) -> Array:
+    """Pre-activations at which the slopes of an activation are nearly ``K``, on the side of ``signs``.
+
+    Of a piecewise linear one: a point on the piece of the nearest slope, of several such pieces the one on that side.
+    """
+    if phi.width is not None:
+        return signs * np.arctanh(np.sqrt(np.clip(1.0 - K / phi.slope[1], 0.0, 1.0 - 1e-7))) / phi.width
+    ends = (min(phi.kinks, default=0.0) - 1.0, *phi.kinks, max(phi.kinks, default=-2.0) + 1.0)
+    inner = [0.5 * (a + b) for a, b in zip(phi.kinks, phi.kinks[1:])]
+    points = np.array([ends[0], *inner, ends[-1]][: len(phi.pieces)])
+    apart = np.abs(np.asarray(K)[..., None] - np.array(phi.pieces))
+    first, last = apart.argmin(axis=-1), len(phi.pieces) - 1 - apart[..., ::-1].argmin(axis=-1)
+    return points[np.where(signs > 0, last, first)]
+
+
 def _from_slopes(driven: DrivenSystem, K: Array, rng: np.random.Generator) -> tuple[Array, Array]:
     """The state and input whose pre-activations come closest to having these slopes at an equilibrium."""
     system = driven.system
     phi = activation(driven.activation)
-    z = phi.steep_at(K, np.where(rng.random(system.channels) < 0.5, -1.0, 1.0))
+    z = steep_points(phi, K, np.where(rng.random(system.channels) < 0.5, -1.0, 1.0))
     w = phi.function(z)
     drift = system.A - np.eye(system.states) if system.is_discrete else system.A
     matrix = np.block([[drift, driven.F], [system.C, driven.E]])

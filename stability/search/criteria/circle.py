@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from stability.arguments import as_positive
 from stability.certificate import Finding
 from stability.errors import ConfigurationError
-from stability.kernel.checks import as_positive
-from stability.kernel.systems.lure import LureSystem, as_lure
-from stability.kernel.systems.state_space import LureMatrices, StateSpace
+from stability.kernel.systems.lure import LureSystem
+from stability.kernel.systems.state_space import LureMatrices
 from stability.search.criteria.witness import (
     Multiplier,
     Witness,
@@ -34,7 +34,9 @@ from stability.search.criteria.witness import (
 from stability.search.solvers.deadline import STOPPED, TOO_LATE, Deadline, TimeLimit, TimeOverError
 from stability.search.solvers.hinf import hinf_peak
 from stability.search.solvers.inequality_slack import multiplier_slack
+from stability.search.solvers.loop_transformation import as_lure
 from stability.search.solvers.rates import Rate, as_rate, margin_of, spectral_rate, start_rate
+from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 _EXACT_STATES = 64

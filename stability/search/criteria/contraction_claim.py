@@ -19,7 +19,6 @@ from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.format.sentences import undecided
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.lure import LureSystem
-from stability.kernel.systems.state_space import StateSpace
 from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.proposals import propose
 from stability.search.criteria.multiplier import multiplier_criterion
@@ -30,6 +29,7 @@ from stability.search.solvers.loop_transformation import centered_loop, complete
 from stability.search.solvers.overshoot import min_overshoot
 from stability.search.solvers.rates import Rate, parse_rate, reaches_rate, slow_rate
 from stability.search.solvers.spectral_bounds import rate_proof, spectrum_bracket
+from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 LARGE = 10.0

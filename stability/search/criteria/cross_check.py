@@ -30,7 +30,6 @@ from stability.kernel.format.claims import finite_or_none
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.lure import LureSystem
-from stability.kernel.systems.state_space import StateSpace
 from stability.search.criteria.circle import bounded_real_slack, centred_loop
 from stability.search.criteria.kyp import positive_real_slack, transformed_loop
 from stability.search.solvers.deadline import Deadline, TimeLimit, TimeOverError
@@ -39,6 +38,7 @@ from stability.search.solvers.loop_transformation import state_scales
 from stability.search.solvers.positive_real import positivity_margin
 from stability.search.solvers.rates import margin_of, spectral_rate
 from stability.search.solvers.semidefinite import Terms, pose_strictly
+from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 LARGEST = 64

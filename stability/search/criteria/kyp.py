@@ -16,17 +16,18 @@ import numpy as np
 
 from stability.certificate import Finding
 from stability.errors import DimensionError
-from stability.kernel.systems.lure import LureSystem, as_lure
-from stability.kernel.systems.state_space import LureMatrices, StateSpace
+from stability.kernel.systems.lure import LureSystem
+from stability.kernel.systems.state_space import LureMatrices
 from stability.search.criteria.circle import GainTest
 from stability.search.criteria.witness import Witness, guarded_criterion, prove_capped
 from stability.search.solvers.deadline import STOPPED, TOO_LATE, Deadline, TimeLimit, TimeOverError
 from stability.search.solvers.inequality_slack import multiplier_slack
-from stability.search.solvers.loop_transformation import centered_loop
+from stability.search.solvers.loop_transformation import as_lure, centered_loop
 from stability.search.solvers.positive_real import null_directions, positivity_margin
 from stability.search.solvers.rates import Rate, start_rate
 from stability.search.solvers.scaling import power_of_two
 from stability.search.solvers.semidefinite import CLARABEL_STATES, pose_positive_real
+from stability.search.solvers.state_space import StateSpace
 from stability.search.solvers.transfer_function import state_space
 
 Array = np.ndarray

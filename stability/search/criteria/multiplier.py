@@ -14,10 +14,11 @@ import numpy as np
 from stability.certificate import Finding
 from stability.errors import ConfigurationError
 from stability.kernel.checks import as_choice
-from stability.kernel.systems.lure import LureSystem, as_lure
+from stability.kernel.systems.lure import LureSystem
 from stability.search.criteria.linear import linear_criterion
 from stability.search.solvers.deadline import STOPPED, Deadline, TimeLimit, TimeOverError
 from stability.search.solvers.diagonal_multipliers import optimise_scaling
+from stability.search.solvers.loop_transformation import as_lure
 from stability.search.solvers.multiplier_program import multiplier_lmi
 from stability.search.solvers.overshoot import condition_number
 from stability.search.solvers.peak_exchange import Exchange

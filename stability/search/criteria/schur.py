@@ -33,7 +33,6 @@ import numpy as np
 
 from stability.certificate import Finding
 from stability.kernel.systems.lure import LureSystem
-from stability.kernel.systems.state_space import StateSpace
 from stability.search.criteria.witness import Witness, guarded_criterion, prove_witness
 from stability.search.solvers.deadline import TOO_LATE, Deadline, TimeLimit
 from stability.search.solvers.loop_transformation import (
@@ -52,6 +51,7 @@ from stability.search.solvers.nonnegative_matrices import (
     renumbered_groups,
 )
 from stability.search.solvers.rates import Rate, as_rate, bisect, start_rate
+from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 _USEFUL = 1e4

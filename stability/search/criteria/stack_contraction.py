@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from stability.certificate import Certificate, Finding
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.systems.layer_stack import LayerStack
-from stability.kernel.theorems.stack_contraction import GROW, compose, layer_claim, pack
-from stability.proposals import accepted_claim
+from stability.kernel.theorems.stack_contraction import GROW, compose, layer_claim
+from stability.proposals import accepted_claim, pack
 
 
 def stack_claim(stack: LayerStack, parts: Sequence[Certificate], *, tolerance: float = 1e-3) -> Claim | None:

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from stability.arguments import as_positive
 from stability.certificate import Finding
 from stability.errors import ConfigurationError, DimensionError
-from stability.kernel.checks import as_matrix, as_positive, as_slope
+from stability.kernel.checks import as_matrix, as_slope
 from stability.kernel.systems.lure import LureSystem
 from stability.search.criteria.witness import (
     CAPS,

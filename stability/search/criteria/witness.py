@@ -17,11 +17,11 @@ from scipy.optimize import brentq
 from stability.certificate import Finding
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 from stability.kernel.systems.lure import LureSystem
-from stability.kernel.systems.state_space import StateSpace
 from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.search.solvers.deadline import Deadline, TimeOverError
 from stability.search.solvers.rates import bisect, shift_factor, slow_rate, start_rate
 from stability.search.solvers.riccati import bounded_real
+from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 Multiplier = Callable[[float], Array]

@@ -16,11 +16,11 @@ import math
 import numpy as np
 
 from stability.errors import UnsupportedError
-from stability.kernel.systems.state_space import StateSpace
 from stability.search.solvers.deadline import Deadline, TimeOverError
 from stability.search.solvers.frequency_peaks import FrequencyAxis
 from stability.search.solvers.hinf import hinf_peak
 from stability.search.solvers.peak_exchange import Exchange
+from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 _ABOVE, _BELOW = math.log(1e5), math.log(1e3)

@@ -12,9 +12,9 @@ from stability.kernel.format.fields import Refused
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.residual_stack import ResidualStack
 from stability.kernel.theorems.residual import comparison, least_overshoot, norms_of, residual_bound
-from stability.kernel.theorems.stack_contraction import GROW, Norm, layer_claim, pack
+from stability.kernel.theorems.stack_contraction import GROW, Norm, layer_claim
 from stability.kernel.theorems.stack_gain import Span, combined
-from stability.proposals import accepted_claim
+from stability.proposals import accepted_claim, pack
 from stability.search.gains.pairwise import weight_norm_claim
 
 Array = np.ndarray

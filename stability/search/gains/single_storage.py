@@ -18,7 +18,6 @@ from scipy.optimize import minimize_scalar
 
 from stability.kernel.systems.channels import closed
 from stability.kernel.systems.lure import LureSystem
-from stability.kernel.systems.state_space import StateSpace
 from stability.kernel.theorems.gain_lmi import check_gain, gain_matrix
 from stability.search.criteria.multiplier import multiplier_criterion, rate_ceiling
 from stability.search.gains.peak_exchange import GainExchange
@@ -31,6 +30,7 @@ from stability.search.solvers.rates import bisect, shift_factor, start_rate
 from stability.search.solvers.riccati import bounded_real
 from stability.search.solvers.scaling import balanced_coordinates, even_channel_scales
 from stability.search.solvers.semidefinite import pose_gain, solver_order
+from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 PROGRAM_STATES = 16

@@ -19,9 +19,9 @@ from stability.kernel.systems.layer_stack import Layer, LayerStack
 from stability.kernel.systems.pairwise import PairwiseSystem
 from stability.kernel.systems.residual_stack import ResidualStack
 from stability.kernel.theorems.norm_gain import is_horizon
-from stability.kernel.theorems.stack_contraction import GAINS, GROW, pack
+from stability.kernel.theorems.stack_contraction import GAINS, GROW
 from stability.kernel.theorems.stack_gain import Span, as_stack, combined, layer_gain
-from stability.proposals import propose
+from stability.proposals import pack, propose
 from stability.search.criteria.interval import fastest_gated_claim, gated_findings
 from stability.search.gains.lure import incremental_gain
 from stability.search.gains.residual import residual_gain_claim

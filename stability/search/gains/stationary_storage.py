@@ -18,13 +18,13 @@ from scipy.linalg import cho_factor, cho_solve
 
 from stability.kernel.systems.channels import closed
 from stability.kernel.systems.lure import LureSystem
-from stability.kernel.systems.state_space import StateSpace
 from stability.search.gains.gain_objective import GainObjective
 from stability.search.solvers.deadline import Deadline
 from stability.search.solvers.descent import minimize_lbfgs
 from stability.search.solvers.loop_transformation import centered_loop
 from stability.search.solvers.rates import shift_factor
 from stability.search.solvers.riccati import bounded_real
+from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 _STEPS, _TOL = 40, 3e-4

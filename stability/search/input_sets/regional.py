@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from stability.arguments import as_vector
 from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError
 from stability.kernel.arithmetic.activation_bounds import slope_range
-from stability.kernel.checks import as_vector
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.regional_lmi import regional_system

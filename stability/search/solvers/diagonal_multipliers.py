@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from stability.kernel.systems.state_space import StateSpace
 from stability.search.solvers.deadline import Deadline, TimeOverError
+from stability.search.solvers.state_space import StateSpace
 from stability.search.solvers.transfer_function import Response
 
 Array = np.ndarray

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from stability.kernel.systems.state_space import StateSpace
 from stability.search.solvers.deadline import Deadline
+from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 _SKEWED = 1e8

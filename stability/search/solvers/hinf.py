@@ -20,8 +20,8 @@ from scipy.linalg import LinAlgError
 from scipy.optimize import minimize_scalar
 
 from stability.errors import ConfigurationError, UnsupportedError
-from stability.kernel.systems.state_space import StateSpace
 from stability.search.solvers.deadline import Deadline
+from stability.search.solvers.state_space import StateSpace
 from stability.search.solvers.transfer_function import Response, scaled_response, state_space
 
 Array = np.ndarray

@@ -23,14 +23,16 @@ where :math:`N_{11}` is the inequality of the loop without these channels: it de
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
+from stability.errors import ConfigurationError
 from stability.kernel.systems.channels import closed
 from stability.kernel.systems.lure import LureSystem
-from stability.kernel.systems.state_space import StateSpace
 from stability.kernel.theorems.multiplier_lmi import lmi_matrix
 from stability.search.solvers.inequality_slack import schur_complement
+from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 _SINGLE = 1e-8
@@ -146,3 +148,21 @@ def completed_multipliers(system: LureSystem, P: Array, L: Array, rate: float, f
         full = multipliers.copy()
         full[fixed] = 0.5 * factor * least
         yield full
+
+
+def as_lure(value: Any) -> Any:
+    """A system with matrices and slopes, as criteria take it.
+
+    Args:
+        value: a ``LureSystem``, or what has its fields.
+
+    Returns:
+        The same.
+
+    Raises:
+        ConfigurationError: for anything else.
+    """
+    if not all(hasattr(value, field) for field in ("A", "B", "C", "alpha", "beta")):
+        hint = "; give its .system" if isinstance(getattr(value, "system", None), LureSystem) else ""
+        raise ConfigurationError(f"system must be a LureSystem, got {type(value).__name__}{hint}")
+    return value

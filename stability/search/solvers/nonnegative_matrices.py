@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import eigvalsh_tridiagonal, solve_triangular
 
-from stability.kernel.systems.state_space import StateSpace
+from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 Groups = tuple[Array, Array]

@@ -17,7 +17,6 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from stability.kernel.systems.lure import LureSystem
-from stability.kernel.systems.state_space import StateSpace
 from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.search.solvers.deadline import Deadline, TimeLimit
 from stability.search.solvers.multiplier_program import ProgramResult, problem_size
@@ -25,6 +24,7 @@ from stability.search.solvers.rates import check_rate
 from stability.search.solvers.riccati import bounded_real
 from stability.search.solvers.scaling import balanced_coordinates
 from stability.search.solvers.semidefinite import CLARABEL_STATES, pose_overshoot, solver_order
+from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 _WORST = 1e3

@@ -18,10 +18,10 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.optimize import nnls
 
-from stability.kernel.systems.state_space import StateSpace
 from stability.search.solvers.deadline import Deadline
 from stability.search.solvers.frequency_peaks import FrequencyAxis, SingularTriplets
 from stability.search.solvers.rates import spectral_rate, start_rate
+from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 _ROUNDS, _FEW, _STEPS, _MANY, _HALVINGS = 24, 3, 8, 30, 6

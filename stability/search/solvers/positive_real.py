@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import eigvals
 
-from stability.kernel.systems.state_space import StateSpace
 from stability.search.solvers.deadline import Deadline
+from stability.search.solvers.state_space import StateSpace
 from stability.search.solvers.transfer_function import scaled_response
 
 Array = np.ndarray

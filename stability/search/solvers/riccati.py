@@ -18,9 +18,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
-from stability.kernel.systems.state_space import StateSpace
 from stability.search.solvers.deadline import Deadline
 from stability.search.solvers.loop_transformation import multiply_diagonal
+from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 _STEPS = 60

@@ -11,7 +11,8 @@ import numpy as np
 from scipy.linalg import matrix_balance, solve_triangular
 
 from stability.kernel.systems.lure import LureSystem
-from stability.kernel.systems.state_space import LureMatrices, StateSpace
+from stability.kernel.systems.state_space import LureMatrices
+from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 

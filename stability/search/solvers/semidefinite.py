@@ -14,10 +14,11 @@ import numpy as np
 
 from stability.errors import ConfigurationError
 from stability.kernel.checks import as_choice
-from stability.kernel.systems.state_space import LureMatrices, StateSpace, with_input
+from stability.kernel.systems.state_space import LureMatrices, with_input
 from stability.search.solvers.deadline import Deadline
 from stability.search.solvers.positive_real import interpolant, null_directions
 from stability.search.solvers.scaling import Coordinates
+from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 MAX_STATES = 160

@@ -9,10 +9,10 @@ from scipy.linalg import get_lapack_funcs, rsf2csf, schur
 
 from stability.errors import DimensionError, UnsupportedError
 from stability.kernel.checks import as_matrix
-from stability.kernel.systems.state_space import StateSpace
 from stability.search.solvers.deadline import Deadline
 from stability.search.solvers.scaling import balanced_states, power_of_two
 from stability.search.solvers.shifted_triangular import ShiftedTriangle
+from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 _SMALL = 40

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stability.kernel.systems.lure import LureSystem
-from stability.kernel.systems.state_space import StateSpace
 from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.search.solvers.deadline import Deadline, TimeOverError
 from stability.search.solvers.diagonal_multipliers import FrequencySamples, optimise_scaling
@@ -24,6 +23,7 @@ from stability.search.solvers.loop_transformation import (
 from stability.search.solvers.overshoot import condition_number, well_conditioned
 from stability.search.solvers.rates import bisect, shift_factor
 from stability.search.solvers.riccati import bounded_real
+from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 _FAR = 3.0

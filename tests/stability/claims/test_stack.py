@@ -11,7 +11,8 @@ from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.theorem_table import worded
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
-from stability.kernel.theorems.stack_contraction import compose, layer_claim, pack
+from stability.kernel.theorems.stack_contraction import compose, layer_claim
+from stability.proposals import pack
 from stability.search.criteria.stack_contraction import stack_claim
 from stability.systems import DrivenSystem, LureSystem
 from stability.verification import verify, verify_claim

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from stability.errors import ConfigurationError
-from stability.kernel.systems.state_space import StateSpace
 from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.search.criteria.circle import bounded_real_slack, circle_criterion
 from stability.search.criteria.kyp import kyp_criterion
@@ -14,6 +13,7 @@ from stability.search.criteria.witness import nested_multiplier
 from stability.search.gains.lure import incremental_gain
 from stability.search.solvers.hinf import hinf_norm
 from stability.search.solvers.multiplier_program import multiplier_lmi
+from stability.search.solvers.state_space import StateSpace
 from stability.systems import LureSystem
 from stability.verification import verify_claim
 

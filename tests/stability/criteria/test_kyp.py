@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from stability.errors import DimensionError
-from stability.kernel.systems.state_space import StateSpace
 from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.search.criteria.circle import circle_criterion
 from stability.search.criteria.kyp import kyp_criterion, kyp_lmi, positive_real_slack
 from stability.search.solvers.multiplier_program import multiplier_lmi
 from stability.search.solvers.positive_real import positivity_margin
+from stability.search.solvers.state_space import StateSpace
 from stability.systems import LureSystem
 
 

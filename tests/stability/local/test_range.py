@@ -10,9 +10,9 @@ import pytest
 from stability.analysis import local_radius
 from stability.errors import ConfigurationError
 from stability.kernel.format.theorem_table import RULES
+from stability.kernel.reachability.ellipsoid_operations import length
 from stability.kernel.reachability.ellipsoid_tube import nominal_run
 from stability.kernel.reachability.gated_tube import bent_tube, linear_part
-from stability.kernel.reachability.margin_loss import length
 from stability.kernel.reachability.network_stages import stages_of
 from stability.kernel.systems.classifier import LARGEST, Classifier
 from stability.kernel.theorems.local_ball import WIDEST

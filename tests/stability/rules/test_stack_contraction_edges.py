@@ -14,7 +14,8 @@ from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.serialization import decode, encode
 from stability.kernel.format.theorem_table import RULES, worded
 from stability.kernel.systems.gated_cell import GatedCell
-from stability.kernel.theorems.stack_contraction import _merge, compose, layer_norm, pack
+from stability.kernel.theorems.stack_contraction import _merge, compose, layer_norm
+from stability.proposals import pack
 from stability.systems import DrivenSystem, LureSystem
 
 BIG = 40.0  # a gate with this bias is 0 or 1 to 1e-17

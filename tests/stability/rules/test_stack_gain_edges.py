@@ -11,8 +11,9 @@ from stability import LayerStack, certify
 from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.theorem_table import RULES, worded
 from stability.kernel.systems.gated_cell import GatedCell
-from stability.kernel.theorems.stack_contraction import GROW, pack
+from stability.kernel.theorems.stack_contraction import GROW
 from stability.kernel.theorems.stack_gain import combined, layer_gain
+from stability.proposals import pack
 from stability.systems import DrivenSystem, LureSystem
 
 BIG = 40.0

@@ -10,7 +10,6 @@ from scipy.optimize import minimize
 
 from stability import LureSystem, certify, verify
 from stability.errors import ConfigurationError
-from stability.kernel.systems.state_space import StateSpace
 from stability.search.criteria.multiplier import multiplier_criterion
 from stability.search.solvers import riccati
 from stability.search.solvers.deadline import Deadline
@@ -19,6 +18,7 @@ from stability.search.solvers.hinf import hinf_peak
 from stability.search.solvers.loop_transformation import centered_loop
 from stability.search.solvers.multiplier_program import multiplier_lmi
 from stability.search.solvers.peak_exchange import Exchange, _maxima, _step, _summit, _updated
+from stability.search.solvers.state_space import StateSpace
 from tests.stability.criteria.floor import systems
 
 FLOOR = {int(k): v for k, v in json.loads((Path(__file__).parents[1] / "criteria" / "floor.json").read_text()).items()}

@@ -5,10 +5,10 @@ import pytest
 from scipy.linalg import block_diag, expm
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
-from stability.kernel.systems.state_space import StateSpace
 from stability.search.solvers import hinf
 from stability.search.solvers.hinf import hinf_norm, hinf_peak
 from stability.search.solvers.positive_real import _hamiltonian_values, _pencil_values, positivity_margin
+from stability.search.solvers.state_space import StateSpace
 from stability.search.solvers.transfer_function import state_space
 
 slycot = pytest.importorskip("slycot")

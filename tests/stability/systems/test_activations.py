@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from stability.kernel.arithmetic.activations import ACTIVATIONS, Activation
+from stability.search.counterexamples.equilibria import steep_points
 
 POINTS = np.concatenate([np.linspace(-6, 6, 241), [-1e-3, 1e-3]])
 
@@ -56,14 +57,14 @@ def test_pieces_tell_slopes_near_rises_and_steep_places(name: str) -> None:
     assert (high == seen.max(axis=1)).mean() > 0.95
     np.testing.assert_allclose(phi.rise(z, reach), phi.function(z + reach) - phi.function(z), atol=1e-14)
     K = np.array([*phi.slope] * 2)
-    steep = phi.steep_at(K, np.array([1.0, 1.0, -1.0, -1.0]))
+    steep = steep_points(phi, K, np.array([1.0, 1.0, -1.0, -1.0]))
     assert (phi.derivative(steep) == K).all()
     assert (phi.to_kink(steep) > 0.5).all()
 
 
 def test_on_both_sides_of_a_saturation_signs_choose() -> None:
-    assert ACTIVATIONS["saturation"].steep_at(np.zeros(2), np.array([1.0, -1.0])).tolist() == [2.0, -2.0]
-    assert ACTIVATIONS["deadzone"].steep_at(np.array([1.0, 1.0, 0.0]), np.array([1.0, -1.0, 1.0])).tolist() == [
+    assert steep_points(ACTIVATIONS["saturation"], np.zeros(2), np.array([1.0, -1.0])).tolist() == [2.0, -2.0]
+    assert steep_points(ACTIVATIONS["deadzone"], np.array([1.0, 1.0, 0.0]), np.array([1.0, -1.0, 1.0])).tolist() == [
         2,
         -2,
         0,
