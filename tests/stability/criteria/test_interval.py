@@ -42,10 +42,8 @@ def random_cell(kind, reset_after, rng, scale, m=6, p=3, box=1.0) -> GatedCell:
 
 def points(cell, box, rng, count=200):
     """States in the box and inputs in theirs, many of them corners."""
-    states, inputs = (
-        rng.uniform(box.low, box.high, size=(count, cell.states)),
-        rng.uniform(-1, 1, size=(count, cell.inputs)),
-    )
+    states = rng.uniform(box.low, box.high, size=(count, cell.states))
+    inputs = rng.uniform(-1, 1, size=(count, cell.inputs))
     corner = rng.random((count, cell.states)) < 0.5
     states[::2] = np.where(corner, box.low, box.high)[::2]
     inputs[::3] = np.sign(inputs[::3])
