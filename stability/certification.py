@@ -105,6 +105,7 @@ def certify(
         UnsupportedError: an object nobody knows a system for, or a criterion that is not about its kind.
 
     Example:
+        >>> from stability import LureSystem
         >>> certificate = certify(LureSystem.recurrent([[-2.0]], [[1.0]]))
         >>> str(certificate.verdict), certificate.criterion, round(certificate.rate, 5), round(certificate.overshoot, 5)
         ('certified', 'theorem1a', 1.0, 1.0)

@@ -97,6 +97,7 @@ def takes_box(subject: Any) -> bool:
     """Whether what is claimed of a subject under inputs in a box may be more than what is claimed under every input.
 
     Example:
+        >>> from stability import LureSystem
         >>> takes_box(DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[2.0]]))
         True
     """
