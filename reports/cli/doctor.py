@@ -72,7 +72,7 @@ def code_lines(source: str) -> int:
     r"""Return the number of lines of Python source that hold code: no docstrings, comments and blank lines.
 
     Example:
-        >>> code_lines("x = 1  # one\\n\\n# a comment\\ny = 2\\n")
+        >>> code_lines("x = 1  # one\n\n# a comment\ny = 2\n")
         2
     """
     docstrings: set[int] = set()

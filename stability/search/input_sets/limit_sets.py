@@ -96,6 +96,7 @@ def allows_box_claims(subject: Any) -> bool:
     """Return True if a subject may have stronger claims under inputs in a box than under every input.
 
     Example:
+        >>> from stability import LureSystem
         >>> allows_box_claims(DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[2.0]]))
         True
     """

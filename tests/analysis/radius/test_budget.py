@@ -18,7 +18,7 @@ from stability.models.lru import LRU
 from stability.models.network import SequenceModel
 from stability.search.local.largest_radius import ENGINES
 
-from ...stability.local.affine_toy import engine, toy_rule
+from ...stability.search.local.affine_toy import engine, toy_rule
 
 __all__ = ["toy_rule"]
 T, P, K = 4, 2, 3

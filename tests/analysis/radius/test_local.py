@@ -19,7 +19,7 @@ from stability.models.gated import GRU
 from stability.models.network import SequenceModel
 from stability.search.local.largest_radius import ENGINES
 
-from ...stability.local.affine_toy import engine, largest, network, toy_rule
+from ...stability.search.local.affine_toy import engine, largest, network, toy_rule
 
 __all__ = ["toy_rule"]
 NORMS = ["l2", "linf"]

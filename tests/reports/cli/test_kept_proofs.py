@@ -20,8 +20,8 @@ from stability.search.local import proof_merging as keeping
 from stability.search.local.largest_radius import ENGINES
 from stability.search.local.proof_folder import read_network, read_sample, sample_file, verify_folder
 
-from ...stability.local.affine_toy import KIND, engine, toy_rule
-from ...stability.local.test_files import resealed
+from ...stability.search.local.affine_toy import KIND, engine, toy_rule
+from ...stability.search.local.test_proof_folder import resealed
 from .test_radius import answer, here
 
 __all__ = ["here", "toy_rule"]

@@ -11,9 +11,9 @@ import pytest
 
 from stability.search.gains.lure import incremental_gain
 from stability.systems import LureSystem
-from tests.stability.criteria.floor import systems
+from tests.stability.reference_systems import systems
 
-FLOOR = {int(k): v for k, v in json.loads((Path(__file__).parent / "floor.json").read_text()).items()}
+REFERENCE = {int(k): v for k, v in json.loads((Path(__file__).parent / "reference_gains.json").read_text()).items()}
 """By the number of the system: gains of ``asked``, in its order, infinite ones as ``null``."""
 
 
@@ -31,7 +31,7 @@ def asked(number: int, system: LureSystem):
 def worse(number: int, system: LureSystem) -> list[str]:
     """Where the gain is larger than it was, by more than a hundredth."""
     found = []
-    for options, before in zip(asked(number, system), FLOOR[number]):
+    for options, before in zip(asked(number, system), REFERENCE[number]):
         value = incremental_gain(system, **options).value
         if value > (math.inf if before is None else 1.01 * before):
             found.append(f"{number}, {options['measure']}, {options['horizon']}: {value} after {before}")
@@ -39,7 +39,7 @@ def worse(number: int, system: LureSystem) -> list[str]:
 
 
 def test_gains_are_never_worse_than_those_of_the_search_before():
-    small = [(number, system) for number, system in systems(200) if number in FLOOR and system.states == 2][:3]
+    small = [(number, system) for number, system in systems(200) if number in REFERENCE and system.states == 2][:3]
     assert len(small) == 3
     assert not [line for number, system in small for line in worse(number, system)]
 
@@ -47,4 +47,4 @@ def test_gains_are_never_worse_than_those_of_the_search_before():
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
 def test_two_hundred_gains_are_never_worse_than_before():
-    assert not [line for number, system in systems(200) if number in FLOOR for line in worse(number, system)]
+    assert not [line for number, system in systems(200) if number in REFERENCE for line in worse(number, system)]

@@ -1,6 +1,6 @@
 """A hundred claims of every kind about sets of states under inputs in a box: runs that ascend on it break none.
 
-python -m pytest -m slow tests/stability/claims/test_sets_soundness.py -k "flow and part-0"
+python -m pytest -m slow tests/stability/search/input_sets/test_sets_soundness.py -k "flow and part-0"
 """
 
 from __future__ import annotations

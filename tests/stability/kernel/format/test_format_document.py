@@ -11,7 +11,7 @@ from stability.kernel.format.claims import Verdict
 from stability.kernel.format.serialization import SUBJECTS
 from stability.kernel.format.theorem_table import RULES
 
-TEXT = (Path(__file__).parents[3] / "docs" / "certificate-format.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[4] / "docs" / "certificate-format.md").read_text(encoding="utf-8")
 CERTIFYING, WITNESSES = TEXT.split("## Proofs that certify")[1].split("## Witnesses")
 ROW = re.compile(r"^\| `(\w+)` \| ([^|]*) \| ([^|]*)", re.MULTILINE)
 NAME = re.compile(r"`([A-Za-z_0-9 ]+?)(?: (\([a-z,]+\)))?`(?: `(\([a-z,]+\))`)?")

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from forged_names import NAMES
 from local_specimens import classifiers, plain, slopes
 
 from stability.errors import StabilityError
@@ -29,6 +28,13 @@ from stability.search.local.proof_folder import NETWORK_FILE, check_sample, samp
 from stability.storage.folder import claim_folder as claim_folder
 
 Array = np.ndarray
+NAMES = (
+    "a tube", "a tube, masked", "closed from its end", "a budget for each step", "closed, step by step", "midpoint",
+    "lstm", "gru", "a stack", "planes", "planes of an lstm", "planes of a gru, masked",
+    "planes, clipped", "planes of a stack",
+    "zonotopes", "zonotopes of an lstm, masked", "zonotopes, clipped",
+    "linear", "linear, masked", "linear, clipped", "linear, clipped steps", "linear in a box",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from stability.search.criteria.schur import schur_criterion, schur_tests
 from stability.search.solvers.nonnegative_matrices import ComparisonMatrix, ordered_components
 from stability.search.solvers.spectral_bounds import spectrum_bracket
 
-sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[4] / "benchmarks"))
 from honesty.constructions import KINDS, draw, triangular
 
 

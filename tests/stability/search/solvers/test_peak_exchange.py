@@ -19,9 +19,9 @@ from stability.search.solvers.loop_transformation import centered_loop
 from stability.search.solvers.multiplier_program import multiplier_lmi
 from stability.search.solvers.peak_exchange import Exchange, _maxima, _step, _summit, _updated
 from stability.search.solvers.state_space import StateSpace
-from tests.stability.criteria.floor import systems
+from tests.stability.reference_systems import systems
 
-FLOOR = {int(k): v for k, v in json.loads((Path(__file__).parents[1] / "criteria" / "floor.json").read_text()).items()}
+REFERENCE = {int(k): v for k, v in json.loads((Path(__file__).parent / "reference_rates.json").read_text()).items()}
 
 
 def _loop(discrete, seed=1, n=6, m=5):
@@ -191,7 +191,7 @@ def _never_worse(chosen):
     for number, system in systems(max(chosen) + 1):
         if number not in chosen:
             continue
-        rate, overshoot = FLOOR[number]
+        rate, overshoot = REFERENCE[number]
         certificate = certify(system, refute=False)
         assert verify(certificate).valid
         span = 1.0 - rate if system.is_discrete else rate
@@ -203,9 +203,9 @@ def _never_worse(chosen):
 
 
 def test_rates_and_overshoots_are_never_worse_than_those_of_the_search_before():
-    _never_worse([k for k in FLOOR if k % 30 == 1 or k == 34])
+    _never_worse([k for k in REFERENCE if k % 30 == 1 or k == 34])
 
 
 @pytest.mark.slow
 def test_two_hundred_rates_and_overshoots_are_never_worse_than_before():
-    _never_worse(list(FLOOR))
+    _never_worse(list(REFERENCE))

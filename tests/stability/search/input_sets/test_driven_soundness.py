@@ -1,6 +1,6 @@
 """Five hundred claims about inputs in a box, in parts: pairs of runs that try to stay apart keep the proved bound.
 
-python -m pytest -m slow tests/stability/claims/test_driven_soundness.py -k "part-00 or part-01"
+python -m pytest -m slow tests/stability/search/input_sets/test_driven_soundness.py -k "part-00 or part-01"
 """
 
 from __future__ import annotations
