@@ -200,7 +200,7 @@ def _place(path: Path) -> Iterator[tuple[int | None, Path, os.stat_result | None
         descriptor = _own_descriptor(path)
         if descriptor is not None:
             if descriptor in CLOSED:
-                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+                raise FileFormatError(f"cannot write {path}: this process has no open file {descriptor}")
             if stat.S_ISDIR(os.fstat(descriptor).st_mode):
                 raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
             yield descriptor, path, None
