@@ -64,7 +64,6 @@ def search_slopes(
     Returns:
         The best slopes found, stable or not.
     """
-    low, high = system.alpha, system.beta
     scale, most = max(1.0, float(np.abs(system.A).max())), eigenvalue_budget(system)
     tried: list[UnstableSlopes] = []
     for K in _fixed_starts(system, hint):

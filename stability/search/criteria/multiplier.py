@@ -163,9 +163,6 @@ def _search_best_rate(search: WitnessSearch, tol: float) -> None:
         rate = bracket.next()
         gain = search.improve(rate, target=0.9) if search.channels > 1 else None
         proved = (gain is None or gain < 1.0) and search.feasible(rate, gain)
-        if gain is not None and gain < 1.0 and not proved:
-            gain = search.resample(rate)
-            proved = gain < 1.0 and search.feasible(rate, gain)
         bracket.narrow(rate, proved, gain)
 
 

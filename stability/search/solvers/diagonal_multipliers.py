@@ -47,10 +47,6 @@ class FrequencySamples:
         self.eigenvalues = self._response.poles
         self.omega = axis_frequencies(self.eigenvalues, loop.is_discrete, count // 2, count - count // 2, (0.1, 3.0))
 
-    def add(self, omega: float) -> None:
-        """Add a sample point at a missed peak."""
-        self.omega = np.unique(np.append(self.omega, abs(omega)))
-
     def at(self, rate: float, deadline: Deadline | None = None) -> Array:
         """Samples ``(count, m, m)`` along the axis that belongs to a rate, in single precision where they are many.
 
