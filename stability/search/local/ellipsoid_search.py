@@ -62,7 +62,7 @@ def _search(
     What a ball of radius e uses of its margin grows at least like e, so that a share just below one is enough: secants
     of the logarithms go for that, kept between the largest radius that held and the least that did not.
     """
-    high = np.minimum(upper, 8.0 * linear_radius(task, run))
+    high = np.minimum(upper, 8.0 * linear_distances(task, run).min(axis=1))
     high = np.minimum(high, _farthest(task))
     low, top, better = np.zeros(len(high)), high.copy(), np.zeros(len(high), dtype=int)
     trial = np.minimum(np.where(np.isfinite(upper), 0.5 * high, 0.08 * high), 0.9 * high)
@@ -120,11 +120,6 @@ def _searched(
 def _farthest(task: Task) -> Array:
     """``(B,)`` radii beyond which none is searched for."""
     return FARTHEST * (1.0 + np.abs(task.x).max(axis=(1, 2)))
-
-
-def linear_radius(task: Task, run: list[Nominal]) -> Array:
-    """``(B,)`` the distance to the nearest decision boundary of the network's linearisation at each input."""
-    return linear_distances(task, run).min(axis=1)
 
 
 def linear_distances(task: Task, run: list[Nominal]) -> Array:
