@@ -34,7 +34,7 @@ from stability.search.criteria.witness import (
 from stability.search.solvers.deadline import STOPPED, TOO_LATE, Deadline, TimeLimit, TimeOverError
 from stability.search.solvers.hinf import hinf_peak
 from stability.search.solvers.inequality_slack import multiplier_slack
-from stability.search.solvers.rates import Rate, as_rate, margin_of, spectral_rate, start_rate
+from stability.search.solvers.rates import Rate, margin_of, parse_rate, spectral_rate, start_rate
 
 Array = np.ndarray
 _EXACT_STATES = 64
@@ -177,7 +177,7 @@ class GainTest:
         Returns:
             The finding.
         """
-        rate = as_rate(rate, self.system)
+        rate = parse_rate(rate, self.system)
         found, level, limit = self.evaluated()
         if not found.holds:
             return found

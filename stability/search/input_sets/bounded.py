@@ -127,7 +127,7 @@ def _box(driven: DrivenSystem, push: Array, bounds: Array) -> Candidate | None:
 def positive_solutions(kept: Array, added: Array) -> tuple[Array, Array] | None:
     """Return ``(I - K)^-1 s`` and ``(I - K)^-1 1`` for ``K >= 0`` off the diagonal.
 
-    ``None`` where the spectral radius of ``K`` is one or more, which is where the second is not positive, or next to it.
+    ``None`` where the spectral radius of ``K`` is one or more (the second is not positive there), or next to one.
     """
     try:
         both = np.linalg.solve(np.eye(len(kept)) - kept, np.column_stack([added, np.ones(len(kept))])).T
