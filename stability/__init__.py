@@ -85,57 +85,15 @@ _NAMES = {
 """What is defined where."""
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = [
-    # systems
-    "LayerStack",
-    "DrivenSystem",
-    "GatedCell",
-    "LureSystem",
-    "PairwiseSystem",
-    "register_converter",
-    # answers
-    "Certificate",
-    "Claim",
-    "Finding",
-    "Gain",
-    "GainMargin",
-    "Nyquist",
-    "Proof",
-    "Recovery",
-    "Refutation",
-    "StepBound",
-    "Theorem1",
-    "Verdict",
-    "Verification",
-    # questions
-    "bounded",
-    "certify",
-    "circle_criterion",
-    "gain_margin",
-    "hinf_norm",
-    "incremental_gain",
-    "kyp_lmi",
-    "largest_step",
-    "memory_horizon",
-    "nyquist",
-    "multiplier_criterion",
-    "recovery_time",
-    "refute",
-    "regional",
-    "smallest_overshoot",
-    "step_margin",
-    "theorem1",
-    "verify",
-    # errors
-    "ConfigurationError",
-    "DimensionError",
-    "FileFormatError",
-    "IllPosedError",
-    "NonFiniteError",
-    "RankError",
-    "StabilityError",
-    "UnsupportedError",
-    "Cascade",
-]
+    "Cascade", "DrivenSystem", "GatedCell", "LayerStack", "LureSystem", "PairwiseSystem", "register_converter",
+    "Certificate", "Claim", "Finding", "Gain", "GainMargin", "Nyquist", "Proof", "Recovery", "Refutation",
+    "StepBound", "Theorem1", "Verdict", "Verification",
+    "bounded", "certify", "circle_criterion", "gain_margin", "hinf_norm", "incremental_gain", "kyp_lmi",
+    "largest_step", "memory_horizon", "multiplier_criterion", "nyquist", "recovery_time", "refute", "regional",
+    "smallest_overshoot", "step_margin", "theorem1", "verify",
+    "ConfigurationError", "DimensionError", "FileFormatError", "IllPosedError", "NonFiniteError", "RankError",
+    "StabilityError", "UnsupportedError",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

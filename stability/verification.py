@@ -213,7 +213,8 @@ input: the difference d of any two trajectories satisfies |d| <= 1.001 * exp(-0.
     main, subject = certificate.claim, certificate.subject
     checks: tuple[Check, ...] = ()
     try:
-        problem, title = _consistency_problem(certificate), describe_subject(subject)
+        problem = _cover_problem(certificate) or _further_claims_problem(main, certificate.claims)
+        title = describe_subject(subject)
     except Exception as error:  # noqa: BLE001 - a certificate built in memory may hold anything
         problem, title = f"the certificate is malformed ({_error_text(error)})", ""
     if problem is None:
@@ -272,11 +273,6 @@ def _checked_exactly(subject: Any, main: Claim, first: Check) -> Check:
     if main.verdict is not Verdict.CERTIFIED or main.value != data["rate"]:
         return replace(first, valid=False, reason="the exact method is for certified claims of the proof's rate")
     return _check(main, lambda: check_exact(subject.system, data))
-
-
-def _consistency_problem(certificate: Certificate) -> str | None:
-    """Return the reason why the parts of a certificate do not belong together, or ``None``."""
-    return _cover_problem(certificate) or _further_claims_problem(certificate.claim, certificate.claims)
 
 
 def _cover_problem(certificate: Certificate) -> str | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from stability.arguments import as_vector
 from stability.errors import ConfigurationError, DisagreementError, UnsupportedError
-from stability.kernel.arithmetic.activations import ACTIVATIONS, activation
+from stability.kernel.arithmetic.activations import ACTIVATIONS
 from stability.kernel.checks import as_choice, as_matrix
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.lure import LureSystem
@@ -66,15 +66,11 @@ def reservoir_system(
     a = _per_unit("leak", leak, n)
     if not ((a > 0.0) & (a <= 1.0)).all():
         raise ConfigurationError(f"leak must lie in (0, 1], it lies in [{a.min():g}, {a.max():g}]")
-    kept, slope = np.diag(1.0 - a), _slope(activation)
+    kept, slope = np.diag(1.0 - a), ACTIVATIONS[activation].slope
     if equation == "internal":
         return DrivenSystem(LureSystem(kept, np.diag(a), weights, None, slope, 1.0), activation, entering, b, name=name)
     system = LureSystem(kept, a[:, None] * weights, np.eye(n), None, slope, 1.0)
     return DrivenSystem(system, activation, np.zeros_like(entering), b, a[:, None] * entering, name=name)
-
-
-def _slope(name: str) -> tuple[float, float]:
-    return activation(name).slope
 
 
 def _dense(value: Any) -> Any:
@@ -115,7 +111,9 @@ def system_from_reservoirpy(node: Any) -> DrivenSystem:
         )
     if not getattr(node, "initialized", True) or any(callable(getattr(node, k, None)) for k in ("W", "Win")):
         raise UnsupportedError(f"this {kind} has no weights yet: run it on data, or call its initialize, first")
-    if getattr(node, "Wfb", None) is not None and bool(getattr(node, "fb_dim", None) or _size(node.Wfb)):
+    if getattr(node, "Wfb", None) is not None and bool(
+        getattr(node, "fb_dim", None) or np.prod(getattr(node.Wfb, "shape", (0,)))
+    ):
         raise UnsupportedError(
             f"this {kind} has feedback (Wfb): what comes back through the read-out is part of the map"
         )
@@ -132,10 +130,6 @@ def system_from_reservoirpy(node: Any) -> DrivenSystem:
     )  # fmt: skip
     _compare(node, network)
     return network
-
-
-def _size(value: Any) -> int:
-    return int(np.prod(getattr(value, "shape", (0,))))
 
 
 def _compare(node: Any, network: DrivenSystem) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from stability.certificate import Certificate, Finding
@@ -32,7 +33,7 @@ from stability.search.gains.residual import residual_claim
 from stability.search.input_sets.driven import driven_contraction
 from stability.search.input_sets.limit_sets import allows_box_claims, claims_in_box
 from stability.search.input_sets.stack_bounds import stack_bounds
-from stability.search.solvers.rates import Rate, parse_rate
+from stability.search.solvers.rates import Rate
 from stability.search.trajectories.input_range import InputRange, input_range
 
 FASTER = 1.05
@@ -124,41 +125,37 @@ def try_criteria(progress: Progress) -> Progress:
     raise UnsupportedError(f"there is no criterion for a {type(subject).__name__}")
 
 
-def _try_lure_criteria(progress: Progress) -> Progress:
-    """A Lur'e system or a network with one, at the rate asked for, else at the best there is."""
-    system, options = progress.subject.system, progress.options
-    wanted = parse_rate(options.rate, system)
-    tol = options.tol if options.tol is not None else default_tolerance(system)
-    findings: list[Finding] = []
-    for rate in (wanted, "best") if isinstance(wanted, float) else (wanted,):
-        asked = options if rate == wanted else replace(options, rate=rate)
-        findings = lure_findings(system, asked, progress.carried)
-        made = fastest_claim(progress.subject, findings, rate, tol)
-        if made is not None:
-            return progress.found(findings, made[0], criterion=made[1].criterion, rate=asked.rate, decided=True)
-    return progress.found(findings)
+Proved = tuple[Claim, Finding] | None
 
 
-def _try_gated_criteria(progress: Progress) -> Progress:
-    """A gated cell: bounds of its gates over an invariant box, at the rate asked for, else at the best there is."""
-    cell, options = progress.subject, progress.options
-    findings: tuple[Finding, ...] = ()
+def _try_at_rates(
+    evaluate: Callable[[Progress, Options], tuple[Sequence[Finding], Proved]], progress: Progress
+) -> Progress:
+    """Evaluate criteria at the asked rate, and at the best rate where that is out of reach."""
+    options, findings = progress.options, ()
     for rate in (options.rate, "best") if isinstance(options.rate, float) else (options.rate,):
-        findings = gated_findings(cell, rate=rate, time_limit=options.deadline)
-        made = fastest_gated_claim(cell, findings)
-        if made is not None:
-            return progress.found(findings, made[0], criterion=made[1].criterion, rate=rate, decided=True)
+        findings, proved = evaluate(progress, replace(options, rate=rate))
+        if proved is not None:
+            return progress.found(findings, proved[0], criterion=proved[1].criterion, rate=rate, decided=True)
     return progress.found(findings)
 
 
-def _try_pairwise_criterion(progress: Progress) -> Progress:
-    """An activation on pairs of units: a norm of the weights that it does not stretch."""
-    subject, options = progress.subject, progress.options
-    findings = guarded_findings("pairwise", lambda: [pairwise_criterion(subject)], options.deadline)
-    claim = pairwise_claim(subject, findings[0])
-    if claim is None:
-        return progress.found(findings)
-    return progress.found(findings, claim, criterion=findings[0].criterion, decided=True)
+def _prove_lure_system(progress: Progress, options: Options) -> tuple[Sequence[Finding], Proved]:
+    system = progress.subject.system
+    findings = lure_findings(system, options, progress.carried)
+    tol = options.tol if options.tol is not None else default_tolerance(system)
+    return findings, fastest_claim(progress.subject, findings, options.rate, tol)
+
+
+def _prove_gated_cell(progress: Progress, options: Options) -> tuple[Sequence[Finding], Proved]:
+    findings = gated_findings(progress.subject, rate=options.rate, time_limit=options.deadline)
+    return findings, fastest_gated_claim(progress.subject, findings)
+
+
+def _prove_pairwise(progress: Progress, options: Options) -> tuple[Sequence[Finding], Proved]:
+    findings = guarded_findings("pairwise", lambda: [pairwise_criterion(progress.subject)], options.deadline)
+    claim = pairwise_claim(progress.subject, findings[0])
+    return findings, None if claim is None else (claim, findings[0])
 
 
 def _try_stack(progress: Progress) -> Progress:
@@ -207,9 +204,9 @@ def _explain_opaque(progress: Progress) -> Progress:
 
 
 _CRITERIA: tuple[tuple[tuple[type, ...], tuple[str, ...], Stage], ...] = (
-    ((LureSystem, DrivenSystem), NAMES, _try_lure_criteria),
-    ((GatedCell,), ("interval",), _try_gated_criteria),
-    ((PairwiseSystem,), ("pairwise",), _try_pairwise_criterion),
+    ((LureSystem, DrivenSystem), NAMES, partial(_try_at_rates, _prove_lure_system)),
+    ((GatedCell,), ("interval",), partial(_try_at_rates, _prove_gated_cell)),
+    ((PairwiseSystem,), ("pairwise",), partial(_try_at_rates, _prove_pairwise)),
     ((LayerStack,), ("cascade", "interval", "pairwise", *NAMES), _try_stack),
     ((ResidualStack,), ("cascade",), _try_residual_blocks),
     ((OpaqueMap,), (), _explain_opaque),

@@ -13,7 +13,6 @@ import errno
 import json
 import logging
 import os
-import secrets
 import socket
 import stat
 import time
@@ -28,7 +27,7 @@ try:
 except ImportError:  # not POSIX: the record is the lock
     fcntl = None  # type: ignore[assignment]
 
-LOCK_FILE, RECORD_FILE = ".stability.lock", ".stability.owner"
+LOCK_FILE = ".stability.lock"
 PATIENCE = 20.0
 """Seconds to wait for the processes of an owner that is gone: they end with it, but not in the same moment, and one
 that was just starting does so when it has started, which takes seconds on a busy machine."""
@@ -167,8 +166,8 @@ def acquire_lock(folder: Path, work: str) -> Lock:
         OSError: the folder cannot be written to.
     """
     path, owner = folder / LOCK_FILE, Owner.here(work)
-    if fcntl is None or _locks_stay_here(folder):
-        return _by_record(folder, owner)
+    if fcntl is None:
+        return _by_record(folder, path, owner)
     waited = time.monotonic()
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
@@ -178,11 +177,12 @@ def acquire_lock(folder: Path, work: str) -> Lock:
                 return Lock(path, owner, handle, _sign(handle, folder, owner))
             os.close(handle)  # its owner was just about to take it away: once more
         except OSError as error:
+            made = not os.fstat(handle).st_size
             os.close(handle)
             if error.errno in WITHOUT:
-                with contextlib.suppress(OSError):
-                    path.unlink()
-                return _by_record(folder, owner)
+                if made:
+                    path.unlink(missing_ok=True)
+                return _by_record(folder, path, owner)
             if error.errno not in BUSY:
                 raise
             other = _read(path)
@@ -196,38 +196,19 @@ def acquire_lock(folder: Path, work: str) -> Lock:
 
 
 def _sign(handle: int, folder: Path, owner: Owner) -> bool:
-    """Write the record into a lock that was just taken; tells whether an earlier owner had left its own there.
+    """Write the record into a lock that was just taken; return True if an earlier owner left its own there.
 
     Raises:
-        FolderInUseError: a process that does without locks writes there.
+        FolderInUseError: the process of that record still runs.
     """
-    without = _read(folder / RECORD_FILE)
-    if without is not None and not without.is_dead:
-        raise FolderInUseError(_in_use(folder, without, folder / RECORD_FILE))
-    before = without or Owner.read(os.pread(handle, 10_000, 0).decode("utf-8", errors="replace"))
-    if (
-        before is not None and before.is_here and not before.is_dead and before.process != owner.process
-    ):  # locks that hold nobody off
-        raise FolderInUseError(_in_use(folder, before, folder / LOCK_FILE))
+    before = Owner.read(os.pread(handle, 10_000, 0).decode("utf-8", errors="replace"))
+    if before is not None and before.is_here and not before.is_dead and before.process != owner.process:
+        raise FolderInUseError(_in_use(folder, before, folder / LOCK_FILE))  # the file system only pretends to lock
     os.ftruncate(handle, 0)
     os.pwrite(handle, owner.to_text().encode(), 0)
-    (folder / RECORD_FILE).unlink(missing_ok=True)
     if before is not None:
         log.warning("stability: %s was left by %s, which has ended: taken over", folder, before)
     return before is not None
-
-
-def _locks_stay_here(folder: Path) -> bool:
-    """Return True on a network file system that is mounted with locks of this machine alone."""
-    device = os.stat(folder).st_dev
-    number = f"{os.major(device)}:{os.minor(device)}"
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/mountinfo").read_text(errors="replace").splitlines():
-            fields = line.split()
-            if len(fields) > 5 and fields[2] == number:
-                options = {o for f in fields[5:] for o in f.split(",")}
-                return bool(options & {"nolock", "local_lock=all", "local_lock=flock", "localflock", "nobrl"})
-    return False
 
 
 def _same(handle: int, path: Path) -> bool:
@@ -263,52 +244,19 @@ def _in_use(folder: Path, other: Owner | None, record: Path | None = None) -> st
     return f"{folder} is being written by {other}: wait for it, or choose another folder"
 
 
-def _by_record(folder: Path, owner: Owner) -> Lock:
-    """The record as the lock: whoever can make the file owns the folder."""
-    path = folder / RECORD_FILE
-    log.warning(
-        "stability: the file system of %s has no locks: its owner is known by the record in %s alone", folder, path
-    )
+def _by_record(folder: Path, path: Path, owner: Owner) -> Lock:
+    """Take the lock on a file system without locks: the process that creates the file owns the folder."""
+    log.warning("stability: the file system of %s has no locks: its owner is known by %s alone", folder, path)
     inherited = False
-    for _ in range(100):
-        if _create(path, owner.to_text()):
-            return Lock(path, owner, None, inherited)
-        other = _read(path)
-        if other is not None and other.is_dead:
-            _take_away(path, other)
-            log.warning("stability: %s was left by %s, which has ended: taken over", folder, other)
-            inherited = True
-        elif other is not None or path.exists():
-            raise FolderInUseError(_in_use(folder, other, path))
-    raise FolderInUseError(_in_use(folder, None))
-
-
-def _create(path: Path, text: str) -> bool:
-    """Make a file with its content in one step; false where there is one."""
-    aside = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-    aside.write_text(text)
-    try:
-        os.link(aside, path)
-        return True
-    except FileExistsError:
-        return False
-    except OSError:  # no hard links either
+    while True:
         try:
             with open(path, "x", encoding="utf-8") as handle:
-                handle.write(text)
-            return True
+                handle.write(owner.to_text())
+            return Lock(path, owner, None, inherited)
         except FileExistsError:
-            return False
-    finally:
-        aside.unlink(missing_ok=True)
-
-
-def _take_away(path: Path, dead: Owner) -> None:
-    """Remove a dead owner's record, unless somebody was faster and it is another one by now."""
-    aside = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-    with contextlib.suppress(FileNotFoundError):
-        os.rename(path, aside)
-        if _read(aside) != dead:
-            with contextlib.suppress(OSError):
-                os.link(aside, path)
-        aside.unlink(missing_ok=True)
+            other = _read(path)
+            if other is None or not other.is_dead:
+                raise FolderInUseError(_in_use(folder, other, path)) from None
+            path.unlink(missing_ok=True)
+            log.warning("stability: %s was left by %s, which has ended: taken over", folder, other)
+            inherited = True

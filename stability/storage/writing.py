@@ -15,17 +15,13 @@ import errno
 import os
 import re
 import secrets
-import select
 import stat
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from stability.errors import ConfigurationError, FileFormatError
 
-STALLED = 60.0
-"""Seconds that the reader of a named pipe may take none of it before it is given up."""
 LINKS = 40
 PARTIAL = re.compile(r"\.[0-9a-f]{24}\.partial")
 DESCRIPTORS = re.compile(r"/dev/fd|/proc/(self|thread-self|\d+)(/task/\d+)?/fd")
@@ -37,7 +33,6 @@ HOMES: dict[Path, tuple[int, int]] = {}
 """Folders that this process owns, with device and number: what is later found under such a name may be another one."""
 CLOSED: set[int] = set()
 """Descriptors that were closed when the process began: what stands there now is nobody's output."""
-_pipes: dict[tuple[int, int], int] = {}  # named pipes that were reserved: closed and opened again, the reader would end
 
 
 def as_path(value: object) -> Path:
@@ -84,7 +79,7 @@ def reserve(path: str | Path) -> Path:
     """Refuse a place that cannot be written to before the work, not after it.
 
     Args:
-        path: where a file is to go; nothing is changed there. A named pipe is held open until it is written to.
+        path: where a file is to go; nothing is changed there.
 
     Returns:
         The path.
@@ -104,10 +99,8 @@ def reserve(path: str | Path) -> Path:
                 raise FileFormatError(f"cannot write {path}: no permission in {folder}")
             if status is not None and not os.access(target, os.W_OK):
                 raise FileFormatError(f"cannot write {path}: it is write-protected")
-        elif stat.S_ISFIFO(status.st_mode):
-            _pipes.setdefault((status.st_dev, status.st_ino), _open_through(target))
-        else:
-            os.close(_open_through(target))
+        elif not stat.S_ISFIFO(status.st_mode):  # the reader of a pipe would see its end where it is closed
+            os.close(_open_device(target))
     return path
 
 
@@ -151,19 +144,14 @@ def write_bytes(path: str | Path, *pieces: bytes | memoryview) -> Path:
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(OSError, ValueError, AttributeError):
                     stream.flush()  # what was printed before comes before
-            _write_all(descriptor, pieces)
+            with open(descriptor, "wb", closefd=False) as handle:
+                handle.writelines(pieces)
             return path
         if status is None or stat.S_ISREG(status.st_mode):
             _replace(target, pieces)
             return path
-        kept = _pipes.pop((status.st_dev, status.st_ino), None)
-        handle = _open_through(target) if kept is None else kept
-        try:
-            if not stat.S_ISFIFO(status.st_mode):
-                os.set_blocking(handle, True)
-            _write_all(handle, pieces)
-        finally:
-            os.close(handle)
+        with open(_open_device(target), "wb") as handle:
+            handle.writelines(pieces)
     return path
 
 
@@ -209,7 +197,10 @@ def _place(path: Path) -> Iterator[tuple[int | None, Path, os.stat_result | None
     try:
         descriptor = _own_descriptor(path)
         if descriptor is not None:
-            _check_descriptor(path, descriptor)
+            if descriptor in CLOSED:
+                raise FileFormatError(f"cannot write {path}: this process has no open file {descriptor}")
+            if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
             yield descriptor, path, None
         else:
             yield None, *_target(path)
@@ -239,23 +230,6 @@ def _own_descriptor(path: Path) -> int | None:
     return None
 
 
-def _check_descriptor(path: Path, descriptor: int) -> None:
-    try:
-        if descriptor in CLOSED:
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-        status = os.fstat(descriptor)
-    except (OSError, OverflowError) as error:
-        raise FileFormatError(f"cannot write {path}: this process has no open file {descriptor}") from error
-    for kind, name in REFUSED[::2]:  # a socket that is open is a connection, and may be written to
-        if kind(status.st_mode):
-            raise FileFormatError(f"cannot write {path}: it is {name}")
-    with contextlib.suppress(ImportError):
-        import fcntl
-
-        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
-            raise FileFormatError(f"cannot write {path}: it is open for reading only")
-
-
 def _target(path: Path) -> tuple[Path, os.stat_result | None]:
     """Resolve the links of a path; return the target and its status, ``None`` if it does not exist.
 
@@ -280,30 +254,16 @@ def _target(path: Path) -> tuple[Path, os.stat_result | None]:
     return (Path(os.path.realpath(path)) if linked else path), status
 
 
-def _open_through(target: Path) -> int:
-    """Open a device or a named pipe for writing, without waiting for anybody."""
-    flags = os.O_WRONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_CLOEXEC", 0)
+def _open_device(target: Path) -> int:
+    """Open a device or a named pipe for writing; one that nobody reads is refused."""
     try:
-        return os.open(target, flags)
+        handle = os.open(target, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
     except OSError as error:
         if error.errno == errno.ENXIO:
             raise FileFormatError(f"cannot write {target}: it is a pipe or device that nobody reads") from error
         raise
-
-
-def _write_all(handle: int, pieces: Sequence[bytes | memoryview]) -> None:
-    """Write everything, however little is taken at a time."""
-    for piece in pieces:
-        rest = memoryview(piece).cast("B") if len(piece) else memoryview(b"")
-        waited = time.monotonic()
-        while len(rest):
-            try:
-                rest = rest[os.write(handle, rest) :]
-                waited = time.monotonic()
-            except BlockingIOError:
-                if time.monotonic() - waited > STALLED:
-                    raise OSError(errno.ETIMEDOUT, f"nothing was read from it for {STALLED:g} s") from None
-                select.select([], [handle], [], 1.0)
+    os.set_blocking(handle, True)
+    return handle
 
 
 def _replace(path: Path, pieces: Sequence[bytes | memoryview]) -> None:

@@ -110,7 +110,7 @@ def content(path: Path) -> Any:
 def contents(folder: Path) -> dict[str, Any]:
     """All files below a folder by name; pages show times, so that only their being there is told."""
     files = sorted(p for p in folder.rglob("*") if p.is_file())
-    assert not [p for p in files if is_partial(p.name) or p.name in (".stability.lock", ".stability.owner")]
+    assert not [p for p in files if is_partial(p.name) or p.name == ".stability.lock"]
     return {str(p.relative_to(folder)): content(p) for p in files}
 
 

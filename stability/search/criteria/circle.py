@@ -35,7 +35,7 @@ from stability.search.solvers.deadline import STOPPED, TOO_LATE, Deadline, TimeL
 from stability.search.solvers.hinf import hinf_peak
 from stability.search.solvers.inequality_slack import multiplier_slack
 from stability.search.solvers.loop_transformation import as_lure
-from stability.search.solvers.rates import Rate, as_rate, margin_of, spectral_rate, start_rate
+from stability.search.solvers.rates import Rate, margin_of, parse_rate, spectral_rate, start_rate
 from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
@@ -179,7 +179,7 @@ class GainTest:
         Returns:
             The finding.
         """
-        rate = as_rate(rate, self.system)
+        rate = parse_rate(rate, self.system)
         found, level, limit = self.evaluated()
         if not found.holds:
             return found

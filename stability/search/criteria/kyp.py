@@ -19,14 +19,14 @@ from stability.errors import DimensionError
 from stability.kernel.systems.lure import LureSystem
 from stability.kernel.systems.state_space import LureMatrices
 from stability.search.criteria.circle import GainTest
-from stability.search.criteria.witness import Witness, guarded_criterion, prove_capped
+from stability.search.criteria.witness import guarded_criterion
 from stability.search.solvers.deadline import STOPPED, TOO_LATE, Deadline, TimeLimit, TimeOverError
 from stability.search.solvers.inequality_slack import multiplier_slack
 from stability.search.solvers.loop_transformation import as_lure, centered_loop
 from stability.search.solvers.positive_real import null_directions, positivity_margin
 from stability.search.solvers.rates import Rate, start_rate
 from stability.search.solvers.scaling import power_of_two
-from stability.search.solvers.semidefinite import CLARABEL_STATES, pose_positive_real
+from stability.search.solvers.semidefinite import pose_positive_real
 from stability.search.solvers.state_space import StateSpace
 from stability.search.solvers.transfer_function import state_space
 
@@ -172,7 +172,7 @@ def kyp_criterion(system: LureSystem, *, rate: Rate = "best", time_limit: TimeLi
     found = kyp_margin(system, time_limit=deadline)
     if not found.holds:
         return found
-    (transformed, wide), words = transformed_loop(system), found.detail
+    wide, words = transformed_loop(system)[1], found.detail
     k = (system.beta - system.alpha)[wide]
     loop = centered_loop(system).restricted(wide).scaled(np.sqrt(2.0 / k))
 
@@ -182,17 +182,10 @@ def kyp_criterion(system: LureSystem, *, rate: Rate = "best", time_limit: TimeLi
         return out
 
     proved = GainTest("kyp", system, loop, multiplier, words, 1.0, deadline).decide(rate)
-    witness = Witness(proved.rate, dict(proved.witness))
-    if system.states <= CLARABEL_STATES // 2 and not witness:
-        dt = 1.0 if system.is_discrete else None
-        opinion = kyp_lmi(*transformed.matrices, dt, time_limit=deadline)
-        words += "; the KYP inequality agrees" if opinion.holds else f"; KYP inequality: {opinion.detail}"
-        if opinion.holds:
-            witness = prove_capped(system, opinion.witness["P"], multiplier, start_rate(system))
-    words += "" if witness else "; no witness was proved"
+    words += "" if proved.witness else "; no witness was proved"
     if rate != "any" and deadline.cut:
         words += f"; {STOPPED}"
-    return Finding("kyp", True, found.margin, words, witness.rate, witness.data)
+    return Finding("kyp", True, found.margin, words, proved.rate, proved.witness)
 
 
 @guarded_criterion("kyp")

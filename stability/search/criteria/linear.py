@@ -18,7 +18,7 @@ from stability.kernel.systems.lure import LureSystem
 from stability.search.criteria.witness import Witness, guarded_criterion, prove_witness, rates_towards_start
 from stability.search.solvers.loop_transformation import completed_multipliers
 from stability.search.solvers.overshoot import condition_number
-from stability.search.solvers.rates import Rate, as_rate, margin_of, spectral_rate, start_rate
+from stability.search.solvers.rates import Rate, margin_of, parse_rate, spectral_rate, start_rate
 
 Array = np.ndarray
 _DEFECTIVE = 1e13
@@ -47,7 +47,7 @@ def linear_criterion(system: LureSystem, *, rate: Rate = "best") -> Finding:
         >>> linear_criterion(LureSystem.linear([[1.0]], dt=1.0)).holds
         False
     """
-    rate = as_rate(rate, system)
+    rate = parse_rate(rate, system)
     if (system.alpha < system.beta).any():
         return Finding("linear", False, None, "does not apply: the system is nonlinear")
     A = np.array(system.jacobian(system.alpha))

@@ -50,7 +50,7 @@ from stability.search.solvers.nonnegative_matrices import (
     ordered_components,
     renumbered_groups,
 )
-from stability.search.solvers.rates import Rate, as_rate, bisect, start_rate
+from stability.search.solvers.rates import Rate, bisect, parse_rate, start_rate
 from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
@@ -260,7 +260,7 @@ def schur_criterion(system: LureSystem, *, rate: Rate = "best", time_limit: Time
         >>> finding.holds, round(finding.margin, 6), finding.rate
         (True, 0.1, 0.95)
     """
-    rate = as_rate(rate, system)
+    rate = parse_rate(rate, system)
     deadline = Deadline.after(time_limit).named("schur")
     start = start_rate(system)
     wanted = start if isinstance(rate, str) else rate if system.is_discrete else -rate

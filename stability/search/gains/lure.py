@@ -9,9 +9,9 @@ decision under every input change smaller than ``margin / (sqrt(2) g)``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from stability.search.solvers.deadline import TOO_LATE, Deadline, TimeLimit
 from stability.threads import threads_for
 
 Array = np.ndarray
+T = TypeVar("T")
 _SOLVERS = ("auto", "cvxpy", "riccati")
 _LONG = 96
 """Horizons beyond this are also bounded by one storage for all steps."""
@@ -179,10 +180,7 @@ class _Question:
 
     def _stepwise(self, steps: int) -> tuple[float, Proof] | None:
         search = StepwiseSearch(self.system, self.matrices, steps, self.measure, self.pairs, self.deadline, self.worth)
-        try:
-            return search.best() if search.fits else None
-        except (np.linalg.LinAlgError, ArithmeticError, ValueError):  # LAPACK on extreme entries: no candidate
-            return None
+        return _or_none(search.best) if search.fits else None
 
     def _with_one_storage(self) -> Iterator[tuple[float, Proof]]:
         """Growth by growth, until more growth makes the bound worse."""
@@ -201,24 +199,21 @@ class _Question:
             best = value
 
     def _found(self, attempt: StorageAttempt) -> Found | None:
-        try:
-            found = attempt.by_riccati(self.pairs) if self.solver != "cvxpy" else None
-        except (np.linalg.LinAlgError, ArithmeticError, ValueError):  # LAPACK on extreme entries: no candidate
-            found = None
+        found = _or_none(lambda: attempt.by_riccati(self.pairs)) if self.solver != "cvxpy" else None
         # at one time the best multipliers may lie on the border of those with a Riccati solution, which descent misses
         asked = self.system.states <= PROGRAM_STATES and (found is None or attempt.mode == "terminal")
         if self.solver == "cvxpy" or (self.solver == "auto" and asked):
-            try:
-                program = attempt.by_program()
-            except (np.linalg.LinAlgError, ArithmeticError):
-                program = None
+            program = _or_none(attempt.by_program)
             found = min((f for f in (found, program) if f is not None), key=lambda f: f[0], default=None)
-        if found is None and self.solver != "cvxpy":
-            try:
-                return attempt.by_size()
-            except (np.linalg.LinAlgError, ArithmeticError, ValueError):
-                return None
-        return found
+        return _or_none(attempt.by_size) if found is None and self.solver != "cvxpy" else found
+
+
+def _or_none(search: Callable[[], T | None]) -> T | None:
+    """Run a search; return ``None`` where LAPACK gives up on extreme entries."""
+    try:
+        return search()
+    except (np.linalg.LinAlgError, ArithmeticError, ValueError):
+        return None
 
 
 def _horizon(horizon: Any, discrete: bool) -> float | None:

@@ -15,10 +15,8 @@ import math
 
 import numpy as np
 
-from stability.errors import UnsupportedError
-from stability.search.solvers.deadline import Deadline, TimeOverError
+from stability.search.solvers.deadline import Deadline
 from stability.search.solvers.frequency_peaks import FrequencyAxis
-from stability.search.solvers.hinf import hinf_peak
 from stability.search.solvers.peak_exchange import Exchange
 from stability.search.solvers.state_space import StateSpace
 
@@ -85,7 +83,6 @@ class GainExchange(Exchange):
         self.loop, self.deadline, self.x = loop, deadline, np.append(np.log(delta), 0.0)
         self.axis = self._attached = _AttachedAxis(loop, len(delta), deadline)
         self.start, self.span = 0.0, 1.0
-        self._tol = self._share = 0.0
         self._reset()
 
     @property
@@ -96,7 +93,7 @@ class GainExchange(Exchange):
         return bool(stable) and self.axis.usable
 
     def least(self, tol: float = 2e-3) -> tuple[float, Array] | None:
-        """The gain and the scales ``Delta``, a proposal; ``None`` where input or output do not count.
+        """Propose a gain and scales ``Delta``; ``None`` where input or output have no effect.
 
         Args:
             tol: of the gain's logarithm.
@@ -107,30 +104,5 @@ class GainExchange(Exchange):
             return None
         self.start, self.span = -math.log(estimate) - _ABOVE, _ABOVE + _BELOW
         self.x[-1] = -math.log(2.0 * back)
-        self._tol = tol / self.span
-        self._share = self.run(self._tol, (_ABOVE - math.log(3.0)) / self.span)
-        return self._proposal()
-
-    def beyond(self, above: float) -> tuple[float, Array] | None:
-        """Another proposal, once no Riccati equation was solved: with the peak that the search has not seen.
-
-        Args:
-            above: by how much the gain was raised when there was no solution, relative.
-
-        Returns:
-            Gain and scales; ``None`` where there is no such peak.
-        """
-        left, right = self.axis.scales(self.x, self.at(self._share) - math.log1p(above))
-        A, B, C, D = self.loop.matrices
-        scaled = StateSpace(A, B / right, left[:, None] * C, left[:, None] * D / right, self.loop.is_discrete)
-        try:
-            peak = hinf_peak(scaled, rtol=0.1 * above, deadline=self.deadline)
-        except (ArithmeticError, np.linalg.LinAlgError, TimeOverError, UnsupportedError):
-            return None
-        if not (math.isfinite(peak.omega) and peak.norm >= 1.0):
-            return None
-        self._share = self.run_on(peak.omega, self._tol, self._share)
-        return self._proposal()
-
-    def _proposal(self) -> tuple[float, Array]:
-        return math.exp(-self.at(self._share)), np.exp(self.x[:-1] - self.x[-1])
+        share = self.run(tol / self.span, (_ABOVE - math.log(3.0)) / self.span)
+        return math.exp(-self.at(share)), np.exp(self.x[:-1] - self.x[-1])

@@ -34,8 +34,6 @@ from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 PROGRAM_STATES = 16
-_PEAKS = 4
-"""Times that the exchange goes on with a peak it has not seen."""
 _SMALL = 32
 """Up to so many states the search is as sharp as the proof."""
 _FAR = 0.01
@@ -126,14 +124,13 @@ class StorageAttempt:
             least = hinf_norm(*loop.matrices, dt=1.0 if loop.is_discrete else None), delta
         else:
             least = exchange.least(tol) if exchange.usable else None
-        steps = iter((tol,) * _PEAKS + (10.0 * tol, 0.01, 0.03, 0.1))
-        while least is not None and math.isfinite(least[0]) and (step := next(steps, None)) is not None:
-            attached = AttachedLoop(self, least[1])
+        if least is None or not math.isfinite(least[0]):
+            return
+        attached = AttachedLoop(self, least[1])
+        for step in (tol, 10.0 * tol, 0.01, 0.03, 0.1):
             P = attached.solution(1.0, least[0] * (1.0 + step))
             if P is not None:
                 yield P, attached.multipliers(1.0)
-            elif step == tol and exchange is not None:
-                least = exchange.beyond(tol) or least
 
     def by_program(self) -> Found | None:
         """The least gain by a semidefinite program in balanced coordinates."""

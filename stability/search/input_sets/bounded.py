@@ -111,24 +111,29 @@ def _bounded(driven: DrivenSystem, input_bound: float | None, deadline: Deadline
 
 
 def _box(driven: DrivenSystem, push: Array, bounds: Array) -> Candidate | None:
-    """``(I - |A|)^{-1} s`` or its continuous counterpart."""
-    a, n = driven.system.A, driven.system.states
-    size = np.abs(a)
-    matrix = (
-        np.eye(n) - size
-        if driven.system.is_discrete
-        else -(size - np.diag(np.diagonal(size)) + np.diag(np.diagonal(a)))
-    )
+    """Return the box ``(I - |A|)^{-1} s`` or its continuous counterpart."""
+    A = driven.system.A
+    kept = np.abs(A)
+    if not driven.system.is_discrete:
+        kept = np.eye(len(A)) + kept + np.diag(np.diagonal(A) - np.diagonal(kept))
+    found = positive_solutions(kept, np.abs(push) @ bounds + 1e-300)
+    if found is None or not (found[0] > 0).all():
+        return None
+    r, lift = found
+    r = np.maximum(r * (1 + 1e-10) + 1e-10 * float(r.max()) / float(lift.max()) * lift, 1e-200)
+    return "box", {"r": r, "radius": float(np.linalg.norm(r)) * (1 + 1e-10)}
+
+
+def positive_solutions(kept: Array, added: Array) -> tuple[Array, Array] | None:
+    """Return ``(I - K)^-1 s`` and ``(I - K)^-1 1`` for ``K >= 0`` off the diagonal.
+
+    ``None`` where the spectral radius of ``K`` is one or more (the second is not positive there), or next to one.
+    """
     try:
-        r = np.linalg.solve(matrix, np.abs(push) @ bounds + 1e-300)
-        lift = np.linalg.solve(matrix, np.ones(n))
+        both = np.linalg.solve(np.eye(len(kept)) - kept, np.column_stack([added, np.ones(len(kept))])).T
     except np.linalg.LinAlgError:
         return None
-    if not (np.isfinite(r).all() and (r > 0).all() and (lift > 0).all()):
-        return None
-    r = r * (1 + 1e-10) + 1e-10 * float(r.max()) / float(lift.max()) * lift
-    r = np.maximum(r, 1e-200)
-    return "box", {"r": r, "radius": float(np.linalg.norm(r)) * (1 + 1e-10)}
+    return (both[0], both[1]) if np.isfinite(both).all() and (both[1] > 0.0).all() and both[1].max() < 1e9 else None
 
 
 def ball_candidates(driven: DrivenSystem, push: Array, bounds: Array, deadline: Deadline) -> list[Candidate]:

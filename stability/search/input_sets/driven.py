@@ -89,21 +89,12 @@ def driven_contraction(
     if not box.bounded:
         raise ConfigurationError("input_box must be (low, high), the range that inputs stay in")
     low, high = (np.ascontiguousarray(np.broadcast_to(end, (subject.inputs,))) for end in (box.low, box.high))
+    tol, deadline = TOLERANCE if tol is None else tol, Deadline.after(time_limit).named("driven")
     with np.errstate(all="ignore"):
-        if isinstance(subject, DrivenSystem) and not subject.is_discrete:
-            return _contraction_of_flow(subject, low, high, rate, tol, Deadline.after(time_limit).named("driven"))
-        return _contraction_of_map(
-            subject, low, high, rate, TOLERANCE if tol is None else tol, Deadline.after(time_limit).named("driven")
-        )
-
-
-def _contraction_of_flow(
-    subject: DrivenSystem, low: Array, high: Array, rate: Rate, tol: float | None, deadline: Deadline
-) -> tuple[Claim, Finding]:
-    claim, finding = flow_contraction(subject, low, high, rate, TOLERANCE if tol is None else tol, deadline)
-    if claim is not None:
-        return claim, finding
-    return Claim("driven_contraction", undecided_in_box(subject), Verdict.INCONCLUSIVE), finding
+        if isinstance(subject, LayerStack) or subject.is_discrete:
+            return _contraction_of_map(subject, low, high, rate, tol, deadline)
+        claim, finding = flow_contraction(subject, low, high, rate, tol, deadline)
+        return claim or Claim("driven_contraction", undecided_in_box(subject), Verdict.INCONCLUSIVE), finding
 
 
 def _contraction_of_map(

@@ -19,7 +19,7 @@ from stability.kernel.reachability.invariant_zonotope import Tube
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.absorbing_sets import MOST_STEPS, box_balance, kept_in, pushed, wide_box
 from stability.kernel.theorems.decaying_boxes import grows, signed_balance
-from stability.search.input_sets.bounded import ball_candidates
+from stability.search.input_sets.bounded import ball_candidates, positive_solutions
 from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray
@@ -59,7 +59,7 @@ def initial_box(subject: DrivenSystem, low: Array, high: Array, deadline: Deadli
     kept = np.abs(subject.system.A)
     if not kept.any():
         return {"r": np.maximum(added * (1 + 1e-12), 1e-200), "share": 0.0, "room": 0.0}
-    solved = _positive_solutions(kept, added)
+    solved = positive_solutions(kept, added)
     if solved is None:
         return _ellipsoid(subject, low, high, deadline)
     r, lift = solved
@@ -77,7 +77,7 @@ def _signed_box(subject: DrivenSystem, low: Array, high: Array, deadline: Deadli
         return "the time limit came first"
     units = np.eye(2 * n)
     kept = np.vstack(signed_balance(subject, units[:n], units[n:], low, high)[0])
-    solved = _positive_solutions(kept, np.concatenate(signed_balance(subject, np.ones(n), np.ones(n), low, high)[1]))
+    solved = positive_solutions(kept, np.concatenate(signed_balance(subject, np.ones(n), np.ones(n), low, high)[1]))
     if solved is None:
         return (
             f"{subject.activation} has no bound, and by sizes and signs of the weights no box of states is known that "
@@ -89,17 +89,6 @@ def _signed_box(subject: DrivenSystem, low: Array, high: Array, deadline: Deadli
     if not (share < 1.0 and (both > 0).all()):
         return "no box of states is known that every trajectory enters"
     return {"r": both[:n], "falls": both[n:], "share": max(share, 1e-3), "room": ROOM}
-
-
-def _positive_solutions(kept: Array, added: Array) -> tuple[Array, Array] | None:
-    """``(I - K)^-1 s`` and ``(I - K)^-1 1`` for ``K >= 0``; ``None`` where its spectral radius is one or more, which is
-    where the second is not positive, or next to one.
-    """
-    try:
-        both = np.linalg.solve(np.eye(len(kept)) - kept, np.column_stack([added, np.ones(len(kept))])).T
-    except np.linalg.LinAlgError:
-        return None
-    return (both[0], both[1]) if np.isfinite(both).all() and (both[1] > 0.0).all() and both[1].max() < 1e9 else None
 
 
 def _ellipsoid(subject: DrivenSystem, low: Array, high: Array, deadline: Deadline) -> dict[str, Any] | str:

@@ -21,8 +21,6 @@ _TRIALS, _NARROW = 4, 0.015
 _DEAR_TRIALS = 2
 """Of networks whose steps have several stages."""
 _SMALL_TRIALS, _SMALL_NARROW = 8, 5e-3
-_BELOW = (5e-8, 1e-6, 1e-4, 2e-3)
-"""How far below the nearest boundary balls are tried first, where a trial costs next to nothing."""
 NEAR = 0.9
 """Of the radius of an attack, tried first, and enough of it where a trial costs something."""
 _AIMED = 0.3
@@ -157,8 +155,6 @@ def widen_ball(
     trials, narrow = (_SMALL_TRIALS, _SMALL_NARROW) if fine else (_TRIALS, _NARROW)
     if not fine and dear:
         trials = _DEAR_TRIALS
-    if fine and (found := _just_below(decide, ball, upper, deadline)) is not None:
-        return found
     low, high, top = ball, upper, np.inf
     for turn in range(trials):
         if deadline.over or high <= low.radius * (1.0 + narrow):
@@ -180,20 +176,6 @@ def widen_ball(
             if trial >= NEAR * upper and not fine:
                 break
     return low
-
-
-def _just_below(
-    decide: Callable[[float], TrialResult], ball: CertifiedBall, upper: float, deadline: Deadline
-) -> CertifiedBall | None:
-    """The first of some radii just below one that is not to be reached, and above a ball's, that holds."""
-    for part in _BELOW if np.isfinite(upper) else ():
-        radius = upper * (1.0 - part)
-        if deadline.over or radius <= ball.radius:
-            break
-        found = decide(radius)
-        if found.closed is not None:
-            return found.ball(radius)
-    return None
 
 
 def select_sample(

@@ -24,7 +24,7 @@ from stability.kernel.systems.classifier import Classifier
 from stability.proposals import accepted_claim
 from stability.search.local.backward_search import CertifiedBall, TrialResult, select_sample, try_radius, widen_ball
 from stability.search.local.gated_search import GatedSearch, is_gated
-from stability.search.local.initial_radius import boundary_distance, initial_balls
+from stability.search.local.initial_radius import initial_balls
 from stability.search.local.long_sequences import improve_weights, long_sequence_balls
 from stability.search.local.multiplier_costs import nominal_slopes, stage_weights
 from stability.search.local.request import FARTHEST, Request
@@ -34,8 +34,6 @@ from stability.search.solvers.deadline import Deadline
 Array = np.ndarray
 _EVALUATIONS, _REFINED = 18, 3
 _TOLERANCE, _FINE = 1e-3, 1e-8
-_ALONE = 1e-9
-"""The part of all rows in the weights, where one class is looked at alone."""
 _SMALL = 3e6
 """Operations of one evaluation of a sample, roughly, below which the radius is found to ``_FINE``."""
 _NEAR = 0.3
@@ -58,14 +56,13 @@ def _search(
     upper: Array,
     tolerance: float,
     deadline: Deadline,
-    refine: int | None = None,
 ) -> tuple[Array, Array, Array]:
     """Radii ``(B,)`` that hold, with their multipliers and shares; zero where none was found.
 
     What a ball of radius e uses of its margin grows at least like e, so that a share just below one is enough: secants
     of the logarithms go for that, kept between the largest radius that held and the least that did not.
     """
-    high = np.minimum(upper, 8.0 * linear_radius(task, run))
+    high = np.minimum(upper, 8.0 * linear_distances(task, run).min(axis=1))
     high = np.minimum(high, _farthest(task))
     low, top, better = np.zeros(len(high)), high.copy(), np.zeros(len(high), dtype=int)
     trial = np.minimum(np.where(np.isfinite(upper), 0.5 * high, 0.08 * high), 0.9 * high)
@@ -82,7 +79,7 @@ def _search(
         share, good = made.share, made.share < 1.0
         held, failed = left[good], left[~good]
         low[held], found[held], shares[held], high[failed] = e[good], made.T[good], made.tau[good], e[~good]
-        now = good & (share >= _NEAR) & (better[left] < (_REFINED if refine is None else refine))
+        now = good & (share >= _NEAR) & (better[left] < _REFINED)
         if now.any():
             improve_weights(part, made, worth, now, left[now])
             again = left[now]
@@ -120,40 +117,9 @@ def _searched(
     return radius, T, tau
 
 
-def _nearest_alone(
-    task: Task,
-    run: list[Nominal],
-    away: Array,
-    upper: Array,
-    tolerance: float,
-    deadline: Deadline,
-    found: tuple[Array, Array, Array],
-) -> tuple[Array, Array, Array]:
-    """Compare with the shares of the steps made for the nearest class alone, and keep the larger radius.
-
-    Sums of ellipsoids touch what they stand for in one direction; where the other classes are far enough, that of the
-    nearest one is all that counts, and an affine network's radius is met. Tried on small problems alone.
-    """
-    if task.budget != "step" or tolerance > _FINE:
-        return found
-    rows = np.arange(len(away))
-    alone = np.full(task.margins.shape, np.inf)
-    alone[rows, away.argmin(axis=1)] = task.margins[rows, away.argmin(axis=1)]
-    worth = stage_weights(task.net, run, task.y, alone, _ALONE)
-    other = _search(task, run, worth, upper, tolerance, deadline, refine=0)
-    larger = other[0] > found[0]
-    radius, T, tau = (np.where(larger.reshape(-1, *[1] * (new.ndim - 1)), new, old) for new, old in zip(other, found))
-    return radius, T, tau
-
-
 def _farthest(task: Task) -> Array:
     """``(B,)`` radii beyond which none is searched for."""
     return FARTHEST * (1.0 + np.abs(task.x).max(axis=(1, 2)))
-
-
-def linear_radius(task: Task, run: list[Nominal]) -> Array:
-    """``(B,)`` the distance to the nearest decision boundary of the network's linearisation at each input."""
-    return linear_distances(task, run).min(axis=1)
 
 
 def linear_distances(task: Task, run: list[Nominal]) -> Array:
@@ -215,10 +181,8 @@ def l2_claims(asked: Request) -> list[Claim | None]:
                 left &= shares < _ENDED
             tolerance = _FINE if fine else _TOLERANCE
             radius, T, tau = _searched(task, run, worth, np.flatnonzero(left), limit, tolerance, deadline)
-            radius, T, tau = _nearest_alone(task, run, away, limit, tolerance, deadline, (radius, T, tau))
         far = np.minimum(np.minimum(limit, 1.5 * away.min(axis=1)), _farthest(task))
         for i, sample in enumerate(part):
-            top = _nearest(task.only(np.array([i]))) if fine and epsilon is None else np.inf
             first = CertifiedBall(float(radius[i]), T[i], [], tau=tau[i] if asked.budget == "step" else None)
             more = {} if asked.mask is None else {"mask": free}
             candidates = [first]
@@ -226,7 +190,7 @@ def l2_claims(asked: Request) -> list[Claim | None]:
                 candidates = [first, here] if first.radius > here.radius else [here, first]
             else:
                 one = select_sample(task, run, worth, i)
-                told_of = (first, epsilon, min(float(far[i]), top), deadline, fine)
+                told_of = (first, epsilon, float(far[i]), deadline, fine)
                 better = (
                     _largest_gated_ball(one, shares[i] < _ENDED, *told_of) if gated else _largest_ball(one, *told_of)
                 )
@@ -262,12 +226,6 @@ def _largest_ball(
         return ball
     dear = len(one[0].net.stages) > 1
     return widen_ball(lambda radius: try_radius(*one, radius), ball, far, deadline, fine=fine, dear=dear)
-
-
-def _nearest(task: Task) -> float:
-    """Estimate the distance of one sample to the nearest decision boundary."""
-    others = np.flatnonzero(np.isfinite(task.margins[0]))
-    return float(boundary_distance(task.only(np.zeros(len(others), dtype=int)), others, fine=True).min(initial=np.inf))
 
 
 def _ball_of_radius(

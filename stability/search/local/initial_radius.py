@@ -12,12 +12,11 @@ from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray
 _STEPS, _CLOSE = 6, 1e-3
-_MANY, _SETTLED = 60, 1e-11
 
 
 @np.errstate(all="ignore")
-def boundary_distance(task: Task, other: Array, *, fine: bool = False) -> Array:
-    """``(B,)`` how far the nearest input seems to be on the boundary to class ``other (B,)``; infinite: not found.
+def boundary_distance(task: Task, other: Array) -> Array:
+    """Estimate the distances ``(B,)`` to the boundaries of classes ``other (B,)``; infinite where none is found.
 
     The nearest point of the plane on which the margin, linear from the last point on, is zero, several times
     (S.-M. Moosavi-Dezfooli, A. Fawzi, P. Frossard, DeepFool, CVPR 2016). Nothing rests on it. With a budget for each
@@ -26,7 +25,6 @@ def boundary_distance(task: Task, other: Array, *, fine: bool = False) -> Array:
     Args:
         task: ``B`` samples.
         other: their other classes.
-        fine: whether the point is looked for until it no longer moves.
     """
     groups = task.x.shape[1] if task.budget == "step" else 1
     rows, index = task.net.head, np.arange(len(other))
@@ -34,14 +32,12 @@ def boundary_distance(task: Task, other: Array, *, fine: bool = False) -> Array:
     y, _ = run_gradients(task.net, task.x, w)
     bias = task.margins[index, other] - (w * y).sum(axis=1)
     point, found = task.x, np.full(len(other), np.inf)
-    for _ in range(_MANY if fine else _STEPS):
+    for _ in range(_STEPS):
         y, g = run_gradients(task.net, point, w)
         g = g * task.free
         margin, shift = (w * y).sum(axis=1) + bias, point - task.x
-        size, last = group_norms(shift, groups).max(axis=1), found
+        size = group_norms(shift, groups).max(axis=1)
         found = np.where(np.abs(margin) <= _CLOSE * np.abs(task.margins[index, other]), size, np.inf)
-        if fine and (np.abs(found - last) <= _SETTLED * found).all():
-            break
         steep = group_norms(g, groups)
         way = g / np.maximum(broadcast_groups(steep, task.x[0]), 1e-300)
         point = task.x - way * ((margin - (g * shift).sum(axis=(1, 2))) / steep.sum(axis=1))[:, None, None]
@@ -51,7 +47,7 @@ def boundary_distance(task: Task, other: Array, *, fine: bool = False) -> Array:
 def initial_balls(
     task: Task, run: list[Nominal], worth: list[Array], upper: Array, nearest: Array, deadline: Deadline
 ) -> tuple[list[CertifiedBall | None], Array]:
-    """Balls of samples that reach most of the way to the nearest boundary, where that is found to be safe.
+    """Certify balls that reach most of the way to the nearest boundary.
 
     Args:
         task: ``B`` samples.

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from stability.search.solvers.deadline import Deadline, TimeOverError
+from stability.search.solvers.frequency_peaks import axis_frequencies
 from stability.search.solvers.state_space import StateSpace
 from stability.search.solvers.transfer_function import Response
 
@@ -26,19 +27,6 @@ _MOST = 2**29
 """Bytes that the samples may take."""
 _FLOOR = 1e-5
 """Entries below this share of the largest count as this share: a reducible loop has no best balance."""
-
-
-def _frequencies(loop: StateSpace, eigenvalues: Array, count: int) -> Array:
-    """Sample points: the resonances first, then a logarithmic (continuous) or even (discrete) grid, and zero."""
-    if loop.is_discrete:
-        order = np.argsort(-np.abs(eigenvalues))
-        peaks = np.abs(np.angle(eigenvalues[order]))[: count // 2]
-        return np.unique(np.concatenate([peaks, np.linspace(0.0, np.pi, count - count // 2)]))
-    order = np.argsort(-np.real(eigenvalues))
-    peaks = np.abs(np.imag(eigenvalues)[order])[: count // 2]
-    size = np.abs(eigenvalues) + 1e-300
-    grid = np.geomspace(0.1 * size.min(), 3.0 * size.max(), count - count // 2 - 1)
-    return np.unique(np.concatenate([[0.0], peaks, grid]))
 
 
 class FrequencySamples:
@@ -57,11 +45,7 @@ class FrequencySamples:
         count = max(4, min(count, int(_MOST // (8 * max(loop.channels, 1) ** 2))))
         self._response = Response(loop)
         self.eigenvalues = self._response.poles
-        self.omega = _frequencies(loop, self.eigenvalues, count)
-
-    def add(self, omega: float) -> None:
-        """Add a sample point at a missed peak."""
-        self.omega = np.unique(np.append(self.omega, abs(omega)))
+        self.omega = axis_frequencies(self.eigenvalues, loop.is_discrete, count // 2, count - count // 2, (0.1, 3.0))
 
     def at(self, rate: float, deadline: Deadline | None = None) -> Array:
         """Samples ``(count, m, m)`` along the axis that belongs to a rate, in single precision where they are many.

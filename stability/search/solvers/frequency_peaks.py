@@ -32,6 +32,28 @@ _WHOLE = 16
 """Up to as many channels all singular values are computed."""
 
 
+def axis_frequencies(poles: Array, discrete: bool, peaks: int, grid: int, span: tuple[float, float]) -> Array:
+    """Sample the frequency axis: resonances first, then a logarithmic (continuous) or even (discrete) grid, and zero.
+
+    Args:
+        poles: ``(n,)`` eigenvalues of the loop.
+        discrete: whether the axis is the unit circle.
+        peaks: largest number of resonances.
+        grid: number of points of the grid, its ends included.
+        span: ends of the logarithmic grid in units of the smallest and the largest pole.
+
+    Returns:
+        Sorted frequencies.
+    """
+    if discrete:
+        resonances = np.abs(np.angle(poles[np.argsort(-np.abs(poles))]))[:peaks]
+        return np.unique(np.concatenate([resonances, np.linspace(0.0, np.pi, grid)]))
+    resonances, size = np.abs(np.imag(poles)[np.argsort(-np.real(poles))])[:peaks], np.abs(poles) + 1e-300
+    return np.unique(
+        np.concatenate([[0.0], resonances, np.geomspace(span[0] * size.min(), span[1] * size.max(), grid)])
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class SingularTriplets:
     """At ``K`` points of the axis, ``r`` singular values each, the largest first.

@@ -19,7 +19,7 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import nnls
 
 from stability.search.solvers.deadline import Deadline
-from stability.search.solvers.frequency_peaks import FrequencyAxis, SingularTriplets
+from stability.search.solvers.frequency_peaks import FrequencyAxis, SingularTriplets, axis_frequencies
 from stability.search.solvers.rates import spectral_rate, start_rate
 from stability.search.solvers.state_space import StateSpace
 
@@ -167,15 +167,7 @@ class Exchange:
         return sorted({*_maxima(log)[:4], *(int(part[log[part].argmax()]) for part in parts if len(part))})
 
     def _frequencies(self) -> Array:
-        poles = self.axis.poles
-        if self.loop.is_discrete:
-            order = np.argsort(-np.abs(poles))
-            peaks = np.abs(np.angle(poles[order]))[: 2 * _GRID]
-            return np.unique(np.concatenate([peaks, np.linspace(0.0, np.pi, _GRID)]))
-        order = np.argsort(-np.real(poles))
-        peaks = np.abs(np.imag(poles[order]))[: 2 * _GRID]
-        size = np.abs(poles) + 1e-300
-        return np.unique(np.concatenate([[0.0], peaks, np.geomspace(0.05 * size.min(), 4.0 * size.max(), _GRID)]))
+        return axis_frequencies(self.axis.poles, self.loop.is_discrete, 2 * _GRID, _GRID, (0.05, 4.0))
 
     def _missed(self, grid: _Set, points: _Set, share: float, tol: float, steps: int = 2) -> tuple[Array, float]:
         """Peaks above one at frequencies that are not in the set, and the largest excess of their logarithms."""

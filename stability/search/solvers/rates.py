@@ -30,11 +30,6 @@ def check_rate(rate: Any, discrete: bool) -> float:
     return value
 
 
-def as_rate(rate: Rate, system: LureSystem) -> Rate:
-    """``"best"`` or ``"any"`` as they are, anything else by ``check_rate``."""
-    return rate if rate in ("best", "any") else check_rate(rate, system.is_discrete)
-
-
 def parse_rate(rate: Rate, system: Any) -> Rate:
     """Normalise the argument ``rate``: ``"any"``, ``"best"`` or a number that makes sense for the time base.
 

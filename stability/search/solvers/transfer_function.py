@@ -11,14 +11,12 @@ from stability.errors import DimensionError, UnsupportedError
 from stability.kernel.checks import as_matrix
 from stability.search.solvers.deadline import Deadline
 from stability.search.solvers.scaling import balanced_states, power_of_two
-from stability.search.solvers.shifted_triangular import ShiftedTriangle
 from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 _SMALL = 40
 _POWER_STEPS = 12
 _RESONANCES = 16
-_ENTRIES = 2**21  # of a part of many right-hand sides, 32 MB
 
 
 _BLOCKS = 48
@@ -48,7 +46,7 @@ def complex_schur(A: Array) -> tuple[Array, Array]:
 
 
 class Response:
-    """Evaluates ``G(s) = C (s I - A)^{-1} B + D``: a Schur form once, then triangular solves, all points in one.
+    """Evaluates ``G(s) = C (s I - A)^{-1} B + D``: a Schur form once, then one triangular solve a point.
 
     Example:
         >>> lag = Response(StateSpace(np.array([[-1.0]]), np.eye(1), np.eye(1), np.zeros((1, 1)), False))
@@ -66,7 +64,6 @@ class Response:
         rng = np.random.default_rng(0)
         start = rng.normal(size=(self.D.shape[1], min(2, self.D.shape[1])))
         self._direction = np.linalg.qr(start.astype(complex))[0]
-        self._triangle: ShiftedTriangle | None = None
         (self._trtrs,) = get_lapack_funcs(("trtrs",), (self.T, self.B))
 
     def point(self, omega: Any) -> Any:
@@ -82,7 +79,7 @@ class Response:
     def value(self, s: complex) -> Array:
         """``G(s)``."""
         x, info = self._trtrs(self._resolvent(s), self.B)
-        if info != 0:  # a pole
+        if info != 0 or not np.isfinite(x).all():  # a pole
             return np.full(self.D.shape, np.inf + 0j)
         return self.D + self.C @ x
 
@@ -91,30 +88,21 @@ class Response:
 
         Args:
             points: ``(K,)``.
-            deadline: asked before each part that fits into some tens of megabytes.
+            deadline: asked before each point.
 
         Returns:
             ``(K, p, m)``; infinite at poles.
 
         Raises:
-            TimeOverError: when the deadline comes before the last part.
+            TimeOverError: when the deadline comes before the last point.
 
         Cost:
             ``4 n^2 m`` flops a point.
         """
-        if self._triangle is None:
-            self._triangle = ShiftedTriangle(self.T)
         out = np.empty((len(points), *self.D.shape), dtype=complex)
-        size = max(1, _ENTRIES // max(self.B.size, self.D.size, 1))
-        for start in range(0, len(points), size):
+        for k, s in enumerate(points):
             (deadline or Deadline()).require()
-            part = points[start : start + size]
-            x = self._triangle.solve(part, self.B[:, None, :])
-            lost = ~np.isfinite(x).all(axis=(0, 2))
-            x[:, lost] = 0.0
-            G = (self.C @ x.reshape(len(x), -1)).reshape(len(self.C), len(part), -1)
-            out[start : start + size] = G.transpose(1, 0, 2) + self.D
-            out[start : start + size][lost] = np.inf
+            out[k] = self.value(s)
         return out
 
     def gains(self, omegas: Array, deadline: Deadline | None = None) -> Array:

@@ -191,16 +191,6 @@ class WitnessSearch:
             return None
         return peak if np.isfinite(peak.omega) else None
 
-    def resample(self, rate: float) -> float:
-        """Add the true peak to the samples and improve the multipliers again, after a failed attempt."""
-        peak = None if self.samples is None else self.peak(rate)
-        if self.samples is None or peak is None:
-            return np.inf
-        if peak.norm < 1.0:
-            return peak.norm
-        self.samples.add(peak.omega)
-        return self.improve(rate, target=0.9)
-
     def improve(self, rate: float, target: float) -> float:
         """Better multipliers for a rate; returns the gain reached on the samples."""
         if self.samples is None:

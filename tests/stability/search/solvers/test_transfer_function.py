@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from stability.search.solvers.deadline import Deadline, TimeOverError
-from stability.search.solvers.shifted_triangular import ShiftedTriangle
 from stability.search.solvers.transfer_function import Response, complex_schur, state_space
 
 
@@ -37,23 +36,6 @@ def test_all_points_at_once_are_those_of_a_dense_solve(n, m, p, dt):
     assert response.estimates(omegas) == pytest.approx(gains, rel=1e-2)
 
 
-def test_solutions_of_ill_conditioned_triangles_have_small_residuals():
-    """Far from normal, with entries of all sizes, points next to eigenvalues: backward stable as back-substitution."""
-    rng = np.random.default_rng(1)
-    for n in (3, 16, 40):
-        T = np.triu(rng.normal(size=(n, n)) * 10.0 ** rng.uniform(-6, 6, size=(n, n))) + 1j * np.triu(np.ones((n, n)))
-        points = np.concatenate([np.diagonal(T)[:3] * (1 + 1e-12), 1j * np.geomspace(1e-6, 1e6, 7)])
-        right = rng.normal(size=(n, 1, 2)) + 0j
-        solver = ShiftedTriangle(T)
-        for adjoint in (False, True):
-            x = solver.solve(points, right, adjoint=adjoint)
-            for k, s in enumerate(points):
-                M = s * np.eye(n) - T
-                M = M.conj().T if adjoint else M
-                residual = np.abs(M @ x[:, k] - right[:, 0])
-                assert (residual <= 4e-16 * n * (np.abs(M) @ np.abs(x[:, k]) + np.abs(right[:, 0]))).all()
-
-
 def test_a_pole_is_infinite_and_spoils_no_other_point():
     A = np.array([[0.0, 1.0, 3.0], [-4.0, 0.0, 1.0], [0.0, 0.0, -1.0]])
     G = state_space(A, np.eye(3), np.eye(3))
@@ -68,12 +50,9 @@ def test_a_pole_is_infinite_and_spoils_no_other_point():
     assert integrator.gains(np.array([0.0, 2.0, np.inf])).tolist() == [np.inf, 0.5, 0.0]
 
 
-def test_parts_are_put_together_and_the_deadline_is_asked(monkeypatch):
+def test_the_deadline_is_asked_before_each_point():
     G = system(6, 3, 2)
     response, points = Response(G), 1j * np.linspace(0.0, 4.0, 11)
-    whole = response.values(points)
-    monkeypatch.setattr("stability.search.solvers.transfer_function._ENTRIES", 4 * G.B.size)
-    assert np.abs(response.values(points) - whole).max() <= 1e-14 * np.abs(whole).max()
     assert response.values(points[:0]).shape == (0, 2, 3)
     with pytest.raises(TimeOverError):
         response.values(points, Deadline.after(1e-9))
