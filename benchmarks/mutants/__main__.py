@@ -21,7 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRATCH = ROOT / "build" / "mutants"
 RESULTS = ROOT / "benchmarks" / "results" / "mutants.json"
 SUBJECTS = (
-    "stability/rules/*.py",
+    "stability/kernel/theorems/*.py",
+    "stability/kernel/arithmetic/activation_bounds.py",
+    "stability/kernel/arithmetic/activation_lines.py",
     "stability/kernel/arithmetic/definiteness.py",
     "stability/kernel/arithmetic/balls.py",
     "stability/kernel/arithmetic/intervals.py",
@@ -29,7 +31,6 @@ SUBJECTS = (
     "stability/kernel/arithmetic/krawczyk.py",
     "stability/kernel/arithmetic/unstable_matrices.py",
     "stability/exact_verification.py",
-    "stability/kernel/arithmetic/spectral_bounds.py",
     "stability/kernel/reachability/ellipsoid_region.py",
     "stability/kernel/reachability/backward_bounds.py",
     "stability/kernel/reachability/invariant_zonotope.py",
@@ -44,7 +45,7 @@ SUBJECTS = (
     "stability/kernel/reachability/linear_remainder.py",
     "stability/kernel/reachability/classifier_run.py",
     "stability/kernel/reachability/zonotope_tube.py",
-    "stability/kernel/reachability/multiplier_costs.py",
+    "stability/kernel/reachability/ellipsoid_operations.py",
     "stability/kernel/systems/gated_bounds.py",
     "stability/kernel/reachability/gated_orbits.py",
     "stability/kernel/format/sentences.py",
