@@ -22,7 +22,7 @@ from stability.errors import ConfigurationError
 from stability.kernel.arithmetic.activation_bounds import activation_values
 from stability.kernel.arithmetic.activation_lines import relaxation
 from stability.kernel.arithmetic.activations import Activation, activation
-from stability.kernel.arithmetic.balls import Ball, system_balls
+from stability.kernel.arithmetic.balls import Ball, diagonal_of, system_balls
 from stability.kernel.arithmetic.definiteness import gamma
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.reachability.implicit_channels import AffineChannels
@@ -54,9 +54,10 @@ class _Network:
     @classmethod
     def of(cls, driven: DrivenSystem, low: Array, high: Array) -> _Network:
         A, B, C, D = system_balls(driven.system)
+        diagonal = None if B.rad.any() else diagonal_of(B.mid)
         middle = 0.5 * (low + high)
         reach = np.nextafter(np.maximum(high - middle, middle - low) * (1 + 4 * EPS), np.inf)
-        return cls(driven, activation(driven.activation), A, B, C, feedthrough(D), middle, reach, diagonal_of(B))
+        return cls(driven, activation(driven.activation), A, B, C, feedthrough(D), middle, reach, diagonal)
 
     def feedthrough_bounds(self, low: Array, high: Array) -> tuple[Ball, Array]:
         """Enclose ``D phi(z)`` for ``z`` between bounds: midpoint and outward-rounded radius."""
@@ -66,13 +67,6 @@ class _Network:
         middle = 0.5 * (least + most)
         reach = np.nextafter(np.maximum(most - middle, middle - least), np.inf)
         return self.D @ middle, (Ball.exact(self.D.upper()) @ reach).upper()
-
-
-def diagonal_of(B: Ball) -> Array | None:
-    """The diagonal of an exact square matrix that has no other entries, else ``None``."""
-    entries = np.diagonal(B.mid)
-    square = B.shape[0] == B.shape[1]
-    return entries if square and np.count_nonzero(B.mid) == np.count_nonzero(entries) and not B.rad.any() else None
 
 
 def feedthrough(D: Ball) -> Ball | None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stability.kernel.arithmetic.definiteness import Definiteness, spectral_bounds
-from stability.kernel.arithmetic.definiteness import spectral_bounds as overshoot
+from stability.search.solvers import spectral_bounds as overshoot
 from stability.search.solvers.spectral_bounds import spectrum_bracket
 
 
