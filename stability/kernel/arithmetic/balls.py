@@ -114,6 +114,13 @@ class Ball:
         return cls(np.block([[b.mid for b in r] for r in rows]), np.block([[b.rad for b in r] for r in rows]))
 
 
+def diagonal_of(matrix: np.ndarray) -> np.ndarray | None:
+    """The diagonal of a square matrix without other entries, else ``None`` (products with it are exact and cheap)."""
+    diagonal = np.diagonal(matrix).copy()
+    square = matrix.shape[0] == matrix.shape[1]
+    return diagonal if square and np.count_nonzero(matrix) == np.count_nonzero(diagonal) else None
+
+
 def row_sum_norm(ball: Ball) -> float:
     """Upper bound of the infinity norm (largest absolute row sum; largest entry of a vector)."""
     size = ball.upper()

@@ -23,10 +23,9 @@ import numpy as np
 
 from stability.kernel.arithmetic.activation_lines import Lines
 from stability.kernel.arithmetic.activations import activation
-from stability.kernel.arithmetic.balls import system_balls
+from stability.kernel.arithmetic.balls import diagonal_of, system_balls
 from stability.kernel.arithmetic.definiteness import gamma
 from stability.kernel.arithmetic.floating_point import EPS, TINY
-from stability.kernel.reachability.invariant_zonotope import diagonal_of
 from stability.kernel.systems.driven import DrivenSystem
 
 Array = np.ndarray
@@ -126,7 +125,7 @@ class BackwardBounds:
     ) -> None:
         self.driven, self.phi, self.inputs = driven, activation(driven.activation), (low, high)
         self.A, self.B, self.C, _ = system_balls(driven.system)
-        self.plain = diagonal_of(self.B)
+        self.plain = None if self.B.rad.any() else diagonal_of(self.B.mid)
         self.rounding = gamma(4 * (driven.states + driven.system.channels + driven.inputs) + 64)
         self.reach = np.maximum(np.abs(low), np.abs(high))
         self._slack = self.rounding * (np.abs(driven.E) @ self.reach + np.abs(pre[0]) + np.abs(pre[1])) + TINY

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stability.kernel.arithmetic.activation_lines import chord_slope, line_offset
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.arithmetic.intervals import Interval, sigmoid, tanh
@@ -178,10 +179,15 @@ def least(unit: Unit, sign: Array, below: Parabola, box: Box) -> Array:
         box: the arguments' intervals.
 
     Returns:
-        ``(m,)``, every rounding error inside; one with kinks is met at its corners, where the bound is exact.
+        ``(m,)``, every rounding error inside; planes below units without a gate by ``line_offset``.
+
+    Raises:
+        ValueError: a parabola, or a gate, with an activation that has a kink.
     """
+    if not unit.gated and not below.bb.any():
+        return sign * line_offset(activation(unit.inner), sign * below.beta, box.b_low, box.b_high, sign < 0)
     if not unit.is_smooth:
-        return _least_at_corners(unit, sign, below, box)
+        raise ValueError("an activation with a kink is bounded by planes, without a gate")
     count = CELLS[2 if unit.gated else 1]
     points = (2.0 * np.arange(count) + 1.0) / count - 1.0
     a, b = box.grid(points)
@@ -243,27 +249,13 @@ def _jet(unit: Unit, a: Array, b: Array, half_a: Array, half_b: Array) -> tuple:
     )
 
 
-def _least_at_corners(unit: Unit, sign: Array, below: Parabola, box: Box) -> Array:
-    """Of a piecewise linear activation, less a linear function: the ends of the interval and the kinks."""
-    if unit.gated or below.bb.any():
-        raise ValueError("an activation with a kink is bounded by planes, without a gate")
-    kinks = (np.clip(kink, box.b_low, box.b_high) for kink in activation(unit.inner).kinks)
-    corners = np.stack([box.b_low, *kinks, box.b_high])
-    f = activation(unit.inner).function(corners)
-    size = np.abs(f) + np.abs(below.beta * corners)
-    return (sign * f - below.beta * corners - _SLACK * (size + 1e-290)).min(axis=0)
-
-
 def chords(unit: Unit, box: Box) -> tuple[Array, Array]:
     """Slopes of the plane nearest to the unit over a box, in the mean square over Chebyshev's nodes; ``(m,)`` each.
 
     Any slopes are sound; these make what is left small.
     """
     if not unit.is_smooth:
-        low, high = (activation(unit.inner).function(end) for end in (box.b_low, box.b_high))
-        width = box.b_high - box.b_low
-        flat = activation(unit.inner).derivative(0.5 * (box.b_low + box.b_high))
-        return np.zeros_like(width), np.where(width > 0, (high - low) / np.where(width > 0, width, 1.0), flat)
+        return np.zeros_like(box.b_low), chord_slope(activation(unit.inner), box.b_low, box.b_high)
     count = 9 if unit.gated else 33
     nodes = np.cos((np.arange(count) + 0.5) * np.pi / count)
     a, b = box.grid(nodes)

@@ -39,7 +39,7 @@ from stability.kernel.reachability.margin_loss import differences
 from stability.kernel.reachability.network_stages import Stages
 from stability.kernel.reachability.quadratic_lower_bound import Passage
 from stability.kernel.reachability.stages import Nominal, Stage
-from stability.kernel.reachability.taylor_remainder import Hessians, hessians, rest
+from stability.kernel.reachability.taylor_remainder import Hessians, hessians, remainder_slopes
 
 Array = np.ndarray
 _SURE = 1.0 + 1e-12
@@ -104,7 +104,7 @@ class Bent:
     Q: Array
     radius: float
 
-    def moved(self, head: Array, label: int) -> Array:
+    def margin_loss(self, head: Array, label: int) -> Array:
         """Upper bounds ``(k,)`` of what each logit can gain on that of the class."""
         w = differences(head, np.asarray(label))
         return (self.radius * length(w, self.Y) + length(w, self.Q)) * (1 + 8 * EPS)
@@ -167,7 +167,7 @@ def _after(of: Linear, radius: float, Q: Array, R: Array, reach: Array, moves: A
     B = stage.B[:, : H.units]
     inner = [scaled(scaled(of.bends, square), square), scaled(bilinear(H, of.K, R), 4.0 * square), bilinear(H, R, R)]
     parts = [image(of.G, Q), *(image(B, part) for part in inner)]
-    theta = rest(stage, of.at.rows, of.at.offset, reach)
+    theta = remainder_slopes(stage, of.at.rows, of.at.offset, reach)
     whole = outer_sum([scaled(of.K, square), R])
     price = of.worth @ (B * B)
     for block in range(H.blocks):

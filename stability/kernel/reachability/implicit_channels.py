@@ -21,13 +21,14 @@ Array = np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
-class Solved:
+class AffineChannels:
     """``z = C x + E u + rest + H e + r``, ``|e| <= error``, ``|r| <= loose``, and ``phi(z) = slope z + offset + e``.
 
     Example:
         >>> line = np.full(1, 0.5), np.zeros(1), np.full(1, 0.1)  # phi(z) within .1 of z / 2
         >>> one = Ball.exact(np.ones((1, 1)))
-        >>> found = Solved.of(line, one, one, np.ones((1, 1)), np.zeros(1), np.full(1, 3.0))  # z = x + phi(z) + u
+        >>> E, b, reach = np.ones((1, 1)), np.zeros(1), np.full(1, 3.0)
+        >>> found = AffineChannels.of(line, one, one, E, b, reach)  # z = x + phi(z) + u
         >>> found.C.mid, found.H.mid, bool(found.loose[0] < 1e-12)
         (array([[2.]]), array([[2.]]), True)
     """
@@ -42,7 +43,9 @@ class Solved:
     loose: Array
 
     @classmethod
-    def of(cls, line: tuple[Array, Array, Array], C: Ball, D: Ball, E: Array, b: Array, reach: Array) -> Solved | None:
+    def of(
+        cls, line: tuple[Array, Array, Array], C: Ball, D: Ball, E: Array, b: Array, reach: Array
+    ) -> AffineChannels | None:
         """Solve for the pre-activations.
 
         Args:

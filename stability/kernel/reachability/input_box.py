@@ -51,10 +51,10 @@ def inputs_of(tube: Tube) -> Array:
     return np.concatenate([np.arange(first, first + len(moves)) for _, moves, first in tube.inputs])
 
 
-def touched(
+def evaluate_at(
     classifier: Classifier, tube: Tube, point: Array, label: int
 ) -> tuple[list[list[tuple[Array, Array]]], Array]:
-    """The run of one input of a tube's box.
+    """Evaluate the network at one input of a tube's box.
 
     Args:
         classifier: the network.

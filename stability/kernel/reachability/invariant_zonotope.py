@@ -22,10 +22,10 @@ from stability.errors import ConfigurationError
 from stability.kernel.arithmetic.activation_bounds import activation_values
 from stability.kernel.arithmetic.activation_lines import relaxation
 from stability.kernel.arithmetic.activations import Activation, activation
-from stability.kernel.arithmetic.balls import Ball, system_balls
+from stability.kernel.arithmetic.balls import Ball, diagonal_of, system_balls
 from stability.kernel.arithmetic.definiteness import gamma
 from stability.kernel.arithmetic.floating_point import EPS
-from stability.kernel.reachability.implicit_channels import Solved
+from stability.kernel.reachability.implicit_channels import AffineChannels
 from stability.kernel.systems.driven import DrivenSystem
 
 Array = np.ndarray
@@ -54,12 +54,13 @@ class _Network:
     @classmethod
     def of(cls, driven: DrivenSystem, low: Array, high: Array) -> _Network:
         A, B, C, D = system_balls(driven.system)
+        diagonal = None if B.rad.any() else diagonal_of(B.mid)
         middle = 0.5 * (low + high)
         reach = np.nextafter(np.maximum(high - middle, middle - low) * (1 + 4 * EPS), np.inf)
-        return cls(driven, activation(driven.activation), A, B, C, feeding(D), middle, reach, diagonal_of(B))
+        return cls(driven, activation(driven.activation), A, B, C, feedthrough(D), middle, reach, diagonal)
 
-    def fed(self, low: Array, high: Array) -> tuple[Ball, Array]:
-        """``D phi(z)`` for ``z`` between bounds: a middle, and how far from it, rounded up."""
+    def feedthrough_bounds(self, low: Array, high: Array) -> tuple[Ball, Array]:
+        """Enclose ``D phi(z)`` for ``z`` between bounds: midpoint and outward-rounded radius."""
         assert self.D is not None
         least, _ = activation_values(self.driven.activation, Ball.exact(low)).ends()
         _, most = activation_values(self.driven.activation, Ball.exact(high)).ends()
@@ -68,15 +69,8 @@ class _Network:
         return self.D @ middle, (Ball.exact(self.D.upper()) @ reach).upper()
 
 
-def diagonal_of(B: Ball) -> Array | None:
-    """The diagonal of an exact square matrix that has no other entries, else ``None``."""
-    entries = np.diagonal(B.mid)
-    square = B.shape[0] == B.shape[1]
-    return entries if square and np.count_nonzero(B.mid) == np.count_nonzero(entries) and not B.rad.any() else None
-
-
-def feeding(D: Ball) -> Ball | None:
-    """What channels feed to one another, or ``None`` where it is nothing."""
+def feedthrough(D: Ball) -> Ball | None:
+    """The feedthrough ``D``, or ``None`` where it is exactly zero."""
     return D if D.mid.any() or D.rad.any() else None
 
 
@@ -144,18 +138,18 @@ class Tube:
         self._kept = self._ends()
         self._channels = self._look()
 
-    def _look(self) -> tuple[Solved, list[Array], Ball]:
+    def _look(self) -> tuple[AffineChannels, list[Array], Ball]:
         """Bounds of the pre-activations over the present set; channels, generators in them, the image of the centre."""
         net, size, loose = self._network, _sums(self._columns), np.zeros(len(self.low))
         E, none = Ball.exact(net.driven.E), Ball.exact(np.zeros((len(loose), len(loose))))
-        direct = Solved(loose, loose, loose, net.C, E, none, Ball.exact(net.driven.b), loose)
+        direct = AffineChannels(loose, loose, loose, net.C, E, none, Ball.exact(net.driven.b), loose)
         images, centre, radius = self._images_of(direct, size)
         if net.D is None:
             self._within(centre.mid, radius)
         else:
             bare, wide = centre, radius
             for _ in range(_LOOKS):
-                fed, loose = net.fed(self.low, self.high)
+                fed, loose = net.feedthrough_bounds(self.low, self.high)
                 centre = bare + fed
                 wide = (radius + loose + centre.rad) * (1 + 8 * EPS)
                 self._within(centre.mid, wide)
@@ -166,7 +160,7 @@ class Tube:
         error = (error + np.abs(slope) * loose) * (1 + 4 * EPS)
         return replace(direct, slope=slope, offset=offset, error=error), images, centre
 
-    def _images_of(self, z: Solved, size: Array) -> tuple[list[Array], Ball, Array]:
+    def _images_of(self, z: AffineChannels, size: Array) -> tuple[list[Array], Ball, Array]:
         """Generators in the channels, the image of the centre, and how far pre-activations are from it."""
         net, n = self._network, self._network.driven.states
         images = [z.C.mid @ g for g in self._columns]
@@ -177,14 +171,14 @@ class Tube:
         radius = _sums(images) + own + entry + bent + z.loose + centre.rad
         return images, centre, radius * (1 + (n + len(net.reach) + 16) * EPS)
 
-    def _look_through(self, size: Array, wide: float) -> tuple[Solved, list[Array], Ball] | None:
+    def _look_through(self, size: Array, wide: float) -> tuple[AffineChannels, list[Array], Ball] | None:
         """Bounds with what channels feed to one another solved for, where they are narrower than ``wide`` in all."""
         net, found = self._network, None
         assert net.D is not None
         for _ in range(_SOLVES):
             line = relaxation(net.phi, self.low, self.high)
             reach = np.maximum(np.abs(self.low), np.abs(self.high))
-            solved = Solved.of(line, net.C, net.D, net.driven.E, net.driven.b, reach)
+            solved = AffineChannels.of(line, net.C, net.D, net.driven.E, net.driven.b, reach)
             if solved is None:
                 break
             images, centre, radius = self._images_of(solved, size)

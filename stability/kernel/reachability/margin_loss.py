@@ -23,8 +23,10 @@ def differences(head: Array, y: Array) -> Array:
     return head - head[y][..., None, :]
 
 
-def moved(head: Array, y: Array, radius: Array | float, Y: Array, last: tuple[Stage, Array, Array, Local]) -> Array:
-    """Upper bounds of what each logit can gain on that of the class.
+def margin_loss(
+    head: Array, y: Array, radius: Array | float, Y: Array, last: tuple[Stage, Array, Array, Local]
+) -> Array:
+    """Upper bounds of how much each logit difference can decrease within the ellipsoid.
 
     Args:
         head: ``(k, n)`` the head on the vector after the last stage.

@@ -44,7 +44,7 @@ class Stages:
     @property
     def is_affine(self) -> bool:
         """Whether no channel bends what it reads: a ball is as large as its linearisation says."""
-        return not any(stage.bends for stage in self.stages)
+        return not any(stage.is_nonlinear for stage in self.stages)
 
 
 class _Writer:

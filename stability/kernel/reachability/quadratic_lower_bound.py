@@ -62,8 +62,8 @@ class Passage:
     Y: Array
 
 
-def sides(radius: float, Y: Array) -> Array:
-    """How far the entries of a vector in the ellipsoid move."""
+def half_reach(radius: float, Y: Array) -> Array:
+    """Upper bounds of the entries of vectors in the ellipsoid ``radius^2 Y``."""
     return radius * (1.0 + ROOM) * half_widths(Y) * (1 + 8 * EPS)
 
 

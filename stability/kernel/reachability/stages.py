@@ -67,7 +67,7 @@ class Stage:
     fresh: bool
 
     @property
-    def bends(self) -> bool:
+    def is_nonlinear(self) -> bool:
         """Whether it is not affine."""
         return bool(self.B.any() and self.C.any())
 
@@ -114,10 +114,10 @@ class Activated(Stage):
     name: str
 
     @property
-    def bends(self) -> bool:
+    def is_nonlinear(self) -> bool:
         """See ``Stage``."""
         least, most = activation(self.name).slope
-        return least < most and super().bends
+        return least < most and super().is_nonlinear
 
     def values(self, rows: Array) -> tuple[Array, Array, Array]:
         """See ``Stage``."""

@@ -84,8 +84,8 @@ def third_order(
     )
 
 
-def rest(stage: Stage, rows: Array, offset: Array, reach: Array) -> Array:
-    """``theta (m,)``, rounded upwards, for rows that move by at most ``reach``.
+def remainder_slopes(stage: Stage, rows: Array, offset: Array, reach: Array) -> Array:
+    """Slopes ``theta (m,)`` of the Taylor remainder for rows that move by at most ``reach``, rounded upwards.
 
     Args:
         stage: the stage.
@@ -99,7 +99,7 @@ def rest(stage: Stage, rows: Array, offset: Array, reach: Array) -> Array:
         >>> z, v = np.array([0.7]), np.linspace(-0.5, 0.5, 11)
         >>> t = np.tanh(0.7)
         >>> left = np.abs(np.tanh(0.7 + v) - t - (1 - t * t) * (v - t * v * v))
-        >>> bool((left <= rest(stage, z, 0.0 * z, np.array([0.5])) * np.abs(v) + 1e-16).all())
+        >>> bool((left <= remainder_slopes(stage, z, 0.0 * z, np.array([0.5])) * np.abs(v) + 1e-16).all())
         True
     """
     if isinstance(stage, Activated):

@@ -46,9 +46,9 @@ from stability.kernel.reachability.ellipsoid_tube import (
     spread,
 )
 from stability.kernel.reachability.gated_tube import bent_tube, linear_part
-from stability.kernel.reachability.margin_loss import differences, moved
+from stability.kernel.reachability.margin_loss import differences, margin_loss
 from stability.kernel.reachability.network_stages import Stages, stages_of
-from stability.kernel.reachability.quadratic_lower_bound import Passage, proved_margin, reference, sides
+from stability.kernel.reachability.quadratic_lower_bound import Passage, half_reach, proved_margin, reference
 from stability.kernel.reachability.stages import Nominal, Stage
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.theorems.local_ball import LARGEST, LocalBall
@@ -132,10 +132,10 @@ class LocalEllipsoids(LocalBall):
                 at += len(stage.C)
                 local, after, missed, raised = self._stage(stage, nominal, shape, T, room, f"step {t}", raised)
                 last = (stage, nominal.rows, shape, local)
-                ways.append(Passage(stage, y, sides(self.radius, shape), nominal.rows, local.reach, shape))
+                ways.append(Passage(stage, y, half_reach(self.radius, shape), nominal.rows, local.reach, shape))
                 y, shape = nominal.out, after
-        moves = moved(net.head, np.asarray(self.label), self.radius, shape, last)
-        return _Run(y, ways, sides(self.radius, shape), moves, missed)
+        moves = margin_loss(net.head, np.asarray(self.label), self.radius, shape, last)
+        return _Run(y, ways, half_reach(self.radius, shape), moves, missed)
 
     def _bent(self, net: Stages) -> _Run:
         """The tube of the weights."""
@@ -146,7 +146,7 @@ class LocalEllipsoids(LocalBall):
         tube = bent_tube(net, linear_part(net, self.x, run, free, worth), self.radius)
         if tube is None:
             raise Refused("the tube leaves all bounds")
-        return _Run(run[-1].out, tube.ways, tube.sides(), tube.moved(net.head, self.label), 0.0 * run[-1].out)
+        return _Run(run[-1].out, tube.ways, tube.sides(), tube.margin_loss(net.head, self.label), 0.0 * run[-1].out)
 
     def _require_sizes(self, subject: Classifier) -> None:
         x, T, tau, weights, net = self.x, self.T, self.tau, self.weights, stages_of(subject)
@@ -229,7 +229,7 @@ class LocalEllipsoids(LocalBall):
 
     def _missed(self, stage: Stage, at: Nominal, G: Array, Y: Array, local: Local) -> Array:
         """``eta``: the errors of the nominal run, and those of ``G`` and of the matrices on a perturbation."""
-        moves = sides(self.radius, Y)
+        moves = half_reach(self.radius, Y)
         absolute = np.abs(stage.A) + (np.abs(stage.B) * np.abs(local.m)) @ np.abs(stage.C)
         steep = np.abs(local.m) + local.rho
         missed = at.error + np.abs(stage.B) @ (steep * at.offset) + gamma(len(stage.C) + 4) * (absolute @ moves)

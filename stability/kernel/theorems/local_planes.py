@@ -24,7 +24,7 @@ from stability.kernel.format.fields import Inner, Pair, is_float64, require
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.reachability.affine_forms import Form, Tube
 from stability.kernel.reachability.classifier_run import margins
-from stability.kernel.reachability.input_box import entries, input_box, touched
+from stability.kernel.reachability.input_box import entries, evaluate_at, input_box
 from stability.kernel.reachability.network_stages import loop_of_channels
 from stability.kernel.reachability.quadratic_relaxation import quadratic
 from stability.kernel.systems.classifier import Classifier
@@ -99,5 +99,5 @@ class LocalPlanes(LocalBall):
         require(fits, f"point must be {entries(tube)} numbers from -1 to 1")
         fits = multipliers.shape == (count,) and bool((multipliers >= 0.0).all())
         require(fits, f"multipliers must be {count} numbers from zero")
-        met, _ = touched(subject, tube, point, self.label)
+        met, _ = evaluate_at(subject, tube, point, self.label)
         return quadratic(tube, margin, row, met).least(multipliers)

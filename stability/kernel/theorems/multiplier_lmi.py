@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stability.kernel.arithmetic.balls import diagonal_of
 from stability.kernel.arithmetic.definiteness import (
     LARGEST,
     gamma,
@@ -77,7 +78,7 @@ def lmi_matrix(system: LureSystem | LureMatrices, P: Array, L: Array, rate: floa
     n, m = system.states, system.channels
     a, b, c, d = system.A, system.B, system.C, system.D
     out = np.empty((n + m, n + m))
-    diagonal_b = _diagonal(b)
+    diagonal_b = diagonal_of(b)
     pa = P @ a
     if system.is_discrete:
         pb = P * diagonal_b if diagonal_b is not None else P @ b
@@ -109,14 +110,6 @@ def lmi_matrix(system: LureSystem | LureMatrices, P: Array, L: Array, rate: floa
         out[n:, n:] += z + z.T
     out[n:, :n] = out[:n, n:].T
     return out
-
-
-def _diagonal(b: Array) -> Array | None:
-    """The diagonal of a square diagonal matrix, else ``None`` (saves a product, and is exact)."""
-    if b.shape[0] != b.shape[1]:
-        return None
-    diagonal = np.diagonal(b).copy()
-    return diagonal if np.count_nonzero(b) == np.count_nonzero(diagonal) else None
 
 
 def all_signs_plus(

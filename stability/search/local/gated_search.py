@@ -54,7 +54,7 @@ class GatedSearch:
         tube = bent_tube(self.task.net, self.stages, radius)
         if tube is None:
             return np.inf
-        used = tube.moved(self.task.net.head, int(self.task.y[0])) / self.task.margins[0]
+        used = tube.margin_loss(self.task.net.head, int(self.task.y[0])) / self.task.margins[0]
         return float(used.max()) if np.isfinite(used).all() else np.inf
 
     def decided(self, radius: float) -> TrialResult:
@@ -66,7 +66,7 @@ class GatedSearch:
         if tube is None:
             return first
         with np.errstate(all="ignore"):
-            shares = tube.moved(self.task.net.head, int(self.task.y[0])) / self.task.margins[0]
+            shares = tube.margin_loss(self.task.net.head, int(self.task.y[0])) / self.task.margins[0]
             closed = close_classes(self.task, self.run, tube.ways, shares, radius)
         return TrialResult(float(shares.max()), None, closed, self.weights)
 

@@ -16,7 +16,7 @@ import numpy as np
 from stability.kernel.format.claims import Claim
 from stability.kernel.reachability.affine_forms import Form, Tube
 from stability.kernel.reachability.classifier_run import margins
-from stability.kernel.reachability.input_box import input_box, inputs_of, touched
+from stability.kernel.reachability.input_box import evaluate_at, input_box, inputs_of
 from stability.kernel.reachability.network_stages import stages_of
 from stability.kernel.reachability.quadratic_relaxation import Met, Quadratic, quadratic
 from stability.search.local.branch_and_bound import About, Outcome, Tree, tree_of
@@ -107,7 +107,7 @@ def _parabolas(question: Question, tube: Tube, margin: Form, row: int) -> Outcom
         return Outcome()
     curved = np.zeros(tube.symbols)
     for _ in range(3):
-        met, values = touched(question.classifier, tube, point, question.label)
+        met, values = evaluate_at(question.classifier, tube, point, question.label)
         if not values[row] > 0.0:
             return Outcome()
         F = quadratic(tube, margin, row, met)
@@ -160,7 +160,7 @@ def worst_input(question: Question, tube: Tube, margin: Form, row: int) -> tuple
     point = -np.sign(margin.L[row][inputs])
     worst, least = point, np.inf
     for k in range(_ASCENT_STEPS):
-        met, values = touched(question.classifier, tube, point, question.label)
+        met, values = evaluate_at(question.classifier, tube, point, question.label)
         if values[row] < least:
             worst, least = point, float(values[row])
         slope = margin_gradient(tube, margin, row, met)[inputs]

@@ -17,7 +17,7 @@ from stability.kernel.reachability.ellipsoid_tube import (
     products,
     spread,
 )
-from stability.kernel.reachability.margin_loss import moved
+from stability.kernel.reachability.margin_loss import margin_loss
 from stability.kernel.reachability.network_stages import Stages
 from stability.kernel.reachability.stages import Nominal, Stage
 from stability.search.local.multiplier_costs import StagePass, nominal_slopes, stage_multipliers
@@ -113,7 +113,7 @@ def ellipsoid_tubes(task: Task, run: list[Nominal], worth: list[Array], radius: 
         if not (np.einsum("bii->b", Y) * radius * radius < far).any():
             none = np.full(task.margins.shape, np.inf)
             return TubeResult(none[:, 0], np.zeros((len(radius), len(shares[0]), width)), shares, none, [])
-    used = moved(net.head, task.y, radius, Y, last) / task.margins
+    used = margin_loss(net.head, task.y, radius, Y, last) / task.margins
     share = np.where(np.isfinite(used).all(axis=1), used.max(axis=1), np.inf)
     steps = [np.concatenate([at.T for at in passed[k : k + count]], axis=1) for k in range(0, len(passed), count)]
     return TubeResult(share, np.stack(steps, axis=1), shares, used, passed)

@@ -13,8 +13,8 @@ from stability.kernel.reachability.quadratic_lower_bound import (
     Passage,
     Reference,
     around,
+    half_reach,
     reference,
-    sides,
     step,
 )
 from stability.kernel.reachability.stages import Nominal
@@ -54,7 +54,7 @@ def tube_passages(radius: float, net: Stages, x: Array, run: list[Nominal], Y: l
         y = np.concatenate([y, x[k // count]]) if stage.fresh else y
         spread = np.einsum("ij,ij->i", stage.C @ shape, stage.C)
         reach = radius * (1.0 + ROOM) * np.sqrt(np.maximum(spread, 0.0)) + nominal.offset
-        out.append(Passage(stage, y, sides(radius, shape), nominal.rows, reach, shape))
+        out.append(Passage(stage, y, half_reach(radius, shape), nominal.rows, reach, shape))
         y = nominal.out
     return out
 

@@ -9,7 +9,7 @@ import numpy as np
 from stability.kernel.reachability.affine_forms import Term, Tube
 from stability.kernel.reachability.classifier_run import margins
 from stability.kernel.reachability.gate_units import Parabola, Unit, least
-from stability.kernel.reachability.input_box import input_box, inputs_of, touched
+from stability.kernel.reachability.input_box import evaluate_at, input_box, inputs_of
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.search.local.linf_search import margin_gradient
@@ -72,8 +72,8 @@ def test_the_gradient_is_that_of_the_margin():
     tube = Tube()
     margin = margins(subject, tube, *input_box(x, 0.1), label)
     point = rng.uniform(-0.9, 0.9, 16)
-    met, _ = touched(subject, tube, point, label)
+    met, _ = evaluate_at(subject, tube, point, label)
     slope = margin_gradient(tube, margin, 1, met)[inputs_of(tube)]
     for k in range(16):
-        moved = [touched(subject, tube, point + s * 1e-5 * np.eye(16)[k], label)[1][1] for s in (1, -1)]
+        moved = [evaluate_at(subject, tube, point + s * 1e-5 * np.eye(16)[k], label)[1][1] for s in (1, -1)]
         assert abs((moved[0] - moved[1]) / 2e-5 - slope[k]) < 1e-6

@@ -13,7 +13,7 @@ from stability.kernel.format.theorem_table import RULES
 from stability.kernel.reachability.ellipsoid_tube import nominal_run
 from stability.kernel.reachability.gated_tube import bent_tube, linear_part
 from stability.kernel.reachability.network_stages import Stages, stages_of
-from stability.kernel.reachability.taylor_remainder import hessians, rest
+from stability.kernel.reachability.taylor_remainder import hessians, remainder_slopes
 from stability.kernel.systems.classifier import Classifier
 from stability.proposals import propose
 from stability.systems import DrivenSystem, LureSystem
@@ -34,7 +34,11 @@ def test_what_a_polynomial_leaves_is_bounded(name):
     for stage in stages_of(MADE[name]).stages:
         m, zero = len(stage.C), np.zeros(len(stage.C))
         rows, reach = RNG.normal(size=m), RNG.uniform(0.01, 1.5, m)
-        H, theta, slope = hessians(stage, rows, zero), rest(stage, rows, zero, reach), stage.tangents(rows, zero)[0]
+        H, theta, slope = (
+            hessians(stage, rows, zero),
+            remainder_slopes(stage, rows, zero, reach),
+            stage.tangents(rows, zero)[0],
+        )
         v = np.concatenate([RNG.uniform(-1, 1, (300, m)), RNG.choice([-1.0, 1.0], (100, m))]) * reach
         unit = lambda a, H=H: a.reshape(len(a), H.blocks, H.units).sum(axis=1)  # noqa: E731
         at = v.reshape(len(v), H.blocks, H.units)

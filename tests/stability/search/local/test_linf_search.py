@@ -16,7 +16,7 @@ from stability.kernel.reachability import classifier_run as runs
 from stability.kernel.reachability.affine_forms import Form, Term, Tube
 from stability.kernel.reachability.classifier_run import Numbers, margins
 from stability.kernel.reachability.gate_units import Box, Parabola, Unit, chords, least
-from stability.kernel.reachability.input_box import entries, input_box, touched
+from stability.kernel.reachability.input_box import entries, evaluate_at, input_box
 from stability.kernel.reachability.quadratic_relaxation import quadratic, touching
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.systems.gated_cell import GatedCell
@@ -182,7 +182,7 @@ def test_a_tube_holds_every_run_and_parabolas_stay_below_every_margin(name):
     tube = Tube()
     margin = margins(network, tube, low, high, label)
     point = rng.choice([-1.0, 1.0], size=entries(tube))
-    met, there = touched(network, tube, point, label)
+    met, there = evaluate_at(network, tube, point, label)
     F = quadratic(tube, margin, 0, met)
     logits = network.logits(x + 0.3 * point.reshape(x.shape))
     scale = len(x) if network.reduction == "mean" else 1.0
@@ -204,7 +204,7 @@ def test_the_quadratic_function_touches_the_margin_where_it_should():
     x, label = sample(network)
     tube = Tube()
     margin = margins(network, tube, *input_box(x, 0.2), label)
-    met, there = touched(network, tube, np.array([1.0, -1.0]), label)
+    met, there = evaluate_at(network, tube, np.array([1.0, -1.0]), label)
     F, v = quadratic(tube, margin, 1, met), np.zeros(tube.symbols)
     v[[tube.inputs[0][2], tube.inputs[1][2]]] = 1.0, -1.0
     for group, arguments in zip(tube.groups, met):  # what is left of a unit when its plane is taken away
@@ -222,7 +222,7 @@ def test_multipliers_prove_no_more_than_is_so():
     x, label = sample(network)
     tube = Tube()
     margin = margins(network, tube, *input_box(x, 0.5), label)
-    met, _ = touched(network, tube, np.array([1.0, 1.0]), label)
+    met, _ = evaluate_at(network, tube, np.array([1.0, 1.0]), label)
     F = quadratic(tube, margin, 0, met)
     corners = np.array(list(itertools.islice(itertools.product((-1.0, 1.0), repeat=tube.symbols), 1024)))
     smallest = min(F.value(v) for v in np.concatenate([corners, rng.uniform(-1, 1, size=(500, tube.symbols))]))
