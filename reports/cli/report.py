@@ -172,7 +172,8 @@ def _campaign(
     if named is not None and named[0] == "data":
         _check_data(own, named[1], compute.seed)
     known = known_presets()
-    trained = [LAYERS[known[n].layer](2, **known[n].config) for n in names if n in known] if box is not None else []
+    chosen = [known[name] for name in names if name in known] if box is not None else []
+    trained = [LAYERS[preset.layer](2, preset.hidden, **preset.config) for preset in chosen]
     if box is not None and not any(map(reads_box, (*trained, *(g.subject for g in own)))):
         raise ConfigurationError(NO_BOX)
     return Campaign(folder, names, own, task=named or ("digits", {}), seeds=seeds, **common)
