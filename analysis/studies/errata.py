@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from stability.certification import certify
-from stability.search.criteria import theorem1
+from stability.search.criteria.theorem1 import theorem1
 from stability.systems import DrivenSystem, LureSystem
 from stability.verification import verify
 
