@@ -155,11 +155,8 @@ def _decide(subject: Any, claim: Claim) -> tuple[bool, str]:
     if claim.proof is None:
         if claim.verdict is not Verdict.INCONCLUSIVE:
             return False, f"{claim.verdict}, but without a proof"
-        if (
-            claim.value is not None
-            or (sentence := OPEN.get(claim.name)) is None
-            or claim.statement != sentence(subject)
-        ):
+        sentence = OPEN.get(claim.name)
+        if claim.value is not None or sentence is None or claim.statement != sentence(subject):
             return False, "an open claim says that contraction is open, in the one sentence for that, and nothing else"
         return True, "nothing is claimed"
     if claim.verdict is Verdict.INCONCLUSIVE:
