@@ -238,14 +238,6 @@ def claim_from(value: Any) -> Claim:
     return claim
 
 
-def _proof(value: Any) -> Proof | None:
-    return None if value is None else Proof(**_parsed("proof", value))
-
-
-def _finding(value: Any) -> Finding:
-    return Finding(**_parsed("finding", value))
-
-
 _PARTS: dict[str, dict[str, Callable[[Any], Any]]] = {
     "file": {
         "format": unchanged,
@@ -255,7 +247,7 @@ _PARTS: dict[str, dict[str, Callable[[Any], Any]]] = {
         "criterion": text_or_none,
         "rate": number_or_none,
         "overshoot": number_or_none,
-        "findings": list_reader("findings", _finding),
+        "findings": list_reader("findings", lambda value: Finding(**_parsed("finding", value))),
         "claims": list_reader("claims", claim_from, CLAIMS),
         "meta": lambda value: mapping(decode(value), "meta"),
         "digest": unchanged,
@@ -265,7 +257,7 @@ _PARTS: dict[str, dict[str, Callable[[Any], Any]]] = {
         "statement": text,
         "verdict": lambda value: Verdict(text(value)),
         "evidence": unchanged,
-        "proof": _proof,
+        "proof": lambda value: None if value is None else Proof(**_parsed("proof", value)),
         "value": number_or_none,
     },
     "proof": {"kind": text, "data": lambda value: mapping(decode(value), "a proof's data")},

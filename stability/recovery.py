@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from stability.kernel.format.claims import Claim
 
 _CONTRACTS = ("contraction", "driven_contraction")
-_SETS = ("low", "high", "r", "share", "room", "steps", "window", "backward", "Y", "tau", "falls")
+SETS = ("low", "high", "r", "share", "room", "steps", "window", "backward", "Y", "tau", "falls")
 _RUN = ("run_low", "run_high", "turns", "settling", "near", "waits")
 
 
@@ -255,7 +255,7 @@ def _uses_same_sets(claim: Claim, data: Mapping[str, Any]) -> bool:
     if claim.name != "bounded_in_box" or str(claim.verdict) != "certified" or claim.proof is None:
         return False
     own = claim.proof.data
-    same = (key for key in (*_SETS, *_RUN) if key in own or key in data)
+    same = (key for key in (*SETS, *_RUN) if key in own or key in data)
     return all(key in own and key in data and np.array_equal(own[key], data[key]) for key in same)
 
 

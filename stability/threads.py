@@ -37,10 +37,7 @@ def threads_for(states: int) -> Iterator[None]:
         >>> with threads_for(8):
         ...     pass
     """
-    if states > _SMALL:
-        yield
-        return
-    with limited_threads(1):
+    with nullcontext() if states > _SMALL else limited_threads(1):
         yield
 
 

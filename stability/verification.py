@@ -113,6 +113,10 @@ MAIN = ("contraction", "driven_contraction")
 """What a certificate's main claim may be about: under every input, or under those in a box."""
 
 
+OPEN: dict[str, Callable[[Any], str]] = {"contraction": undecided, "driven_contraction": undecided_in_box}
+"""Sentences of open claims by their names."""
+
+
 def describe_subject(subject: Any) -> str:
     """Identify a subject in one line: kind, name, size, and the SHA-256 of its stored numbers."""
     name = getattr(subject, "name", "")
@@ -147,16 +151,12 @@ def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error)[:200]}"
 
 
-def _open_sentences(subject: Any) -> dict[str, str]:
-    """Return the sentences of open claims by their names."""
-    return {"contraction": undecided(subject), "driven_contraction": undecided_in_box(subject)}
-
-
 def _decide(subject: Any, claim: Claim) -> tuple[bool, str]:
     if claim.proof is None:
         if claim.verdict is not Verdict.INCONCLUSIVE:
             return False, f"{claim.verdict}, but without a proof"
-        if claim.value is not None or claim.statement != _open_sentences(subject).get(claim.name):
+        sentence = OPEN.get(claim.name)
+        if claim.value is not None or sentence is None or claim.statement != sentence(subject):
             return False, "an open claim says that contraction is open, in the one sentence for that, and nothing else"
         return True, "nothing is claimed"
     if claim.verdict is Verdict.INCONCLUSIVE:

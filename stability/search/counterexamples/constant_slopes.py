@@ -1,7 +1,8 @@
 """Search for constant slopes that destabilize, by ascent of the leading eigenvalue.
 
-From each start the search takes vertex steps (every slope to the end of its interval that the gradient
-points to, shortened until the excess grows). One step costs a few eigenvalue problems and one eigenvector: O(n^3).
+From each start the search takes vertex steps (every slope to the end of its interval that the gradient points to,
+shortened until the excess grows). One step costs a few eigenvalue problems and one eigenvector: O(n^3). For few
+channels every vertex is evaluated in the end.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from stability.search.counterexamples.eigenvalue_gradient import (
     Spectrum,
     leading_eigenvalue,
     leading_excess,
+    stability_excess,
 )
 from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray
+ENUMERATE = 10  # channels up to which every vertex is tried
 LENGTHS = (1.0, 0.5, 0.25, 0.1, 0.03, 0.003)  # of a step, the longest that gains
 PATIENCE = 5  # ascents without progress after which the search ends
 EIGENVALUES = 10.0
@@ -64,6 +67,7 @@ def search_slopes(
     Returns:
         The best slopes found, stable or not.
     """
+    low, high = system.alpha, system.beta
     scale, most = max(1.0, float(np.abs(system.A).max())), eigenvalue_budget(system)
     tried: list[UnstableSlopes] = []
     for K in _fixed_starts(system, hint):
@@ -84,6 +88,9 @@ def search_slopes(
         best = here if here.excess > best.excess else best
         if best.excess > enough * scale:
             break
+    few = 0 < system.channels <= ENUMERATE and (low < high).any()
+    if few and best.excess <= enough * scale and not deadline.over:
+        best = _enumerate(system, best)
     return best
 
 
@@ -141,3 +148,19 @@ def _ascend(
         else:
             break
     return UnstableSlopes(K, top, value), count
+
+
+def _enumerate(system: LureSystem, best: UnstableSlopes) -> UnstableSlopes:
+    """Evaluate every vertex of the box: cheap for few channels."""
+    low, high = system.alpha, system.beta
+    free = np.flatnonzero(low < high)
+    bits = np.array(list(itertools.product((False, True), repeat=len(free))))
+    corners = np.tile(low, (len(bits), 1))
+    corners[:, free] = np.where(bits, high[free], low[free])
+    matrices = np.stack([system.jacobian(K) for K in corners])
+    if not np.isfinite(matrices).all():
+        return best
+    values = np.linalg.eigvals(matrices)
+    size = stability_excess(values, system.is_discrete)
+    i, j = np.unravel_index(int(np.argmax(size)), size.shape)
+    return UnstableSlopes(corners[i], float(size[i, j]), complex(values[i, j])) if size[i, j] > best.excess else best

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,10 @@ from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.lure import LureSystem
 from stability.kernel.systems.pairwise import PairwiseSystem
+from stability.search.counterexamples.gated import search_gated
+from stability.search.counterexamples.lure import search_lure_system, search_network
 from stability.search.counterexamples.refutation import Candidate, Refutation, RefutationTask, first_accepted
+from stability.search.counterexamples.stack import search_stack
 from stability.search.solvers.deadline import Deadline, TimeLimit
 from stability.search.trajectories.input_range import ANYWHERE
 from stability.search.trajectories.input_range import input_range as checked_range
@@ -98,14 +100,7 @@ def refute(
     )
 
 
-def _lazy_search(file: str, name: str) -> Callable[[RefutationTask], Refutation]:
-    """Return a search by its file and name; the file is loaded at the first search."""
-    return lambda search: getattr(import_module(f"{__package__}.{file}"), name)(search)
-
-
 def _search_layers(search: RefutationTask) -> Refutation:
-    from stability.search.counterexamples.stack import search_stack
-
     return search_stack(search.subject, refute, seed=search.seed, time_limit=search.deadline, region=search.region)
 
 
@@ -130,9 +125,9 @@ def _pairwise_candidates(subject: PairwiseSystem) -> Iterator[Candidate]:
 
 
 _SEARCHES: dict[type, Callable[[RefutationTask], Refutation]] = {
-    LureSystem: _lazy_search("lure", "search_lure_system"),
-    DrivenSystem: _lazy_search("lure", "search_network"),
-    GatedCell: _lazy_search("gated", "search_gated"),
+    LureSystem: search_lure_system,
+    DrivenSystem: search_network,
+    GatedCell: search_gated,
     PairwiseSystem: search_pairwise,
     LayerStack: _search_layers,
 }

@@ -11,7 +11,6 @@ S. Vongpanitlerd, Network Analysis and Synthesis, 1973.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -123,21 +122,18 @@ def centred_loop(system: LureSystem, M: float | None = None) -> tuple[StateSpace
         >>> loop.C.item(), unit
         (2.0, 0.5)
     """
-    own = np.maximum(np.abs(system.alpha), np.abs(system.beta))
-    reach = own if M is None else np.full(system.channels, _lipschitz(M, own))
+    reach = np.maximum(np.abs(system.alpha), np.abs(system.beta))
+    if M is not None:
+        M = as_positive("M", M)
+        if reach.size and reach.max() > M:
+            raise ConfigurationError(f"M = {M:g} is below the slopes, which reach {reach.max():g}")
+        reach = np.full(system.channels, M)
     loop = StateSpace(system.A, system.B, reach[:, None] * system.C, reach[:, None] * system.D, system.is_discrete)
 
     def multiplier(cap: float) -> Array:
         return 0.5 * nested_multiplier((-reach, reach), (system.alpha, system.beta), cap)
 
     return loop, multiplier, 1.0 / (float(reach.max(initial=0.0)) or 1.0)
-
-
-def _lipschitz(M: Any, own: Array) -> float:
-    M = as_positive("M", M)
-    if own.size and own.max() > M:
-        raise ConfigurationError(f"M = {M:g} is below the slopes, which reach {own.max():g}")
-    return M
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from stability.certificate import Certificate, Finding
 from stability.errors import ConfigurationError
@@ -27,7 +26,7 @@ from stability.search.criteria.witness import Witness, prove_witness, rates_towa
 from stability.search.solvers.deadline import TOO_LATE, Deadline, TimeLimit, TimeOverError
 from stability.search.solvers.loop_transformation import centered_loop, completed_multipliers, fixed_channels
 from stability.search.solvers.overshoot import min_overshoot
-from stability.search.solvers.rates import Rate, parse_rate, reaches_rate, slow_rate
+from stability.search.solvers.rates import Rate, minimize_on_grid, parse_rate, reaches_rate, slow_rate
 from stability.search.solvers.spectral_bounds import rate_proof, spectrum_bracket
 from stability.search.solvers.state_space import StateSpace
 
@@ -125,13 +124,7 @@ def identity_witness(system: LureSystem, *, deadline: Deadline | None = None) ->
     log_s = 0.0
     try:
         if loop.B.shape[1]:
-            grid = np.linspace(-6.0, 6.0, 13)
-            values = [exponent(float(u)) for u in grid]
-            i = int(np.argmin(values))
-            bounds = (grid[max(i - 1, 0)], grid[min(i + 1, 12)])
-            found: Any = minimize_scalar(exponent, bounds=bounds, method="bounded")
-            log_s = float(found.x)
-            log_s = min((log_s, float(grid[i])), key=exponent)
+            log_s = minimize_on_grid(exponent, np.linspace(-6.0, 6.0, 13))
         value = exponent(log_s)
     except TimeOverError:
         return Witness()

@@ -208,16 +208,15 @@ def _solver_opinion(
     says = True if status in YES else False if status in NO else None
     if stopped and says is not None:  # cut short by us: no answer of the solver's
         status, says = f"{status}, stopped early", None
-    verified = says is True and P is not None and _satisfies(question, P / np.outer(scales, scales))
+    verified = False
+    if says is True and P is not None:
+        P = P / np.outer(scales, scales)
+        with np.errstate(all="ignore"):
+            verified = question.slack(question.loop, 0.5 * (P + P.T)) > 0
     holds = None if margin is None or np.isnan(margin) else margin > 0
     wrong = None if says is None else not verified if says else bool(holds)
     agrees = None if says is None or holds is None else says == holds
     return Opinion(name, solver, status, says, t, verified, holds, margin, agrees, wrong, round(seconds, 3))
-
-
-def _satisfies(question: _Question, P: Array) -> bool:
-    with np.errstate(all="ignore"):
-        return question.slack(question.loop, 0.5 * (P + P.T)) > 0
 
 
 def _circle(system: LureSystem) -> _Question:

@@ -62,23 +62,16 @@ def rate_ceiling(system: LureSystem, *, deadline: Deadline | None = None, enough
     return sign * worst
 
 
-def _find_conditioned_proof(search: WitnessSearch) -> bool:
-    """Search for a proof at any rate, and improve one whose overshoot is not bounded."""
-    found = _find_proof(search)
-    if found and condition_number(search.witness["P"]) > _USEFUL:
-        search.condition()
-    return found
-
-
 def _find_proof(search: WitnessSearch) -> bool:
+    """Search for a proof at any rate, and improve one whose overshoot is not bounded."""
     start = slow_rate(search.system)
-    if search.system.states >= 96 and search.attempt(start, 1e-2, np.float32):
-        return True
-    if search.feasible(start):
-        return True
-    if search.deadline.over:
+    rough = search.system.states >= 96 and search.attempt(start, 1e-2, np.float32)
+    proved = rough or search.feasible(start)
+    if not proved and (search.deadline.over or not _try_improved_multipliers(search, start, None)):
         return False
-    return _try_improved_multipliers(search, start, None)
+    if condition_number(search.witness["P"]) > _USEFUL:
+        search.condition()
+    return True
 
 
 def _try_improved_multipliers(search: WitnessSearch, rate: float, *more: float | None) -> bool:
@@ -284,7 +277,7 @@ def _search_by_riccati(search: WitnessSearch, rate: Rate, tol: float) -> None:
         if not search.feasible(rate) and search.channels > 1 and not search.deadline.over:
             _try_improved_multipliers(search, rate)
         return
-    if _find_conditioned_proof(search) and rate == "best":
+    if _find_proof(search) and rate == "best":
         _search_best_rate(search, tol)
 
 

@@ -128,7 +128,10 @@ def incremental_gain(
     if isinstance(system, PairwiseSystem):
         if E is not None or F is not None:
             raise ConfigurationError("a network has its own input matrices: leave E and F out")
-        return _of_pairs(system, H, measure, horizon)
+        found = pairwise_proof(system, H, measure, None if horizon is None else int(horizon))
+        if isinstance(found, str):
+            return Gain(math.inf, measure, horizon, system, None, found)
+        return Gain(found[0], measure, horizon, system, found[1], f"norms, growth {found[1].data['growth']:.6g}")
     if solver == "cvxpy":
         gain_solvers(system, cast(Array, f))  # refuses what is too large
     deadline = Deadline.after(time_limit).named("gain")
@@ -145,14 +148,6 @@ def incremental_gain(
     if deadline.cut:
         words += "; stopped by the time limit: the bound may be better"
     return Gain(best[0], measure, horizon, target, best[1], words)
-
-
-def _of_pairs(subject: PairwiseSystem, H: Array, measure: str, horizon: float | None) -> Gain:
-    """The gain of a network with an activation on pairs, from the norms of its weights."""
-    found = pairwise_proof(subject, H, measure, None if horizon is None else int(horizon))
-    if isinstance(found, str):
-        return Gain(math.inf, measure, horizon, subject, None, found)
-    return Gain(found[0], measure, horizon, subject, found[1], f"norms, growth {found[1].data['growth']:.6g}")
 
 
 @dataclass(frozen=True, eq=False)

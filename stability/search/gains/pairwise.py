@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from stability.kernel.format.claims import Claim, Proof
 from stability.kernel.format.theorem_table import RULES
@@ -20,6 +19,7 @@ from stability.kernel.systems.pairwise import PairwiseSystem
 from stability.kernel.theorems.norm_gain import sequence_bound
 from stability.kernel.theorems.pairwise import why_it_stretches
 from stability.proposals import propose
+from stability.search.solvers.rates import minimize_on_grid
 
 Array = np.ndarray
 SLACK = (1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-6)
@@ -97,11 +97,7 @@ def _best_growth(gain: Callable[[float], float], norm: float, measure: str, hori
     top = least * 2.0 if horizon is not None else 1.0
     if not (measure == "final" and candidates) and least < top:
         grid = np.log(least) + (np.log(top) - np.log(least)) * np.linspace(0.0, 1.0, 25) ** 3
-        values = [value(float(x)) for x in grid]
-        i = int(np.argmin(values))
-        bounds = (grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)])
-        found: Any = minimize_scalar(value, bounds=bounds, method="bounded", options={"xatol": 1e-9})
-        candidates += [math.exp(float(grid[i])), math.exp(found.x)]
+        candidates.append(math.exp(minimize_on_grid(value, grid, xatol=1e-9)))
     best = min(candidates, key=lambda growth: value(math.log(growth)), default=None)
     return None if best is None or value(math.log(best)) > math.log(1e299) else best
 

@@ -11,10 +11,8 @@ import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from stability.kernel.systems.channels import closed
 from stability.kernel.systems.lure import LureSystem
@@ -26,7 +24,7 @@ from stability.search.solvers.deadline import Deadline
 from stability.search.solvers.hinf import hinf_norm
 from stability.search.solvers.inequality_slack import least_gain
 from stability.search.solvers.loop_transformation import centered_loop
-from stability.search.solvers.rates import bisect, shift_factor, start_rate
+from stability.search.solvers.rates import bisect, minimize_on_grid, shift_factor, start_rate
 from stability.search.solvers.riccati import bounded_real
 from stability.search.solvers.scaling import balanced_coordinates, even_channel_scales
 from stability.search.solvers.semidefinite import pose_gain, solver_order
@@ -226,15 +224,8 @@ class AttachedLoop:
 
         if not len(self.delta):  # linear: no multipliers
             return found(0.0)
-        grid = [float(x) for x in np.log(10.0) * np.arange(-2.0, 5.0)]
-        values = [objective(x) for x in grid]
-        i = int(np.argmin(values))
-        if values[i] >= _NONE:
-            return None
-        bounds = (grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)])
-        options = {"xatol": 0.05, "maxiter": 10}
-        inside: Any = minimize_scalar(objective, bounds=bounds, method="bounded", options=options)
-        return found(min((float(inside.x), grid[i]), key=objective))
+        best = minimize_on_grid(objective, np.log(10.0) * np.arange(-2.0, 5.0), xatol=0.05, maxiter=10)
+        return found(best) if objective(best) < _NONE else None
 
 
 def gain_solvers(system: LureSystem, F: Array) -> list[str]:

@@ -17,11 +17,11 @@ from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.theorems.absorbing_sets import Absorbed
 from stability.kernel.theorems.near_run import NearRun
 from stability.proposals import accepted_claim, propose
+from stability.recovery import SETS
 from stability.search.input_sets.bounded import diagonal_of
 from stability.search.input_sets.flows import flow_bounds_claim
 from stability.search.solvers.deadline import Deadline
 
-SETS = ("low", "high", "r", "share", "room", "steps", "window", "backward", "Y", "tau", "falls")
 FLOW_SETS = ("low", "high", "centres", "shapes", "slopes", "tau", "mu", "least", "room", "time")
 _ENTRY = ("entry_P", "entry_L", "entry_rate", "entry_least", "entry_top")
 RUN = ("run_low", "run_high", "turns", "settling", *_ENTRY, "near", "waits")

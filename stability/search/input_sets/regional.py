@@ -26,7 +26,7 @@ from stability.search.counterexamples.equilibrium_manifold import newton_equilib
 from stability.search.criteria.multiplier import multiplier_criterion
 from stability.search.input_sets.bounded import check_input_bound
 from stability.search.solvers.deadline import TOO_LATE, Deadline, TimeLimit
-from stability.search.trajectories.simulation import integration_step, natural_step
+from stability.search.trajectories.simulation import simulate_to_limit
 
 Array = np.ndarray
 
@@ -109,15 +109,11 @@ def _equilibrium(driven: DrivenSystem, u: Array, seed: int, deadline: Deadline) 
 
 
 def _starts(driven: DrivenSystem, u: Array, rng: np.random.Generator, deadline: Deadline) -> Iterator[Array]:
-    """Zero, then where trajectories are after a while, then random states."""
+    """Yield zero, states of trajectories after a while, and random states."""
     n = driven.system.states
     yield np.zeros(n)
-    x, step = np.vstack([np.zeros(n), rng.normal(size=(5, n))]), None if driven.is_discrete else natural_step(driven)
-    field = driven.held(np.broadcast_to(u, (len(x), len(u))))
-    for _ in range(1500):
-        if deadline.over:
-            break
-        x = integration_step(field, x, step)
+    x = np.vstack([np.zeros(n), rng.normal(size=(5, n))])
+    x, _ = simulate_to_limit(driven, x, u[None], 1500, deadline)
     yield from (row for row in x if np.isfinite(row).all())
     yield from rng.normal(size=(6, n))
 

@@ -17,9 +17,10 @@ from stability.kernel.theorems.absorbing_sets import no_tube
 from stability.kernel.theorems.flow_sets import no_flow_sets
 from stability.kernel.theorems.stack_bounds import SIDES, steps_named, within
 from stability.proposals import accepted_claim, pack
+from stability.recovery import SETS
 from stability.search.input_sets.bounded import diagonal_of
 from stability.search.input_sets.flows import flow_bounds_claim, flow_sets
-from stability.search.input_sets.limit_sets import FLOW_SETS, SETS, map_bounds_claim
+from stability.search.input_sets.limit_sets import FLOW_SETS, map_bounds_claim
 from stability.search.input_sets.narrowing import initial_box, narrowed_bounds
 from stability.search.solvers.deadline import Deadline, TimeLimit
 

@@ -9,19 +9,14 @@ from typing import Any
 from stability.kernel.checks import as_choice
 from stability.kernel.format.claims import Claim
 from stability.kernel.systems.classifier import Classifier
-from stability.search.local import (
-    affine_search as linear_balls,
-)
-from stability.search.local import (
-    ellipsoid_search as ellipsoids,
-)
-from stability.search.local import (
-    linf_search as planes,
-)
+from stability.search.local import affine_search, ellipsoid_search, linf_search
 from stability.search.local.request import Request, checked_request, larger_claim
 from stability.threads import threads_for
 
-ENGINES: dict[str, Callable[[Request], list[Claim | None]]] = {"l2": ellipsoids.l2_claims, "linf": planes.proved}
+ENGINES: dict[str, Callable[[Request], list[Claim | None]]] = {
+    "l2": ellipsoid_search.l2_claims,
+    "linf": linf_search.proved,
+}
 """The search of each norm; what it gives was accepted by the checker's rules."""
 NORMS = tuple(ENGINES)
 
@@ -82,9 +77,9 @@ def largest_balls(
 
 def _proved(asked: Request, norm: str) -> list[Claim | None]:
     """Claims of the rule for affine networks where it applies, else of the search of the norm."""
-    if not linear_balls.applies(asked):
+    if not affine_search.applies(asked):
         return ENGINES[norm](asked)
-    exact, settled, time_left = linear_balls.affine_claims(asked, norm)
+    exact, settled, time_left = affine_search.affine_claims(asked, norm)
     asked = replace(asked, right=asked.right[~settled[asked.right]], time_limit=time_left)
     if not len(asked.right):
         return exact

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 
 from stability.errors import ConfigurationError
 from stability.kernel.systems.lure import LureSystem
@@ -150,3 +151,21 @@ def bisect(
         middle = 0.5 * (inside + outside)
         inside, outside = (middle, outside) if holds(middle) else (inside, middle)
     return inside
+
+
+def minimize_on_grid(function: Callable[[float], float], grid: Array, **options: Any) -> float:
+    """Minimize a function on a grid, then by bounded search between the neighbors of the best point.
+
+    Args:
+        function: of one number.
+        grid: ``(k,)`` increasing points.
+        options: of ``scipy.optimize.minimize_scalar``.
+
+    Returns:
+        The better one of both points.
+    """
+    values = [function(float(x)) for x in grid]
+    i = int(np.argmin(values))
+    bounds = (grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)])
+    found: Any = minimize_scalar(function, bounds=bounds, method="bounded", options=options)
+    return min((float(found.x), float(grid[i])), key=function)

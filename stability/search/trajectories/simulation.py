@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,18 +22,13 @@ def natural_step(driven: Any) -> float:
 
 
 def advance_batch(driven: Any, x: Array, u: Array, step: float) -> Array:
-    """Advance a batch of states ``(..., n)`` by one step with inputs ``(..., p)`` held constant."""
-    return integration_step(lambda state: driven.advance(state, u), x, None if driven.is_discrete else step)
-
-
-def integration_step(field: Callable[[Array], Array], x: Array, step: float | None) -> Array:
-    """``field(x)`` for a map (``step`` ``None``), else a Runge-Kutta step of the flow."""
-    if step is None:
-        return field(x)
-    k1 = field(x)
-    k2 = field(x + 0.5 * step * k1)
-    k3 = field(x + 0.5 * step * k2)
-    k4 = field(x + step * k3)
+    """Advance states ``(..., n)`` by one step (Runge-Kutta for a flow) with inputs ``(..., p)`` held constant."""
+    k1 = driven.advance(x, u)
+    if driven.is_discrete:
+        return k1
+    k2 = driven.advance(x + 0.5 * step * k1, u)
+    k3 = driven.advance(x + 0.5 * step * k2, u)
+    k4 = driven.advance(x + step * k3, u)
     return x + step / 6.0 * (k1 + 2.0 * (k2 + k3) + k4)
 
 

@@ -15,8 +15,9 @@ from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.theorem_table import RULES
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.theorems.absorbing_sets import Absorbed
+from stability.recovery import SETS
 from stability.search.input_sets.driven import driven_contraction
-from stability.search.input_sets.limit_sets import SETS, claims_in_box
+from stability.search.input_sets.limit_sets import claims_in_box
 from stability.search.input_sets.narrowing import ROOM
 from stability.search.solvers.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem

@@ -217,16 +217,16 @@ def test_an_input_that_is_held_moves_states_as_it_does_step_by_step(direct):
         x = after
 
 
-def test_trajectories_are_followed_only_where_rest_is_no_stable_equilibrium():
-    class Watched(DrivenSystem):
-        def held(self, u):
-            raise AssertionError("followed")
+def test_trajectories_are_followed_only_where_rest_is_no_stable_equilibrium(monkeypatch):
+    def followed(*_):
+        raise AssertionError("followed")
 
-    calm = Watched(_decaying(0.5), "tanh", np.zeros((2, 1)), np.zeros(2))
+    monkeypatch.setattr("stability.search.input_sets.regional.simulate_to_limit", followed)
+    calm = DrivenSystem(_decaying(0.5), "tanh", np.zeros((2, 1)), np.zeros(2))
     found = _equilibrium(calm, np.zeros(1), 0, Deadline.after(None))
     assert found is not None
     assert found[1] < 0
-    wild = Watched(_decaying(2.0), "tanh", np.zeros((2, 1)), np.zeros(2))
+    wild = DrivenSystem(_decaying(2.0), "tanh", np.zeros((2, 1)), np.zeros(2))
     with pytest.raises(AssertionError, match="followed"):
         _equilibrium(wild, np.zeros(1), 0, Deadline.after(None))
 
