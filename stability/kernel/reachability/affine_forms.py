@@ -8,6 +8,7 @@ after it ``eta = 0``. Beside each form stands an interval, which may be smaller 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -40,6 +41,7 @@ class Form:
         err: ``(m,)``.
         low: ``(m,)``.
         high: ``(m,)``.
+        numbers: ``(m,)``, the values' places among all that the tube made; -1 or ``None`` for others.
     """
 
     c: Array
@@ -47,6 +49,7 @@ class Form:
     err: Array
     low: Array
     high: Array
+    numbers: Array | None = None
 
     @property
     def size(self) -> Array:
@@ -55,10 +58,11 @@ class Form:
 
     def rows(self, keep: Array) -> Form:
         """Some of the values."""
-        return Form(self.c[keep], self.L[keep], self.err[keep], self.low[keep], self.high[keep])
+        numbers = None if self.numbers is None else self.numbers[keep]
+        return Form(self.c[keep], self.L[keep], self.err[keep], self.low[keep], self.high[keep], numbers)
 
     def __neg__(self) -> Form:
-        return Form(-self.c, -self.L, self.err, -self.high, -self.low)
+        return Form(-self.c, -self.L, self.err, -self.high, -self.low, self.numbers)
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,14 @@ class Tube:
     inputs: list[tuple[Array, Array, int]] = field(default_factory=list)
     """Of each step: the centre, which features move, and their first symbol."""
     merged: bool = False
+    cuts: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    """Ends between which values, by their numbers, are known to lie."""
+    made: int = 0
+    """How many values were made so far."""
+    met: dict[int, Form] = field(default_factory=dict)
+    """The values that were cut, each a form of one row."""
+    empty: bool = False
+    """Whether no run keeps the cuts."""
 
     @property
     def symbols(self) -> int:
@@ -104,7 +116,7 @@ class Tube:
         return len(self.radius)
 
     def form(self, c: Array, L: Array, err: Array, low: Array | None = None, high: Array | None = None) -> Form:
-        """A form with the range that follows from it, cut with another one."""
+        """A form of new values, with the range that follows from it, cut with another one and with ``cuts``."""
         reach = self.reach(L) + err
         slack = 4 * EPS * (np.abs(c) + reach) + TINY
         lower, upper = c - reach - slack, c + reach + slack
@@ -112,7 +124,15 @@ class Tube:
             lower, upper = np.maximum(lower, low), np.minimum(upper, high)
         if not (np.isfinite(lower).all() and np.isfinite(upper).all()):
             raise UnboundedError
-        return Form(c, L, err, lower, np.maximum(upper, lower))
+        here = [(k, k - self.made) for k in self.cuts if 0 <= k - self.made < len(c)]
+        for number, row in here:
+            bottom, top = self.cuts[number]
+            self.empty = self.empty or bool(lower[row] > top or upper[row] < bottom)
+            lower[row], upper[row] = max(lower[row], bottom), min(upper[row], top)
+        out = Form(c, L, err, lower, np.maximum(upper, lower), self.made + np.arange(len(c)))
+        self.made += len(c)
+        self.met.update({number: out.rows(np.array([row])) for number, row in here})
+        return out
 
     def reach(self, L: Array) -> Array:
         """Upper bound of ``|L v|``, ``(m,)``."""
@@ -171,7 +191,8 @@ class Tube:
         width = max(y.L.shape[1] for y in forms)
         L = np.concatenate([np.pad(y.L, ((0, 0), (0, width - y.L.shape[1]))) for y in forms])
         c, err, low, high = (np.concatenate([getattr(y, k) for y in forms]) for k in ("c", "err", "low", "high"))
-        return Form(c, L, err, low, high)
+        numbers = [np.full(len(y.c), -1) if y.numbers is None else y.numbers for y in forms]
+        return Form(c, L, err, low, high, np.concatenate(numbers))
 
     def _corners(self, term: Term) -> Term:
         """The term with what its arguments' forms know of their sum and difference."""
@@ -249,4 +270,5 @@ class Tube:
         firsts = np.cumsum([0] + [len(moves) for _, moves, _ in self.inputs])
         self.inputs = [(c, moves, int(first)) for (c, moves, _), first in zip(self.inputs, firsts)]
         self.radius, self.groups, self.merged = np.concatenate([self.radius[kept], radius]), [], True
+        self.met = {}
         return Form(y.c, L, y.err, y.low, y.high)

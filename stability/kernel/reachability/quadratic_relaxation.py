@@ -22,7 +22,7 @@ bound by multipliers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -51,6 +51,9 @@ class Quadratic:
         first: ``(s,)`` row numbers.
         second: ``(s,)``.
         mixed: ``(s,)``.
+        cut_rows: ``(k, n)`` of values that lie between two numbers, ``|cut_offset + cut_rows v| <= cut_half``.
+        cut_offset: ``(k,)``.
+        cut_half: ``(k,)``.
     """
 
     constant: float
@@ -61,6 +64,22 @@ class Quadratic:
     first: Array
     second: Array
     mixed: Array
+    cut_rows: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    cut_offset: Array = field(default_factory=lambda: np.zeros(0))
+    cut_half: Array = field(default_factory=lambda: np.zeros(0))
+
+    def cut(self, weight: Array) -> Quadratic:
+        """``F + sum_j weight_j ((cut_offset + cut_rows v)_j^2 - cut_half_j^2)``, no more than ``F`` where cuts hold."""
+        if not len(self.cut_half):
+            return self
+        paid = float((weight * self.cut_half * self.cut_half).sum()) * (1 + error_of_sum(len(weight)))
+        return replace(
+            self,
+            constant=self.constant - paid - error_of_sum(2) * (abs(self.constant) + paid),
+            rows=np.concatenate([self.rows, self.cut_rows]),
+            offset=np.concatenate([self.offset, self.cut_offset]),
+            diagonal=np.concatenate([self.diagonal, weight]),
+        )
 
     def form(self, y: Array, *, sizes: bool = False) -> Array:
         """``S y`` for ``y (r,)`` or ``(r, k)``; of the absolute entries of ``S`` where ``sizes``."""
@@ -90,10 +109,17 @@ class Quadratic:
         return float(self.constant + self.linear @ v + y @ self.form(y))
 
     def least(self, multipliers: Array) -> float:
-        """Lower bound of ``F`` over the box by the multipliers ``D (n,)``; minus infinity where they prove none."""
-        D, R, n, r = multipliers, self.rows, len(self.linear), len(self.offset)
-        if D.shape != (n,) or not (np.isfinite(D).all() and (D >= 0).all()):
+        """Lower bound of ``F`` over the box, where its cuts hold, by multipliers ``(n + k,)``; minus infinity where
+        they prove none.
+        """
+        n = len(self.linear)
+        fits = multipliers.shape == (n + len(self.cut_half),)
+        if not (fits and np.isfinite(multipliers).all() and (multipliers >= 0).all()):
             return -np.inf
+        return self.cut(multipliers[n:])._least(multipliers[:n])
+
+    def _least(self, D: Array) -> float:
+        R, n, r = self.rows, len(self.linear), len(self.offset)
         K = self.hessian()
         K[np.diag_indices(n)] += D
         size, few = np.abs(R), error_of_sum(r + 8)
@@ -223,7 +249,7 @@ class _Sum:
         self.height += len(at)
         return wrong
 
-    def finished(self, radius: Array) -> Quadratic:
+    def finished(self, radius: Array, cuts: Sequence[Form]) -> Quadratic:
         """The function in scaled symbols."""
         rows = np.zeros((self.height, len(radius)))
         at = 0
@@ -237,6 +263,14 @@ class _Sum:
         first, second, mixed = (
             np.concatenate([part[k] for part in self.pairs] + [index if k < 2 else np.zeros(0)]) for k in range(3)
         )
+        cut_rows, cut_offset, cut_half = np.zeros((len(cuts), len(radius))), np.zeros(len(cuts)), np.zeros(len(cuts))
+        for k, y in enumerate(cuts):  # a value is a Form of one row
+            middle = 0.5 * float(y.low[0]) + 0.5 * float(y.high[0])
+            cut_rows[k, : y.L.shape[1]] = y.L[0] * radius[: y.L.shape[1]]
+            cut_offset[k] = y.c[0] - middle
+            half = max(float(y.high[0]) - middle, middle - float(y.low[0]))
+            size = abs(float(y.c[0])) + abs(middle) + half + float(y.size[0]) + float(np.abs(cut_rows[k]).sum())
+            cut_half[k] = (half + float(y.err[0]) + error_of_sum(len(radius)) * size) * (1 + 8 * EPS) + TINY
         return Quadratic(
             self.constant - whole * (1 + 1e-9),
             self.linear * radius,
@@ -246,6 +280,9 @@ class _Sum:
             first,
             second,
             mixed,
+            cut_rows,
+            cut_offset,
+            cut_half,
         )
 
 
@@ -265,4 +302,4 @@ def quadratic(tube: Tube, margin: Form, row: int, met: Met) -> Quadratic:
     for group, arguments in zip(reversed(tube.groups), reversed(met)):
         if all(term.unit.is_smooth for term in group.terms):
             total.replace(group, arguments)
-    return total.finished(tube.radius)
+    return total.finished(tube.radius, [tube.met[number] for number in sorted(tube.met)])

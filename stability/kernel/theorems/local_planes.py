@@ -6,6 +6,12 @@ these do not prove a margin positive, the parabolas of ``quadratic_relaxation``:
 the input at which they touch (``point``, relative to the box, from -1 to 1) and Lagrange's ``multipliers``, one for
 each symbol of the tube. Planes, slopes and curvatures are found again; all of them are proved where they are used.
 
+A class may have a tree of its own, ``cuts``. A node cuts a ``value`` of the tube, numbered in the order in which the
+tube makes them, in two: the runs in which it is at most ``at``, and those in which it is at least ``at``. A leaf stands
+for the runs that keep the cuts above it. It is proved where the interval of a value that was cut is empty, by affine
+forms where the leaf is ``{}``, or by a ``point`` and ``multipliers``: after those of the symbols one for each value
+that was cut, in the order of their numbers, for :math:`(y - low)(high - y) \ge 0`. Numbers do not depend on the cuts.
+
 Whatever the numbers of the proof, what the checker accepts is so; rounding is inside every bound.
 
 Sources: for planes and affine forms G. Singh, T. Gehr, M. Mirman, M. Pueschel, M. Vechev, Fast and effective robustness
@@ -82,17 +88,50 @@ class LocalPlanes(LocalBall):
         for entry in cast(Sequence[Any], classes):
             require(isinstance(entry, Mapping), "a class has class, point and multipliers")
             part = cast(Mapping[str, Any], entry)
-            require(set(part) == {"class", "point", "multipliers"}, "a class has class, point and multipliers")
+            known = set(part) in ({"class", "point", "multipliers"}, {"class", "cuts"})
+            require(known, "a class has class, point and multipliers, or class and cuts")
             require(type(part["class"]) is int and part["class"] not in named, "a class is a number, and named once")
             named[part["class"]] = part
         require(set(named) <= set(others), "a named class is none of the other classes")
         for row, other in enumerate(others):
             part = named.get(other)
+            if part is not None and "cuts" in part:
+                self._runs(subject, low, high, row, part["cuts"], {}, 0)
+                continue
             proved = float(margin.low[row]) if part is None else self._by_parabolas(subject, tube, margin, row, part)
-            require(proved > 0.0, f"within the radius, logit {other} is not proved to stay below that of {self.label}")
+            require(proved > 0.0, self._open(other))
+
+    def _open(self, other: int) -> str:
+        return f"within the radius, logit {other} is not proved to stay below that of {self.label}"
+
+    def _runs(
+        self, subject: Classifier, low: Array, high: Array, row: int, tree: Any, cuts: Mapping[int, Any], depth: int
+    ) -> None:
+        """Prove the margin of the runs of a box that keep the cuts."""
+        require(isinstance(tree, Mapping) and depth <= DEEPEST, "a node of cuts must be a mapping, not too deep")
+        node = cast(Mapping[str, Any], tree)
+        if set(node) == {"value", "at", "parts"}:
+            value, at = node["value"], node["at"]
+            require(isinstance(node["parts"], (list, tuple)), "parts must be the two halves")
+            parts = cast(Sequence[Any], node["parts"])
+            require(len(parts) == 2, "parts must be the two halves")
+            require(type(value) is int and value >= 0, "value must be the number of a value of the tube")
+            require(isinstance(at, float) and bool(np.isfinite(at)), "at must be a number")
+            least, most = cuts.get(value, (-np.inf, np.inf))
+            self._runs(subject, low, high, row, parts[0], {**cuts, value: (least, min(most, at))}, depth + 1)
+            self._runs(subject, low, high, row, parts[1], {**cuts, value: (max(least, at), most)}, depth + 1)
+            return
+        require(set(node) in (set(), {"point", "multipliers"}), "a node of cuts has value, at and parts, or is a leaf")
+        tube = Tube(cuts=cuts)
+        margin = margins(subject, tube, low, high, self.label)
+        require(set(tube.met) == set(cuts), "value must be the number of a value of the tube")
+        if tube.empty:
+            return
+        proved = self._by_parabolas(subject, tube, margin, row, node) if node else float(margin.low[row])
+        require(proved > 0.0, self._open(row + (row >= self.label)))
 
     def _by_parabolas(self, subject: Classifier, tube: Tube, margin: Form, row: int, part: Mapping[str, Any]) -> float:
-        point, multipliers, count = part["point"], part["multipliers"], tube.symbols
+        point, multipliers, count = part["point"], part["multipliers"], tube.symbols + len(tube.met)
         require(not tube.merged, "there are no parabolas for a tube of so many symbols")
         arrays = all(is_float64(v) and np.isfinite(v).all() for v in (point, multipliers))
         fits = arrays and point.shape == (entries(tube),) and bool((np.abs(point) <= 1.0).all())

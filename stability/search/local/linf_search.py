@@ -18,10 +18,11 @@ from stability.kernel.reachability.affine_forms import Form, Tube
 from stability.kernel.reachability.classifier_run import margins
 from stability.kernel.reachability.input_box import evaluate_at, input_box, inputs_of
 from stability.kernel.reachability.network_stages import stages_of
-from stability.kernel.reachability.quadratic_relaxation import Met, Quadratic, quadratic
+from stability.kernel.reachability.quadratic_relaxation import Quadratic, quadratic
 from stability.search.local.branch_and_bound import About, Outcome, Tree, tree_of
 from stability.search.local.quadratic_multipliers import best_multipliers
 from stability.search.local.request import Request
+from stability.search.local.splitting import Splitting, worst_input
 from stability.search.local.zonotope_search import Long, symbols_of
 from stability.search.solvers.deadline import Deadline
 
@@ -46,13 +47,16 @@ at 4 to 50 times the cost.
 """
 _NOTHING = 1e-300
 """A radius at which nothing but rounding errors is left of forms."""
-_ASCENT_STEPS = 6
-"""Steps of the sign-gradient search for the worst input of a box."""
+_SPLITS = (100, 1_000_000)
+"""Nodes of a tree of cuts inside the network for one class, without a time limit and with one."""
 
 
 @dataclass(frozen=True, eq=False)
 class Question(About):
     """The question of an l_inf ball."""
+
+    splits: int = 0
+    """Nodes of a tree of cuts inside the network that may be looked at for one class."""
 
     def box(self, radius: float) -> tuple[Array, Array]:
         """The ball as a box."""
@@ -87,6 +91,8 @@ def _box(question: Question, low: Array, high: Array) -> Outcome:
     margin = margins(question.classifier, tube, low, high, question.label)
     others = np.delete(np.arange(question.classifier.classes), question.label)
     classes: list[dict[str, Any]] = []
+    open_: list[int] = []
+    cuts_box = int((high > low).sum()) <= _FEW
     for row in np.argsort(margin.low):
         if margin.low[row] > 0.0:
             break
@@ -94,15 +100,23 @@ def _box(question: Question, low: Array, high: Array) -> Outcome:
             return Outcome(cut=_widest(tube, np.abs(margin.L[row]) * tube.radius))
         found = _parabolas(question, tube, margin, int(row))
         if found.leaf is None:
-            return found
-        classes.append({"class": int(others[row]), **found.leaf})
+            if cuts_box or question.splits <= 0 or found.cut is None:
+                return found
+            open_.append(int(row))
+        else:
+            classes.append({"class": int(others[row]), **found.leaf})
+    for row in open_:
+        tree = Splitting(question, low, high, row, question.splits).tree()
+        if tree is None:
+            return Outcome()
+        classes.append({"class": int(others[row]), "cuts": tree})
     return Outcome({"classes": classes})
 
 
 def _parabolas(question: Question, tube: Tube, margin: Form, row: int) -> Outcome:
     """One class by parabolas: they touch at the worst input that is found, then where the bound was least."""
     inputs = inputs_of(tube)
-    point, value = worst_input(question, tube, margin, row)
+    point, value = worst_input(question, tube, margin, row, -np.sign(margin.L[row][inputs]))
     if not value > 0.0:
         return Outcome()
     curved = np.zeros(tube.symbols)
@@ -120,52 +134,6 @@ def _parabolas(question: Question, tube: Tube, margin: Form, row: int) -> Outcom
             break
         point = moved
     return Outcome(cut=_widest(tube, curved if curved.any() else np.abs(margin.L[row]) * tube.radius))
-
-
-def margin_gradient(tube: Tube, margin: Form, row: int, met: Met) -> Array:
-    """Gradient of a margin along one run, in the symbols of the inputs.
-
-    Args:
-        tube: the tube, with nothing merged.
-        margin: the margins of all classes, as forms.
-        row: the margin's number.
-        met: arguments of the units along the run.
-
-    Returns:
-        ``(n,)``, for symbols that reach from -1 to 1; zero for symbols of smooth units.
-    """
-    slope = np.zeros(tube.symbols)
-    slope[: margin.L.shape[1]] = margin.L[row]
-    for group, arguments in zip(reversed(tube.groups), reversed(met)):
-        if not all(term.unit.is_smooth for term in group.terms):
-            continue
-        theta = slope[group.first : group.last].copy()
-        slope[group.first : group.last] = 0.0
-        slope[: group.plane.shape[1]] -= theta @ group.plane
-        for term, (a0, b0) in zip(group.terms, arguments):
-            by_a, by_b = term.unit.gradient(a0, b0)
-            for by, y in ((by_a, term.a), (by_b, term.b)):
-                if y is not None:
-                    slope[: y.L.shape[1]] += (theta * by) @ y.L
-    return slope * tube.radius
-
-
-def worst_input(question: Question, tube: Tube, margin: Form, row: int) -> tuple[Array, float]:
-    """Input of a small margin, by steps along the signs of its gradient.
-
-    Returns:
-        The input, from -1 to 1 in each entry that moves, and its margin.
-    """
-    inputs = inputs_of(tube)
-    point = -np.sign(margin.L[row][inputs])
-    worst, least = point, np.inf
-    for k in range(_ASCENT_STEPS):
-        met, values = evaluate_at(question.classifier, tube, point, question.label)
-        if values[row] < least:
-            worst, least = point, float(values[row])
-        slope = margin_gradient(tube, margin, row, met)[inputs]
-        point = np.clip(point - (1.0 if k < _ASCENT_STEPS // 2 else 0.4) * np.sign(slope), -1.0, 1.0)
-    return worst, least
 
 
 def _widest(tube: Tube, weight: Array) -> int | None:
@@ -296,9 +264,10 @@ def proved(asked: Request) -> list[Claim | None]:
     stages_of(asked.classifier)
     mask = None if asked.mask is None else asked.free
     claims: list[Claim | None] = [None] * len(asked.x)
+    splits = 0 if asked.epsilon is None else _SPLITS[asked.time_limit is not None]
     for k in asked.right:
         deadline = Deadline.after(asked.time_limit)
-        question = Question(asked.classifier, asked.x[k], int(asked.y[k]), mask, asked.bounds, deadline)
+        question = Question(asked.classifier, asked.x[k], int(asked.y[k]), mask, asked.bounds, deadline, splits)
         upper = asked.furthest(k) if asked.epsilon is None else float(asked.upper[k])
         claims[k] = _answer(question, upper, asked.epsilon)
     return claims

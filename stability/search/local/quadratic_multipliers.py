@@ -23,6 +23,8 @@ from stability.kernel.reachability.quadratic_relaxation import Quadratic
 from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray
+WARM = 0.01
+"""The barrier's weight relative to the multipliers' mean, where a search begins near the best ones."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Multipliers:
     """Multipliers with the bound that they give.
 
     Attributes:
-        D: ``(n,)``, one for each symbol.
+        D: ``(n + k,)``: one for each symbol, one for each cut.
         bound: the lower bound that they give, in floating point.
         v: ``(n,)`` where the convex function is least.
     """
@@ -41,20 +43,26 @@ class Multipliers:
 
 
 class _Dual:
-    """The dual of one function ``F(v) = constant + q v + v^T Q S Q^T v``."""
+    """The dual of one function ``F(v) = constant + q v + v^T Q S Q^T v``, its cuts' values ``offset + G^T Q^T v``."""
 
     def __init__(self, F: Quadratic) -> None:
         self.q, self.n = F.slope(), len(F.linear)
         self.constant = F.value(np.zeros(self.n))
-        factors: Any = qr(F.rows.T, mode="economic", pivoting=True, check_finite=False)
+        factors: Any = qr(
+            np.concatenate([F.rows, F.cut_rows.reshape(-1, self.n)]).T,
+            mode="economic",
+            pivoting=True,
+            check_finite=False,
+        )
         Q, upper, order = factors
         sizes = np.abs(np.diagonal(upper))
         rank = int((sizes > 1e-13 * sizes.max(initial=0.0)).sum())
         turned = np.zeros((rank, upper.shape[1]))
         turned[:, order] = upper[:rank]
         self.Q = Q[:, :rank]
-        S = turned @ F.form(turned.T)
-        self.S = 0.5 * (S + S.T)
+        rows, self.G = turned[:, : len(F.offset)], turned[:, len(F.offset) :]
+        S = rows @ F.form(rows.T)
+        self.S, self.offset, self.half = 0.5 * (S + S.T), F.cut_offset, F.cut_half
 
     def value(self, v: Array) -> float:
         """``F(v)``."""
@@ -62,13 +70,17 @@ class _Dual:
         return float(self.constant + self.q @ v + y @ self.S @ y)
 
     def first(self) -> Array:
-        """Multipliers for which ``H + D`` is diagonally dominant."""
+        """Multipliers for which ``H + D`` is diagonally dominant; those of the cuts are small."""
         rows = np.abs((self.Q @ self.S) @ self.Q.T).sum(axis=1)
-        return 0.5 * np.abs(self.q) + 1.0001 * rows + 1e-9 * (1.0 + np.abs(self.q).max(initial=0.0))
+        D = 0.5 * np.abs(self.q) + 1.0001 * rows + 1e-9 * (1.0 + np.abs(self.q).max(initial=0.0))
+        worth = 0.01 * float(D.sum()) / max(self.n, 1)
+        return np.concatenate([D, worth / np.maximum(self.half, 1e-9) ** 2])
 
     def at(self, D: Array) -> _Point | None:
         """Evaluate the dual at multipliers; ``None`` where ``H + D`` is not positive definite."""
-        S, q = self.S, self.q
+        D, cut = D[: self.n], D[self.n :]
+        S = self.S + (self.G * cut) @ self.G.T
+        q = self.q + 2.0 * self.Q @ (self.G @ (cut * self.offset))
         try:
             around = (self.Q.T / D) @ self.Q
             C = np.linalg.cholesky(around)
@@ -81,8 +93,8 @@ class _Dual:
         log = float(np.log(D).sum() + 2.0 * np.log(np.diagonal(L)).sum())
         z = q / D
         v = -0.5 * (z - (self.Q @ (M @ (self.Q.T @ z))) / D)
-        gain = 0.5 * float(q @ v) - float(D.sum())
-        return _Point(D, M, v, log, gain)
+        gain = 0.5 * float(q @ v) - float(D.sum()) + float(cut @ (self.offset**2 - self.half**2))
+        return _Point(D, cut, M, around, v, log, gain)
 
     def step(self, at: _Point, mu: float) -> tuple[Array, float]:
         """Newton's step in ``log D``, and by how much it promises to go down, twice."""
@@ -95,17 +107,43 @@ class _Dual:
         bent = V / flat[:, None]
         inner = np.eye(len(M)) - 2.0 * M @ (V.T @ bent)
 
-        step = -(g / flat + bent @ np.linalg.solve(inner, 2.0 * M @ (bent.T @ g)))
-        return step, -float(g @ step)
+        def solved(right: Array) -> Array:
+            return right / (flat if right.ndim == 1 else flat[:, None]) + bent @ np.linalg.solve(
+                inner, 2.0 * M @ (bent.T @ right)
+            )
+
+        step = -solved(g)
+        if not len(at.cut):
+            return step, -float(g @ step)
+        # the cuts' own block: y the value of a cut at v, less its middle
+        y = self.offset + self.G.T @ (self.Q.T @ v)
+        seen = self.G - M @ (at.around @ self.G)  # Q^T K^-1 Q G without the factor Q^T D^-1 Q
+        own = self.G.T @ (at.around @ seen)
+        width = np.diagonal(own)
+        gap = self.half**2 - y * y - mu * width
+        G_c, weight = at.cut * gap, at.cut * y
+        cross = 2.0 * V @ (seen * weight)
+        block = 2.0 * weight[:, None] * own * weight
+        block = block + np.diag(at.cut * np.maximum(gap, 0.05 * self.half**2) + mu * (at.cut * width) ** 2 + 1e-12)
+        across = solved(cross)
+        cuts = np.linalg.solve(block - cross.T @ across, -G_c - cross.T @ step)
+        step = np.concatenate([step - across @ cuts, cuts])
+        return step, -float(np.concatenate([g, G_c]) @ step)
 
 
 @dataclass(frozen=True)
 class _Point:
     D: Array
+    cut: Array
     M: Array
+    around: Array
     v: Array
     log: float
     gain: float
+
+    @property
+    def all(self) -> Array:
+        return np.concatenate([self.D, self.cut])
 
     def cost(self, mu: float) -> float:
         return -self.gain - mu * self.log
@@ -117,6 +155,7 @@ def best_multipliers(
     decide: bool = True,
     rounds: int = 40,
     deadline: Deadline | None = None,
+    start: Array | None = None,
 ) -> Multipliers:
     """Multipliers of a large lower bound of a quadratic function over ``|v_k| <= 1``.
 
@@ -126,6 +165,7 @@ def best_multipliers(
             value of the function is negative.
         rounds: most Newton steps.
         deadline: after which no step begins.
+        start: multipliers to begin with, all positive.
 
     Returns:
         The best found.
@@ -137,16 +177,20 @@ def best_multipliers(
         -2.0
     """
     dual = _Dual(F)
-    D, n = dual.first(), max(dual.n, 1)
-    at = dual.at(D)
+    D, n = dual.first(), max(len(F.linear) + len(F.cut_half), 1)
+    at = None
+    for factor in (1.0, 1.2, 2.0) if start is not None else ():
+        at = dual.at(factor * np.asarray(start)) if at is None else at
+    warm = at is not None
+    at = dual.at(D) if at is None else at
     if at is None:
         return Multipliers(D, -np.inf, np.zeros(dual.n))
     best, until = Multipliers(D, -np.inf, at.v), deadline or Deadline.after(None)
-    mu = 0.1 * float(at.D.sum()) / n
+    mu = (WARM if warm else 0.1) * float(at.D.sum()) / n
     for _ in range(rounds):
         bound = dual.constant + at.gain
         if bound > best.bound:
-            best = Multipliers(at.D, bound, at.v)
+            best = Multipliers(at.all, bound, at.v)
         known = decide and (bound > 0.0 or dual.value(np.clip(at.v, -1.0, 1.0)) < 0.0)
         if known or until.over:
             break
@@ -169,7 +213,7 @@ def _search(dual: _Dual, at: _Point, step: Array, promise: float, mu: float) -> 
     """The next point along a step, which is halved until it goes down far enough."""
     length, cost = min(1.0, 3.0 / max(float(np.abs(step).max(initial=0.0)), 1e-300)), at.cost(mu)
     while length > 1e-3:
-        trial = dual.at(at.D * np.exp(length * step))
+        trial = dual.at(at.all * np.exp(length * step))
         if trial is not None and trial.cost(mu) <= cost - 0.01 * length * promise:
             return trial
         length *= 0.5

@@ -12,7 +12,7 @@ from stability.kernel.reachability.gate_units import Parabola, Unit, least
 from stability.kernel.reachability.input_box import evaluate_at, input_box, inputs_of
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.systems.gated_cell import GatedCell
-from stability.search.local.linf_search import margin_gradient
+from stability.search.local.splitting import margin_gradient
 
 Array = np.ndarray
 

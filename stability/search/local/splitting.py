@@ -1,0 +1,287 @@
+r"""Cuts of the values inside a network: where parabolas leave a margin open, the range of one value is cut in two.
+
+All runs from a box fall into those in which a value of the tube (an argument of a gate, a cell's state) lies below a
+number and those in which it lies above. In either half the planes and parabolas of the units that read it are nearer to
+them, and the cut :math:`(y - low)(high - y) \ge 0` gets a Lagrange multiplier of its own, next to those of the symbols.
+Leaves of the tree are proved like any other one, see the rule ``local_planes``.
+
+Which value is cut: some are tried at the root, and what they gained there, corrected by what came of them later and
+falling with the square of the width left, says what they promise (pseudo-costs).
+
+Source: T. Achterberg, T. Koch, A. Martin, Branching rules revisited, Operations Research Letters 33 (2005).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stability.kernel.reachability.affine_forms import Form, Tube
+from stability.kernel.reachability.classifier_run import margins
+from stability.kernel.reachability.input_box import evaluate_at, inputs_of
+from stability.kernel.reachability.quadratic_relaxation import Met, Quadratic, quadratic
+from stability.search.local.branch_and_bound import About, Tree
+from stability.search.local.quadratic_multipliers import Multipliers, best_multipliers
+
+Array = np.ndarray
+Cuts = dict[int, tuple[float, float]]
+DEEPEST = 22
+"""Cuts of values one below the other: a file is not read where it is nested more than 64 deep."""
+_ROUNDS, _FIRST, _TRIED = 60, 60, 8
+"""Newton steps for a node, for the first one, and for a cut that is tried."""
+PRICE = 4.0
+"""Price of leaving a cut by half its width, relative to the margin that is missing."""
+LOOK = 2
+"""Cuts that are tried at each node."""
+CANDIDATES, TRYING = 32, 0.2
+"""Cuts that are tried at the root, and the part of the time for it."""
+_STEPS = 6
+"""Steps towards the worst input of a node."""
+
+
+def margin_gradient(tube: Tube, margin: Form, row: int, met: Met) -> Array:
+    """Gradient of a margin along one run, in the symbols of the inputs.
+
+    Args:
+        tube: the tube, with nothing merged.
+        margin: the margins of all classes, as forms.
+        row: the margin's number.
+        met: arguments of the units along the run.
+
+    Returns:
+        ``(n,)``, for symbols that reach from -1 to 1; zero for symbols of smooth units.
+    """
+    slope = np.zeros(tube.symbols)
+    slope[: margin.L.shape[1]] = margin.L[row]
+    for group, arguments in zip(reversed(tube.groups), reversed(met)):
+        if not all(term.unit.is_smooth for term in group.terms):
+            continue
+        theta = slope[group.first : group.last].copy()
+        slope[group.first : group.last] = 0.0
+        slope[: group.plane.shape[1]] -= theta @ group.plane
+        for term, (a0, b0) in zip(group.terms, arguments):
+            by_a, by_b = term.unit.gradient(a0, b0)
+            for by, y in ((by_a, term.a), (by_b, term.b)):
+                if y is not None:
+                    slope[: y.L.shape[1]] += (theta * by) @ y.L
+    return slope * tube.radius
+
+
+def worst_input(
+    question: About, tube: Tube, margin: Form, row: int, point: Array, price: float = 0.0
+) -> tuple[Array, float]:
+    """Input of a small margin, by steps along the signs of its gradient.
+
+    Args:
+        question: the network and the class.
+        tube: the tube, with its cuts.
+        margin: the margins of all classes, as forms.
+        row: the margin's number.
+        point: where to begin, from -1 to 1 in each entry that moves.
+        price: added to the margin where a cut is left by half its width, growing with the square.
+
+    Returns:
+        The point, and its margin: infinite where it does not keep the cuts.
+    """
+    inputs, best = inputs_of(tube), (np.inf, point, np.inf)
+    kept = [tube.met[number] for number in sorted(tube.met)]
+    rows, middle, half = np.zeros((len(kept), len(inputs))), np.zeros(len(kept)), np.zeros(len(kept))
+    for k, y in enumerate(kept):
+        inside = inputs < y.L.shape[1]
+        rows[k, inside] = y.L[0][inputs[inside]] * tube.radius[inputs[inside]]
+        low, high = float(y.low[0]), float(y.high[0])
+        middle[k], half[k] = float(y.c[0]) - 0.5 * (low + high), max(0.5 * (high - low), 1e-12)
+    for k in range(_STEPS):
+        met, values = evaluate_at(question.classifier, tube, point, question.label)
+        value, slope = float(values[row]), margin_gradient(tube, margin, row, met)[inputs]
+        y = (middle + rows @ point) / half
+        beyond = np.maximum(np.abs(y) - 1.0, 0.0)
+        cost = value + price * float(beyond @ beyond)
+        slope = slope + 2.0 * price * rows.T @ (np.sign(y) * beyond / half)
+        if cost < best[0]:
+            best = (cost, point, value if not beyond.any() else np.inf)
+        point = np.clip(point - (1.0 if k < _STEPS // 2 else 0.4) * np.sign(slope), -1.0, 1.0)
+    return best[1], best[2]
+
+
+@dataclass
+class _Ranges(Tube):
+    """A tube that keeps the intervals of all values by their numbers."""
+
+    ranges: Cuts = field(default_factory=dict)
+
+    def form(self, c: Array, L: Array, err: Array, low: Array | None = None, high: Array | None = None) -> Form:
+        """A form of new values."""
+        first, out = self.made, super().form(c, L, err, low, high)
+        self.ranges.update(enumerate(zip(out.low.tolist(), out.high.tolist()), first))
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """Bound of the margin of the runs that keep some cuts.
+
+    Attributes:
+        cuts: the cuts.
+        bound: lower bound of the margin, in floating point.
+        point: the input at which the parabolas touch.
+        found: the multipliers, or ``None`` where affine forms alone prove the margin positive.
+        proved: whether the bound is positive with rounding.
+        numbers: the values that are cut, in the order of their multipliers.
+    """
+
+    cuts: Cuts
+    bound: float
+    point: Array
+    found: Multipliers | None
+    proved: bool
+    numbers: tuple[int, ...] = ()
+
+    @property
+    def leaf(self) -> Tree:
+        """The part of the proof for these runs."""
+        return {} if self.found is None else {"point": self.point, "multipliers": self.found.D}
+
+
+@dataclass(eq=False)
+class Splitting:
+    """The search for one class of one box."""
+
+    question: About
+    low: Array
+    high: Array
+    row: int
+    room: int
+    """Nodes left to look at."""
+    order: list[int] = field(default_factory=list)
+    gains: dict[int, tuple[float, float]] = field(default_factory=dict)
+    ranges: dict[int, tuple[float, float]] = field(default_factory=dict)
+
+    def node(self, cuts: Cuts, point: Array | None, parent: Node | None, rounds: int) -> Node:
+        """The bound of the runs that keep the cuts; ``point`` is where the search for the worst input begins."""
+        self.room -= 1
+        tube = _Ranges(cuts=cuts)
+        margin = margins(self.question.classifier, tube, self.low, self.high, self.question.label)
+        inputs = inputs_of(tube)
+        if tube.empty or margin.low[self.row] > 0.0:
+            return Node(cuts, float(margin.low[self.row]), np.zeros(len(inputs)), None, True)
+        begun = -np.sign(margin.L[self.row][inputs]) if point is None else point
+        if not cuts:
+            self.ranges = tube.ranges
+        price = PRICE * (1.0 if parent is None else abs(parent.bound))
+        point, value = worst_input(self.question, tube, margin, self.row, begun, price)
+        if not value > 0.0:
+            return Node(cuts, -np.inf, point, None, False)
+        start = None if parent is None or parent.found is None else self._start(parent, cuts, tube)
+        best, proved = None, False
+        for at in (point,) if parent is None else (point, parent.point):
+            met, _ = evaluate_at(self.question.classifier, tube, at, self.question.label)
+            F = quadratic(tube, margin, self.row, met)
+            found = best_multipliers(F, rounds=rounds, deadline=self.question.deadline, start=start)
+            proved = found.bound > 0.0 and F.least(found.D) > 0.0
+            if proved or best is None or found.bound > best[0].bound:  # what is proved is what the leaf has to say
+                best = found, at, F
+            if proved or parent is None or found.bound > parent.bound + 0.02 * abs(parent.bound):
+                break
+        assert best is not None
+        found, point, F = best
+        if not cuts and not proved:
+            self._rank(tube, F)
+        return Node(cuts, found.bound, point, found, proved, tuple(sorted(tube.met)))
+
+    def _start(self, parent: Node, cuts: Cuts, tube: Tube) -> Array:
+        """The parent's multipliers, in the order of a child's."""
+        assert parent.found is not None
+        n = tube.symbols
+        old = dict(zip(parent.numbers, parent.found.D[n:]))
+        mean, own = float(parent.found.D[:n].mean()), []
+        for number in sorted(tube.met):
+            low, high = self._ends(cuts, number)
+            fresh = 0.01 * mean / max(0.5 * (high - low), 1e-9) ** 2
+            own.append(old.get(number, fresh))
+        return np.concatenate([parent.found.D[:n], own])
+
+    def _rank(self, tube: Tube, F: Quadratic) -> None:
+        """Order the values by curvature times squared reach, the largest first."""
+        reach = np.abs(F.rows).sum(axis=1)
+        curved = np.abs(F.form(np.eye(len(reach)))) @ reach * reach
+        worth: dict[int, float] = {}
+        at = 0
+        for group in reversed(tube.groups):
+            if not all(term.unit.is_smooth for term in group.terms):
+                continue
+            for term in group.terms:
+                for y in (term.b,) if term.a is None else (term.b, term.a):
+                    for k, number in enumerate(y.numbers if y.numbers is not None else ()):
+                        worth[int(number)] = worth.get(int(number), 0.0) + float(curved[at + k])
+                    at += len(y.c)
+        wide = {number for number, (low, high) in self.ranges.items() if high > low}
+        self.order = [n for n in sorted(worth, key=lambda n: -worth[n]) if n in wide and worth[n] > 0.0]
+
+    def halves(self, node: Node, number: int, rounds: int) -> tuple[float, list[Node]]:
+        """The two halves of a node."""
+        low, high = self._ends(node.cuts, number)
+        at = 0.5 * (low + high)
+        low, high = node.cuts.get(number, (-np.inf, np.inf))  # as the rule will have them
+        parts = [{**node.cuts, number: ends} for ends in ((low, at), (at, high))]
+        return at, [self.node(part, node.point, node, rounds) for part in parts]
+
+    def gain(self, node: Node, halves: list[Node], number: int) -> tuple[float, float]:
+        """The gains of both halves, the less first, per squared part of the value's first width that was left."""
+        left = self._left(node, number)
+        low, high = sorted(min(max(half.bound - node.bound, 1e-3), -2.0 * node.bound) / left for half in halves)
+        return low, high
+
+    def _ends(self, cuts: Cuts, number: int) -> tuple[float, float]:
+        """The interval of a value, within what it was without any cut."""
+        low, high = cuts.get(number, self.ranges[number])
+        return max(low, self.ranges[number][0]), min(high, self.ranges[number][1])
+
+    def _left(self, node: Node, number: int) -> float:
+        low, high = self._ends(node.cuts, number)
+        first = self.ranges[number]
+        return ((high - low) / (first[1] - first[0])) ** 2
+
+    def promise(self, node: Node, number: int) -> float:
+        """The product of what both halves are thought to gain, no more than what is missing."""
+        left = self._left(node, number)
+        low, high = (min(gain * left, -node.bound) for gain in self.gains[number])
+        return low * high
+
+    def tree(self) -> Tree | None:
+        """A tree that proves the margin of all runs from the box, or ``None``."""
+        root = self.node({}, None, None, _FIRST)
+        if root.proved or not np.isfinite(root.bound):
+            return root.leaf if root.proved else None
+        deadline = self.question.deadline
+        left = deadline.left()
+        for number in self.order[:CANDIDATES]:
+            if deadline.over or (self.gains and deadline.left() < (1.0 - TRYING) * left):
+                break
+            self.gains[number] = self.gain(root, self.halves(root, number, _TRIED)[1], number)
+        return self._tree(root, 0) if self.gains else None
+
+    def _tree(self, node: Node, depth: int) -> Tree | None:
+        if node.proved:
+            return node.leaf
+        if self.question.deadline.over or self.room <= 0 or depth >= DEEPEST or not np.isfinite(node.bound):
+            return None
+        tried: list[tuple[float, int, float, list[Node]]] = []
+        for number in sorted(self.gains, key=lambda n: -self.promise(node, n))[:LOOK]:
+            at, halves = self.halves(node, number, _ROUNDS)
+            seen, old = self.gain(node, halves, number), self.gains[number]
+            if not all(half.proved for half in halves):
+                self.gains[number] = 0.7 * old[0] + 0.3 * seen[0], 0.7 * old[1] + 0.3 * seen[1]
+            worth = [min(max(half.bound - node.bound, 1e-3), -node.bound) for half in halves]
+            tried.append((worth[0] * worth[1], number, at, halves))
+            if all(half.proved for half in halves):
+                break
+        _, number, at, halves = max(tried, key=lambda t: t[0])
+        parts: dict[int, Tree] = {}
+        for k in sorted((0, 1), key=lambda k: halves[k].bound):  # what is hardest first: it ends the search
+            part = self._tree(halves[k], depth + 1)
+            if part is None:
+                return None
+            parts[k] = part
+        return {"value": number, "at": at, "parts": [parts[0], parts[1]]}
