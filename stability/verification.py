@@ -22,7 +22,7 @@ from stability.exact_verification import check_exact
 from stability.kernel.checks import as_choice
 from stability.kernel.format.claims import Claim, Evidence, Verdict
 from stability.kernel.format.fields import Refused
-from stability.kernel.format.sentences import undecided, undecided_in_box, who
+from stability.kernel.format.sentences import phrase_of, undecided, undecided_in_box
 from stability.kernel.format.serialization import digest_of
 from stability.kernel.format.theorem_table import RULES, worded
 from stability.recovery import proved_pairs
@@ -123,7 +123,7 @@ def describe_subject(subject: Any) -> str:
     system = getattr(subject, "system", subject)
     sizes = [f"{getattr(system, key)} {key}" for key in ("states", "channels") if hasattr(system, key)]
     named = f" {str(name)!r}" if name else ""
-    return f"{who(subject)}{named}, {', '.join(sizes)}, sha256 {digest_of(subject)[:16]}"
+    return f"{phrase_of(subject)}{named}, {', '.join(sizes)}, sha256 {digest_of(subject)[:16]}"
 
 
 def verify_claim(subject: Any, claim: Claim) -> Check:

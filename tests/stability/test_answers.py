@@ -14,7 +14,7 @@ from stability import certificate as certificates
 from stability.certificate import Certificate, Finding
 from stability.errors import FileFormatError
 from stability.kernel.format.claims import Claim, Evidence, Proof, Verdict, finite_or_none
-from stability.kernel.format.sentences import undecided, who
+from stability.kernel.format.sentences import phrase_of, undecided
 from stability.kernel.format.serialization import digest_of, seal
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.storage.limits import CLAIMS
@@ -146,7 +146,7 @@ def test_a_subject_is_identified_by_kind_name_size_and_digest():
     assert ", 2 states, 2 channels, sha256 " in describe_subject(net)
     stack = LayerStack([net], name="it's")
     assert '"it\'s"' in describe_subject(stack)
-    assert who(object()) == "this object"
+    assert phrase_of(object()) == "this object"
 
 
 def test_a_summary_holds_every_number_and_no_matrix():

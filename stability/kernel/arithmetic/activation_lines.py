@@ -40,11 +40,11 @@ def line_offset(phi: Activation, slope: Array, low: Array, high: Array, above: A
     width, zero, flat = float(phi.width), float(phi.function(np.zeros(1))[0]), slope / phi.slope[1]
     a, b = width * np.where(above, low, -high), width * np.where(above, high, -low)
     pad = 256 * EPS * (1.0 + (1.0 + np.abs(flat)) * width * largest)
-    offset = zero + side * (phi.slope[1] / width) * (_highest(a, b, flat) + pad)
+    offset = zero + side * (phi.slope[1] / width) * (_max_above_line(a, b, flat) + pad)
     return offset + side * 4 * EPS * (np.abs(offset) + zero)
 
 
-def _highest(a: Array, b: Array, slope: Array) -> Array:
+def _max_above_line(a: Array, b: Array, slope: Array) -> Array:
     """An upper bound of ``tanh s - slope s`` on ``[a, b]``, but for rounding."""
     left = np.minimum(b, 0.0)
     convex = np.maximum(np.tanh(a) - slope * a, np.tanh(left) - slope * left)
@@ -121,7 +121,7 @@ class Lines:
     def over(cls, phi: Activation, low: Array, high: Array) -> Lines:
         """The lines of an activation over boxes ``(h, 1, m)``."""
         w = phi.width
-        touch = None if w is None else np.stack([_touching(w * low), _touching(-w * high)]) / w
+        touch = None if w is None else np.stack([_tangent_point(w * low), _tangent_point(-w * high)]) / w
         return cls(phi, low, high, chord_slope(phi, low, high), touch)
 
     def _ends(self, up: Array) -> tuple[Array, Array, Array]:
@@ -150,7 +150,7 @@ class Lines:
         return np.where(nearer, chord, own), np.where(nearer, first, second)
 
 
-def _touching(a: Array) -> Array:
+def _tangent_point(a: Array) -> Array:
     """Where the line from the end ``a < 0`` touches the tanh; ``a`` itself where that is not negative. Approximately:
     lines of any slope are sound.
     """

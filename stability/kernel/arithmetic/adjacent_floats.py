@@ -16,22 +16,22 @@ Array = np.ndarray
 _PHI, _ETA, _LARGEST = 2.0**-53 + 2.0**-105, 2.0**-1074, float(np.finfo(np.float64).max)
 
 
-def below(x: Array) -> Array:
+def next_down(x: Array) -> Array:
     """Numbers below all that rounds to ``x``: for infinity one below the largest float, for NaN NaN.
 
     Example:
-        >>> below(np.array([1.0, 0.0, np.inf]))
+        >>> next_down(np.array([1.0, 0.0, np.inf]))
         array([ 1.00000000e+000, -4.94065646e-324,  1.79769313e+308])
     """
     x = np.minimum(x, _LARGEST)
     return x - (np.abs(x) * _PHI + _ETA)
 
 
-def above(x: Array) -> Array:
+def next_up(x: Array) -> Array:
     """Numbers above all that rounds to ``x``: for minus infinity one above the least float, for NaN NaN.
 
     Example:
-        >>> bool((above(np.array([1.0, -3.0])) == np.nextafter([1.0, -3.0], np.inf)).all())
+        >>> bool((next_up(np.array([1.0, -3.0])) == np.nextafter([1.0, -3.0], np.inf)).all())
         True
     """
     x = np.maximum(x, -_LARGEST)

@@ -143,23 +143,23 @@ def system_balls(system: Any) -> tuple[Ball, Ball, Ball, Ball]:
     A, B, C, D = step_matrices(system.origin.method, exact, step, half, block=Ball.stack)  # type: ignore[arg-type]
     if not base.A.any():  # then I + dt A is the identity, exactly
         A = Ball.exact(np.eye(base.states))
-    return _around(A, system.A), _around(B, system.B), _around(C, system.C), _around(D, system.D)
+    return _recentered(A, system.A), _recentered(B, system.B), _recentered(C, system.C), _recentered(D, system.D)
 
 
-def feeds(system: Any) -> bool:
+def has_feedthrough(system: Any) -> bool:
     """Whether channels of a ``LureSystem`` may feed one another: in its stored matrix, or in what it is rounded from.
 
     Example:
         >>> from stability.systems import LureSystem
         >>> flow = LureSystem([[-1.0, 1.0], [0.0, -1.0]], [[0.0], [1.0]], [[1.0, 0.0]])
-        >>> feeds(flow), feeds(flow.midpoint(0.1)), bool(flow.midpoint(0.1).D.any())
+        >>> has_feedthrough(flow), feeds(flow.midpoint(0.1)), bool(flow.midpoint(0.1).D.any())
         (False, True, False)
     """
     D = system_balls(system)[3]
     return bool(D.mid.any() or D.rad.any())
 
 
-def _around(ball: Ball, stored: Array) -> Ball:
+def _recentered(ball: Ball, stored: Array) -> Ball:
     """The ball re-centred on the stored matrix, so that both it and what the ball held are inside."""
     shift = np.abs(ball.mid - stored)
     return Ball(stored, np.where(shift + ball.rad > 0, (shift + ball.rad) * (1 + 4 * EPS), 0.0))

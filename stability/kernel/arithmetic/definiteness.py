@@ -82,7 +82,7 @@ def gamma(k: int) -> float:
     return 4.0 * (k + 1) * UNIT / (1.0 - 4.0 * (k + 1) * UNIT) * (1.0 + 1e-12)
 
 
-def up(value: float) -> float:
+def round_up(value: float) -> float:
     """A float at least as large as any real number that rounded to ``value`` in a few operations (value >= 0)."""
     return value * (1.0 + 64 * UNIT) + 5e-324
 
@@ -152,7 +152,7 @@ def prove_positive_definite(
         error = float(bound.max()) * (1.0 + 1e-6)
     trace = float(np.diagonal(work).sum())
     rump = gamma(size + 2) * trace * (1.0 + 1e-6)
-    shift = up(error + rump + 8 * UNIT)  # last: rounding of the subtraction from entries below two, and underflow
+    shift = round_up(error + rump + 8 * UNIT)  # last: rounding of the subtraction from entries below two, and underflow
     work[np.diag_indices(size)] -= shift
     if not (np.diagonal(work) > 0).all():
         return Definiteness(False, shift, "the rounding-error bound exceeds a diagonal entry")

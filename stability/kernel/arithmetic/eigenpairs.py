@@ -39,7 +39,7 @@ class Eigenpair:
     vector_radius: float
 
 
-def closed_loop(system: Any, slopes: Ball) -> Matrix:
+def closed_loop_pencil(system: Any, slopes: Ball) -> Matrix:
     """The pencil whose eigenvalues are those of ``A + B K (I - D K)^{-1} C`` for every ``K`` in the ball."""
     A, B, C, D = system_balls(system)
     n, m = system.states, system.channels
@@ -65,10 +65,10 @@ def closed_loop_orbit(system: Any, slopes: Ball) -> Matrix:
         slopes: ball of ``(k, m)``, the activation's slopes at each point.
 
     Returns:
-        The pencil; for ``k = 1`` that of ``closed_loop``.
+        The pencil; for ``k = 1`` that of ``closed_loop_pencil``.
     """
     k, n = slopes.shape[0], system.states
-    parts = [closed_loop(system, slopes[i]) for i in range(k)]
+    parts = [closed_loop_pencil(system, slopes[i]) for i in range(k)]
     inner = [part.mass.size - n for part in parts]  # channels where D couples them, none otherwise
     size = k * n + sum(inner)
     mid, rad, mass = np.zeros((size, size)), np.zeros((size, size)), np.zeros(size)
@@ -84,10 +84,10 @@ def closed_loop_orbit(system: Any, slopes: Ball) -> Matrix:
 
 def inverse_or_none(matrix: Array) -> Array | None:
     """The inverse, or ``None`` where it does not exist or overflows."""
-    return solved(matrix, np.eye(len(matrix)))
+    return approximate_solution(matrix, np.eye(len(matrix)))
 
 
-def solved(matrix: Array, right: Array) -> Array | None:
+def approximate_solution(matrix: Array, right: Array) -> Array | None:
     """``X`` with ``matrix X = right``, approximately; ``None`` where the matrix is singular or ``X`` overflows."""
     try:
         solution = np.linalg.solve(matrix, right)
@@ -128,7 +128,7 @@ def enclose_eigenpair(matrix: Matrix, value: complex, vector: Array) -> Eigenpai
     for _ in range(2):  # Newton steps in plain floating point
         bordered = ball.mid - value * np.diag(mass)
         bordered[:, k] = -mass * y
-        correction = solved(bordered, ball.mid @ y - value * (mass * y))
+        correction = approximate_solution(bordered, ball.mid @ y - value * (mass * y))
         if correction is None:
             return None
         value = value - correction[k]

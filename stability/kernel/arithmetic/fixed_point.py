@@ -26,7 +26,7 @@ def integers(x: Array) -> tuple[Array, int]:
 
 
 @dataclass(frozen=True, eq=False)
-class Whole:
+class ExactMatrix:
     """A matrix, exactly.
 
     Attributes:
@@ -40,7 +40,7 @@ class Whole:
     size: int
 
     @classmethod
-    def of(cls, matrix: Array) -> Whole:
+    def of(cls, matrix: Array) -> ExactMatrix:
         """The matrix of these floats."""
         ints, places = integers(matrix)
         return cls(ints, places, max([0, *np.abs(ints).sum(axis=0)]) if ints.size else 0)
@@ -52,7 +52,7 @@ class Whole:
 
 
 @dataclass(frozen=True, eq=False)
-class Fixed:
+class FixedPoint:
     """Rows of integers over ``2**bits``.
 
     Attributes:
@@ -63,42 +63,42 @@ class Fixed:
     ints: Array
     off: int
 
-    def __matmul__(self, matrix: Whole) -> Fixed:
+    def __matmul__(self, matrix: ExactMatrix) -> FixedPoint:
         product = (
             self.ints @ matrix.ints if matrix.ints.size else np.zeros((len(self.ints), matrix.ints.shape[1]), object)
         )
-        return Fixed(product >> matrix.places, (self.off * matrix.size >> matrix.places) + 2)
+        return FixedPoint(product >> matrix.places, (self.off * matrix.size >> matrix.places) + 2)
 
-    def __add__(self, other: Fixed) -> Fixed:
-        return Fixed(self.ints + other.ints, self.off + other.off)
+    def __add__(self, other: FixedPoint) -> FixedPoint:
+        return FixedPoint(self.ints + other.ints, self.off + other.off)
 
-    def times(self, count: int) -> Fixed:
+    def times(self, count: int) -> FixedPoint:
         """So many times the rows."""
-        return Fixed(self.ints * count, self.off * count)
+        return FixedPoint(self.ints * count, self.off * count)
 
     @classmethod
-    def of(cls, matrix: Array, bits: int) -> Fixed:
+    def of(cls, matrix: Array, bits: int) -> FixedPoint:
         """The matrix of these floats."""
-        exact = Whole.of(matrix)
+        exact = ExactMatrix.of(matrix)
         return cls((exact.ints << bits) >> exact.places, 1)
 
 
-def root(square: int) -> int:
+def integer_root(square: int) -> int:
     """The least integer whose square is no less.
 
     Example:
-        >>> root(9), root(10)
+        >>> integer_root(9), root(10)
         (3, 4)
     """
     found = isqrt(square)
     return found + (found * found < square)
 
 
-def ratio(a: int, b: int) -> float:
+def rounded_ratio(a: int, b: int) -> float:
     """``a / b`` rounded, ``b > 0``; infinite beyond the range.
 
     Example:
-        >>> ratio(3, 4), ratio(-(10**400), 3)
+        >>> rounded_ratio(3, 4), ratio(-(10**400), 3)
         (0.75, -inf)
     """
     try:

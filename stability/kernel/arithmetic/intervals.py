@@ -17,7 +17,7 @@ import numpy as np
 
 from stability.errors import ConfigurationError, DimensionError
 from stability.kernel.arithmetic.activations import TANH_ULPS
-from stability.kernel.arithmetic.adjacent_floats import above, below
+from stability.kernel.arithmetic.adjacent_floats import next_down, next_up
 from stability.kernel.arithmetic.floating_point import EPS, LOST, TINY
 
 Array = np.ndarray
@@ -66,10 +66,10 @@ class Interval:
         return np.where(inside, 0.0, np.minimum(np.abs(self.low), np.abs(self.high)))
 
     def __add__(self, other: Interval) -> Interval:
-        return Interval(below(self.low + other.low), above(self.high + other.high))
+        return Interval(next_down(self.low + other.low), next_up(self.high + other.high))
 
     def __sub__(self, other: Interval) -> Interval:
-        return Interval(below(self.low - other.high), above(self.high - other.low))
+        return Interval(next_down(self.low - other.high), next_up(self.high - other.low))
 
     def __neg__(self) -> Interval:
         return Interval(-self.high, -self.low)
@@ -82,11 +82,11 @@ class Interval:
         if self.low is not self.high:
             c, d = self.high * other.low, self.high * other.high
             least, most = np.minimum(least, np.minimum(c, d)), np.maximum(most, np.maximum(c, d))
-        return Interval(below(least), above(most))
+        return Interval(next_down(least), next_up(most))
 
     def square(self) -> Interval:
         """``x * x`` with both factors the same."""
-        return Interval(np.maximum(below(self.mignitude**2), 0.0), above(self.magnitude**2))
+        return Interval(np.maximum(next_down(self.mignitude**2), 0.0), next_up(self.magnitude**2))
 
     def contains(self, other: Interval) -> bool:
         """Whether every entry of ``other`` lies inside."""
@@ -102,7 +102,7 @@ def tanh(x: Interval) -> Interval:
     """Image of ``tanh``; infinite ends are allowed."""
     low, high = np.tanh(x.low), np.tanh(x.high)
     error = TANH_ULPS * EPS * np.abs(np.stack([low, high]))
-    return Interval(np.maximum(below(low - error[0]), -1.0), np.minimum(above(high + error[1]), 1.0))
+    return Interval(np.maximum(next_down(low - error[0]), -1.0), np.minimum(next_up(high + error[1]), 1.0))
 
 
 def sigmoid(x: Interval) -> Interval:
@@ -124,14 +124,14 @@ def upper_product(matrix: Array, vector: Array) -> Array:
     """
     terms = matrix.shape[1] + 4
     with np.errstate(over="ignore"):
-        return above((matrix @ vector) * (1.0 + 2.0 * terms * EPS) + terms * TINY)
+        return next_up((matrix @ vector) * (1.0 + 2.0 * terms * EPS) + terms * TINY)
 
 
-def length(array: Array) -> Array:
+def euclidean_norms(array: Array) -> Array:
     """Euclidean norms along the last axis, to their roundings; what squares lose by underflow is added.
 
     Example:
-        >>> bool(length(np.array([3e-200, 4e-200])) >= 5e-200), float(length(np.array([3.0, 4.0])))
+        >>> bool(euclidean_norms(np.array([3e-200, 4e-200])) >= 5e-200), float(length(np.array([3.0, 4.0])))
         (True, 5.0)
     """
     return np.sqrt((array * array).sum(axis=-1)) + LOST
@@ -151,7 +151,7 @@ def affine(matrix: Array, x: Interval, offset: Interval | None = None) -> Interv
     positive, negative = np.maximum(matrix, 0.0), np.minimum(matrix, 0.0)
     error = 2.0 * (2 * matrix.shape[1] + 8) * EPS * upper_product(np.abs(matrix), x.magnitude) + TINY
     with np.errstate(over="ignore", invalid="ignore"):
-        low = below(positive @ x.low + negative @ x.high - error)
-        high = above(positive @ x.high + negative @ x.low + error)
+        low = next_down(positive @ x.low + negative @ x.high - error)
+        high = next_up(positive @ x.high + negative @ x.low + error)
     low, high = np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
     return Interval(low, high) if offset is None else Interval(low, high) + offset

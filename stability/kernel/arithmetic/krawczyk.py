@@ -13,7 +13,7 @@ import numpy as np
 
 from stability.kernel.arithmetic.activation_bounds import activation_slopes, activation_values
 from stability.kernel.arithmetic.balls import Ball, row_sum_norm, system_balls
-from stability.kernel.arithmetic.eigenpairs import inverse_or_none, solved
+from stability.kernel.arithmetic.eigenpairs import approximate_solution, inverse_or_none
 from stability.kernel.arithmetic.floating_point import EPS
 
 Array = np.ndarray
@@ -104,7 +104,7 @@ def enclose_orbit(driven: Any, points: Array, inputs: Array) -> Orbit | None:
     z = np.array([driven.channel(x[i], inputs[i % len(inputs)]) for i in range(k)]).reshape(k, m)
     for _ in range(4):
         value, slope = equations.residual(x, z), equations.derivative(Ball.exact(z))
-        step = solved(slope.mid, value.mid)
+        step = approximate_solution(slope.mid, value.mid)
         if step is None:
             return None
         x, z = x - step[: k * n].reshape(k, n), z - step[k * n :].reshape(k, m)
@@ -129,10 +129,10 @@ def proved_radius(value: Ball, slope: Ball, over: Callable[[float], Ball]) -> fl
     if inverse is None:
         return None
     left, eye = Ball.exact(inverse), np.eye(len(inverse))
-    return kept_radius(row_sum_norm(left @ value), lambda radius: row_sum_norm(eye - left @ over(radius)))
+    return invariant_radius(row_sum_norm(left @ value), lambda radius: row_sum_norm(eye - left @ over(radius)))
 
 
-def kept_radius(move: float, spread: Callable[[float], float]) -> float | None:
+def invariant_radius(move: float, spread: Callable[[float], float]) -> float | None:
     """A radius ``r`` with ``move + spread(r) r < r``: the box of that radius goes into itself, and shrinks.
 
     Args:

@@ -11,11 +11,11 @@ from stability.kernel.arithmetic.definiteness import prove_positive_definite
 from stability.kernel.arithmetic.eigenpairs import (
     Eigenpair,
     Matrix,
+    approximate_solution,
     enclose_eigenpair,
     inverse_iteration,
     inverse_or_none,
     is_near,
-    solved,
 )
 from stability.kernel.arithmetic.floating_point import EPS
 
@@ -123,7 +123,7 @@ def _expanding_form(ball: Ball, discrete: bool) -> bool:
     signs = np.sign(measure - s)
     v = np.ascontiguousarray(np.real(vectors[:, np.argmax(measure)]))
     for form in (_form_from_vectors(vectors, signs), _form_from_equation(mid, s, discrete)):
-        if form is not None and _grows(ball, form, s, discrete, v):
+        if form is not None and _quadratic_form_grows(ball, form, s, discrete, v):
             return True
     return False
 
@@ -144,11 +144,11 @@ def _form_from_equation(mid: Array, s: float, discrete: bool) -> Array | None:
     else:
         shifted = (mid - s * eye).T
         operator = np.kron(eye, shifted) + np.kron(shifted, eye)
-    solution = solved(operator, eye.reshape(-1))
+    solution = approximate_solution(operator, eye.reshape(-1))
     return None if solution is None else solution.reshape(size, size)
 
 
-def _grows(ball: Ball, form: Array, s: float, discrete: bool, v: Array) -> bool:
+def _quadratic_form_grows(ball: Ball, form: Array, s: float, discrete: bool, v: Array) -> bool:
     """Whether ``V = x^T X x`` grows by a factor of at least ``s^2 >= 1`` a step (at a rate of at least ``2 s >= 0``)
     and ``V(v) > 0``; every such factor proves it, so its own rounding does not matter.
     """

@@ -126,7 +126,7 @@ States = Annotated[Array, Datum("array", Size(("kn",)))]
 Inputs = Annotated[Array, Datum("array", Size(("qp",)))]
 
 
-def rows(value: Array) -> Array:
+def as_rows(value: Array) -> Array:
     """One vector as ``(1, n)``, several as they are."""
     return np.atleast_2d(value)
 
@@ -153,7 +153,7 @@ def require(holds: Any, otherwise: str) -> None:
         raise Refused(otherwise)
 
 
-def given(found: Value | str | None, otherwise: str = "") -> Value:
+def required(found: Value | str | None, otherwise: str = "") -> Value:
     """What a step of a check found.
 
     Raises:

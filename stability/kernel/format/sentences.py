@@ -65,11 +65,11 @@ def decay_factor(rate: Any, discrete: bool) -> str:
     return f"{at_most(rate, near=1.0)}^k" if discrete else f"exp(-{at_least(rate)} t)"
 
 
-def exactly(value: Any) -> str:
+def exact_text(value: Any) -> str:
     """The shortest decimal that reads back as the same float64, without a trailing ``.0``.
 
     Example:
-        >>> exactly(1.0), exactly(0.1), exactly(0.9999996)
+        >>> exact_text(1.0), exactly(0.1), exactly(0.9999996)
         ('1', '0.1', '0.9999996')
     """
     text = repr(float(value) + 0.0)
@@ -78,7 +78,7 @@ def exactly(value: Any) -> str:
 
 def interval_phrase(low: Any, high: Any) -> str:
     """``[low, high]`` with the exact ends."""
-    return f"[{exactly(low)}, {exactly(high)}]"
+    return f"[{exact_text(low)}, {exact_text(high)}]"
 
 
 def slopes_phrase(system: Any) -> str:
@@ -104,28 +104,28 @@ def inputs_phrase(subject: Any) -> str:
     return f"every input with entry j in [low_j, high_j] of its box (all within {size})"
 
 
-def who(subject: Any) -> str:
+def phrase_of(subject: Any) -> str:
     """Whom a claim is about, without its quantifiers: what is stored, computed with in exact arithmetic."""
     return getattr(subject, "phrase", f"this {type(subject).__name__}")
 
 
 def describe(subject: Any) -> str:
     """Whom a sentence is about, as its beginning."""
-    phrase = who(subject)
+    phrase = phrase_of(subject)
     return phrase[0].upper() + phrase[1:]
 
 
-def whom(subject: Any) -> str:
+def full_phrase(subject: Any) -> str:
     """Whom a claim is about, every activation that it admits included."""
     if getattr(subject, "system", None) is subject and subject.channels:  # a bare Lur'e system
-        return f"{who(subject)} with {slopes_phrase(subject)}"
-    return who(subject)
+        return f"{phrase_of(subject)} with {slopes_phrase(subject)}"
+    return phrase_of(subject)
 
 
 def subject_phrase(subject: Any) -> str:
     """Whom a claim is about, quantifiers included."""
     first = subject.layers[0] if getattr(subject, "layers", ()) else subject
-    return f"{whom(subject)} under {inputs_phrase(first)}"
+    return f"{full_phrase(subject)} under {inputs_phrase(first)}"
 
 
 def undecided(subject: Any) -> str:
@@ -136,8 +136,8 @@ def undecided(subject: Any) -> str:
 def undecided_in_box(subject: Any) -> str:
     """The only sentence of a claim of contraction under inputs in a box that is open."""
     return (
-        f"Whether trajectories of {whom(subject)} approach each other exponentially under the inputs in the range "
-        "asked about is open."
+        f"Whether trajectories of {full_phrase(subject)} approach each other exponentially under the inputs in the "
+        "range asked about is open."
     )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from stability.kernel.arithmetic.definiteness import FLUSHED, flushes_small_numbers
 from stability.kernel.format.claims import Claim, Verdict
-from stability.kernel.format.fields import FIELDS, Datum, ProofData, Refused, given, require, sizes
+from stability.kernel.format.fields import FIELDS, Datum, ProofData, Refused, require, required, sizes
 from stability.kernel.format.theorem_files import KINDS
 
 Outcome = tuple[bool, str]
@@ -95,7 +95,7 @@ class Rule:
         require(claim.name in self.claim, f"{proof} is about {' or '.join(self.claim)}, not about {claim.name!r}")
         fits = claim.verdict is self.verdict
         require(fits, f"{proof} supports the verdict {self.verdict}, not {claim.verdict}")
-        data = given(claim.proof, "there is no proof").data
+        data = required(claim.proof, "there is no proof").data
         require(isinstance(data, Mapping), "the proof's data are no mapping")  # pyright: ignore[reportUnnecessaryIsInstance]
         missing, unknown = sorted(set(self.fields) - set(data)), sorted(str(k) for k in set(data) - set(self.types))
         parts = {"lacks": missing, "holds unknown": unknown}

@@ -16,7 +16,7 @@ import numpy as np
 from stability.kernel.arithmetic.definiteness import gamma
 from stability.kernel.arithmetic.floating_point import EPS, TINY
 from stability.kernel.arithmetic.intervals import Interval, affine
-from stability.kernel.reachability.gate_units import Box, Corners, Parabola, Unit, chords, image, least
+from stability.kernel.reachability.gate_units import Box, Corners, Parabola, Unit, chords, lower_bound, value_range
 
 Array = np.ndarray
 UP = 1.0 + 64.0 * EPS
@@ -93,7 +93,7 @@ class Group:
 
 
 @dataclass
-class Tube:
+class AffineArithmetic:
     """Symbols, their radii, and the units in the order in which they were met."""
 
     radius: Array = field(default_factory=lambda: np.zeros(0))
@@ -225,14 +225,14 @@ class Tube:
         one = np.ones(m)
         for term in terms:
             alpha, beta = chords(term.unit, term.box)
-            whole = image(term.unit, term.box)
+            whole = value_range(term.unit, term.box)
             box, across = term.box, np.zeros(m)  # how far the plane reaches: what is sure of very large boxes
             for slope, low, high in ((alpha, box.a_low, box.a_high), (beta, box.b_low, box.b_high)):
                 across = across + np.abs(slope) * np.maximum(np.abs(low), np.abs(high)) * (slope != 0) * UP
             for k, sign in enumerate((one, -one)):
                 plane = Parabola.plane(sign * alpha, sign * beta)
                 sure = -whole.high if k else whole.low
-                rests[k] = rests[k] + np.maximum(least(term.unit, sign, plane, box), sure - across * UP)
+                rests[k] = rests[k] + np.maximum(lower_bound(term.unit, sign, plane, box), sure - across * UP)
                 ends[k] = ends[k] + sure  # the arguments' intervals know nothing of each other: nothing is lost
             for slope, y in ((alpha, term.a), (beta, term.b)):
                 if y is None:

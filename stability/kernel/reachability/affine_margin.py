@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stability.kernel.arithmetic.fixed_point import integers, root
+from stability.kernel.arithmetic.fixed_point import integer_root, integers
 
 Array = np.ndarray
 _HALVINGS, _PLACES = 100, 200
@@ -54,7 +54,7 @@ class Margin:
     def dual(self, free: Array, each: bool) -> int:
         """The dual norm from above: of the entries that are free ``(T, p)``, of all steps together or of each."""
         squares = np.where(free, (np.abs(self.rows) + self.wrong) ** 2, 0).sum(axis=1)
-        return sum(map(root, squares)) if each else root(int(squares.sum()))
+        return sum(map(integer_root, squares)) if each else integer_root(int(squares.sum()))
 
     def priced(self, low: Array, high: Array, price: Array) -> Array:
         """Lower bounds ``(T,)`` of ``g^T d + price |d|^2`` in a box ``(T, p)``, ``price (T,)`` positive integers."""

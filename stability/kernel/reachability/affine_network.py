@@ -17,7 +17,7 @@ from math import log2
 import numpy as np
 
 from stability.kernel.arithmetic.balls import system_balls
-from stability.kernel.arithmetic.fixed_point import Fixed, Whole, integers, ratio
+from stability.kernel.arithmetic.fixed_point import ExactMatrix, FixedPoint, integers, rounded_ratio
 from stability.kernel.reachability.affine_margin import Margin
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.systems.driven import DrivenSystem
@@ -33,7 +33,7 @@ WORK, MEMORY = 3e8, 4e8
 """What a check may cost, in products of short integers: a minute at most; bytes of the rows that it keeps."""
 
 
-def unfit(subject: Classifier) -> str | None:
+def why_not_applicable(subject: Classifier) -> str | None:
     """Why a network is none of those that the theorem is about, or ``None``."""
     for layer in subject.layers:
         if not isinstance(layer, DrivenSystem) or (layer.activation != "identity" and layer.system.channels):
@@ -44,7 +44,7 @@ def unfit(subject: Classifier) -> str | None:
     return None
 
 
-Layer = tuple[Whole, Whole, Whole, Whole, Whole, Whole]
+Layer = tuple[ExactMatrix, ExactMatrix, ExactMatrix, ExactMatrix, ExactMatrix, ExactMatrix]
 """``A, B, C, E, F`` and the bias of a layer's ``x+ = A x + B (C x + E s + b) + F s``, ``s`` what it reads."""
 
 
@@ -62,7 +62,7 @@ class Kernel:
     bits: int
     rows: Array
     wrong: Array
-    offset: Fixed
+    offset: FixedPoint
 
     def margin(self, x: Array, label: int, other: int) -> Margin:
         """The margin of a class over another one, around an input ``(T, p)``."""
@@ -78,7 +78,7 @@ def _layers(subject: Classifier) -> list[Layer]:
     for layer in subject.layers:
         assert isinstance(layer, DrivenSystem)
         s = layer.system
-        out.append(tuple(Whole.of(part) for part in (s.A, s.B, s.C, layer.E, layer.F, layer.b[:, None])))  # type: ignore[arg-type]
+        out.append(tuple(ExactMatrix.of(part) for part in (s.A, s.B, s.C, layer.E, layer.F, layer.b[:, None])))  # type: ignore[arg-type]
     return out
 
 
@@ -90,7 +90,7 @@ def work(made: list[Layer], classes: int, steps: int, bits: int) -> float:
 
 def growth(made: list[Layer], steps: int) -> float:
     """Of a rounding the binary logarithm of what becomes of it, about, over all steps."""
-    sizes = [[ratio(part.size, 1 << part.places) for part in own] for own in made]
+    sizes = [[rounded_ratio(part.size, 1 << part.places) for part in own] for own in made]
     most = max(A + B * C for A, B, C, *_ in sizes)
     between = sum(log2(max(B * E + F, 1.0)) for _, B, _, E, F, _ in sizes)
     return steps * log2(max(most, 1.0)) + between + (len(made) + 3.0) * log2(steps + 1.0)
@@ -111,7 +111,7 @@ def kernel(subject: Classifier, steps: int) -> Kernel | None:
     """The logits of all sequences of some length; ``None`` where that is too much work.
 
     Args:
-        subject: a network without activations, see ``unfit``.
+        subject: a network without activations, see ``why_not_applicable``.
         steps: ``T``.
 
     Example:
@@ -127,9 +127,9 @@ def kernel(subject: Classifier, steps: int) -> Kernel | None:
         return None
     if subject.classes * subject.inputs * steps * (64.0 + bits / 8.0) > MEMORY:
         return None
-    head = Fixed.of(subject.weight, bits)
-    worth = [Fixed(np.zeros((subject.classes, layer.states), object), 0) for layer in subject.layers]
-    offset, rows = Fixed.of(subject.bias[:, None], bits).times(steps if mean else 1), list[Fixed]()
+    head = FixedPoint.of(subject.weight, bits)
+    worth = [FixedPoint(np.zeros((subject.classes, layer.states), object), 0) for layer in subject.layers]
+    offset, rows = FixedPoint.of(subject.bias[:, None], bits).times(steps if mean else 1), list[FixedPoint]()
     for t in range(steps - 1, -1, -1):
         if mean or t == steps - 1:
             worth[-1] = worth[-1] + head
@@ -144,6 +144,6 @@ def kernel(subject: Classifier, steps: int) -> Kernel | None:
             else:
                 rows.append(reads)
     for own, start in zip(worth, subject.starts):
-        offset = offset + own @ Whole.of(start[:, None])
+        offset = offset + own @ ExactMatrix.of(start[:, None])
     wrong = np.array([[row.off] for row in reversed(rows)], object)
     return Kernel(bits, np.stack([row.ints for row in reversed(rows)], axis=1), wrong, offset)

@@ -74,7 +74,7 @@ def steps_made(steps: int, rows: Array | None) -> int:
     return int(steps) + sum(Schedule(int(row[0]), int(row[1]), 0).steps for row in made)
 
 
-def _most(rows: Array, low: Array, high: Array) -> Array:
+def _maximum(rows: Array, low: Array, high: Array) -> Array:
     """``max rows v`` over ``low <= v <= high``, but for rounding."""
     return np.maximum(rows, 0.0) @ high + np.minimum(rows, 0.0) @ low
 
@@ -89,8 +89,8 @@ def _stacked(ends: list[tuple[Array, Array]]) -> tuple[Array, Array]:
     return np.stack([low for low, _ in ends])[:, None], np.stack([high for _, high in ends])[:, None]
 
 
-def _least(rows: Array, low: Array, high: Array) -> Array:
-    return _most(rows, high, low)
+def _minimum(rows: Array, low: Array, high: Array) -> Array:
+    return _maximum(rows, high, low)
 
 
 class BackwardBounds:
@@ -130,7 +130,7 @@ class BackwardBounds:
         self.reach = np.maximum(np.abs(low), np.abs(high))
         self._slack = self.rounding * (np.abs(driven.E) @ self.reach + np.abs(pre[0]) + np.abs(pre[1])) + TINY
         # inputs are free at every step: what C x + b adds to the largest of them is no more than the largest z
-        least, most = _least(driven.E, low, high), _most(driven.E, low, high)
+        least, most = _minimum(driven.E, low, high), _maximum(driven.E, low, high)
         self._free = pre[0] - least - self._slack, pre[1] - most + self._slack
         self.states = states
         self.low, self.high, self.steps = pre[0], pre[1], 0
@@ -205,8 +205,8 @@ class BackwardBounds:
         least, most = least - 32 * EPS * (1.0 + np.abs(least)), most + 32 * EPS * (1.0 + np.abs(most))
         B, F, size = self.B, self.driven.F, self.sizes[1]
         error = self.rounding * (np.abs(B.mid) @ size + np.abs(F) @ self.reach) + 2 * B.rad @ size + TINY
-        bottom = _least(B.mid, least, most) + _least(F, *self.inputs) - error
-        return bottom, _most(B.mid, least, most) + _most(F, *self.inputs) + error
+        bottom = _minimum(B.mid, least, most) + _minimum(F, *self.inputs) - error
+        return bottom, _maximum(B.mid, least, most) + _maximum(F, *self.inputs) + error
 
     @property
     def sizes(self) -> tuple[Array, Array, Array]:
@@ -225,8 +225,8 @@ class BackwardBounds:
 
     def _box(self, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
         """Bounds of the pre-activations for inputs in a cell."""
-        low = self._free[0] + _least(self.driven.E, *inputs) - self._slack
-        high = self._free[1] + _most(self.driven.E, *inputs) + self._slack
+        low = self._free[0] + _minimum(self.driven.E, *inputs) - self._slack
+        high = self._free[1] + _maximum(self.driven.E, *inputs) + self._slack
         return np.maximum(low, self.low), np.minimum(high, self.high)
 
 
@@ -278,7 +278,7 @@ class _Trace:
     def _ended(self, rows: Array, total: Array, error: Array, rounding: float) -> Array:
         """The bound where the states' own end it."""
         size = np.abs(rows) @ self._bounds.sizes[0]
-        value = total + _most(rows, *self._bounds.states)
+        value = total + _maximum(rows, *self._bounds.states)
         return value + (error + rounding * (np.abs(total) + size)) * (1 + 1e-9) + TINY
 
     def moved(self, share: float) -> list[Array]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.arithmetic.intervals import Interval, hull, tanh
-from stability.kernel.reachability.affine_forms import Form, Term, Tube, UnboundedError
+from stability.kernel.reachability.affine_forms import AffineArithmetic, Form, Term, UnboundedError
 from stability.kernel.reachability.gate_units import Unit
 from stability.kernel.reachability.network_stages import Stages, stages_of
 from stability.kernel.reachability.stages import TERMS, Activated, GruOut, Stage
@@ -86,7 +86,7 @@ def passed(tube: Any, stage: Stage, y: Any) -> Any:
         terms = [
             Term(Unit(name, gated=True), blocks[a] if s > 0 else -blocks[a], blocks[b]) for s, a, b, name in products
         ]
-        if isinstance(stage, GruOut) and isinstance(tube, Tube):
+        if isinstance(stage, GruOut) and isinstance(tube, AffineArithmetic):
             _, a, h = (Interval(block.low, block.high) for block in blocks)
             within = hull(tanh(a), h)
     w = tube.units(*terms, within=within)
@@ -111,7 +111,7 @@ def margins(classifier: Classifier, tube: Any, low: Array, high: Array, label: i
 
     Args:
         classifier: the network.
-        tube: a ``Tube``, or ``Numbers`` where ``low`` is ``high``.
+        tube: a ``AffineArithmetic``, or ``Numbers`` where ``low`` is ``high``.
         low: ``(T, p)``.
         high: ``(T, p)``, not below.
         label: the class.

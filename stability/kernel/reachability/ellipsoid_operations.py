@@ -34,13 +34,13 @@ def raise_diagonal(Q: Array, factor: float, size: Array) -> Array:
     return Q
 
 
-def image(M: Array, Q: Array) -> Array:
+def transformed_ellipsoid(M: Array, Q: Array) -> Array:
     """Symmetric matrix at least ``M Q M^T``, for ``Q >= 0``."""
     out = M @ Q @ M.T
     return raise_diagonal(0.5 * (out + out.T), gamma(2 * len(Q) + 8), np.abs(M) @ half_widths(Q))
 
 
-def scaled(Q: Array, factor: float) -> Array:
+def scaled_ellipsoid(Q: Array, factor: float) -> Array:
     """Matrix at least ``factor Q``, for ``Q >= 0``."""
     out = Q * factor
     return raise_diagonal(out, gamma(8), half_widths(out))
@@ -77,7 +77,7 @@ def outer_sum(parts: Sequence[Array], weights: Array | None = None) -> Array:
     return raise_diagonal(out, gamma(2 * len(parts) + 8), size)
 
 
-def length(w: Array, Y: Array) -> Array:
+def ellipsoid_extent(w: Array, Y: Array) -> Array:
     """Upper bounds of ``sqrt(w^T Y w)`` for ``Y >= 0`` and rows ``(..., k, n)``, roundings and underflow included."""
     size = np.abs(w)
     sizes = size @ half_widths(Y)[..., None]

@@ -55,7 +55,7 @@ def _through_loop(gain: Array, free: Array) -> Array | None:
     return None
 
 
-def _root(x: Array) -> Array:
+def _square_root(x: Array) -> Array:
     return np.nextafter(np.sqrt(x), np.inf)
 
 
@@ -67,7 +67,7 @@ def _inner(x: Ball, y: Ball) -> Array:
 def _lengths(x: Ball) -> Array:
     """Upper bounds of the lengths of rows."""
     size = Ball.exact(x.upper())
-    return _root(_inner(size, size))
+    return _square_root(_inner(size, size))
 
 
 def region_bounds(
@@ -108,7 +108,9 @@ def region_bounds(
     residual = (np.eye(len(P)) - Ball.exact(P) @ inverse) @ C.T
     norms = (Ball.exact(_lengths(C)) * _lengths(residual.T)).upper()
     spread = Ball.exact(_inner(C @ inverse, C)) + np.nextafter(norms / p_min, np.inf)
-    swing = (Ball.exact(_root(spread.upper())) * _root(np.asarray(level))).upper()  # their product may underflow
+    swing = (
+        Ball.exact(_square_root(spread.upper())) * _square_root(np.asarray(level))
+    ).upper()  # their product may underflow
     steepest = np.maximum(np.abs(system.alpha), np.abs(system.beta))
     gain = D.upper() * steepest[None, :]
     through = _through_loop(gain, np.stack([(Ball.exact(gap) + swing + turn).upper(), turn, gap], axis=1))

@@ -32,7 +32,7 @@ ROOM = 1e-9
 """Of the budget, for the roundings of the nominal run: they enter as an input of their own."""
 
 
-def turned(x: Array) -> Array:
+def transposed(x: Array) -> Array:
     """The transposes of matrices ``(..., a, b)``."""
     return np.swapaxes(x, -1, -2)
 
@@ -49,7 +49,7 @@ def nominal_run(net: Stages, x: Array) -> list[Nominal]:
     return run
 
 
-def appended(Y: Array, free: Array, tau: Array | float | None) -> Array:
+def append_input(Y: Array, free: Array, tau: Array | float | None) -> Array:
     """``Y`` with the input of a new step: ``free`` ``(p,)`` is one for a feature that may change, else zero."""
     n, p = Y.shape[-1], len(free)
     out = np.zeros((*Y.shape[:-2], n + p, n + p))
@@ -62,7 +62,7 @@ def appended(Y: Array, free: Array, tau: Array | float | None) -> Array:
     return out
 
 
-def spread(stage: Stage, Y: Array) -> tuple[Array, Array]:
+def row_spread(stage: Stage, Y: Array) -> tuple[Array, Array]:
     """``C Y`` and upper bounds of the diagonal of ``C Y C^T``, roundings included."""
     CY = stage.C @ Y
     sizes = half_widths(Y) @ np.abs(stage.C).T  # |Y_ij| <= sqrt(Y_ii Y_jj)
@@ -113,7 +113,7 @@ class Products:
 def products(stage: Stage, CY: Array, m: Array) -> Products:
     """They, of a stage's ``C Y`` and the middles of its slopes."""
     G = gain(stage, m)
-    return Products(CY @ stage.C.T, G, G @ turned(CY))
+    return Products(CY @ stage.C.T, G, G @ transposed(CY))
 
 
 def next_ellipsoid(stage: Stage, Y: Array, of: Products, rho: Array, T: Array) -> Array:
@@ -126,13 +126,13 @@ def next_ellipsoid(stage: Stage, Y: Array, of: Products, rho: Array, T: Array) -
         rho: ``(..., m)``.
         T: ``(..., m)``, positive, with ``T - C Y C^T > 0`` on the channels that take part.
     """
-    out = of.G @ Y @ turned(of.G)
+    out = of.G @ Y @ transposed(of.G)
     active = rho > 0
     if active.any():
         BT = stage.B * (rho * np.sqrt(T))[..., None, :]
         left = resolvent(of.R, np.where(active, T, np.inf), of.GYC)
-        out = out + left @ turned(of.GYC) + BT @ turned(BT)
-    return 0.5 * (out + turned(out))
+        out = out + left @ transposed(of.GYC) + BT @ transposed(BT)
+    return 0.5 * (out + transposed(out))
 
 
 def resolvent(R: Array, T: Array, X: Array) -> Array:
@@ -141,13 +141,13 @@ def resolvent(R: Array, T: Array, X: Array) -> Array:
     inner = -R * scale[..., :, None] * scale[..., None, :]
     inner[..., range(R.shape[-1]), range(R.shape[-1])] += 1.0
     try:
-        solved = np.linalg.solve(inner, turned(X * scale[..., None, :]))
+        solved = np.linalg.solve(inner, transposed(X * scale[..., None, :]))
     except np.linalg.LinAlgError:  # one of a batch has overflowed, or its T is none: nothing is proved of it
         inner = inner + 0.0 * inner
         singular = ~(np.abs(np.linalg.det(inner)) > 0)
         inner[singular] = np.nan
-        solved = np.linalg.solve(inner, turned(X * scale[..., None, :]))
-    return turned(solved) * scale[..., None, :]
+        solved = np.linalg.solve(inner, transposed(X * scale[..., None, :]))
+    return transposed(solved) * scale[..., None, :]
 
 
 _SWEEPS = 8  # power iterations for the largest eigenvalue

@@ -4,8 +4,8 @@ A unit computes :math:`f(a, b) = \sigma(a)\, \psi(b)` (a gate times an activatio
 :math:`\psi(b)` alone. LSTM and GRU cells are sums of such products: ``c+ = s(f) c + s(i) tanh(g)``,
 ``h+ = s(o) tanh(c+)``; ``n = tanh(a + s(r) q)`` and ``h+ = s(-z) tanh(.) + s(z) h``, for ``1 - s(z) = s(-z)``.
 
-``least`` bounds :math:`\pm f(a, b) - \alpha a - \beta b - q(a - a_0, b - b_0)` from below over a box, ``q`` a quadratic
-form: on every cell of a grid by the Taylor polynomial at its centre, with the Hessian's range over the cell.
+``lower_bound`` bounds :math:`\pm f(a, b) - \alpha a - \beta b - q(a - a_0, b - b_0)` from below over a box, ``q`` a
+quadratic form: on every cell of a grid by the Taylor polynomial at its centre, with the Hessian's range over the cell.
 
 For the quadratic forms and their use see ``stability.kernel.reachability.quadratic_relaxation``.
 """
@@ -169,7 +169,7 @@ def _dip(slope: Array, bend: Array, half: Array) -> Array:
     return np.where(inside, -0.5 * slope * slope / np.where(inside, bend, 1.0), ends)
 
 
-def least(unit: Unit, sign: Array, below: Parabola, box: Box) -> Array:
+def lower_bound(unit: Unit, sign: Array, below: Parabola, box: Box) -> Array:
     """A proved lower bound of ``sign f - below`` over a box, unit by unit.
 
     Args:
@@ -221,7 +221,7 @@ def least(unit: Unit, sign: Array, below: Parabola, box: Box) -> Array:
     return np.where(np.isnan(out), -np.inf, out)
 
 
-def image(unit: Unit, box: Box) -> Interval:
+def value_range(unit: Unit, box: Box) -> Interval:
     """An interval around the values of a unit over a box: of rising functions, from the ends of their arguments."""
     inner = Interval(box.b_low, box.b_high)
     if unit.inner in _IMAGES:
@@ -239,14 +239,7 @@ def _jet(unit: Unit, a: Array, b: Array, half_a: Array, half_b: Array) -> tuple:
         zero = np.zeros_like(b)
         return p0, zero, p1, (zero, zero), (zero, zero), (p2, r2)
     g0, g1, g2, s0, s1, s2 = _derivatives("sigmoid", a, half_a)
-    return (
-        g0 * p0,
-        g1 * p0,
-        g0 * p1,
-        _product(g2, s2, p0, r0),
-        _product(g1, s1, p1, r1),
-        _product(g0, s0, p2, r2),
-    )
+    return (g0 * p0, g1 * p0, g0 * p1, _product(g2, s2, p0, r0), _product(g1, s1, p1, r1), _product(g0, s0, p2, r2))
 
 
 def chords(unit: Unit, box: Box) -> tuple[Array, Array]:

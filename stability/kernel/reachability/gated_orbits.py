@@ -15,7 +15,7 @@ import numpy as np
 
 from stability.kernel.arithmetic.activation_bounds import activation_slopes, activation_values
 from stability.kernel.arithmetic.balls import Ball
-from stability.kernel.arithmetic.eigenpairs import solved
+from stability.kernel.arithmetic.eigenpairs import approximate_solution
 from stability.kernel.arithmetic.krawczyk import MOVED, proved_radius
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.gated_equations import Arithmetic, step_and_derivative
@@ -98,7 +98,7 @@ def _polish(step: Step, points: Array, steps: int) -> Array | None:
     x = points
     for _ in range(steps):
         value, derivative = _shooting(step, Ball.exact(x))
-        move = solved(derivative.mid, value.mid)
+        move = approximate_solution(derivative.mid, value.mid)
         if move is None:
             return None
         x = x - move.reshape(x.shape)

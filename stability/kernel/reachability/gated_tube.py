@@ -27,14 +27,14 @@ from stability.kernel.arithmetic.definiteness import gamma, prove_positive_defin
 from stability.kernel.arithmetic.floating_point import EPS, LOST
 from stability.kernel.reachability.ellipsoid_operations import (
     around_box,
+    ellipsoid_extent,
     half_widths,
-    image,
-    length,
     outer_sum,
     raise_diagonal,
-    scaled,
+    scaled_ellipsoid,
+    transformed_ellipsoid,
 )
-from stability.kernel.reachability.ellipsoid_tube import appended, diagonal_above, gain
+from stability.kernel.reachability.ellipsoid_tube import append_input, diagonal_above, gain
 from stability.kernel.reachability.margin_loss import differences
 from stability.kernel.reachability.network_stages import Stages
 from stability.kernel.reachability.quadratic_lower_bound import Passage
@@ -46,7 +46,7 @@ _SURE = 1.0 + 1e-12
 _HOPELESS = 1e24
 
 
-def bilinear(H: Hessians, K: Array, R: Array) -> Array:
+def bilinear_ellipsoid(H: Hessians, K: Array, R: Array) -> Array:
     """An ellipsoid of ``H(v, w)``, all units together, for ``v`` in ``K`` and ``w`` in ``R``."""
     shape = (H.blocks, H.units, H.blocks, H.units)
     left, right, out = K.reshape(shape), R.reshape(shape), np.zeros((H.units, H.units))
@@ -89,7 +89,7 @@ class Linear:
 
 
 @dataclass(frozen=True, eq=False)
-class Bent:
+class GatedTube:
     """A tube for one radius.
 
     Attributes:
@@ -107,11 +107,11 @@ class Bent:
     def margin_loss(self, head: Array, label: int) -> Array:
         """Upper bounds ``(k,)`` of what each logit can gain on that of the class."""
         w = differences(head, np.asarray(label))
-        return (self.radius * length(w, self.Y) + length(w, self.Q)) * (1 + 8 * EPS)
+        return (self.radius * ellipsoid_extent(w, self.Y) + ellipsoid_extent(w, self.Q)) * (1 + 8 * EPS)
 
     def sides(self) -> Array:
         """How far the entries of the vector at the end move."""
-        return _sides(self.radius, self.Y, self.Q)
+        return _entry_bounds(self.radius, self.Y, self.Q)
 
 
 def linear_part(net: Stages, x: Array, run: Sequence[Nominal], free: Array, worth: Sequence[Array]) -> list[Linear]:
@@ -128,28 +128,28 @@ def linear_part(net: Stages, x: Array, run: Sequence[Nominal], free: Array, wort
     for k, (at, w) in enumerate(zip(run, worth)):
         stage = net.stages[k % count]
         if stage.fresh:
-            y, Y = np.concatenate([y, x[k // count]]), appended(Y, free[k // count], None)
+            y, Y = np.concatenate([y, x[k // count]]), append_input(Y, free[k // count], None)
         slopes, unsure = stage.tangents(at.rows, at.offset)
-        G, H, K = gain(stage, slopes), hessians(stage, at.rows, at.offset), image(stage.C, Y)
-        out.append(Linear(stage, y, at, G, unsure, H, Y, K, bilinear(H, K, K), w))
-        y, Y = at.out, image(G, Y)
+        G, H, K = gain(stage, slopes), hessians(stage, at.rows, at.offset), transformed_ellipsoid(stage.C, Y)
+        out.append(Linear(stage, y, at, G, unsure, H, Y, K, bilinear_ellipsoid(H, K, K), w))
+        y, Y = at.out, transformed_ellipsoid(G, Y)
     return out
 
 
-def _sides(radius: float, Y: Array, Q: Array) -> Array:
+def _entry_bounds(radius: float, Y: Array, Q: Array) -> Array:
     a, b = half_widths(Y), half_widths(Q)
     return (radius * a + b) * (1 + 8 * EPS)
 
 
 @np.errstate(all="ignore")  # what overflows proves nothing
-def bent_tube(net: Stages, stages: Sequence[Linear], radius: float) -> Bent | None:
+def bent_tube(net: Stages, stages: Sequence[Linear], radius: float) -> GatedTube | None:
     """The tube of a radius, or ``None`` where it leaves all bounds."""
     Q, ways = np.zeros((net.states, net.states)), list[Passage]()
     for of in stages:
         if of.stage.fresh:
-            Q = appended(Q, np.zeros(net.inputs), None)
-        R = image(of.stage.C, Q)
-        reach, moves = _sides(radius, of.K, R), _sides(radius, of.Y, Q)
+            Q = append_input(Q, np.zeros(net.inputs), None)
+        R = transformed_ellipsoid(of.stage.C, Q)
+        reach, moves = _entry_bounds(radius, of.K, R), _entry_bounds(radius, of.Y, Q)
         loose = of.at.offset
         if of.stage.slack is not None:
             loose = loose + of.stage.slack[2] @ moves * _SURE
@@ -158,27 +158,35 @@ def bent_tube(net: Stages, stages: Sequence[Linear], radius: float) -> Bent | No
         Q = _after(of, radius, Q, R, reach, moves)
         if not (np.isfinite(Q).all() and np.einsum("ii->", Q) < _HOPELESS):
             return None
-    return Bent(ways, image(stages[-1].G, stages[-1].Y), Q, radius)
+    return GatedTube(ways, transformed_ellipsoid(stages[-1].G, stages[-1].Y), Q, radius)
 
 
 def _after(of: Linear, radius: float, Q: Array, R: Array, reach: Array, moves: Array) -> Array:
     """``Q`` after a stage."""
     stage, H, square = of.stage, of.H, radius * radius
     B = stage.B[:, : H.units]
-    inner = [scaled(scaled(of.bends, square), square), scaled(bilinear(H, of.K, R), 4.0 * square), bilinear(H, R, R)]
-    parts = [image(of.G, Q), *(image(B, part) for part in inner)]
+    inner = [
+        scaled_ellipsoid(scaled_ellipsoid(of.bends, square), square),
+        scaled_ellipsoid(bilinear_ellipsoid(H, of.K, R), 4.0 * square),
+        bilinear_ellipsoid(H, R, R),
+    ]
+    parts = [transformed_ellipsoid(of.G, Q), *(transformed_ellipsoid(B, part) for part in inner)]
     theta = remainder_slopes(stage, of.at.rows, of.at.offset, reach)
-    whole = outer_sum([scaled(of.K, square), R])
+    whole = outer_sum([scaled_ellipsoid(of.K, square), R])
     price = of.worth @ (B * B)
     for block in range(H.blocks):
         rows = slice(block * H.units, (block + 1) * H.units)
-        parts.append(image(B, np.diag(theta[rows] ** 2 * _above(whole[rows, rows], theta[rows], price) * _SURE)))
-    missed = _missed(of, reach, moves)
+        parts.append(
+            transformed_ellipsoid(
+                B, np.diag(theta[rows] ** 2 * _diagonal_bound(whole[rows, rows], theta[rows], price) * _SURE)
+            )
+        )
+    missed = _rounding_error(of, reach, moves)
     parts.append(around_box(missed))
     return outer_sum(parts, of.worth)
 
 
-def _above(R: Array, theta: Array, price: Array) -> Array:
+def _diagonal_bound(R: Array, theta: Array, price: Array) -> Array:
     """A diagonal that is at least ``R``: proved, or by its rows' sums."""
     root = np.sqrt(np.maximum(theta * theta * price, 0.0))
     root = np.maximum(root, 1e-9 * root.max(initial=0.0) + LOST)
@@ -191,7 +199,7 @@ def _above(R: Array, theta: Array, price: Array) -> Array:
     return (np.abs(R) @ root) / root * (1.0 + gamma(len(R) + 8))
 
 
-def _missed(of: Linear, reach: Array, moves: Array) -> Array:
+def _rounding_error(of: Linear, reach: Array, moves: Array) -> Array:
     """What a stage of floats misses of the exact one on a perturbed run, entry by entry."""
     stage, at, H = of.stage, of.at, of.H
     steep = stage.values(at.rows)[2] * (1.0 + (reach + at.offset).max(initial=0.0)) * _SURE  # anywhere within reach

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stability.kernel.reachability.affine_forms import Tube
+from stability.kernel.reachability.affine_forms import AffineArithmetic
 from stability.kernel.reachability.classifier_run import Numbers, margins
 from stability.kernel.systems.classifier import Classifier
 
@@ -41,18 +41,18 @@ def input_box(
     return low, high
 
 
-def entries(tube: Tube) -> int:
+def count_perturbed(tube: AffineArithmetic) -> int:
     """How many entries of the input move."""
     return sum(len(moves) for _, moves, _ in tube.inputs)
 
 
-def inputs_of(tube: Tube) -> Array:
+def inputs_of(tube: AffineArithmetic) -> Array:
     """The symbols of the entries of the input that move."""
     return np.concatenate([np.arange(first, first + len(moves)) for _, moves, first in tube.inputs])
 
 
 def evaluate_at(
-    classifier: Classifier, tube: Tube, point: Array, label: int
+    classifier: Classifier, tube: AffineArithmetic, point: Array, label: int
 ) -> tuple[list[list[tuple[Array, Array]]], Array]:
     """Evaluate the network at one input of a tube's box.
 

@@ -81,7 +81,7 @@ def _sums(columns: list[Array]) -> Array:
     return total * (1 + (count + len(columns) + 8) * EPS)
 
 
-class Tube:
+class InvariantZonotope:
     """Zonotopes one step after another, from a box that no step leaves.
 
     What holds of the pre-activations after ``k`` steps holds ever after, for a trajectory in the box at any time was in
@@ -108,7 +108,8 @@ class Tube:
     Example:
         >>> from stability.systems import LureSystem
         >>> cell = LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0)
-        >>> tube = Tube(DrivenSystem(cell, "tanh", [[1.0]]), np.array([1.0]), np.array([1.2]), np.ones(1), 5)
+        >>> network = DrivenSystem(cell, "tanh", [[1.0]])
+        >>> tube = InvariantZonotope(network, np.array([1.0]), np.array([1.2]), np.ones(1), 5)
         >>> for _ in range(20): tube.step()
         >>> bool(1.35 < tube.low[0] < tube.high[0] < 1.7)
         True

@@ -11,7 +11,7 @@ import numpy as np
 from stability.kernel.arithmetic.activation_lines import chord_remainder
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.arithmetic.floating_point import EPS
-from stability.kernel.reachability.gate_units import Box, Parabola, Unit, chords, least
+from stability.kernel.reachability.gate_units import Box, Parabola, Unit, chords, lower_bound
 from stability.kernel.reachability.stages import TERMS, Activated, Nominal, Stage
 
 Array = np.ndarray
@@ -53,8 +53,8 @@ def _gates(stage: Stage, rows: Array, down: Array, up: Array, tangents: Array) -
         alpha, beta = chords(unit, box)
         slopes[a] += sign * alpha
         slopes[b] += beta
-        below = least(unit, np.ones(m), Parabola.plane(alpha, beta), box)
-        above = -least(unit, -np.ones(m), Parabola.plane(-alpha, -beta), box)
+        below = lower_bound(unit, np.ones(m), Parabola.plane(alpha, beta), box)
+        above = -lower_bound(unit, -np.ones(m), Parabola.plane(-alpha, -beta), box)
         value, flat, tilt = unit.value(z, rows[b]), alpha * z, beta * rows[b]
         own = value - flat - tilt
         error = 256 * EPS * (1.0 + np.abs(value) + np.abs(rows[b]) + np.abs(flat) + np.abs(tilt))

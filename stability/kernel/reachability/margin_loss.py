@@ -11,7 +11,7 @@ import numpy as np
 
 from stability.kernel.arithmetic.definiteness import gamma
 from stability.kernel.arithmetic.floating_point import EPS
-from stability.kernel.reachability.ellipsoid_operations import half_widths, length
+from stability.kernel.reachability.ellipsoid_operations import ellipsoid_extent, half_widths
 from stability.kernel.reachability.ellipsoid_tube import ROOM, Local
 from stability.kernel.reachability.stages import Stage
 
@@ -40,7 +40,7 @@ def margin_loss(
     """
     stage, rows, before, local = last
     w, size = differences(head, y), np.asarray(radius)[..., None] * (1.0 + ROOM)
-    whole = size * length(w, Y)
+    whole = size * ellipsoid_extent(w, Y)
     change = stage.ends(rows, local.reach)
     if change is None:
         return whole
@@ -53,5 +53,5 @@ def margin_loss(
     straight = w @ stage.A
     straight_error = gamma(w.shape[-1] + 4) * (np.abs(w) @ np.abs(stage.A))
     sides = half_widths(before)
-    linear = length(straight, before) + (straight_error @ sides[..., None])[..., 0]
+    linear = ellipsoid_extent(straight, before) + (straight_error @ sides[..., None])[..., 0]
     return np.minimum(whole, (size * linear + each) * (1 + 8 * EPS))

@@ -130,7 +130,7 @@ class Around:
     loose: Array
 
 
-def around(net: Stages, tube: list[Passage], ref: Reference) -> list[Around]:
+def linearize_stages(net: Stages, tube: list[Passage], ref: Reference) -> list[Around]:
     """The slopes and the curvature of every stage around a reference."""
     count = len(net.stages)
     out: list[Any] = [None] * len(tube)
@@ -193,7 +193,7 @@ def _eliminated(fixed: Array, n: int) -> Array | None:
     return 0.5 * (out + out.T)
 
 
-def step(stage: Stage, a: Around, P: Array, T: Array, free: Array | None, price: float) -> Array | None:
+def backward_step(stage: Stage, a: Around, P: Array, T: Array, free: Array | None, price: float) -> Array | None:
     """``P`` before a stage from the one after it, or ``None`` where the inequality fails.
 
     Args:
@@ -209,7 +209,7 @@ def step(stage: Stage, a: Around, P: Array, T: Array, free: Array | None, price:
 
 
 def proved_step(stage: Stage, a: Around, P: Array, T: Array, free: Array | None, price: float) -> Array | None:
-    """As ``step``, a little larger, and proved with every rounding error; ``None`` where that fails."""
+    """As ``backward_step``, a little larger, and proved with every rounding error; ``None`` where that fails."""
     n = len(a.G[0]) - (0 if free is None else len(free))
     fixed, V, C, loss = _inequality(stage, a, P, T, free, price)
     before = _eliminated(fixed, n)
@@ -238,7 +238,7 @@ def proved_step(stage: Stage, a: Around, P: Array, T: Array, free: Array | None,
     return None
 
 
-def missed(stage: Stage, at: Nominal, a: Around) -> Array:
+def rounding_error(stage: Stage, at: Nominal, a: Around) -> Array:
     """What a stage of floats around a reference misses of the exact one, entry by entry."""
     steep = np.abs(a.m) + a.rho
     absolute = np.abs(stage.A) + (np.abs(stage.B) * np.abs(a.m)) @ np.abs(stage.C)
@@ -264,12 +264,12 @@ def proved_margin(
     """
     (x, radius), w, count = ball, ref.p[-1], len(net.stages)
     paid = np.broadcast_to(prices, (len(x),))
-    P, loss, stages = np.zeros((net.states, net.states)), 0.0, around(net, tube, ref)
+    P, loss, stages = np.zeros((net.states, net.states)), 0.0, linearize_stages(net, tube, ref)
     ends = [0, *np.cumsum([len(stage.C) for stage in net.stages])]
     after = np.zeros(net.states)
     for k in range(len(tube) - 1, -1, -1):
         stage, a = tube[k].stage, stages[k]
-        rest, p, worth = missed(stage, ref.run[k], a), np.abs(ref.p[k + 1]), np.abs(ref.worth[k])
+        rest, p, worth = rounding_error(stage, ref.run[k], a), np.abs(ref.p[k + 1]), np.abs(ref.worth[k])
         loss += float(p @ rest + 2.0 * after @ (np.abs(P) @ rest) + rest @ (np.abs(P) @ rest))
         steep = np.abs(a.m) + a.rho
         _, unsure = stage.tangents(ref.run[k].rows, ref.run[k].offset)

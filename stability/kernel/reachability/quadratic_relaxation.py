@@ -28,8 +28,8 @@ import numpy as np
 
 from stability.kernel.arithmetic.definiteness import prove_positive_definite
 from stability.kernel.arithmetic.floating_point import EPS, TINY
-from stability.kernel.reachability.affine_forms import Form, Group, Term, Tube, error_of_sum
-from stability.kernel.reachability.gate_units import Parabola, least
+from stability.kernel.reachability.affine_forms import AffineArithmetic, Form, Group, Term, error_of_sum
+from stability.kernel.reachability.gate_units import Parabola, lower_bound
 
 Array = np.ndarray
 Met = Sequence[Sequence[tuple[Array, Array]]]
@@ -143,7 +143,7 @@ class Quadratic:
         return float(value - wrong * (1 + error_of_sum(n)) - rest * (1 + 8 * EPS))
 
 
-def touching(term: Term, sign: Array, a0: Array, b0: Array) -> Parabola:
+def tangent_parabola(term: Term, sign: Array, a0: Array, b0: Array) -> Parabola:
     """A parabola through ``sign f`` at ``(a0, b0)`` with its gradient there that stays (nearly) below it over the box.
 
     Without a gate its curvature is the largest possible one on a grid; with one it is the form nearest to what the
@@ -224,8 +224,8 @@ class _Sum:
         for term, (a0, b0) in zip(group.terms, arguments):
             box = term.box
             a0, b0 = np.clip(a0, box.a_low, box.a_high), np.clip(b0, box.b_low, box.b_high)
-            p = touching(term, sign, a0, b0)
-            self._constant(size, least(term.unit, sign, p, term.box))
+            p = tangent_parabola(term, sign, a0, b0)
+            self._constant(size, lower_bound(term.unit, sign, p, term.box))
             self.plus(size * p.beta, term.b)
             slack = self._row(term.b, b0, size * p.bb)
             if term.a is not None:
@@ -286,7 +286,7 @@ class _Sum:
         )
 
 
-def quadratic(tube: Tube, margin: Form, row: int, met: Met) -> Quadratic:
+def quadratic(tube: AffineArithmetic, margin: Form, row: int, met: Met) -> Quadratic:
     """The function ``F`` below one margin.
 
     Args:

@@ -154,7 +154,7 @@ class Activated(Stage):
 _Range = tuple[Array, Array]
 
 
-def _widened(low: Array, high: Array, size: Array | float = 1.0) -> _Range:
+def _outward(low: Array, high: Array, size: Array | float = 1.0) -> _Range:
     return low - _WIDER * size, high + _WIDER * size
 
 
@@ -162,19 +162,19 @@ def _half_way(name: str, z: Array, reach: Array) -> _Range:
     """Means of the value of a gate at ``z`` and of one within reach of it."""
     phi = activation(name)
     value = phi.function(z)
-    return _widened(0.5 * (value + phi.function(z - reach)), 0.5 * (value + phi.function(z + reach)), 1.0)
+    return _outward(0.5 * (value + phi.function(z - reach)), 0.5 * (value + phi.function(z + reach)), 1.0)
 
 
 def _times(x: _Range, y: _Range) -> _Range:
     """Products of two ranges."""
     ends = [a * b for a in x for b in y]
     low, high = np.minimum.reduce(ends), np.maximum.reduce(ends)
-    return _widened(low, high, np.maximum(np.abs(low), np.abs(high)))
+    return _outward(low, high, np.maximum(np.abs(low), np.abs(high)))
 
 
-def _around(value: Array, reach: Array) -> _Range:
+def _mean_range(value: Array, reach: Array) -> _Range:
     """Means of a value and of one within reach of it."""
-    return _widened(value - 0.5 * reach, value + 0.5 * reach, 1.0 + np.abs(value) + reach)
+    return _outward(value - 0.5 * reach, value + 0.5 * reach, 1.0 + np.abs(value) + reach)
 
 
 def _joined(*parts: _Range) -> tuple[Array, Array]:
@@ -217,7 +217,7 @@ class LstmCell(Gated):
         """See ``Stage``."""
         (zf, zi, zg, c), (rf, ri, rg, rc) = self.blocks(rows, 4), self.blocks(reach, 4)
         kf, ki, kg = secant_range("sigmoid", zf, rf), secant_range("sigmoid", zi, ri), secant_range("tanh", zg, rg)
-        by_f, by_i = _times(_around(c, rc), kf), _times(_half_way("tanh", zg, rg), ki)
+        by_f, by_i = _times(_mean_range(c, rc), kf), _times(_half_way("tanh", zg, rg), ki)
         return _joined(by_f, by_i, _times(_half_way("sigmoid", zi, ri), kg), _half_way("sigmoid", zf, rf))
 
 
@@ -252,7 +252,7 @@ class GruReset(Gated):
     def slopes(self, rows: Array, reach: Array) -> tuple[Array, Array]:
         """See ``Stage``."""
         (zr, q), (rr, rq) = self.blocks(rows, 2), self.blocks(reach, 2)
-        return _joined(_times(_around(q, rq), secant_range("sigmoid", zr, rr)), _half_way("sigmoid", zr, rr))
+        return _joined(_times(_mean_range(q, rq), secant_range("sigmoid", zr, rr)), _half_way("sigmoid", zr, rr))
 
 
 class GruOut(Gated):
@@ -273,8 +273,12 @@ class GruOut(Gated):
     def slopes(self, rows: Array, reach: Array) -> tuple[Array, Array]:
         """See ``Stage``."""
         (zz, a, h), (rz, ra, rh) = self.blocks(rows, 3), self.blocks(reach, 3)
-        (low, high), (least, most), (down, up) = _half_way("sigmoid", zz, rz), _half_way("tanh", a, ra), _around(h, rh)
-        spread = _widened(down - most, up - least, 1.0 + np.abs(h) + rh)
+        (low, high), (least, most), (down, up) = (
+            _half_way("sigmoid", zz, rz),
+            _half_way("tanh", a, ra),
+            _mean_range(h, rh),
+        )
+        spread = _outward(down - most, up - least, 1.0 + np.abs(h) + rh)
         by_z, by_a = secant_range("sigmoid", zz, rz), secant_range("tanh", a, ra)
         return _joined(_times(spread, by_z), _times((1.0 - high, 1.0 - low), by_a), (low, high))
 

@@ -33,8 +33,14 @@ import numpy as np
 
 from stability.kernel.arithmetic.definiteness import gamma
 from stability.kernel.arithmetic.floating_point import EPS, TINY
-from stability.kernel.reachability.ellipsoid_operations import around_box, around_symbols, half_widths, image, outer_sum
-from stability.kernel.reachability.ellipsoid_tube import gain, nominal_run, spread
+from stability.kernel.reachability.ellipsoid_operations import (
+    around_box,
+    around_symbols,
+    half_widths,
+    outer_sum,
+    transformed_ellipsoid,
+)
+from stability.kernel.reachability.ellipsoid_tube import gain, nominal_run, row_spread
 from stability.kernel.reachability.linear_remainder import relaxed
 from stability.kernel.reachability.network_stages import Stages
 from stability.kernel.reachability.stages import Nominal, Stage
@@ -45,7 +51,7 @@ _FAR = 1e60
 
 
 @dataclass(frozen=True, eq=False)
-class Way:
+class StageRelaxation:
     """A stage as all runs of the box pass it.
 
     Attributes:
@@ -66,7 +72,7 @@ class Way:
 
 
 @dataclass(frozen=True, eq=False)
-class Tube:
+class ZonotopeTube:
     """A tube to its end.
 
     Attributes:
@@ -76,7 +82,7 @@ class Tube:
     """
 
     y: Array
-    ways: list[Way]
+    ways: list[StageRelaxation]
     sides: Array
 
     def least(self, W: Array) -> tuple[Array, Array]:
@@ -159,7 +165,7 @@ class _Set:
 
 def zonotope_tube(
     net: Stages, box: tuple[Array, Array], window: int, kept: int, over: Callable[[], bool] | None = None
-) -> Tube | None:
+) -> ZonotopeTube | None:
     """The tube around the runs from a box of inputs.
 
     Args:
@@ -186,7 +192,7 @@ def zonotope_tube(
     radius = np.nextafter(np.maximum(high - middle, middle - low), np.inf) * (high > low)
     n, count = net.states, len(net.stages)
     now = _Set(np.zeros(n), np.zeros((n, 0)), np.zeros(0), np.zeros((n, 0)), np.zeros(0), np.zeros((n, n)))
-    run, ways = nominal_run(net, middle), list[Way]()
+    run, ways = nominal_run(net, middle), list[StageRelaxation]()
     with np.errstate(all="ignore"):  # what overflows proves nothing
         for k, at in enumerate(run):
             stage, entry = net.stages[k % count], None
@@ -201,15 +207,15 @@ def zonotope_tube(
             ways.append(way)
             now.Y = outer_sum([now.Y, around_box(way.loose), around_symbols(*now.oldest(window, kept))])
         sides = now.sides()
-    return Tube(run[-1].out, ways, sides) if bool((sides < _FAR).all()) else None
+    return ZonotopeTube(run[-1].out, ways, sides) if bool((sides < _FAR).all()) else None
 
 
-def _passed(now: _Set, stage: Stage, at: Nominal, entry: Array | None) -> Way | None:
+def _passed(now: _Set, stage: Stage, at: Nominal, entry: Array | None) -> StageRelaxation | None:
     """A stage: what it leaves of the tangents, and the set after it, but for what joins the tail."""
     A, B, C = np.abs(stage.A), np.abs(stage.B), np.abs(stage.C)
     sides, terms = now.sides(), now.columns + sum(stage.B.shape) + stage.C.shape[1] + 32
     far = C @ sides
-    _, squares = spread(stage, now.Y)
+    _, squares = row_spread(stage, now.Y)
     shift, reach = stage.C @ now.c, np.abs(stage.C @ now.U) @ now.r + np.abs(stage.C @ now.M) @ now.a
     apart = np.zeros_like(far) if stage.slack is None else stage.slack[2] @ sides
     loose = at.offset + 2.0 * gamma(terms) * far + apart
@@ -236,5 +242,5 @@ def _passed(now: _Set, stage: Stage, at: Nominal, entry: Array | None) -> Way | 
     now.M = np.concatenate([G @ now.M, stage.B[:, new]], axis=1)
     now.a = np.concatenate([now.a, np.maximum(high - middle, middle - low)[new] * (1.0 + 4 * EPS)])
     now.left[-1] += len(new)
-    now.Y = image(G, now.Y)
-    return Way(stage, slopes, low, high, missed, entry)
+    now.Y = transformed_ellipsoid(G, now.Y)
+    return StageRelaxation(stage, slopes, low, high, missed, entry)

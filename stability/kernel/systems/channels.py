@@ -97,7 +97,7 @@ def _period(new: Array, seen: deque[Array]) -> int:
     return next((back for back in near if np.array_equal(new, seen[-back])), 0)
 
 
-def closed(D: Array, k: Array, right: Array) -> Array:
+def close_loop(D: Array, k: Array, right: Array) -> Array:
     r"""What the channels see when their loop is closed by slopes: :math:`(I - D K)^{-1} X` for ``K = diag(k)``.
 
     Where no channel both reads others and is read, as in an LSTM, ``(D K)^2 = 0`` and no equation is solved.
@@ -111,7 +111,7 @@ def closed(D: Array, k: Array, right: Array) -> Array:
         ``(m, n)``.
 
     Example:
-        >>> closed(np.array([[0.0, 3.0], [0.0, 0.0]]), np.array([1.0, 0.5]), np.eye(2))
+        >>> close_loop(np.array([[0.0, 3.0], [0.0, 0.0]]), np.array([1.0, 0.5]), np.eye(2))
         array([[1. , 1.5],
                [0. , 1. ]])
     """

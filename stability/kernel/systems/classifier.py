@@ -15,7 +15,7 @@ from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.pairwise import PairwiseSystem
-from stability.kernel.systems.relu_channels import unfolded
+from stability.kernel.systems.relu_channels import relu_system
 from stability.kernel.systems.subjects import Subject
 
 Array = np.ndarray
@@ -68,7 +68,7 @@ class Classifier(Subject):
     part: ClassVar[str] = ""  # a network inside something bigger says so itself, see ``phrase``
 
     def __post_init__(self) -> None:
-        network = _unfolded(self.recurrent)
+        network = _with_relu_channels(self.recurrent)
         if not isinstance(network, (DrivenSystem, GatedCell, LayerStack)):
             raise UnsupportedError(
                 "a classifier needs a DrivenSystem, a GatedCell or a LayerStack, got a "
@@ -228,16 +228,16 @@ def largest_number(value: Any) -> float:
     return float(np.abs(np.asarray(value, dtype=np.float64)).max(initial=0.0)) if numbers else 0.0
 
 
-def _unfolded(network: Any) -> Any:
+def _with_relu_channels(network: Any) -> Any:
     """The network with its activations on pairs as ReLU channels.
 
     Raises:
         UnsupportedError: modReLU.
     """
     if isinstance(network, PairwiseSystem):
-        return unfolded(network)
+        return relu_system(network)
     if isinstance(network, LayerStack) and any(isinstance(layer, PairwiseSystem) for layer in network.layers):
-        return replace(network, layers=[_unfolded(layer) for layer in network.layers])
+        return replace(network, layers=[_with_relu_channels(layer) for layer in network.layers])
     return network
 
 

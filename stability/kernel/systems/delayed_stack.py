@@ -17,7 +17,7 @@ from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.lure import LureSystem
 
 
-def skewed(stack: LayerStack) -> DrivenSystem | str:
+def delayed_network(stack: LayerStack) -> DrivenSystem | str:
     """The stack as one network in its skewed state.
 
     Args:
@@ -28,7 +28,7 @@ def skewed(stack: LayerStack) -> DrivenSystem | str:
 
     Example:
         >>> cell = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[2.0]])
-        >>> skewed(LayerStack([cell, cell])).system.C
+        >>> delayed_network(LayerStack([cell, cell])).system.C
         array([[0.5, 0. ],
                [2. , 0.5]])
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -127,14 +127,6 @@ class DrivenSystem(Subject):
         """The right-hand side (continuous time) or the next state (discrete time); ``(..., n)``, ``(..., p)``."""
         w = lookup(self.activation).function(self.channel(x, u))
         return x @ self.system.A.T + w @ self.system.B.T + u @ self.F.T
-
-    def held(self, u: Array) -> Callable[[Array], Array]:
-        """``advance`` as a function of the states, with inputs held: what depends on these is computed once."""
-        if self.system.D.any():
-            return lambda x: self.advance(x, u)
-        phi, A, B, C = lookup(self.activation).function, self.system.A.T, self.system.B.T, self.system.C.T
-        to_channels, to_states, b = u @ self.E.T, u @ self.F.T, self.b
-        return lambda x: x @ A + phi(x @ C + to_channels + b) @ B + to_states
 
     def jacobian(self, x: Array, u: Array) -> Array:
         """``d advance / d x`` at one state ``(n,)`` and one input ``(p,)``, shape ``(n, n)``."""

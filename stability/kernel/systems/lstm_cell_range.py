@@ -31,7 +31,7 @@ _TOGETHER = 2**18
 """Numbers in the matrices of the multipliers that are tried together."""
 
 
-def _up(x: Array) -> Array:
+def _upper(x: Array) -> Array:
     return np.nextafter(x, np.inf)
 
 
@@ -94,14 +94,17 @@ def _of_units(cell: GatedCell, x: Interval, units: slice) -> Interval | None:
     keeps = sigmoid(Interval.point(-edges[1:])).low  # 1 - f or less
     if not (keeps > 0.0).all():
         return None
-    (above, _), reach = _within(rows, offsets, "i", x, edges), _within(rows, offsets, "g", x, edges)
+    (above, _), reach = (
+        _pre_activation_bounds(rows, offsets, "i", x, edges),
+        _pre_activation_bounds(rows, offsets, "g", x, edges),
+    )
     opens = sigmoid(Interval.point(above)).high
     ends = [np.maximum(tanh(Interval.point(z)).high, 0.0) for z in reach]
-    high, low = (_up(_up(opens * end) / keeps).max(axis=0) for end in ends)
+    high, low = (_upper(_upper(opens * end) / keeps).max(axis=0) for end in ends)
     return Interval(-low, high)
 
 
-def _within(
+def _pre_activation_bounds(
     rows: dict[str, Array], offsets: dict[str, Interval], name: str, x: Interval, edges: Array
 ) -> tuple[Array, Array]:
     """Upper bounds of a gate's pre-activation and of its negative, ``(SLICES, m)``, where the forget gate's lies
@@ -132,5 +135,7 @@ def _within(
             bound = np.fmin.reduce(np.fmin(support - of_lower, other + of_upper))  # no number is no bound
             largest = np.where(np.isfinite(support), np.abs(support), 0.0)
             largest = np.maximum(largest, np.where(np.isfinite(other), np.abs(other), 0.0)).max(axis=(0, 1))
-            best[side] = np.fmin(best[side], _up(bound + (8.0 * EPS * (largest + reach) + TINY)))  # of both roundings
+            best[side] = np.fmin(
+                best[side], _upper(bound + (8.0 * EPS * (largest + reach) + TINY))
+            )  # of both roundings
     return best[0], best[1]

@@ -11,9 +11,9 @@ import numpy as np
 from stability.errors import ConfigurationError, DimensionError, IllPosedError
 from stability.kernel.arithmetic.discretization import as_step, check_integrator, step_matrices
 from stability.kernel.checks import as_matrix, as_slope, is_well_posed
-from stability.kernel.format.sentences import exactly
+from stability.kernel.format.sentences import exact_text
 from stability.kernel.format.serialization import subject
-from stability.kernel.systems.channels import closed
+from stability.kernel.systems.channels import close_loop
 from stability.kernel.systems.parts import as_part, part_phrase
 from stability.kernel.systems.plants import as_plant, slopes_of
 from stability.kernel.systems.subjects import Subject
@@ -219,7 +219,7 @@ class LureSystem(Subject):
         if self.origin is None:
             return f"its stored {what}"
         method = "Euler" if self.origin.method == "euler" else self.origin.method
-        return f"the {method} map, step {exactly(self.origin.dt)}, of its stored {what}"
+        return f"the {method} map, step {exact_text(self.origin.dt)}, of its stored {what}"
 
     @property
     def slope(self) -> tuple[Any, Any]:
@@ -274,7 +274,7 @@ class LureSystem(Subject):
         k = np.asarray(K, dtype=np.float64)
         if not self.D.any():
             return self.A + (self.B * k) @ self.C
-        return self.A + (self.B * k) @ closed(self.D, k, self.C)
+        return self.A + (self.B * k) @ close_loop(self.D, k, self.C)
 
     def payload(self) -> dict[str, Any]:
         """What a file keeps: the matrices, or for a discretised system the continuous one, method and step."""

@@ -27,12 +27,12 @@ def _exact_product(x: Array, y: Array) -> Array | None:
     return product if bool((np.abs(product[terms > 0]) > 1e-290).all()) else None  # nothing underflows
 
 
-def _below(whole: Array, read: Array, own: Array) -> Array:
+def _block_triangular(whole: Array, read: Array, own: Array) -> Array:
     """``[[whole, 0], [read, own]]``: a layer of its own states and channels under those that it reads."""
     return np.block([[whole, np.zeros((len(whole), own.shape[1]))], [read, own]])
 
 
-def merged(stack: LayerStack) -> DrivenSystem | None:
+def merged_network(stack: LayerStack) -> DrivenSystem | None:
     """The stack as one network, where that takes no rounding.
 
     Args:
@@ -45,7 +45,7 @@ def merged(stack: LayerStack) -> DrivenSystem | None:
 
     Example:
         >>> cell = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[2.0]])
-        >>> merged(LayerStack([cell, cell])).system.D
+        >>> merged_network(LayerStack([cell, cell])).system.D
         array([[0., 0.],
                [2., 0.]])
     """
@@ -63,8 +63,8 @@ def merged(stack: LayerStack) -> DrivenSystem | None:
         if len(exact) < len(products):
             return None
         a, b, f, c, d, e = exact
-        A, B, F = _below(A, a, system.A), _below(B, b, system.B), np.vstack([F, f])
-        C, D, E = _below(C, c, system.C), _below(D, d, system.D), np.vstack([E, e])
+        A, B, F = _block_triangular(A, a, system.A), _block_triangular(B, b, system.B), np.vstack([F, f])
+        C, D, E = _block_triangular(C, c, system.C), _block_triangular(D, d, system.D), np.vstack([E, e])
         own = slice(len(A) - system.states, None)
         read = (A[own], B[own], F[own]) if stack.is_discrete else (np.eye(len(A))[own], 0.0 * B[own], 0.0 * F[own])
     alpha, beta = (np.concatenate([getattr(x.system, side) for x in layers]) for side in ("alpha", "beta"))

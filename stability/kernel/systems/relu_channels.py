@@ -18,7 +18,7 @@ from stability.kernel.systems.pair_activations import normals
 from stability.kernel.systems.pairwise import PairwiseSystem
 
 
-def unfolded(network: PairwiseSystem) -> DrivenSystem:
+def relu_system(network: PairwiseSystem) -> DrivenSystem:
     """The same map as a Lur'e system with ReLU channels.
 
     The channels' rows are differences of rows of the weights, or combinations of two: rounded once in float64, exact
@@ -36,7 +36,7 @@ def unfolded(network: PairwiseSystem) -> DrivenSystem:
     Example:
         >>> pairs = PairwiseSystem([[0.0, 1.0], [0.5, 0.0]], [[1.0], [2.0]], [0.1, 0.2], "oplu")
         >>> x, u = np.array([0.3, -0.4]), np.array([0.7])
-        >>> bool(np.allclose(unfolded(pairs).advance(x, u), pairs.advance(x, u)))
+        >>> bool(np.allclose(relu_system(pairs).advance(x, u), pairs.advance(x, u)))
         True
     """
     if network.activation == "modrelu":

@@ -30,7 +30,7 @@ from typing import Annotated
 import numpy as np
 
 from stability.kernel.arithmetic.activations import activation
-from stability.kernel.arithmetic.balls import Ball, feeds, system_balls
+from stability.kernel.arithmetic.balls import Ball, has_feedthrough, system_balls
 from stability.kernel.arithmetic.definiteness import prove_positive_definite
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.format.fields import (
@@ -45,12 +45,12 @@ from stability.kernel.format.fields import (
     State,
     require,
 )
-from stability.kernel.format.sentences import at_most, exactly, interval_phrase
+from stability.kernel.format.sentences import at_most, exact_text, interval_phrase
 from stability.kernel.reachability.backward_bounds import BackwardBounds, Schedule, steps_made
-from stability.kernel.reachability.invariant_zonotope import Tube
+from stability.kernel.reachability.invariant_zonotope import InvariantZonotope
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.bounded import prove_ball_positive
-from stability.kernel.theorems.decaying_boxes import grows, signed_balance
+from stability.kernel.theorems.decaying_boxes import is_unbounded, signed_balance
 
 MOST_STEPS, MOST_WINDOW = 2000, 200
 MOST_ROUNDS, MOST_DEPTH, MOST_SWEEPS, MOST_HISTORIES = 1000, 64, 16, 256
@@ -60,11 +60,11 @@ BOX = "low and high must be vectors of {p} entries with low <= high"
 Array = np.ndarray
 
 
-def no_tube(subject: DrivenSystem) -> str | None:
+def why_no_zonotopes(subject: DrivenSystem) -> str | None:
     """Why sets are not pushed through this network, or ``None`` where they are."""
     if not subject.is_discrete:
         return "this proof is about maps, not about flows"
-    if grows(subject.activation) and feeds(subject.system):
+    if is_unbounded(subject.activation) and has_feedthrough(subject.system):
         return "with an activation that has no bound this proof is about networks without feedthrough (D = 0)"
     return None
 
@@ -124,8 +124,8 @@ class Absorbed(ProofData):
         """From which step on something holds, in words about one trajectory or two."""
         if self.share == 0.0:
             return f"from step K = {self.settled + 1} on, wherever {starts},"
-        limit = exactly(1.0 + self.room)
-        longest = f"ceil(log((V - 1) / {exactly(self.room)}) / log(1 / {at_most(self.share, near=1.0)}))"
+        limit = exact_text(1.0 + self.room)
+        longest = f"ceil(log((V - 1) / {exact_text(self.room)}) / log(1 / {at_most(self.share, near=1.0)}))"
         if self.Y is not None:
             return (
                 f"from step K on, {self.settled} steps after {satisfied} h^T Y^-1 h <= {limit} for the Y of the proof "
@@ -154,14 +154,14 @@ class Absorbed(ProofData):
         require(self.steps <= MOST_STEPS and self.window <= MOST_WINDOW, "more steps than this checker makes")
         self._absorbs(subject)
         box = wide_box(self.r, self.room), None if self.falls is None else wide_box(self.falls, self.room)
-        tube = Tube(subject, self.low, self.high, box[0], self.window, box[1])
+        tube = InvariantZonotope(subject, self.low, self.high, box[0], self.window, box[1])
         for _ in range(self.steps):
             tube.step()
             require(np.isfinite(tube.low).all() and np.isfinite(tube.high).all(), "the sets have no finite bounds")
-        states = kept_in(*box, tube.states())
+        states = bounds_in_invariant_box(*box, tube.states())
         bounds = BackwardBounds(subject, self.low, self.high, (tube.low, tube.high), states)
         schedules = self._schedules()
-        require(not (schedules and feeds(subject.system)), "bounds are not traced back through feedthrough")
+        require(not (schedules and has_feedthrough(subject.system)), "bounds are not traced back through feedthrough")
         for schedule in schedules:
             fits = schedule.histories(subject.inputs) <= MOST_HISTORIES and schedule.memory <= schedule.depth
             require(fits, "more histories of inputs than this checker follows")
@@ -195,7 +195,7 @@ class Absorbed(ProofData):
         if self.falls is not None:
             self._by_signs(subject, self.falls)
             return
-        require(not grows(subject.activation), "an activation without a bound needs falls")
+        require(not is_unbounded(subject.activation), "an activation without a bound needs falls")
         if self.Y is not None or self.tau is not None:
             self._in_ellipsoid(subject)
             return
@@ -211,7 +211,7 @@ class Absorbed(ProofData):
         """
         require(self.Y is None and self.tau is None, "falls belong to no ellipsoid")
         require(bool(activation(subject.activation).pieces), "falls are for piecewise linear activations")
-        require(not feeds(subject.system), "falls are for networks without feedthrough")
+        require(not has_feedthrough(subject.system), "falls are for networks without feedthrough")
         require((falls > 0).all() and self.share > 0.0, "falls and share must be positive")
         kept, added = signed_balance(subject, self.r, falls, self.low, self.high)
         for side, own, more in zip((self.r, falls), kept, added):
@@ -227,7 +227,7 @@ class Absorbed(ProofData):
         Y, tau, q = self.Y, self.tau, self.share
         if Y is None or tau is None:
             raise Refused("Y and tau belong together")
-        push, bounds = pushed(subject, self.low, self.high)
+        push, bounds = input_bounds(subject, self.low, self.high)
         require(
             tau.shape == bounds.shape and (tau > 0).all() and (tau <= LIMIT).all(), "tau must be positive, one a push"
         )
@@ -248,12 +248,12 @@ def wide_box(r: Array, room: float) -> Array:
     return np.nextafter((1.0 + room) * r, np.inf) if room else r
 
 
-def kept_in(box: Array, below: Array | None, states: tuple[Array, Array]) -> tuple[Array, Array]:
+def bounds_in_invariant_box(box: Array, below: Array | None, states: tuple[Array, Array]) -> tuple[Array, Array]:
     """Bounds of states that never leave a box, which goes as far below zero as above where nothing else is said."""
     return np.maximum(states[0], -(box if below is None else below)), np.minimum(states[1], box)
 
 
-def pushed(subject: DrivenSystem, low: Array, high: Array) -> tuple[Ball, Array]:
+def input_bounds(subject: DrivenSystem, low: Array, high: Array) -> tuple[Ball, Array]:
     """``G = [B, F]`` and bounds of what it multiplies: activations first, then inputs that enter the state."""
     _, B, _, _ = system_balls(subject.system)
     bounds = np.full(subject.system.channels, activation(subject.activation).bound)

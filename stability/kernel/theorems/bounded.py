@@ -32,7 +32,7 @@ from stability.kernel.arithmetic.activations import activation
 from stability.kernel.arithmetic.balls import Ball, system_balls
 from stability.kernel.arithmetic.definiteness import prove_positive_definite, spectral_bounds
 from stability.kernel.arithmetic.floating_point import EPS
-from stability.kernel.arithmetic.intervals import length
+from stability.kernel.arithmetic.intervals import euclidean_norms
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import LIMIT, AnyArray, Metric, Number, ProofData, State, require
 from stability.kernel.format.sentences import at_least, at_most, describe
@@ -144,7 +144,7 @@ class BoxProof(Bounded):
             flow = Ball.exact(np.abs(system.A - np.diag(diagonal))) @ r + Ball.exact(diagonal) * r
         total = flow + Ball.exact(push.upper()) @ bounds
         over = total.mid + total.rad
-        norm = float(length(r)) * (1 + (len(r) + 8) * EPS)
+        norm = float(euclidean_norms(r)) * (1 + (len(r) + 8) * EPS)
         require((over < 0).all(), f"the box can be left through side {int(np.argmax(over))}, or is not entered there")
         require(norm <= self.radius, "the radius is smaller than the half diagonal of the box")
         return "the box is invariant and attracts every trajectory"

@@ -25,11 +25,11 @@ from stability.kernel.systems.driven import DrivenSystem
 Array = np.ndarray
 
 
-def grows(name: str) -> bool:
+def is_unbounded(name: str) -> bool:
     """Whether an activation has no bound, so that a box needs signs and sizes of the weights.
 
     Example:
-        >>> grows("relu"), grows("saturation")
+        >>> is_unbounded("relu"), grows("saturation")
         (True, False)
     """
     return not np.isfinite(activation(name).bound)

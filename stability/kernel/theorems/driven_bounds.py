@@ -12,13 +12,13 @@ from typing import Annotated
 import numpy as np
 
 from stability.kernel.arithmetic.floating_point import EPS
-from stability.kernel.arithmetic.intervals import length
+from stability.kernel.arithmetic.intervals import euclidean_norms
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import Number, State, require
-from stability.kernel.format.sentences import at_most, who
+from stability.kernel.format.sentences import at_most, phrase_of
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.systems.driven import DrivenSystem
-from stability.kernel.theorems.absorbing_sets import Absorbed, inputs_in_box, no_tube
+from stability.kernel.theorems.absorbing_sets import Absorbed, inputs_in_box, why_no_zonotopes
 from stability.kernel.theorems.driven_lmi import SIZE
 
 ENDS = "least and most must be vectors of {n} entries with least <= most"
@@ -31,11 +31,15 @@ def within_diagonal(low: np.ndarray, high: np.ndarray, diagonal: float) -> float
         Refused: it is longer.
     """
     across = np.nextafter(high - low, np.inf)
-    require(float(length(across)) * (1 + (len(across) + 8) * EPS) <= diagonal, "the diagonal of the box is longer")
+    require(
+        float(euclidean_norms(across)) * (1 + (len(across) + 8) * EPS) <= diagonal, "the diagonal of the box is longer"
+    )
     return float(np.mean(across))
 
 
-@certifies("driven_bounds", subject=DrivenSystem, claim="bounded_in_box", value="diagonal", unfit=no_tube, size=SIZE)
+@certifies(
+    "driven_bounds", subject=DrivenSystem, claim="bounded_in_box", value="diagonal", unfit=why_no_zonotopes, size=SIZE
+)
 class DrivenBounds(Absorbed):
     """``least``, ``most`` (n,): the box of states; ``diagonal``: its length or more."""
 
@@ -45,7 +49,7 @@ class DrivenBounds(Absorbed):
 
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
         return (
-            f"For {who(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: "
+            f"For {phrase_of(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: "
             f"{self.since('it satisfies', 'it starts', 'it does')} every trajectory stays in the box least_i <= h_i <= "
             f"most_i of the proof, whose diagonal is {at_most(self.diagonal)} long. Nothing is said about other inputs."
         )

@@ -18,11 +18,11 @@ from stability.errors import StabilityError
 from stability.kernel.arithmetic.activation_bounds import slope_range
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import Refused, require
-from stability.kernel.format.sentences import at_most, decay_factor, decays, who
+from stability.kernel.format.sentences import at_most, decay_factor, decays, phrase_of
 from stability.kernel.format.theorem_table import certifies, reason_of
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.lure import LureSystem
-from stability.kernel.theorems.absorbing_sets import Absorbed, inputs_in_box, no_tube
+from stability.kernel.theorems.absorbing_sets import Absorbed, inputs_in_box, why_no_zonotopes
 from stability.kernel.theorems.multiplier_lmi import Decay, check_lmi, no_decay
 from stability.kernel.theorems.regional_lmi import regional_system
 
@@ -54,19 +54,21 @@ def decays_on(proof: Decay, subject: DrivenSystem, low: Array, high: Array, afte
 def one_equilibrium(subject: DrivenSystem, low: Array, high: Array) -> str:
     """The sentence about constant inputs in a box."""
     return (
-        f"For {who(subject)}: for every constant input with {inputs_in_box(low, high)} there is exactly "
+        f"For {phrase_of(subject)}: for every constant input with {inputs_in_box(low, high)} there is exactly "
         "one equilibrium, and it attracts every trajectory under that input. Nothing is said about other inputs."
     )
 
 
-@certifies("driven_lmi", subject=DrivenSystem, claim="driven_contraction", value="rate", unfit=no_tube, size=SIZE)
+@certifies(
+    "driven_lmi", subject=DrivenSystem, claim="driven_contraction", value="rate", unfit=why_no_zonotopes, size=SIZE
+)
 class DrivenLmi(Absorbed, Decay):
     """The metric ``P``, multipliers ``L`` and the rate on the sets that the other data make."""
 
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
         decay = decay_factor(self.rate, True).replace("^k", "^(k-K)")
         return (
-            f"For {who(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: "
+            f"For {phrase_of(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: "
             f"{self.since('both satisfy', 'they start', 'they do')} the difference d of any two trajectories satisfies "
             f"|d(k)| <= {at_most(self.overshoot)} * {decay} |d(K)|. "
             "Nothing is said about other inputs."
@@ -79,7 +81,7 @@ class DrivenLmi(Absorbed, Decay):
         return decays_on(self, subject, sets.low, sets.high, f"{self.settled} steps")
 
 
-@certifies("driven_equilibrium", subject=DrivenSystem, claim="equilibrium_in_box", unfit=no_tube, size=SIZE)
+@certifies("driven_equilibrium", subject=DrivenSystem, claim="equilibrium_in_box", unfit=why_no_zonotopes, size=SIZE)
 class DrivenEquilibrium(DrivenLmi):
     """The data of ``driven_lmi``."""
 

@@ -22,10 +22,10 @@ import numpy as np
 from stability.kernel.arithmetic.activation_bounds import activation_slopes
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.arithmetic.balls import Ball, row_sum_norm
-from stability.kernel.arithmetic.eigenpairs import closed_loop, closed_loop_orbit
+from stability.kernel.arithmetic.eigenpairs import closed_loop_orbit, closed_loop_pencil
 from stability.kernel.arithmetic.krawczyk import distance, enclose_equilibrium
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.fields import Input, ProofData, State, given, require
+from stability.kernel.format.fields import Input, ProofData, State, require, required
 from stability.kernel.format.sentences import describe
 from stability.kernel.format.theorem_table import refutes
 from stability.kernel.systems.driven import DrivenSystem
@@ -55,7 +55,7 @@ class TwoEquilibria(ProofData):
     def check(self, subject: DrivenSystem, claim: Claim) -> str:
         boxes: list[Ball] = []
         for place, state in (("first", self.state1), ("second", self.state2)):
-            box = given(
+            box = required(
                 enclose_equilibrium(subject, state, self.input),
                 f"no equilibrium is proved to exist at the {place} state",
             )
@@ -98,7 +98,7 @@ class UnstableEquilibrium(Unstable):
         )
 
     def check(self, subject: DrivenSystem, claim: Claim) -> str:
-        found = given(
+        found = required(
             enclose_equilibrium(subject, self.state, self.input),
             "no equilibrium is proved to exist at the stored state and input",
         )
@@ -147,7 +147,7 @@ class UnstableEverywhere(Unstable):
         )
 
     def check(self, subject: DrivenSystem, claim: Claim) -> str:
-        matrix = closed_loop(subject.system, Ball.exact(np.ones(subject.system.channels)))
+        matrix = closed_loop_pencil(subject.system, Ball.exact(np.ones(subject.system.channels)))
         proved = self.outside(
             matrix, subject.is_discrete, "the eigenvalue of the Jacobian outside the stability region is not proved"
         )

@@ -15,7 +15,7 @@ import numpy as np
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import Number, State, require
-from stability.kernel.format.sentences import at_least, at_most, decays, who
+from stability.kernel.format.sentences import at_least, at_most, decays, phrase_of
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.absorbing_sets import inputs_in_box
@@ -34,7 +34,7 @@ class FlowLmi(FlowSets, Decay):
 
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
         return (
-            f"For {who(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: "
+            f"For {phrase_of(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: "
             f"{self.since('both satisfy', 'they do')} the difference d of any two trajectories satisfies "
             f"|d(t)| <= {at_most(self.overshoot)} * exp(-{at_least(self.rate)} (t - T)) |d(T)|. "
             "Nothing is said about other inputs."
@@ -65,7 +65,7 @@ class FlowBounds(FlowSets):
 
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
         return (
-            f"For {who(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: "
+            f"For {phrase_of(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: "
             f"{self.since('it satisfies', 'it does')} every trajectory stays in the box least_state_i <= h_i <= "
             f"most_state_i of the proof, whose diagonal is {at_most(self.diagonal)} long. Nothing is said about other "
             "inputs."
@@ -74,14 +74,14 @@ class FlowBounds(FlowSets):
     def check(self, subject: DrivenSystem, claim: Claim) -> str:
         require((self.least_state <= self.most_state).all(), "least_state must not be above most_state")
         self.ranges(subject)
-        low, high = around(self.centres[-1], self.shapes[-1], self.room)
+        low, high = enclosing_box(self.centres[-1], self.shapes[-1], self.room)
         inside = (self.least_state <= low).all() and (high <= self.most_state).all()
         require(inside, "states may leave the box")
         wide = within_diagonal(self.least_state, self.most_state, self.diagonal)
         return f"states within {wide:.3g} on average after {at_most(self.time)}"
 
 
-def around(centre: Array, Y: Array, room: float) -> tuple[Array, Array]:
+def enclosing_box(centre: Array, Y: Array, room: float) -> tuple[Array, Array]:
     """Ends of the box around an ellipsoid, rounded outwards."""
     half = np.sqrt((1.0 + room) * np.diagonal(Y)) * (1 + 16 * EPS)
     return np.nextafter(centre - half, -np.inf), np.nextafter(centre + half, np.inf)

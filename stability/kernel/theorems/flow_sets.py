@@ -34,7 +34,7 @@ from stability.kernel.arithmetic.balls import Ball, system_balls
 from stability.kernel.arithmetic.definiteness import is_symmetric, prove_positive_definite, spectral_bounds
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.format.fields import LIMIT, AnyArray, Input, Number, ProofData, require
-from stability.kernel.format.sentences import at_least, at_most, exactly
+from stability.kernel.format.sentences import at_least, at_most, exact_text
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.absorbing_sets import BOX
 from stability.kernel.theorems.bounded import prove_ball_positive
@@ -154,10 +154,10 @@ class FlowSets(ProofData):
 
     def since(self, satisfied: str, does: str) -> str:
         """From which time on something holds, in words about one trajectory or two."""
-        limit, first = exactly(1.0 + self.room), at_least(float(np.asarray(self.mu).flat[0]))
+        limit, first = exact_text(1.0 + self.room), at_least(float(np.asarray(self.mu).flat[0]))
         return (
             f"from time T on, {at_most(self.time)} after {satisfied} (h - c)^T Y^-1 (h - c) <= {limit} for the first c "
-            f"and Y of the proof (which {does} after at most log((V - 1) / {exactly(self.room)}) / {first}, V the "
+            f"and Y of the proof (which {does} after at most log((V - 1) / {exact_text(self.room)}) / {first}, V the "
             "largest (h(0) - c)^T Y^-1 (h(0) - c), and at once where V is smaller),"
         )
 

@@ -30,7 +30,7 @@ from stability.kernel.arithmetic.definiteness import (
     gamma,
     is_symmetric,
     prove_positive_definite,
-    up,
+    round_up,
 )
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import AnyArray, Number, NumberOrNull, ProofData, Text, is_float64, require
@@ -73,7 +73,7 @@ def _running(gain: float, growth: float, horizon: float | None, discrete: bool) 
 
 def _final(gain: float, growth: float, horizon: float | None, discrete: bool) -> float:
     """``|y_T|^2 <= V(x_T) <= g^2 sum_t rho^(2 (T - 1 - t)) |u_t|^2`` or ``g^2 int exp(-2 lambda (T - t)) |u|^2 dt``."""
-    return up(gain * _largest(growth, horizon, discrete) * (1.0 + 1e-12))
+    return round_up(gain * _largest(growth, horizon, discrete) * (1.0 + 1e-12))
 
 
 def _all_steps(gain: float, growth: float, horizon: float | None, discrete: bool) -> float:
@@ -85,7 +85,7 @@ def _all_steps(gain: float, growth: float, horizon: float | None, discrete: bool
     if abs(r - 1.0) > 1e-6:
         total = min(total, (1.0 - r**horizon) / (1.0 - r))
     # r is off by half a unit of the last place, its power by horizon of them, the quotient by 2e-10 more
-    return up(gain * math.sqrt(total) * (1.0 + 1e-9 + 2.0 * horizon * 2.0**-52))
+    return round_up(gain * math.sqrt(total) * (1.0 + 1e-9 + 2.0 * horizon * 2.0**-52))
 
 
 def _all_time(gain: float, growth: float, horizon: float | None, discrete: bool) -> float:
@@ -93,7 +93,7 @@ def _all_time(gain: float, growth: float, horizon: float | None, discrete: bool)
     if horizon is None:
         return math.inf
     factor = _largest(growth, horizon, discrete)
-    return up(gain * math.sqrt(horizon * factor * factor) * (1.0 + 1e-9))
+    return round_up(gain * math.sqrt(horizon * factor * factor) * (1.0 + 1e-9))
 
 
 def _largest(growth: float, horizon: float | None, discrete: bool) -> float:

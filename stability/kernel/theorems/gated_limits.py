@@ -15,7 +15,7 @@ from typing import Annotated
 
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import AnyArray, Number, ProofData, State, require
-from stability.kernel.format.sentences import at_most, inputs_phrase, subject_phrase, who
+from stability.kernel.format.sentences import at_most, inputs_phrase, phrase_of, subject_phrase
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.theorems.driven_bounds import within_diagonal
@@ -65,7 +65,7 @@ class GatedEquilibrium(ProofData):
     def sentence(self, subject: GatedCell, claim: Claim) -> str:
         constant = inputs_phrase(subject).replace("every input", "every constant input", 1)
         return (
-            f"For {who(subject)}: for {constant} there is exactly one equilibrium, and every trajectory from "
+            f"For {phrase_of(subject)}: for {constant} there is exactly one equilibrium, and every trajectory from "
             f"{start_of(subject)} approaches it under that input."
         )
 

@@ -17,8 +17,8 @@ import numpy as np
 from stability.kernel.arithmetic.balls import Ball
 from stability.kernel.arithmetic.eigenpairs import Matrix
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.fields import LIMIT, AnyArray, ProofData, given, require, rows
-from stability.kernel.format.sentences import at_least, at_most, describe, exactly
+from stability.kernel.format.fields import LIMIT, AnyArray, ProofData, as_rows, require, required
+from stability.kernel.format.sentences import at_least, at_most, describe, exact_text
 from stability.kernel.format.theorem_table import refutes
 from stability.kernel.reachability.gated_orbits import enclose_orbit, orbit_jacobian
 from stability.kernel.systems.gated_cell import GatedCell
@@ -43,7 +43,7 @@ def inputs_of(subject: Any, value: Array) -> Array:
     Raises:
         Refused: it is none that the cell reads.
     """
-    value, cell = rows(value), getattr(subject, "layers", (subject,))[0]
+    value, cell = as_rows(value), getattr(subject, "layers", (subject,))[0]
     fits = value.ndim == 2 and value.shape[1] == cell.inputs and 1 <= len(value) <= LONGEST_INPUT
     require(fits, f"input must hold 1 to {LONGEST_INPUT} vectors of {cell.inputs} entries")
     require((np.abs(value) <= LIMIT).all(), f"an entry of the input exceeds {LIMIT:g}")
@@ -55,20 +55,20 @@ def inputs_of(subject: Any, value: Array) -> Array:
 
 def input_phrase(value: Array) -> str:
     """The input of a witness in words, with the range of its entries rounded outwards."""
-    value = rows(value)
+    value = as_rows(value)
     kind = "constant input" if len(value) == 1 else f"input of period {len(value)}"
     if not value.size:
         return f"{kind} of the proof"
     low, high = float(value.min()), float(value.max())
     ends = (
-        text if len(text := exactly(x)) <= SHORT else rounded(x) for x, rounded in ((low, at_least), (high, at_most))
+        text if len(text := exact_text(x)) <= SHORT else rounded(x) for x, rounded in ((low, at_least), (high, at_most))
     )
     return f"{kind} of the proof (entries in [{', '.join(ends)}])"
 
 
 def orbit_of(value: Array, n: int, period: int) -> Array | None:
     """A stored orbit as ``(k, n)``, ``k`` a multiple of the input's period."""
-    points = rows(value)
+    points = as_rows(value)
     if points.ndim != 2 or points.shape[1] != n or not 1 <= points.size <= MAX_UNKNOWNS or len(points) % period:
         return None
     return points if bool((np.abs(points) <= LIMIT).all()) else None
@@ -91,11 +91,11 @@ class OrbitsApart(ProofData):
 
     def phrase(self) -> str:
         """The orbits in words."""
-        period, first = len(rows(self.input)), len(rows(self.first))
+        period, first = len(as_rows(self.input)), len(as_rows(self.first))
         if self.second is None:
             apart = "a step" if period == 1 else f"{period} steps"
             return f"an orbit of period {first}, and two trajectories that run it {apart} apart never approach"
-        second = len(rows(self.second))
+        second = len(as_rows(self.second))
         if max(first, second) == 1:
             return "two different equilibria, whose distance never changes"
         return f"two orbits of periods {first} and {second}, which never approach each other"
@@ -112,7 +112,7 @@ class OrbitsApart(ProofData):
         fit = len(points) == len(orbits) and (len(points) == 2 or len(points[0]) >= 2 * q)
         size = f"orbits of the {what}'s size, as long as the input or a multiple of it"
         require(fit, f"first and second must be {size}; one alone must be longer than the input")
-        boxes = [given(self.enclose(subject, p, inputs), "an orbit is not proved to exist") for p in points]
+        boxes = [required(self.enclose(subject, p, inputs), "an orbit is not proved to exist") for p in points]
         gap = least_distance(boxes[0][0], boxes[0][q] if len(boxes) == 1 else boxes[1][0])
         require(gap > 0.0, "the two points may be the same")
         return f"orbits proved to exist, their points at least {gap:.3g} apart"
@@ -137,7 +137,7 @@ class UnstableOrbit(Unstable):
 
     def leaves(self, subject: Any, where: str, runs: str) -> str:
         """The sentence: the equilibrium or orbit and its unstable multiplier, ``where`` that is, who leaves it."""
-        length, which = len(rows(self.state)), self.phrase(True)
+        length, which = len(as_rows(self.state)), self.phrase(True)
         orbit = f"an orbit of period {length} along which the product of the Jacobians has {which}"
         return (
             f"{describe(subject)} does not contract: under the {input_phrase(self.input)} it has "
@@ -157,7 +157,7 @@ class UnstableOrbit(Unstable):
     @property
     def what(self) -> str:
         """What it is called."""
-        return "an equilibrium" if len(rows(self.state)) == 1 else "an orbit"
+        return "an equilibrium" if len(as_rows(self.state)) == 1 else "an orbit"
 
 
 UNPROVED = "no equilibrium or orbit is proved to exist at the stored states and input"
@@ -173,7 +173,7 @@ class GatedUnstable(UnstableOrbit):
     def check(self, subject: GatedCell, claim: Claim) -> str:
         inputs = inputs_of(subject, self.input)
         words = "state must be of the cell's size, one point or an orbit as long as the input or a multiple of it"
-        points = given(orbit_of(self.state, subject.states, len(inputs)), words)
-        box = given(enclose_orbit(subject, points, inputs), UNPROVED)
+        points = required(orbit_of(self.state, subject.states, len(inputs)), words)
+        box = required(enclose_orbit(subject, points, inputs), UNPROVED)
         proved = self.multiplier(orbit_jacobian(subject, box, inputs), "")
         return f"{self.what} within {float(box.rad.max()):.1e} of the stored states; for its Jacobian: {proved}"

@@ -24,11 +24,11 @@ import numpy as np
 
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.arithmetic.balls import Ball, system_balls
-from stability.kernel.arithmetic.eigenpairs import Matrix, closed_loop
+from stability.kernel.arithmetic.eigenpairs import Matrix, closed_loop_pencil
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.arithmetic.unstable_matrices import enclose_unstable
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.fields import Channels, State, given, require
+from stability.kernel.format.fields import Channels, State, require, required
 from stability.kernel.format.sentences import describe
 from stability.kernel.format.theorem_table import refutes
 from stability.kernel.systems.driven import DrivenSystem
@@ -54,7 +54,7 @@ class DestabilisingSlopes(Unstable):
     def check(self, subject: LureSystem, claim: Claim) -> str:
         require(((subject.alpha <= self.K) & (subject.beta >= self.K)).all(), "a slope in K lies outside [alpha, beta]")
         proved = self.outside(
-            closed_loop(subject, Ball.exact(self.K)),
+            closed_loop_pencil(subject, Ball.exact(self.K)),
             subject.is_discrete,
             "the eigenvalue outside the stability region is not proved for these slopes",
             strict=False,
@@ -101,8 +101,8 @@ class UnstableLinear(Unstable):
                 strict=False,
             )
             return f"for A: {proved}"
-        value = given(value, SIZE.format(n=system.states))
-        pair = given(
+        value = required(value, SIZE.format(n=system.states))
+        pair = required(
             enclose_unstable(left, system.is_discrete, value),
             "the eigenvalue of A is not proved, or not proved unstable",
         )

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from stability.kernel.format.fields import AnyArray, Index, Number, ProofData, Text, require
-from stability.kernel.format.sentences import at_least, exactly, who
+from stability.kernel.format.sentences import at_least, exact_text, phrase_of
 from stability.kernel.systems.classifier import Classifier
 
 LARGEST = 1e12
@@ -40,7 +40,7 @@ class LocalBall(ProofData):
         """The sentence, with a condition on the perturbed input behind the radius."""
         where = "" if self.mask is None else " of the entries that its mask names"
         return (
-            f"For {who(subject)}: no perturbation{where} of the proof's input within {self.shown} radius "
+            f"For {phrase_of(subject)}: no perturbation{where} of the proof's input within {self.shown} radius "
             f"{at_least(self.radius)}{condition} changes its class, {self.label}."
         )
 
@@ -48,7 +48,7 @@ class LocalBall(ProofData):
         """The condition that a perturbed input stays between two numbers, in words."""
         if bounds is None:
             return ""
-        low, high = (exactly(end) for end in bounds)
+        low, high = (exact_text(end) for end in bounds)
         return f", under which the input stays in [{low}, {high}],"
 
     def require_within(self, bounds: Sequence[float] | None) -> None:

@@ -38,12 +38,12 @@ from stability.kernel.reachability.ellipsoid_operations import half_widths
 from stability.kernel.reachability.ellipsoid_tube import (
     ROOM,
     Local,
-    appended,
+    append_input,
     local_slopes,
     next_ellipsoid,
     nominal_run,
     products,
-    spread,
+    row_spread,
 )
 from stability.kernel.reachability.gated_tube import bent_tube, linear_part
 from stability.kernel.reachability.margin_loss import differences, margin_loss
@@ -124,7 +124,7 @@ class LocalEllipsoids(LocalBall):
                 if stage.fresh:
                     y = np.concatenate([y, u])
                     free = np.ones(len(u)) if self.mask is None else self.mask[t]
-                    shape = appended(shape, free, None if self.tau is None else self.tau[t])
+                    shape = append_input(shape, free, None if self.tau is None else self.tau[t])
                     if self.tau is not None:
                         _raise_diagonal(shape, 4 * len(shape) * EPS)  # the roundings of the division by shares
                 nominal = stage.nominal(y)
@@ -206,7 +206,7 @@ class LocalEllipsoids(LocalBall):
         self, stage: Stage, at: Nominal, Y: Array, T: Array, room: float, where: str, raised: int
     ) -> tuple[Local, Array, Array, int]:
         """The slopes of a stage, the ellipsoid after it, proved, what its floats miss, and which inflation served."""
-        CY, size = spread(stage, Y)
+        CY, size = row_spread(stage, Y)
         local = local_slopes(stage, at, size, self.radius)
         of, active = products(stage, CY, local.m), local.rho > 0
         G, out = of.G, next_ellipsoid(stage, Y, of, local.rho, np.where(active, T, 1.0))

@@ -15,18 +15,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from stability.kernel.arithmetic.adjacent_floats import above, below
+from stability.kernel.arithmetic.adjacent_floats import next_down, next_up
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import Pair, Text, require
 from stability.kernel.format.theorem_table import certifies
-from stability.kernel.reachability.affine_network import kernel, unfit
+from stability.kernel.reachability.affine_network import kernel, why_not_applicable
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.theorems.local_ball import LocalBall
 
 Array = np.ndarray
 
 
-@certifies("local_linear", subject=Classifier, claim="local_robustness", value="radius", unfit=unfit)
+@certifies("local_linear", subject=Classifier, claim="local_robustness", value="radius", unfit=why_not_applicable)
 class LocalLinear(LocalBall):
     """The ball in either norm alone: everything else is found again.
 
@@ -66,5 +66,5 @@ class LocalLinear(LocalBall):
         wide, bounds = self.radius if self.norm == "linf" else np.inf, self.bounds
         if bounds is None:
             return None if self.norm == "l2" else (np.where(free, -wide, 0.0), np.where(free, wide, 0.0))
-        low, high = np.minimum(below(bounds[0] - self.x), 0.0), np.maximum(above(bounds[1] - self.x), 0.0)
+        low, high = np.minimum(next_down(bounds[0] - self.x), 0.0), np.maximum(next_up(bounds[1] - self.x), 0.0)
         return np.where(free, np.maximum(low, -wide), 0.0), np.where(free, np.minimum(high, wide), 0.0)

@@ -28,9 +28,9 @@ import numpy as np
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import Inner, Pair, is_float64, require
 from stability.kernel.format.theorem_table import certifies
-from stability.kernel.reachability.affine_forms import Form, Tube
+from stability.kernel.reachability.affine_forms import AffineArithmetic, Form
 from stability.kernel.reachability.classifier_run import margins
-from stability.kernel.reachability.input_box import entries, evaluate_at, input_box
+from stability.kernel.reachability.input_box import count_perturbed, evaluate_at, input_box
 from stability.kernel.reachability.network_stages import loop_of_channels
 from stability.kernel.reachability.quadratic_relaxation import quadratic
 from stability.kernel.systems.classifier import Classifier
@@ -81,7 +81,7 @@ class LocalPlanes(LocalBall):
 
     def _leaf(self, subject: Classifier, low: Array, high: Array, classes: Any) -> None:
         require(isinstance(classes, (list, tuple)), "classes must be a list")
-        tube = Tube()
+        tube = AffineArithmetic()
         margin = margins(subject, tube, low, high, self.label)
         others = [k for k in range(subject.classes) if k != self.label]
         named: dict[int, Mapping[str, Any]] = {}
@@ -122,7 +122,7 @@ class LocalPlanes(LocalBall):
             self._runs(subject, low, high, row, parts[1], {**cuts, value: (max(least, at), most)}, depth + 1)
             return
         require(set(node) in (set(), {"point", "multipliers"}), "a node of cuts has value, at and parts, or is a leaf")
-        tube = Tube(cuts=cuts)
+        tube = AffineArithmetic(cuts=cuts)
         margin = margins(subject, tube, low, high, self.label)
         require(set(tube.met) == set(cuts), "value must be the number of a value of the tube")
         if tube.empty:
@@ -130,12 +130,14 @@ class LocalPlanes(LocalBall):
         proved = self._by_parabolas(subject, tube, margin, row, node) if node else float(margin.low[row])
         require(proved > 0.0, self._open(row + (row >= self.label)))
 
-    def _by_parabolas(self, subject: Classifier, tube: Tube, margin: Form, row: int, part: Mapping[str, Any]) -> float:
+    def _by_parabolas(
+        self, subject: Classifier, tube: AffineArithmetic, margin: Form, row: int, part: Mapping[str, Any]
+    ) -> float:
         point, multipliers, count = part["point"], part["multipliers"], tube.symbols + len(tube.met)
         require(not tube.merged, "there are no parabolas for a tube of so many symbols")
         arrays = all(is_float64(v) and np.isfinite(v).all() for v in (point, multipliers))
-        fits = arrays and point.shape == (entries(tube),) and bool((np.abs(point) <= 1.0).all())
-        require(fits, f"point must be {entries(tube)} numbers from -1 to 1")
+        fits = arrays and point.shape == (count_perturbed(tube),) and bool((np.abs(point) <= 1.0).all())
+        require(fits, f"point must be {count_perturbed(tube)} numbers from -1 to 1")
         fits = multipliers.shape == (count,) and bool((multipliers >= 0.0).all())
         require(fits, f"multipliers must be {count} numbers from zero")
         met, _ = evaluate_at(subject, tube, point, self.label)

@@ -20,14 +20,14 @@ from stability.kernel.format.theorem_table import certifies
 from stability.kernel.reachability.input_box import input_box
 from stability.kernel.reachability.margin_loss import differences
 from stability.kernel.reachability.network_stages import loop_of_channels, stages_of
-from stability.kernel.reachability.zonotope_tube import Tube, zonotope_tube
+from stability.kernel.reachability.zonotope_tube import ZonotopeTube, zonotope_tube
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.theorems.local_ball import LocalBall
 
 Array = np.ndarray
 
 
-def margins_left(subject: Classifier, head: Array, tube: Tube, label: int, steps: int) -> tuple[Array, Array]:
+def margins_left(subject: Classifier, head: Array, tube: ZonotopeTube, label: int, steps: int) -> tuple[Array, Array]:
     """Lower bounds of all margins over the box, roundings included, of a mean times its steps; infinite: the class.
 
     Beside them, about what the inputs themselves take of each, without what the network bends.

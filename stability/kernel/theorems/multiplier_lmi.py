@@ -37,7 +37,7 @@ from stability.kernel.arithmetic.definiteness import (
 from stability.kernel.arithmetic.discretization import step_matrices
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import AnyArray, Number, ProofData, require
-from stability.kernel.format.sentences import at_least, at_most, contraction, decays, subject_phrase, whom
+from stability.kernel.format.sentences import at_least, at_most, contraction, decays, full_phrase, subject_phrase
 from stability.kernel.format.theorem_table import Outcome, certifies, reason_of
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.lure import LureSystem
@@ -259,8 +259,8 @@ class AttractingEquilibrium(ProofData):
 
     def sentence(self, subject: LureSystem | DrivenSystem, claim: Claim) -> str:
         return (
-            f"For {whom(subject)}: for every constant input there is exactly one equilibrium, and it attracts every "
-            "trajectory."
+            f"For {full_phrase(subject)}: for every constant input there is exactly one equilibrium, and it attracts "
+            "every trajectory."
         )
 
     def check(self, subject: LureSystem | DrivenSystem, claim: Claim) -> str:

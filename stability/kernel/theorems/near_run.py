@@ -27,17 +27,17 @@ import numpy as np
 from stability.errors import StabilityError
 from stability.kernel.arithmetic.activation_bounds import secants_between
 from stability.kernel.arithmetic.activations import activation
-from stability.kernel.arithmetic.balls import feeds, system_balls
+from stability.kernel.arithmetic.balls import has_feedthrough, system_balls
 from stability.kernel.arithmetic.definiteness import spectral_bounds
 from stability.kernel.arithmetic.floating_point import EPS
-from stability.kernel.arithmetic.intervals import length
+from stability.kernel.arithmetic.intervals import euclidean_norms
 from stability.kernel.format.fields import Channels, Count, Metric, Number, Refused, State, require
 from stability.kernel.format.sentences import decays
 from stability.kernel.format.theorem_table import certifies, reason_of
-from stability.kernel.reachability.invariant_zonotope import Tube
+from stability.kernel.reachability.invariant_zonotope import InvariantZonotope
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.lure import LureSystem
-from stability.kernel.theorems.absorbing_sets import Absorbed, Sets, no_tube
+from stability.kernel.theorems.absorbing_sets import Absorbed, Sets, why_no_zonotopes
 from stability.kernel.theorems.driven_bounds import DrivenBounds
 from stability.kernel.theorems.driven_lmi import SIZE, DrivenEquilibrium, DrivenLmi
 from stability.kernel.theorems.multiplier_lmi import check_lmi, no_decay
@@ -49,24 +49,26 @@ MOST_TURNS, MOST_SETTLING, MOST_WAITS = 50, 100, 10**6
 RUN = "run_low and run_high must be vectors of {n} entries with run_low <= run_high"
 
 
-def no_run(subject: DrivenSystem) -> str | None:
+def why_no_run(subject: DrivenSystem) -> str | None:
     """Why no run is followed in this network, or ``None`` where one is."""
     if activation(subject.activation).width is None:
         return f"this proof needs a bounded smooth activation, which {subject.activation} is not"
-    if subject.is_discrete and feeds(subject.system):
+    if subject.is_discrete and has_feedthrough(subject.system):
         return "this proof is about networks without feedthrough (D = 0)"
-    return no_tube(subject)
+    return why_no_zonotopes(subject)
 
 
-def turned(subject: DrivenSystem, box: tuple[Array, Array], run: tuple[Array, Array], steps: int) -> Tube:
+def zonotopes_from_box(
+    subject: DrivenSystem, box: tuple[Array, Array], run: tuple[Array, Array], steps: int
+) -> InvariantZonotope:
     """Zonotopes from a box of states of which nothing else is known, for inputs in ``box``; of ``steps`` none is wider
     than it must be.
     """
     low, high = run
-    return Tube(subject, *box, high, steps, -low, stays=False)
+    return InvariantZonotope(subject, *box, high, steps, -low, stays=False)
 
 
-def drawn(subject: DrivenSystem, sets: Sets, run: Sets) -> LureSystem:
+def difference_system(subject: DrivenSystem, sets: Sets, run: Sets) -> LureSystem:
     """The system of the difference between any trajectory in the sets and a run: slopes are the quotients in between.
 
     Raises:
@@ -79,16 +81,18 @@ def drawn(subject: DrivenSystem, sets: Sets, run: Sets) -> LureSystem:
         raise Refused(f"no system with the slopes between the sets and the run: {error}") from error
 
 
-def apart(sets: Sets, run: Sets) -> float:
+def distance_bound(sets: Sets, run: Sets) -> float:
     """How far a state in the sets can be from one of the run: a Euclidean length, rounded up."""
     (low, high), (least, most) = sets.states, run.states
-    return float(length(np.nextafter(np.maximum(high - least, most - low), np.inf))) * (1 + (len(low) + 8) * EPS)
+    return float(euclidean_norms(np.nextafter(np.maximum(high - least, most - low), np.inf))) * (
+        1 + (len(low) + 8) * EPS
+    )
 
 
-def widened(subject: DrivenSystem, sets: Sets, run: Sets, near: float) -> Sets:
+def neighborhood_bounds(subject: DrivenSystem, sets: Sets, run: Sets, near: float) -> Sets:
     """Where every trajectory is that is within ``near`` of the run and in the sets."""
     C = system_balls(subject.system)[2].upper()
-    more = np.nextafter(length(C) * (1 + (C.shape[1] + 8) * EPS) * near, np.inf)
+    more = np.nextafter(euclidean_norms(C) * (1 + (C.shape[1] + 8) * EPS) * near, np.inf)
     low = np.maximum(sets.low, np.nextafter(run.low - more, -np.inf))
     high = np.minimum(sets.high, np.nextafter(run.high + more, np.inf))
     least = np.maximum(sets.states[0], np.nextafter(run.states[0] - near, -np.inf))
@@ -127,14 +131,17 @@ class NearRun(Absorbed):
         sets = super().enclosed(subject)
         run = self._run(subject)
         require(decays(self.entry_rate, True), no_decay(self.entry_rate))
-        reason_of(check_lmi(drawn(subject, sets, run), self.entry_P, self.entry_L, self.entry_rate))
+        reason_of(check_lmi(difference_system(subject, sets, run), self.entry_P, self.entry_L, self.entry_rate))
         require(0.0 < self.entry_least <= self.entry_top, "entry_least and entry_top must satisfy 0 < least <= top")
         bounds = spectral_bounds(self.entry_P, self.entry_least, self.entry_top)
         require(bounds.holds, f"entry_P does not lie between entry_least and entry_top: {bounds.reason}")
         require(self.waits <= MOST_WAITS and self.near >= 1e-100, "near is too small or waits are too many")
-        fits = near_after(apart(sets, run), self.entry_least, self.entry_top, self.entry_rate, self.waits) <= self.near
+        fits = (
+            distance_after(distance_bound(sets, run), self.entry_least, self.entry_top, self.entry_rate, self.waits)
+            <= self.near
+        )
         require(fits, "not every trajectory is proved to be near the run after so many steps")
-        out = widened(subject, sets, run, self.near)
+        out = neighborhood_bounds(subject, sets, run, self.near)
         empty = (out.low > out.high).any() or (out.states[0] > out.states[1]).any()
         require(not empty, "the sets are empty: that cannot be")
         return out
@@ -148,40 +155,40 @@ class NearRun(Absorbed):
         require((self.run_low <= self.run_high).all(), RUN.format(n=subject.states))
         require(self.turns <= MOST_TURNS and self.settling <= MOST_SETTLING, "more steps than this checker makes")
         steps = max(2 * self.turns - 1, self.settling)
-        tube, found = turned(subject, (self.low, self.high), (self.run_low, self.run_high), steps), None
+        tube, found = zonotopes_from_box(subject, (self.low, self.high), (self.run_low, self.run_high), steps), None
         for k in range(1, steps + 1):
             tube.step()
             states = tube.states()
             require((states[0] <= states[1]).all(), "the sets are empty: that cannot be")
             require(np.isfinite(tube.low).all() and np.isfinite(tube.high).all(), "the sets have no finite bounds")
             if self.turns <= k < 2 * self.turns:
-                require(within(states, (self.run_low, self.run_high)), "the run may leave its box")
+                require(contains_box(states, (self.run_low, self.run_high)), "the run may leave its box")
             if k == self.settling:
                 found = Sets(tube.low, tube.high, states)
         assert found is not None  # settling is positive
         return found
 
 
-def within(states: tuple[Array, Array], box: tuple[Array, Array]) -> bool:
+def contains_box(states: tuple[Array, Array], box: tuple[Array, Array]) -> bool:
     """Whether a box holds another one."""
     return bool((box[0] <= states[0]).all() and (states[1] <= box[1]).all())
 
 
-def near_after(distance: float, least: float, top: float, rate: float, steps: int) -> float:
+def distance_after(distance: float, least: float, top: float, rate: float, steps: int) -> float:
     """``sqrt(top / least) rate^steps distance``, rounded up."""
     return float(np.sqrt(top / least) * np.float64(rate) ** steps * distance * (1 + 1e-12))
 
 
-@certifies("run_lmi", subject=DrivenSystem, claim="driven_contraction", value="rate", unfit=no_run, size=SIZE)
+@certifies("run_lmi", subject=DrivenSystem, claim="driven_contraction", value="rate", unfit=why_no_run, size=SIZE)
 class RunLmi(NearRun, DrivenLmi):
     """The data of ``driven_lmi``, on the bounds near the run."""
 
 
-@certifies("run_equilibrium", subject=DrivenSystem, claim="equilibrium_in_box", unfit=no_run, size=SIZE)
+@certifies("run_equilibrium", subject=DrivenSystem, claim="equilibrium_in_box", unfit=why_no_run, size=SIZE)
 class RunEquilibrium(NearRun, DrivenEquilibrium):
     """The data of ``run_lmi``."""
 
 
-@certifies("run_bounds", subject=DrivenSystem, claim="bounded_in_box", value="diagonal", unfit=no_run, size=SIZE)
+@certifies("run_bounds", subject=DrivenSystem, claim="bounded_in_box", value="diagonal", unfit=why_no_run, size=SIZE)
 class RunBounds(NearRun, DrivenBounds):
     """The data of ``driven_bounds``, with the bounds near the run."""

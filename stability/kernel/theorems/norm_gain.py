@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from stability.kernel.arithmetic.definiteness import LARGEST, Definiteness, gamma, prove_positive_definite, up
+from stability.kernel.arithmetic.definiteness import LARGEST, Definiteness, gamma, prove_positive_definite, round_up
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import AnyArray, Number, NumberOrNull, ProofData, Text, require
 from stability.kernel.format.sentences import at_most, subject_phrase
@@ -54,7 +54,7 @@ def sequence_bound(measure: str, gain: float, growth: float, horizon: float | No
     """
     value = bound("terminal", measure, gain, growth, horizon, True)
     if measure == "l2" and growth < 1.0:  # 1 - rho is exact for rho >= 1/2, and both factors to a rounding each
-        value = min(value, up(gain / math.sqrt((1.0 - growth) * (1.0 + growth)) * (1.0 + 1e-14)))
+        value = min(value, round_up(gain / math.sqrt((1.0 - growth) * (1.0 + growth)) * (1.0 + 1e-14)))
     return value
 
 
@@ -90,7 +90,7 @@ def prove_above(d: Array, H: Array) -> Definiteness:
     return prove_positive_definite(matrix, lambda s: gamma(len(H) + 8) * (d * s + size.T @ (size @ s)), overwrite=True)
 
 
-def _unfit(subject: PairwiseSystem) -> str | None:
+def _why_not_applicable(subject: PairwiseSystem) -> str | None:
     return "this proof is about W as stored" if subject.orthogonal else why_it_stretches(subject)
 
 
@@ -99,7 +99,7 @@ def is_horizon(horizon: Any) -> bool:
     return horizon is None or (type(horizon) is int and 0 < horizon < 2**31)
 
 
-@certifies("norm_gain", subject=PairwiseSystem, claim="gain", value=BY_CHECK, unfit=_unfit)
+@certifies("norm_gain", subject=PairwiseSystem, claim="gain", value=BY_CHECK, unfit=_why_not_applicable)
 class NormGain(ProofData):
     """``weights`` (n/2,), one a pair, ``H`` (k, n), ``gain``, ``growth``, ``measure``, ``horizon``."""
 

@@ -18,7 +18,7 @@ import numpy as np
 from stability.kernel.arithmetic.eigenpairs import closed_loop_orbit
 from stability.kernel.arithmetic.krawczyk import Orbit, distance, enclose_orbit
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.fields import LONGEST, Inputs, ProofData, States, given, require
+from stability.kernel.format.fields import LONGEST, Inputs, ProofData, States, require, required
 from stability.kernel.format.sentences import describe
 from stability.kernel.format.theorem_table import refutes
 from stability.kernel.systems.driven import DrivenSystem
@@ -30,7 +30,7 @@ MAX_UNKNOWNS = 1600
 SIZE = f"orbits and input must hold 1 to {LONGEST} finite rows of the network's sizes"
 
 
-def unknowns(subject: DrivenSystem, period: int) -> int:
+def orbit_equations_size(subject: DrivenSystem, period: int) -> int:
     """Size of the system of equations of an orbit."""
     return period * (subject.system.states + subject.system.channels)
 
@@ -39,16 +39,16 @@ def _no_map(subject: DrivenSystem) -> str | None:
     return None if subject.is_discrete else "orbits step by step are for maps"
 
 
-def enclosed(subject: DrivenSystem, orbit: Array, inputs: Array, what: str = "an orbit") -> Orbit:
+def require_orbit(subject: DrivenSystem, orbit: Array, inputs: Array, what: str = "an orbit") -> Orbit:
     """Boxes in which an orbit is proved to exist.
 
     Raises:
         Refused: it is not, or has too many unknowns.
     """
     require(len(orbit) % len(inputs) == 0, "the period of an orbit must be a multiple of the input's")
-    few = unknowns(subject, len(orbit)) <= MAX_UNKNOWNS
+    few = orbit_equations_size(subject, len(orbit)) <= MAX_UNKNOWNS
     require(few, f"an orbit has more than {MAX_UNKNOWNS} unknowns")
-    return given(enclose_orbit(subject, orbit, inputs), f"{what} is not proved to exist")
+    return required(enclose_orbit(subject, orbit, inputs), f"{what} is not proved to exist")
 
 
 def _under(inputs: Array) -> str:
@@ -76,9 +76,9 @@ class PeriodicOrbits(ProofData):
         return f"{describe(subject)} is not contracting: under {_under(self.input)} of the proof it has {what}."
 
     def check(self, subject: DrivenSystem, claim: Claim) -> str:
-        first = enclosed(subject, self.first, self.input).states
+        first = require_orbit(subject, self.first, self.input).states
         if self.second is not None:
-            other = enclosed(subject, self.second, self.input).states[0]
+            other = require_orbit(subject, self.second, self.input).states[0]
         else:
             longer = len(self.first) > len(self.input)
             require(longer, "one orbit alone must have a longer period than the input")
@@ -103,7 +103,7 @@ class UnstablePeriodicOrbit(Unstable):
         )
 
     def check(self, subject: DrivenSystem, claim: Claim) -> str:
-        box = enclosed(subject, self.orbit, self.input, "the orbit")
+        box = require_orbit(subject, self.orbit, self.input, "the orbit")
         slopes = smooth_slopes(subject.activation, box.channels)
         proved = self.outside(
             closed_loop_orbit(subject.system, slopes),

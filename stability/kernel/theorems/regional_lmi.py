@@ -20,7 +20,7 @@ import numpy as np
 from stability.errors import StabilityError
 from stability.kernel.arithmetic.floating_point import EPS, TINY
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.fields import Channels, Input, Metric, Number, Refused, State, given, require
+from stability.kernel.format.fields import Channels, Input, Metric, Number, Refused, State, require, required
 from stability.kernel.format.sentences import at_least, at_most, decay_factor, decays, describe
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.reachability.ellipsoid_region import Region, region_bounds
@@ -83,7 +83,7 @@ class RegionalLmi(Decay):
         self.require_metric()
         fits = self.radius * math.sqrt(self.p_max) * (1.0 + 1e-14) <= math.sqrt(self.level)
         require(fits, "the ball of the stated radius does not fit into the ellipsoid")
-        region = given(
+        region = required(
             region_bounds(subject, self.P, self.p_min, self.level, self.centre, self.input, self.input_bound),
             "the bounds over the region cannot be computed",
         )

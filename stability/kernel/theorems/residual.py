@@ -25,9 +25,9 @@ import math
 
 import numpy as np
 
-from stability.kernel.arithmetic.definiteness import up
+from stability.kernel.arithmetic.definiteness import round_up
 from stability.kernel.arithmetic.floating_point import LOST
-from stability.kernel.arithmetic.intervals import length
+from stability.kernel.arithmetic.intervals import euclidean_norms
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import (
     AnyArray,
@@ -37,10 +37,10 @@ from stability.kernel.format.fields import (
     ProofData,
     Refused,
     Text,
-    given,
     require,
+    required,
 )
-from stability.kernel.format.sentences import at_most, contraction, decays, who
+from stability.kernel.format.sentences import at_most, contraction, decays, phrase_of
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.systems.residual_stack import STRETCH, ResidualStack
 from stability.kernel.theorems.norm_gain import is_horizon, prove_above
@@ -74,7 +74,7 @@ def norm_above(M: Array) -> float:
     for slack in _SLACK:
         bound = least * (1.0 + slack)
         if prove_above(np.full(int(M.shape[1]), bound * bound * (1.0 - 4e-16)), scaled).holds:
-            return up(math.ldexp(up(bound), power))
+            return round_up(math.ldexp(round_up(bound), power))
     raise Refused("the norm of a matrix between the layers is not proved")
 
 
@@ -126,13 +126,13 @@ def residual_bound(network: ResidualStack, claims: list[Claim], head: Array | No
     if head is not None:
         size = norm_above(head)
         through = min(size * through, norm_above(head @ M) + _product_error(head, M))
-    total = up(below * (size + through * scale * own) * GROW)
+    total = round_up(below * (size + through * scale * own) * GROW)
     return total if math.isfinite(total) else "the bound overflows"
 
 
 def _product_error(head: Array, M: Array) -> float:
     """Above the 2-norm of the rounding errors of ``head @ M``."""
-    return float(length(head.ravel()) * length(M.ravel())) * (len(M) + 4) * 2.3e-16 + LOST
+    return float(euclidean_norms(head.ravel()) * euclidean_norms(M.ravel())) * (len(M) + 4) * 2.3e-16 + LOST
 
 
 def comparison(network: ResidualStack, norms: list[Norm]) -> tuple[Array, Array]:
@@ -183,8 +183,8 @@ class ResidualGain(ProofData):
             over = f"at the last of {steps} steps, |u| the l2 norm over all of them"
         moved = f"{output} differs by at most {at_most(self.gain)} |u|, {over}"
         return (
-            f"For {who(subject)}, two runs from one state and any two sequences u1, u2 of inputs, with difference "
-            f"u = u1 - u2: {moved}."
+            f"For {phrase_of(subject)}, two runs from one state and any two sequences u1, u2 of inputs, with "
+            f"difference u = u1 - u2: {moved}."
         )
 
     def check(self, subject: ResidualStack, claim: Claim) -> str:
@@ -194,7 +194,7 @@ class ResidualGain(ProofData):
         require(self.measure in ("l2", "final"), f"unknown measure {self.measure[:20]!r}")
         require(is_horizon(self.horizon), "the horizon must be null or a whole number of steps")
         claims = proved_layers(subject.layers, self.layers, (*CONTRACTING, *GAINS), "gain is proved")
-        bound = given(residual_bound(subject, claims, head, Span(self.measure, self.horizon)))
+        bound = required(residual_bound(subject, claims, head, Span(self.measure, self.horizon)))
         require(self.gain >= bound, f"the blocks give the gain {bound}, more than {self.gain}")
         return f"the gains of {len(claims)} residual blocks, each proved, give at most {self.gain:.6g}"
 
@@ -218,7 +218,7 @@ class ResidualContraction(ProofData):
         require(bool((w > 0.0).all()), "a weight is not positive")
         require(bool((w >= 1e-100).all() and (w <= 1e100).all()), "a weight is too small or too large")
         claims = proved_layers(subject.layers, self.layers, CONTRACTING, "layer is proved to contract")
-        norms = given(norms_of(subject, claims))
+        norms = required(norms_of(subject, claims))
         into, out = comparison(subject, norms)
         below = 0.0
         for k, norm in enumerate(norms):

@@ -18,7 +18,7 @@ import numpy as np
 
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import Count, Input, Number, Parts, ProofData, State, require
-from stability.kernel.format.sentences import at_most, who
+from stability.kernel.format.sentences import at_most, phrase_of
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.reachability.backward_bounds import steps_made
 from stability.kernel.systems.gated_cell import GatedCell
@@ -40,7 +40,7 @@ def _two_ways(subject: LayerStack) -> str | None:
     return None if subject.directions == 1 else "where a stack ends is proved for stacks with one direction"
 
 
-def within(layer: Layer, low: Array, high: Array) -> Layer:
+def restrict_inputs(layer: Layer, low: Array, high: Array) -> Layer:
     """The layer with the promise that its inputs stay in a box; a network's proof names the box itself."""
     return layer.with_inputs(low, high) if isinstance(layer, GatedCell) else layer
 
@@ -73,8 +73,9 @@ class StackEnds(ProofData):
         if self.since is not None:
             since = f"step K = {self.since} on, wherever it starts"
         return (
-            f"For {who(subject)}, {cell_names(subject)}, under every input with {inputs_in_box(self.low, self.high)} "
-            f"at all times: from {since}, every run{' in whose gated layers |h| <= 1 at its start' if gated else ''} "
+            f"For {phrase_of(subject)}, {cell_names(subject)}, under every input with "
+            f"{inputs_in_box(self.low, self.high)} at all times: from {since}, every "
+            f"run{' in whose gated layers |h| <= 1 at its start' if gated else ''} "
             f"stays in the box least_i <= x_i <= most_i of the proof, x the states of all layers"
             f"{', of an LSTM h before c' if deep else ''}, whose diagonal is {at_most(self.diagonal)} long. "
             "Nothing is said about other inputs."
@@ -86,7 +87,7 @@ class StackEnds(ProofData):
         require_parts(self.layers, subject.layers)
         low, high, at, since = self.low, self.high, 0, 0
         for k, (layer, part) in enumerate(zip(subject.layers, self.layers)):
-            proved_layers([within(layer, low, high)], [part], BOUNDS, "box where it ends is proved", first=k)
+            proved_layers([restrict_inputs(layer, low, high)], [part], BOUNDS, "box where it ends is proved", first=k)
             data, (least, most) = part["data"], SIDES[part["kind"]]
             if not isinstance(layer, GatedCell):
                 held = (data["low"] <= low).all() and (high <= data["high"]).all()

@@ -23,10 +23,10 @@ from typing import Any, cast
 import numpy as np
 
 from stability.kernel.arithmetic.balls import system_balls
-from stability.kernel.arithmetic.intervals import Interval, length, upper_product
+from stability.kernel.arithmetic.intervals import Interval, euclidean_norms, upper_product
 from stability.kernel.format.claims import Claim, Proof, Verdict
-from stability.kernel.format.fields import Number, Parts, ProofData, given, require
-from stability.kernel.format.sentences import at_most, decay_factor, decays, inputs_phrase, who
+from stability.kernel.format.fields import Number, Parts, ProofData, require, required
+from stability.kernel.format.sentences import at_most, decay_factor, decays, inputs_phrase, phrase_of
 from stability.kernel.format.theorem_table import RULES, certifies
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.gated_cell import GatedCell
@@ -82,7 +82,7 @@ def _input_action(layer: Layer, data: Any) -> Array | None:
 
 def _cell_action(layer: GatedCell, data: Any) -> Array:
     gates = "ifgo" if layer.kind == "lstm" else "rzn"
-    reach = {k: length(layer.gate(k)[0]) for k in gates}
+    reach = {k: euclidean_norms(layer.gate(k)[0]) for k in gates}
     size = np.maximum(np.abs(data["low"]), np.abs(data["high"]))
     if layer.kind == "lstm":
         cell = 0.25 * size[layer.hidden :] * reach["f"] + 0.25 * reach["i"] + reach["g"]
@@ -100,7 +100,7 @@ def _network_action(layer: DrivenSystem, data: Any) -> Array | None:
     _, B, _, D = system_balls(system)  # the stored product may have cancelled what the exact one keeps
     entry, feed = B.upper(), D.upper()
     slope = np.maximum(np.abs(system.alpha), np.abs(system.beta))
-    term = slope * length(layer.E)  # the slopes hold those of the activation: nothing underflows
+    term = slope * euclidean_norms(layer.E)  # the slopes hold those of the activation: nothing underflows
     total, pattern = term, (feed > 0.0).astype(np.float64)
     further, rounds = pattern, 0  # (I - |K| |D|)^{-1} ends where no channel feeds another any more
     while further.any():
@@ -109,13 +109,13 @@ def _network_action(layer: DrivenSystem, data: Any) -> Array | None:
         if rounds > system.channels:
             return None
         further = (further @ pattern > 0.0).astype(np.float64)
-    return upper_product(entry, total) + length(layer.F)
+    return upper_product(entry, total) + euclidean_norms(layer.F)
 
 
 def _pairs_action(layer: PairwiseSystem, data: Any) -> Array:
     """No activation on pairs stretches the difference of a pair: each of its units moves by what the pair does."""
     out = np.empty(layer.states)
-    out[layer.pairs] = length(layer.V[layer.pairs].reshape(len(layer.pairs), -1))[:, None]
+    out[layer.pairs] = euclidean_norms(layer.V[layer.pairs].reshape(len(layer.pairs), -1))[:, None]
     return out
 
 
@@ -141,10 +141,10 @@ def layer_norm(layer: Layer, claim: Claim) -> Norm | str:
         return Norm(rate, math.sqrt(n) * float(d.max()), 1.0 / float(d.min()), float((action / d).max()))
     if kind == "pair_norm":  # in that norm no pair is stretched: the input moves it by |V| at most
         low, high = math.sqrt(float(data["weights"].min())), math.sqrt(float(data["weights"].max()))
-        return Norm(rate, 1.0 / low, high, high * float(length(layer.V.ravel())))
+        return Norm(rate, 1.0 / low, high, high * float(euclidean_norms(layer.V.ravel())))
     if kind in ("multiplier_lmi", "interval_lmi"):
         low, high = math.sqrt(data["p_min"]), math.sqrt(data["p_max"])
-        return Norm(rate, 1.0 / low, high, high * float(length(action)))
+        return Norm(rate, 1.0 / low, high, high * float(euclidean_norms(action)))
     return f"a proof of kind {kind} states no norm that a stack can use"
 
 
@@ -248,7 +248,7 @@ class StackContraction(ProofData):
         else:
             decay = f"{decay_factor(rate, False)} |d(0)| at time t"
         return (
-            f"For {who(subject)}, {cell_names(subject)}, under {inputs_phrase(first)}: the difference d of "
+            f"For {phrase_of(subject)}, {cell_names(subject)}, under {inputs_phrase(first)}: the difference d of "
             f"all states of any two runs{start} satisfies |d| <= {at_most(overshoot)} * {decay}."
         )
 
@@ -258,7 +258,7 @@ class StackContraction(ProofData):
         inside = 0.0 < tolerance < 1.0 and decays(rate, subject.is_discrete)
         require(inside, "the tolerance must lie in (0, 1), and the rate be one of exponential decay")
         claims = proved_stack(subject, self.layers, CONTRACTING, "layer is proved to contract")
-        slowest, least = given(compose(subject, claims, tolerance))
+        slowest, least = required(compose(subject, claims, tolerance))
         enough = rate >= slowest if subject.is_discrete else rate <= slowest
         require(enough, f"the layers give the rate {slowest}, not {rate}")
         require(overshoot >= least, f"the layers give the overshoot {least}, more than {overshoot}")
@@ -284,7 +284,7 @@ class StackEquilibrium(StackContraction):
         start = " in whose gated layers |h| <= 1 at its start" if gated else ""
         constant = inputs_phrase(first).replace("every input", "every constant input", 1)
         return (
-            f"For {who(subject)}, {cell_names(subject)}: for {constant} there is exactly one equilibrium of all "
+            f"For {phrase_of(subject)}, {cell_names(subject)}: for {constant} there is exactly one equilibrium of all "
             f"layers, and every run{start} approaches it under that input."
         )
 

@@ -16,29 +16,22 @@ from __future__ import annotations
 
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import Count, Refused, require
-from stability.kernel.format.sentences import at_most, decay_factor, exactly, who
+from stability.kernel.format.sentences import at_most, decay_factor, exact_text, phrase_of
 from stability.kernel.format.theorem_table import certifies
-from stability.kernel.systems.delayed_stack import skewed
+from stability.kernel.systems.delayed_stack import delayed_network
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.layer_stack import LayerStack
-from stability.kernel.theorems.absorbing_sets import inputs_in_box, no_tube
+from stability.kernel.theorems.absorbing_sets import inputs_in_box, why_no_zonotopes
 from stability.kernel.theorems.driven_bounds import DrivenBounds
 from stability.kernel.theorems.driven_lmi import SIZE, DrivenLmi
 
 
 def _no_skew(subject: LayerStack) -> str | None:
-    found = skewed(subject)
+    found = delayed_network(subject)
     return found if isinstance(found, str) else None
 
 
-@certifies(
-    "stack_driven",
-    subject=LayerStack,
-    claim="driven_contraction",
-    value="rate",
-    unfit=_no_skew,
-    size=SIZE,
-)
+@certifies("stack_driven", subject=LayerStack, claim="driven_contraction", value="rate", unfit=_no_skew, size=SIZE)
 class StackDriven(DrivenLmi):
     """``levels``: the layers, ``l``; all else as of ``driven_lmi``, about the skewed state, without ``Y``."""
 
@@ -47,14 +40,14 @@ class StackDriven(DrivenLmi):
     def sentence(self, subject: LayerStack, claim: Claim) -> str:
         decay = decay_factor(self.rate, True).replace("^k", "^(k-K)")
         return (
-            f"For {who(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: "
+            f"For {phrase_of(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: "
             f"{_since(self, self.levels, 'they start', 'they')} the difference d(k) of the states "
             f"h_j(k + 1 - j) of all layers j = 1 to {self.levels} in any two runs satisfies |d(k)| <= "
             f"{at_most(self.overshoot)} * {decay} |d(K)|. Nothing is said about other inputs."
         )
 
     def check(self, subject: LayerStack, claim: Claim) -> str:
-        return super().check(_whole(subject, self), claim)
+        return super().check(_delayed_subject(subject, self), claim)
 
 
 def _since(proof: StackDriven | StackBounds, levels: int, starts: str, run: str) -> str:
@@ -64,19 +57,19 @@ def _since(proof: StackDriven | StackBounds, levels: int, starts: str, run: str)
     sides = "|h_i(0)| / r_i" if proof.falls is None else "h_i(0) / r_i or -h_i(0) / falls_i"
     whose = "all layers" if run == "it" else "all layers in both runs"
     return (
-        f"from step K = N + {proof.settled + levels - 1} on, N = ceil(log((V - 1) / {exactly(proof.room)}) / log(1 / "
-        f"{at_most(proof.share, near=1.0)})), V the largest {sides} of {whose}, and N = 0 where V <= "
-        f"{exactly(1.0 + proof.room)},"
+        f"from step K = N + {proof.settled + levels - 1} on, N = ceil(log((V - 1) / {exact_text(proof.room)}) / log("
+        f"1 / {at_most(proof.share, near=1.0)})), V the largest {sides} of {whose}, and N = 0 where V <= "
+        f"{exact_text(1.0 + proof.room)},"
     )
 
 
-def _whole(subject: LayerStack, proof: StackDriven | StackBounds) -> DrivenSystem:
+def _delayed_subject(subject: LayerStack, proof: StackDriven | StackBounds) -> DrivenSystem:
     """The stack in its skewed state, where the data are about it.
 
     Raises:
         Refused: they are not, or it has none.
     """
-    network = skewed(subject)
+    network = delayed_network(subject)
     if not isinstance(network, DrivenSystem):
         raise Refused(network)
     require(proof.levels == len(subject.layers), "levels must be the number of layers")
@@ -84,7 +77,7 @@ def _whole(subject: LayerStack, proof: StackDriven | StackBounds) -> DrivenSyste
     require(
         not ellipsoid, "of stacks the first set is a box: an ellipsoid of all layers says nothing of their first steps"
     )
-    problem = no_tube(network)
+    problem = why_no_zonotopes(network)
     require(problem is None, str(problem))
     return network
 
@@ -95,9 +88,9 @@ class StackEquilibrium(StackDriven):
 
     def sentence(self, subject: LayerStack, claim: Claim) -> str:
         return (
-            f"For {who(subject)}: for every constant input with {inputs_in_box(self.low, self.high)} there is exactly "
-            "one equilibrium of all layers, and every run approaches it under that input. Nothing is said about other "
-            "inputs."
+            f"For {phrase_of(subject)}: for every constant input with {inputs_in_box(self.low, self.high)} there is "
+            "exactly one equilibrium of all layers, and every run approaches it under that input. Nothing is said "
+            "about other inputs."
         )
 
 
@@ -111,11 +104,11 @@ class StackBounds(DrivenBounds):
 
     def sentence(self, subject: LayerStack, claim: Claim) -> str:
         return (
-            f"For {who(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: "
+            f"For {phrase_of(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: "
             f"{_since(self, self.levels, 'it starts', 'it')} every run stays in the box least_i <= h_i <= "
             f"most_i of the proof, h the states of all layers, whose diagonal is {at_most(self.diagonal)} long. "
             "Nothing is said about other inputs."
         )
 
     def check(self, subject: LayerStack, claim: Claim) -> str:
-        return super().check(_whole(subject, self), claim)
+        return super().check(_delayed_subject(subject, self), claim)

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from stability.kernel.arithmetic.floating_point import TINY
-from stability.kernel.arithmetic.intervals import length, upper_product
+from stability.kernel.arithmetic.intervals import euclidean_norms, upper_product
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.fields import AnyArray, Number, NumberOrNull, Parts, ProofData, Text, given, require
-from stability.kernel.format.sentences import at_most, inputs_phrase, who
+from stability.kernel.format.fields import AnyArray, Number, NumberOrNull, Parts, ProofData, Text, require, required
+from stability.kernel.format.sentences import at_most, inputs_phrase, phrase_of
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import Layer, LayerStack
@@ -78,14 +78,14 @@ def layer_gain(layer: Layer, claim: Claim, head: Array | None, span: Span = Span
     if claim.proof.kind == "interval_jacobian":
         d = data["d"][: layer.outputs]
         reach = d if head is None else upper_product(np.abs(head), d)
-        out = float(length(reach))
+        out = float(euclidean_norms(reach))
     else:
-        out = norm.out * (1.0 if head is None else float(length(head.ravel())))
+        out = norm.out * (1.0 if head is None else float(euclidean_norms(head.ravel())))
     room = 1.0 - norm.rate if layer.is_discrete else norm.rate
     return max(out * norm.gain / room, TINY)
 
 
-def combined(stack: LayerStack, claims: list[Claim], head: Array | None, span: Span = Span()) -> float | str:
+def combined_gain(stack: LayerStack, claims: list[Claim], head: Array | None, span: Span = Span()) -> float | str:
     """The gain of the stack from its layers' proved claims, rounded up, or why there is none."""
     total, wide = 1.0, stack.directions
     for level in range(stack.levels):
@@ -132,7 +132,7 @@ class StackGain(ProofData):
             steps = f"{self.horizon}" if self.horizon is not None else "any number of"
             over = f"at the last of {steps} steps, |u| the l2 norm over all of them"
         return (
-            f"For {who(subject)}, {runs} and any two sequences u1, u2 of {inputs}, with difference "
+            f"For {phrase_of(subject)}, {runs} and any two sequences u1, u2 of {inputs}, with difference "
             f"u = u1 - u2: {output} differ by at most {at_most(self.gain)} |u|, {over}."
         )
 
@@ -148,6 +148,6 @@ class StackGain(ProofData):
         one_way = stack.directions == 1 and stack.is_discrete
         require(plain or one_way, "the last of some steps is known of discrete stacks with one direction")
         claims = proved_stack(stack, self.layers, (*CONTRACTING, *GAINS), "gain is proved")
-        bound = given(combined(stack, claims, head, Span(self.measure, self.horizon)))
+        bound = required(combined_gain(stack, claims, head, Span(self.measure, self.horizon)))
         require(self.gain >= bound, f"the layers give the gain {bound}, more than {self.gain}")
         return f"the gains of {len(claims)} layers, each proved, give at most {self.gain:.6g}"

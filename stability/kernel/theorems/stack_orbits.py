@@ -15,7 +15,7 @@ import numpy as np
 from stability.kernel.arithmetic.activations import ACTIVATIONS
 from stability.kernel.arithmetic.balls import Ball
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.fields import Index, given, require
+from stability.kernel.format.fields import Index, require, required
 from stability.kernel.format.theorem_table import refutes
 from stability.kernel.reachability.stack_orbits import enclose_stack_orbit
 from stability.kernel.systems.layer_stack import LayerStack
@@ -59,9 +59,9 @@ class StackUnstable(UnstableOrbit):
         points = orbit_of(self.state, subject.states, len(inputs))
         words = "state must be of the stack's size, one point or an orbit, and layer one of its layers"
         require(self.layer < len(subject.layers), words)
-        points = given(points, words)
+        points = required(points, words)
         smooth = getattr(subject.layers[self.layer], "activation", "") not in KINKED
         require(smooth, "that layer's activation has a kink, where there is no Jacobian")
-        parts = given(enclose_stack_orbit(subject, points, inputs), UNPROVED)
+        parts = required(enclose_stack_orbit(subject, points, inputs), UNPROVED)
         proved = self.multiplier(parts[self.layer].jacobian, "of that layer ")
         return f"{self.what} proved level by level; for the Jacobian of layer {self.layer}: {proved}"

@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 from stability.kernel.format.claims import Claim, Proof, Verdict
-from stability.kernel.format.fields import Index, Inner, ProofData, Text, given, require
+from stability.kernel.format.fields import Index, Inner, ProofData, Text, require, required
 from stability.kernel.format.sentences import describe
 from stability.kernel.format.theorem_table import RULES, reason_of, refutes, worded
 from stability.kernel.systems.layer_stack import LayerStack
-from stability.kernel.systems.merged_stack import merged
+from stability.kernel.systems.merged_stack import merged_network
 
 MERGED_KINDS = (
     "unstable_linear",
@@ -28,7 +28,7 @@ MERGED_KINDS = (
 )
 
 
-class HandedOn(ProofData):
+class DelegatedProof(ProofData):
     """The ``kind`` and ``data`` of a proof about another subject."""
 
     kind: Text
@@ -40,7 +40,7 @@ class HandedOn(ProofData):
 
 
 @refutes("cascade_layer", subject=LayerStack)
-class WitnessOfLayer(HandedOn):
+class WitnessOfLayer(DelegatedProof):
     """``layer``: the number of one of the lowest level."""
 
     layer: Index
@@ -60,12 +60,12 @@ class WitnessOfLayer(HandedOn):
 
 
 @refutes("merged_stack", subject=LayerStack)
-class MergedStack(HandedOn):
+class MergedStack(DelegatedProof):
     """A proof against the merged network."""
 
     def network(self, subject: LayerStack) -> Any:
         """The merged network, or ``None`` where there is none, or the proof is about no network."""
-        return merged(subject) if self.kind in MERGED_KINDS else None
+        return merged_network(subject) if self.kind in MERGED_KINDS else None
 
     def sentence(self, subject: LayerStack, claim: Claim) -> str:
         whole = self.network(subject)
@@ -75,5 +75,5 @@ class MergedStack(HandedOn):
 
     def check(self, subject: LayerStack, claim: Claim) -> str:
         words = f"the stack is no single network free of rounding, or the proof is none of {MERGED_KINDS}"
-        whole = given(self.network(subject), words)
+        whole = required(self.network(subject), words)
         return reason_of(RULES[self.kind](whole, self.about(whole)))

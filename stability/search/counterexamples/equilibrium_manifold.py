@@ -8,8 +8,8 @@ import numpy as np
 from scipy.linalg import lstsq
 
 from stability.kernel.arithmetic.activations import activation
-from stability.kernel.arithmetic.eigenpairs import solved
-from stability.kernel.systems.channels import closed
+from stability.kernel.arithmetic.eigenpairs import approximate_solution
+from stability.kernel.systems.channels import close_loop
 from stability.kernel.systems.driven import DrivenSystem
 from stability.search.solvers.deadline import Deadline
 
@@ -33,7 +33,7 @@ def residual_jacobians(driven: DrivenSystem, x: Array, u: Array) -> tuple[Array,
     system = driven.system
     _, k = slopes_at(driven, x, u)
     gx = system.jacobian(k) - (np.eye(system.states) if system.is_discrete else 0.0)
-    return gx, (system.B * k) @ closed(system.D, k, driven.E) + driven.F
+    return gx, (system.B * k) @ close_loop(system.D, k, driven.E) + driven.F
 
 
 def newton_equilibrium(
@@ -55,7 +55,7 @@ def newton_equilibrium(
     for _ in range(steps):
         if not np.isfinite(size) or (deadline is not None and deadline.over):
             return None
-        step = solved(subject.jacobian(x, u) - shift, value)
+        step = approximate_solution(subject.jacobian(x, u) - shift, value)
         if step is None:
             return None
         length = 1.0

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stability.kernel.arithmetic.eigenpairs import solved
+from stability.kernel.arithmetic.eigenpairs import approximate_solution
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.search.counterexamples.eigenvalue_gradient import eigenvectors
 from stability.search.counterexamples.equilibrium_manifold import newton_equilibrium
@@ -106,7 +106,7 @@ def radius_gradient(cell: GatedCell, at: GatedEquilibrium) -> Array | None:
         by_input += np.real(factor * (w @ (cell.input_jacobian(ahead, u) - cell.input_jacobian(behind, u)))) / (
             2 * step
         )
-    moved = solved(np.eye(len(x)) - jacobian.T, by_state)
+    moved = approximate_solution(np.eye(len(x)) - jacobian.T, by_state)
     if moved is None:
         return None
     total = by_input + entry.T @ moved

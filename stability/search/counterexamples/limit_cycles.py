@@ -11,13 +11,13 @@ from scipy.linalg import block_diag
 from stability.kernel.arithmetic.balls import Ball
 from stability.kernel.arithmetic.eigenpairs import (
     Matrix,
+    approximate_solution,
     closed_loop_orbit,
     enclose_eigenpair,
     inverse_iteration,
-    solved,
 )
 from stability.kernel.systems.driven import DrivenSystem
-from stability.kernel.theorems.periodic_orbits import MAX_UNKNOWNS, unknowns
+from stability.kernel.theorems.periodic_orbits import MAX_UNKNOWNS, orbit_equations_size
 from stability.search.counterexamples.equilibrium_manifold import slopes_at
 from stability.search.solvers.deadline import Deadline
 from stability.search.trajectories.simulation import simulate_path
@@ -66,7 +66,7 @@ def refine_orbit(
         if deadline is not None and not deadline.affords(0.7 * (k * n) ** 3):
             return None
         value = subject.advance(x, u) - np.roll(x, -1, axis=0)
-        move = solved(np.asarray(block_diag(*map(subject.jacobian, x, u))) - ahead, value.reshape(-1))
+        move = approximate_solution(np.asarray(block_diag(*map(subject.jacobian, x, u))) - ahead, value.reshape(-1))
         if move is None:
             return None
         x = x - move.reshape(k, n)
@@ -92,7 +92,7 @@ def orbits_near_returns(
         return
     found = []
     for k in range(q, 13, q):
-        if unknowns(driven, k) > MAX_UNKNOWNS:
+        if orbit_equations_size(driven, k) > MAX_UNKNOWNS:
             break
         far = np.abs(run[k:] - run[:-k]).max(axis=1)[::q]
         at = q * int(np.argmin(far))

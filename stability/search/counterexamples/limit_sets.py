@@ -12,7 +12,7 @@ import numpy as np
 
 from stability.kernel.format.fields import LONGEST
 from stability.kernel.systems.driven import DrivenSystem
-from stability.kernel.theorems.periodic_orbits import MAX_UNKNOWNS, unknowns
+from stability.kernel.theorems.periodic_orbits import MAX_UNKNOWNS, orbit_equations_size
 from stability.search.counterexamples.equilibrium_manifold import newton_equilibrium
 from stability.search.counterexamples.limit_cycles import (
     orbit_multiplier,
@@ -135,7 +135,7 @@ def _proofs(
 def _orbit_witnesses(
     driven: DrivenSystem, first: Array, second: Array, inputs: Array, deadline: Deadline
 ) -> Iterator[Candidate]:
-    longest = min(LONGEST, MAX_UNKNOWNS // unknowns(driven, 1))
+    longest = min(LONGEST, MAX_UNKNOWNS // orbit_equations_size(driven, 1))
     orbits = [orbit_near_state(driven, state, inputs, longest, deadline) for state in (first, second)]
     for orbit in orbits:
         if orbit is not None and len(orbit) > len(inputs) and _are_distinct(orbit[0], orbit[len(inputs)]):

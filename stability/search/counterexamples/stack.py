@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from stability.kernel.systems.layer_stack import LayerStack
-from stability.kernel.systems.merged_stack import merged
+from stability.kernel.systems.merged_stack import merged_network
 from stability.kernel.theorems.stack_witness import MERGED_KINDS
 from stability.search.counterexamples.equilibrium_manifold import newton_equilibrium
 from stability.search.counterexamples.gated_equilibria import largest_eigenvalues
@@ -78,7 +78,7 @@ def _merged_candidates(
     stack: LayerStack, search: Searcher, deadline: Deadline, asked: dict[str, Any]
 ) -> Iterator[Candidate]:
     """A witness against the stack as one network, where it is one."""
-    whole = merged(stack)
+    whole = merged_network(stack)
     found = None if whole is None else search(whole, time_limit=deadline.share(0.6), **asked)
     if found is not None and found.proof is not None and found.proof.kind in MERGED_KINDS:
         yield "merged_stack", {"kind": found.proof.kind, "data": dict(found.proof.data)}

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import get_lapack_funcs
 
-from stability.kernel.systems.channels import closed
+from stability.kernel.systems.channels import close_loop
 from stability.kernel.systems.lure import LureSystem
 from stability.search.solvers.loop_transformation import centered_loop
 
@@ -66,7 +66,7 @@ class ReachableEllipsoids:
 
     def __init__(self, system: LureSystem, E: Array, F: Array, H: Array, slack: float = 1e-5) -> None:
         middle, radius = 0.5 * (system.alpha + system.beta), 0.5 * (system.beta - system.alpha)
-        seen, loop = closed(system.D, middle, E), centered_loop(system)
+        seen, loop = close_loop(system.D, middle, E), centered_loop(system)
         self.n, self.m, self.H, self.slack = system.states, system.channels, H, slack
         self.A, self.B, self.C, self.D = loop.matrices
         through = np.vstack([radius[:, None] * seen, F + (system.B * middle) @ seen])

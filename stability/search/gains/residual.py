@@ -13,7 +13,7 @@ from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.residual_stack import ResidualStack
 from stability.kernel.theorems.residual import comparison, least_overshoot, norms_of, residual_bound
 from stability.kernel.theorems.stack_contraction import GROW, Norm, layer_claim
-from stability.kernel.theorems.stack_gain import Span, combined
+from stability.kernel.theorems.stack_gain import Span, combined_gain
 from stability.proposals import accepted_claim, pack
 from stability.search.gains.pairwise import weight_norm_claim
 
@@ -136,7 +136,7 @@ def stack_norm_gain(stack: LayerStack) -> Claim | None:
     claims = [claim for claim in found if claim is not None]
     if len(claims) < len(found) or stack.directions != 1:
         return None
-    total = combined(stack, claims, None, Span("final"))
+    total = combined_gain(stack, claims, None, Span("final"))
     if isinstance(total, str):
         return None
     data = {"layers": [pack(claim) for claim in claims], "gain": total * GROW, "measure": "final"}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stability.kernel.systems.channels import closed
+from stability.kernel.systems.channels import close_loop
 from stability.kernel.systems.lure import LureSystem
 from stability.kernel.theorems.gain_lmi import check_gain, gain_matrix
 from stability.search.criteria.multiplier import multiplier_criterion, rate_ceiling
@@ -168,7 +168,7 @@ class AttachedLoop:
     def __init__(self, attempt: StorageAttempt, delta: Array) -> None:
         system, self.attempt, self.delta = attempt.system, attempt, delta
         middle, radius = 0.5 * (system.alpha + system.beta), 0.5 * (system.beta - system.alpha)
-        seen = closed(system.D, middle, attempt.E)
+        seen = close_loop(system.D, middle, attempt.E)
         self.unshift = shift_factor(system, attempt.growth)
         self.loop = centered_loop(system).shifted(attempt.growth).scaled(delta)
         self.into = (attempt.F + (system.B * middle) @ seen) / math.sqrt(self.unshift)

@@ -20,7 +20,7 @@ from stability.kernel.systems.pairwise import PairwiseSystem
 from stability.kernel.systems.residual_stack import ResidualStack
 from stability.kernel.theorems.norm_gain import is_horizon
 from stability.kernel.theorems.stack_contraction import GAINS, GROW
-from stability.kernel.theorems.stack_gain import Span, as_stack, combined, layer_gain
+from stability.kernel.theorems.stack_gain import Span, as_stack, combined_gain, layer_gain
 from stability.proposals import pack, propose
 from stability.search.criteria.interval import fastest_gated_claim, gated_findings
 from stability.search.gains.lure import incremental_gain
@@ -92,7 +92,7 @@ def stack_gain(
     if isinstance(stack, ResidualStack):
         made = residual_gain_claim(stack, claims, H, span)
         return made or Claim("gain", "No incremental gain of the blocks was proved.", Verdict.INCONCLUSIVE)
-    total = combined(stack, claims, H, span)
+    total = combined_gain(stack, claims, H, span)
     if isinstance(total, str):
         return Claim("gain", f"No incremental gain was proved: {total}.", Verdict.INCONCLUSIVE)
     total *= GROW  # room for a machine that adds in another order

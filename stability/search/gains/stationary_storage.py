@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from stability.kernel.systems.channels import closed
+from stability.kernel.systems.channels import close_loop
 from stability.kernel.systems.lure import LureSystem
 from stability.search.gains.gain_objective import GainObjective
 from stability.search.solvers.deadline import Deadline
@@ -52,7 +52,7 @@ class StationarySearch:
     ) -> None:
         E, F, H = matrices
         middle, radius = 0.5 * (system.alpha + system.beta), 0.5 * (system.beta - system.alpha)
-        seen = closed(system.D, middle, E)
+        seen = close_loop(system.D, middle, E)
         self.unshift, self.deadline, self.aim = shift_factor(system, growth), deadline, GainObjective(H, pairs)
         self.barrier = 0.0
         self.loop = centered_loop(system).shifted(growth)

@@ -17,7 +17,7 @@ from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.arithmetic.floating_point import EPS
-from stability.kernel.arithmetic.intervals import length
+from stability.kernel.arithmetic.intervals import euclidean_norms
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.lure import LureSystem
@@ -219,7 +219,7 @@ EQUILIBRIA = {
 
 def diagonal_of(low: Array, high: Array) -> float:
     """Upper bound of the diagonal of a box, rounding included."""
-    return float(length(np.nextafter(high - low, np.inf))) * (1 + (len(low) + 16) * EPS)
+    return float(euclidean_norms(np.nextafter(high - low, np.inf))) * (1 + (len(low) + 16) * EPS)
 
 
 def equilibrium_claim(subject: Any, contraction: Claim) -> Claim | None:

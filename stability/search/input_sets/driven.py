@@ -19,10 +19,10 @@ from stability.certificate import Finding
 from stability.errors import ConfigurationError, StabilityError
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.format.sentences import undecided_in_box
-from stability.kernel.systems.delayed_stack import skewed
+from stability.kernel.systems.delayed_stack import delayed_network
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.layer_stack import LayerStack
-from stability.kernel.theorems.absorbing_sets import no_tube
+from stability.kernel.theorems.absorbing_sets import why_no_zonotopes
 from stability.kernel.theorems.driven_lmi import slopes_on
 from stability.proposals import accepted_claim
 from stability.search.criteria.multiplier import multiplier_criterion
@@ -100,8 +100,10 @@ def driven_contraction(
 def _contraction_of_map(
     whole: DrivenSystem | LayerStack, low: Array, high: Array, rate: Rate, tol: float, deadline: Deadline
 ) -> tuple[Claim, Finding]:
-    subject = skewed(whole) if isinstance(whole, LayerStack) else whole
-    first = subject if isinstance(subject, str) else no_tube(subject) or initial_box(subject, low, high, deadline)
+    subject = delayed_network(whole) if isinstance(whole, LayerStack) else whole
+    first = (
+        subject if isinstance(subject, str) else why_no_zonotopes(subject) or initial_box(subject, low, high, deadline)
+    )
     if isinstance(first, str) or isinstance(subject, str):
         return _open_claim(whole, str(first))
     if isinstance(whole, LayerStack) and "Y" in first:

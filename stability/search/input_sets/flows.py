@@ -20,7 +20,7 @@ from stability.kernel.arithmetic.activations import activation
 from stability.kernel.format.claims import Claim
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.driven_lmi import slopes_on
-from stability.kernel.theorems.flow_lmi import around
+from stability.kernel.theorems.flow_lmi import enclosing_box
 from stability.kernel.theorems.flow_sets import Ranges, Stage, no_flow_sets, rise_of
 from stability.proposals import accepted_claim
 from stability.search.criteria.multiplier import multiplier_criterion
@@ -82,7 +82,7 @@ def flow_contraction(
 
 def flow_bounds_claim(subject: DrivenSystem, data: Mapping[str, Any]) -> Claim | None:
     """The claim ``bounded_in_box`` from the data of sets, or ``None``."""
-    low, high = around(data["centres"][-1], data["shapes"][-1], float(data["room"]))
+    low, high = enclosing_box(data["centres"][-1], data["shapes"][-1], float(data["room"]))
     room = 1e-9 * (high - low) + 1e-12 * np.maximum(np.abs(low), np.abs(high))
     low, high = low - room, high + room
     diagonal = diagonal_of(low, high)

@@ -11,7 +11,7 @@ import numpy as np
 from stability.certificate import Finding
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.format.fields import Refused
-from stability.kernel.systems.delayed_stack import skewed
+from stability.kernel.systems.delayed_stack import delayed_network
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.theorems.absorbing_sets import Absorbed
@@ -54,7 +54,7 @@ def claims_in_box(
         >>> [c.name for c in claims_in_box(network, *driven_contraction(network, (-0.1, 0.1)), Deadline())]
         ['equilibrium_in_box', 'bounded_in_box']
     """
-    network = skewed(subject) if isinstance(subject, LayerStack) else subject
+    network = delayed_network(subject) if isinstance(subject, LayerStack) else subject
     if isinstance(network, str) or not isinstance(network, DrivenSystem):
         return ()
     proof = claim.proof if claim.verdict is Verdict.CERTIFIED else None
@@ -100,4 +100,4 @@ def allows_box_claims(subject: Any) -> bool:
         >>> allows_box_claims(DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[2.0]]))
         True
     """
-    return isinstance(skewed(subject) if isinstance(subject, LayerStack) else subject, DrivenSystem)
+    return isinstance(delayed_network(subject) if isinstance(subject, LayerStack) else subject, DrivenSystem)

@@ -13,12 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from stability.kernel.arithmetic.balls import feeds
+from stability.kernel.arithmetic.balls import has_feedthrough
 from stability.kernel.reachability.backward_bounds import BackwardBounds, Schedule
-from stability.kernel.reachability.invariant_zonotope import Tube
+from stability.kernel.reachability.invariant_zonotope import InvariantZonotope
 from stability.kernel.systems.driven import DrivenSystem
-from stability.kernel.theorems.absorbing_sets import MOST_STEPS, box_balance, kept_in, pushed, wide_box
-from stability.kernel.theorems.decaying_boxes import grows, signed_balance
+from stability.kernel.theorems.absorbing_sets import (
+    MOST_STEPS,
+    bounds_in_invariant_box,
+    box_balance,
+    input_bounds,
+    wide_box,
+)
+from stability.kernel.theorems.decaying_boxes import is_unbounded, signed_balance
 from stability.search.input_sets.bounded import ball_candidates, positive_solutions
 from stability.search.solvers.deadline import Deadline
 
@@ -53,7 +59,7 @@ def initial_box(subject: DrivenSystem, low: Array, high: Array, deadline: Deadli
     ellipsoid ``Y``; or why there is none.
     """
     n = subject.states
-    if grows(subject.activation):
+    if is_unbounded(subject.activation):
         return _signed_box(subject, low, high, deadline)
     _, added = box_balance(subject, np.ones(n), low, high)
     kept = np.abs(subject.system.A)
@@ -92,7 +98,7 @@ def _signed_box(subject: DrivenSystem, low: Array, high: Array, deadline: Deadli
 
 
 def _ellipsoid(subject: DrivenSystem, low: Array, high: Array, deadline: Deadline) -> dict[str, Any] | str:
-    push, bounds = pushed(subject, low, high)
+    push, bounds = input_bounds(subject, low, high)
     for _, data in ball_candidates(subject, push.mid, bounds, deadline):
         Y = np.ascontiguousarray(data["Y"])
         r = np.sqrt(np.diagonal(Y)) * (1 + 1e-12)
@@ -127,12 +133,12 @@ def narrowed_bounds(
     data = {"low": low, "high": high, **first, "steps": tube.steps, "window": WINDOW}
     if share:
         yield NarrowedBounds(tube.low, tube.high, tube.steps, data)
-    if feeds(subject.system):
+    if has_feedthrough(subject.system):
         if not share:
             yield NarrowedBounds(tube.low, tube.high, tube.steps, data)
         return
     room = ROOM if share else 0.0
-    states = kept_in(wide_box(r, room), None if falls is None else wide_box(falls, room), tube.states())
+    states = bounds_in_invariant_box(wide_box(r, room), None if falls is None else wide_box(falls, room), tube.states())
     bounds = BackwardBounds(subject, low, high, (tube.low, tube.high), states)
     made: list[Schedule] = []
     widest = float(np.mean(tube.high - tube.low))
@@ -179,7 +185,7 @@ def _settled(
     falls: Array | None,
     share: float,
     deadline: Deadline,
-) -> Tube | None:
+) -> InvariantZonotope | None:
     """Zonotopes, with a linear part once they no longer shrink; ``None`` where time is over or they have no bounds.
 
     A symbol lives for about a time constant of the linear part, ``1 / (1 - q)`` steps: the window is as many of them as
@@ -188,9 +194,9 @@ def _settled(
     beat = _time_constant(share)
     room = ROOM if share else 0.0
     below = None if falls is None else wide_box(falls, room)
-    tube = Tube(subject, low, high, wide_box(r, room), WINDOW, below)
+    tube = InvariantZonotope(subject, low, high, wide_box(r, room), WINDOW, below)
     last = math.inf
-    long = share or feeds(subject.system)  # linear bounds are not traced back through feedthrough
+    long = share or has_feedthrough(subject.system)  # linear bounds are not traced back through feedthrough
     for k in range(min(WAITS * beat, MOST_STEPS) if long else FIRST):
         if deadline.over:
             return None

@@ -20,7 +20,15 @@ from stability.kernel.format.fields import Refused
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.absorbing_sets import Absorbed, Sets
 from stability.kernel.theorems.driven_lmi import slopes_on
-from stability.kernel.theorems.near_run import apart, drawn, near_after, no_run, turned, widened, within
+from stability.kernel.theorems.near_run import (
+    contains_box,
+    difference_system,
+    distance_after,
+    distance_bound,
+    neighborhood_bounds,
+    why_no_run,
+    zonotopes_from_box,
+)
 from stability.proposals import accepted_claim
 from stability.search.criteria.multiplier import multiplier_criterion
 from stability.search.solvers.deadline import Deadline
@@ -57,7 +65,7 @@ def contraction_near_run(
     Returns:
         The claim and its finding, or ``None``.
     """
-    if no_run(subject) is not None or deadline.over:
+    if why_no_run(subject) is not None or deadline.over:
         return None
     try:
         sets = Absorbed.of(data).enclosed(subject)
@@ -72,7 +80,7 @@ def contraction_near_run(
         return None
     near, waits = _wait(subject, sets, run, entry)
     whole = {**data, **made, **entry, "near": near, "waits": waits}
-    return _claim(subject, widened(subject, sets, run, near), whole, rate, tol, deadline)
+    return _claim(subject, neighborhood_bounds(subject, sets, run, near), whole, rate, tol, deadline)
 
 
 def _settled_run(
@@ -87,7 +95,7 @@ def _settled_run(
         low, high = middle - half, middle + half
         if not float((high - low).sum()) < _HALVES * wide:
             return None
-        tube, ends, turns = turned(subject, box, (low, high), 2 * _TURNS), [], None
+        tube, ends, turns = zonotopes_from_box(subject, box, (low, high), 2 * _TURNS), [], None
         while len(ends) < 2 * _TURNS - 1 and turns is None:
             if deadline.over:
                 return None
@@ -110,7 +118,7 @@ def _turns(ends: list[tuple[Array, Array]], box: tuple[Array, Array]) -> int | N
     if len(ends) % 2 == 0:
         return None
     k = (len(ends) + 1) // 2
-    return k if all(within(end, box) for end in ends[k - 1 :]) else None
+    return k if all(contains_box(end, box) for end in ends[k - 1 :]) else None
 
 
 def _simulated_range(subject: DrivenSystem, low: Array, high: Array) -> tuple[Array, Array]:
@@ -130,7 +138,9 @@ def _simulated_range(subject: DrivenSystem, low: Array, high: Array) -> tuple[Ar
 
 def _entry(subject: DrivenSystem, sets: Sets, run: Sets, deadline: Deadline) -> dict[str, Any] | None:
     """Find a metric, multipliers and a rate at which every trajectory approaches the run."""
-    finding = multiplier_criterion(drawn(subject, sets, run), rate=_ENTRY, solver="riccati", time_limit=deadline)
+    finding = multiplier_criterion(
+        difference_system(subject, sets, run), rate=_ENTRY, solver="riccati", time_limit=deadline
+    )
     data = rate_proof(finding.witness, finding.rate) if finding.holds else None
     if data is None:
         return None
@@ -143,9 +153,9 @@ def _wait(subject: DrivenSystem, sets: Sets, run: Sets, entry: Mapping[str, Any]
     rows = np.linalg.norm(subject.system.C, axis=1)
     near = _NEAR * float(np.mean(run.high - run.low)) / max(2.0 * float(np.mean(rows)), 1e-100)
     least, top, rate = (float(entry[key]) for key in ("entry_least", "entry_top", "entry_rate"))
-    distance = apart(sets, run)
+    distance = distance_bound(sets, run)
     waits = max(1, math.ceil(math.log(max(math.sqrt(top / least) * distance / near, 1.0)) / -math.log(rate)))
-    while near_after(distance, least, top, rate, waits) > near:
+    while distance_after(distance, least, top, rate, waits) > near:
         waits += 1
     return near, waits
 

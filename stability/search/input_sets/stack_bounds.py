@@ -13,9 +13,9 @@ from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.gated_bounds import invariant_box
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import Layer, LayerStack
-from stability.kernel.theorems.absorbing_sets import no_tube
+from stability.kernel.theorems.absorbing_sets import why_no_zonotopes
 from stability.kernel.theorems.flow_sets import no_flow_sets
-from stability.kernel.theorems.stack_bounds import SIDES, steps_named, within
+from stability.kernel.theorems.stack_bounds import SIDES, restrict_inputs, steps_named
 from stability.proposals import accepted_claim, pack
 from stability.recovery import SETS
 from stability.search.input_sets.bounded import diagonal_of
@@ -58,7 +58,7 @@ def stack_bounds(stack: LayerStack, low: Any, high: Any, *, time_limit: TimeLimi
     ends = [np.array(np.broadcast_to(np.asarray(x, dtype=np.float64), (stack.inputs,))) for x in (low, high)]
     box, parts = (ends[0], ends[1]), []
     for k, layer in enumerate(stack.layers):
-        claim = _layer_bounds(within(layer, *box), *box, deadline.share(1.0 / (len(stack.layers) - k)))
+        claim = _layer_bounds(restrict_inputs(layer, *box), *box, deadline.share(1.0 / (len(stack.layers) - k)))
         if claim is None or claim.proof is None:
             return None
         parts.append(claim)
@@ -97,7 +97,7 @@ def _layer_bounds(layer: Layer, low: Array, high: Array, deadline: Deadline) -> 
         if not layer.is_discrete:
             found = None if no_flow_sets(layer) else flow_sets(layer, low, high, deadline)
             return None if found is None else flow_bounds_claim(layer, {key: found[0][key] for key in FLOW_SETS})
-        first = no_tube(layer) or initial_box(layer, low, high, deadline)
+        first = why_no_zonotopes(layer) or initial_box(layer, low, high, deadline)
         if isinstance(first, str):
             return None
         made = [sets.data for sets in islice(narrowed_bounds(layer, low, high, first, deadline), _KINDS_OF_SETS)]

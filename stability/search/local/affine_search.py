@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from stability.kernel.arithmetic.fixed_point import ratio
+from stability.kernel.arithmetic.fixed_point import rounded_ratio
 from stability.kernel.format.claims import Claim
 from stability.kernel.reachability.affine_margin import Margin, by_group, priced
-from stability.kernel.reachability.affine_network import kernel, seconds, unfit
+from stability.kernel.reachability.affine_network import kernel, seconds, why_not_applicable
 from stability.proposals import accepted_claim
 from stability.search.local.request import Request
 from stability.search.solvers.deadline import Deadline
@@ -29,7 +29,7 @@ _SHARE = 0.9
 def applies(asked: Request) -> bool:
     """Return True if the theorem covers the network and its integers fit the time for all inputs."""
     net, steps, limit = asked.classifier, asked.x.shape[1], asked.time_limit
-    if not len(asked.right) or unfit(net) is not None:
+    if not len(asked.right) or why_not_applicable(net) is not None:
         return False
     in_time = limit is None or seconds(net, steps) <= limit * len(asked.right)
     return in_time and kernel(net, steps) is not None
@@ -84,8 +84,8 @@ def _distance(asked: Request, x: Array, norm: str, margin: Margin, most: float) 
         return 0.0
     if norm == "l2" and asked.bounds is None:
         dual = margin.dual(free, each)
-        return min(most, ratio(margin.value, dual)) if dual else most
-    g, value = np.where(free, margin.floats(), 0.0), ratio(margin.value, margin.scale)
+        return min(most, rounded_ratio(margin.value, dual)) if dual else most
+    g, value = np.where(free, margin.floats(), 0.0), rounded_ratio(margin.value, margin.scale)
     bottom, top = (-np.inf, np.inf) if asked.bounds is None else asked.bounds
     low, high = bottom - x, top - x
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from stability.kernel.format.claims import Claim
-from stability.kernel.reachability.affine_forms import Form, Tube
+from stability.kernel.reachability.affine_forms import AffineArithmetic, Form
 from stability.kernel.reachability.classifier_run import margins
 from stability.kernel.reachability.input_box import evaluate_at, input_box, inputs_of
 from stability.kernel.reachability.network_stages import stages_of
@@ -64,7 +64,7 @@ class Question(About):
 
     def planes(self, radius: float) -> tuple[float, int]:
         """The least lower bound of a margin by affine forms alone, and the number of symbols."""
-        tube = Tube()
+        tube = AffineArithmetic()
         low = margins(self.classifier, tube, *self.box(radius), self.label).low
         return float(low.min()), tube.symbols
 
@@ -87,7 +87,7 @@ def nodes(tree: Tree) -> int:
 
 def _box(question: Question, low: Array, high: Array) -> Outcome:
     """One box: the classes that planes leave open by parabolas, the most doubtful one first."""
-    tube = Tube()
+    tube = AffineArithmetic()
     margin = margins(question.classifier, tube, low, high, question.label)
     others = np.delete(np.arange(question.classifier.classes), question.label)
     classes: list[dict[str, Any]] = []
@@ -113,7 +113,7 @@ def _box(question: Question, low: Array, high: Array) -> Outcome:
     return Outcome({"classes": classes})
 
 
-def _parabolas(question: Question, tube: Tube, margin: Form, row: int) -> Outcome:
+def _parabolas(question: Question, tube: AffineArithmetic, margin: Form, row: int) -> Outcome:
     """One class by parabolas: they touch at the worst input that is found, then where the bound was least."""
     inputs = inputs_of(tube)
     point, value = worst_input(question, tube, margin, row, -np.sign(margin.L[row][inputs]))
@@ -136,7 +136,7 @@ def _parabolas(question: Question, tube: Tube, margin: Form, row: int) -> Outcom
     return Outcome(cut=_widest(tube, curved if curved.any() else np.abs(margin.L[row]) * tube.radius))
 
 
-def _widest(tube: Tube, weight: Array) -> int | None:
+def _widest(tube: AffineArithmetic, weight: Array) -> int | None:
     """The entry of the input, counted through all steps, that weighs most."""
     best, at = -1.0, None
     for t, (centre, moves, first) in enumerate(tube.inputs):
@@ -165,7 +165,7 @@ def largest(question: Question, upper: float, known: float = 0.0) -> tuple[float
 
 def _corner_radius(question: Question, low: float, high: float) -> float:
     """The least radius seen at which an input at the corner that the forms name has another class."""
-    tube = Tube()
+    tube = AffineArithmetic()
     margin = margins(question.classifier, tube, *question.box(max(low, 1e-6 * high)), question.label)
     for row in range(len(margin.c)):
         way, last = np.zeros(question.x.shape), low
@@ -299,7 +299,7 @@ def _by_forms(question: Question, upper: float, epsilon: float | None, known: Cl
     return None if found is None else question.claim(*found)
 
 
-def kinked(tube: Tube, F: Quadratic) -> Array:
+def kinked(tube: AffineArithmetic, F: Quadratic) -> Array:
     """What the symbols have to do with the units that have kinks in their ranges, for which there are no parabolas."""
     out = np.zeros(len(F.linear))
     for group in tube.groups:

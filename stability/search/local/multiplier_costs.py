@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stability.kernel.reachability.ellipsoid_tube import Products, diagonal_above, gain, resolvent, turned
+from stability.kernel.reachability.ellipsoid_tube import Products, diagonal_above, gain, resolvent, transposed
 from stability.kernel.reachability.network_stages import Stages
 from stability.kernel.reachability.stages import Nominal, Stage
 
@@ -46,9 +46,9 @@ def stage_weights(net: Stages, run: list[Nominal], y: Array, margins: Array, reg
     out: list[Array] = []
     for index in range(len(run) - 1, -1, -1):
         stage, at = net.stages[index % per_step], run[index]
-        out.append(_unit(turned(marks) @ marks) + regular * _unit(seen))
+        out.append(_unit(transposed(marks) @ marks) + regular * _unit(seen))
         G = gain(stage, nominal_slopes(stage, at))
-        marks, seen = marks @ G, turned(G) @ seen @ G + stage.C.T @ stage.C
+        marks, seen = marks @ G, transposed(G) @ seen @ G + stage.C.T @ stage.C
         if stage.fresh:
             n = net.states
             marks, seen = marks[..., :n], seen[..., :n, :n]
@@ -98,7 +98,7 @@ def refined_weights(net: Stages, tube: list[StagePass], ends: Array) -> list[Arr
     Returns:
         As ``stage_weights``; NaN where the tube has overflowed.
     """
-    W, out = turned(ends) @ ends, list[Array]()
+    W, out = transposed(ends) @ ends, list[Array]()
     for at in reversed(tube):
         W = _unit(W)
         out.append(W)
@@ -106,8 +106,8 @@ def refined_weights(net: Stages, tube: list[StagePass], ends: Array) -> list[Arr
         M = at.of.G + resolvent(at.of.R, np.where(at.rho > 0, at.T, np.inf), at.of.GYC) @ C
         spread = np.einsum("...ii->...i", at.of.R)
         grows = np.where(spread > 0, at.rho * at.rho * at.T * worth / np.where(spread > 0, spread, 1.0), 0.0)
-        W = turned(M) @ W @ M + C.T @ (grows[..., None] * C)
-        W = 0.5 * (W + turned(W))
+        W = transposed(M) @ W @ M + C.T @ (grows[..., None] * C)
+        W = 0.5 * (W + transposed(W))
         if at.stage.fresh:
             W = W[..., : net.states, : net.states]
     return out[::-1]

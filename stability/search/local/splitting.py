@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stability.kernel.reachability.affine_forms import Form, Tube
+from stability.kernel.reachability.affine_forms import AffineArithmetic, Form
 from stability.kernel.reachability.classifier_run import margins
 from stability.kernel.reachability.input_box import evaluate_at, inputs_of
 from stability.kernel.reachability.quadratic_relaxation import Met, Quadratic, quadratic
@@ -40,7 +40,7 @@ _STEPS = 6
 """Steps towards the worst input of a node."""
 
 
-def margin_gradient(tube: Tube, margin: Form, row: int, met: Met) -> Array:
+def margin_gradient(tube: AffineArithmetic, margin: Form, row: int, met: Met) -> Array:
     """Gradient of a margin along one run, in the symbols of the inputs.
 
     Args:
@@ -69,7 +69,7 @@ def margin_gradient(tube: Tube, margin: Form, row: int, met: Met) -> Array:
 
 
 def worst_input(
-    question: About, tube: Tube, margin: Form, row: int, point: Array, price: float = 0.0
+    question: About, tube: AffineArithmetic, margin: Form, row: int, point: Array, price: float = 0.0
 ) -> tuple[Array, float]:
     """Input of a small margin, by steps along the signs of its gradient.
 
@@ -106,7 +106,7 @@ def worst_input(
 
 
 @dataclass
-class _Ranges(Tube):
+class _Ranges(AffineArithmetic):
     """A tube that keeps the intervals of all values by their numbers."""
 
     ranges: Cuts = field(default_factory=dict)
@@ -190,7 +190,7 @@ class Splitting:
             self._rank(tube, F)
         return Node(cuts, found.bound, point, found, proved, tuple(sorted(tube.met)))
 
-    def _start(self, parent: Node, cuts: Cuts, tube: Tube) -> Array:
+    def _start(self, parent: Node, cuts: Cuts, tube: AffineArithmetic) -> Array:
         """The parent's multipliers, in the order of a child's."""
         assert parent.found is not None
         n = tube.symbols
@@ -202,7 +202,7 @@ class Splitting:
             own.append(old.get(number, fresh))
         return np.concatenate([parent.found.D[:n], own])
 
-    def _rank(self, tube: Tube, F: Quadratic) -> None:
+    def _rank(self, tube: AffineArithmetic, F: Quadratic) -> None:
         """Order the values by curvature times squared reach, the largest first."""
         reach = np.abs(F.rows).sum(axis=1)
         curved = np.abs(F.form(np.eye(len(reach)))) @ reach * reach

@@ -10,12 +10,12 @@ import numpy as np
 from stability.kernel.reachability.ellipsoid_tube import (
     ROOM,
     Local,
-    appended,
+    append_input,
     gain,
     local_slopes,
     next_ellipsoid,
     products,
-    spread,
+    row_spread,
 )
 from stability.kernel.reachability.margin_loss import margin_loss
 from stability.kernel.reachability.network_stages import Stages
@@ -98,8 +98,8 @@ def ellipsoid_tubes(task: Task, run: list[Nominal], worth: list[Array], radius: 
             free, tau = task.free[k // count], None
             if task.budget == "step":
                 tau = shares[:, k // count] = _share(Y, stage, at, W, free)
-            Y = appended(Y, free, tau)
-        CY, size = spread(stage, Y)
+            Y = append_input(Y, free, tau)
+        CY, size = row_spread(stage, Y)
         local = local_slopes(stage, at, size, radius)
         of = products(stage, CY, local.m)
         T = stage_multipliers(stage, Y, of, local.rho, W)

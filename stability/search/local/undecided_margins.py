@@ -12,10 +12,10 @@ from stability.kernel.reachability.quadratic_lower_bound import (
     Around,
     Passage,
     Reference,
-    around,
+    backward_step,
     half_reach,
+    linearize_stages,
     reference,
-    step,
 )
 from stability.kernel.reachability.stages import Nominal
 
@@ -148,11 +148,11 @@ def run_gradients(net: Stages, x: Array, w: Array) -> tuple[Array, Array]:
 def class_multipliers(net: Stages, tube: list[Passage], ref: Reference, free: Array, prices: Array) -> Array | None:
     """Multipliers ``(T, m)`` for which a reference's inequalities hold at every stage, or ``None``."""
     count, P, out = len(net.stages), np.zeros((net.states, net.states)), list[Array]()
-    stages, paid = around(net, tube, ref), np.broadcast_to(prices, (len(free),))
+    stages, paid = linearize_stages(net, tube, ref), np.broadcast_to(prices, (len(free),))
     for k in range(len(tube) - 1, -1, -1):
         passage, a, price = tube[k], stages[k], float(paid[k // count])
         T = _multipliers(passage, a, P, price, ref.at[k])
-        found = step(passage.stage, a, P, T, free[k // count] if passage.stage.fresh else None, price)
+        found = backward_step(passage.stage, a, P, T, free[k // count] if passage.stage.fresh else None, price)
         if found is None or not np.isfinite(found).all():
             return None
         P = found

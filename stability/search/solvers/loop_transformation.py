@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from stability.errors import ConfigurationError
-from stability.kernel.systems.channels import closed
+from stability.kernel.systems.channels import close_loop
 from stability.kernel.systems.lure import LureSystem
 from stability.kernel.theorems.multiplier_lmi import lmi_matrix
 from stability.search.solvers.inequality_slack import schur_complement
@@ -88,7 +88,7 @@ def centered_loop(system: LureSystem) -> StateSpace:
         (-1.5, 0.5)
     """
     middle, radius = 0.5 * (system.alpha + system.beta), 0.5 * (system.beta - system.alpha)
-    c, d = (closed(system.D, middle, x) for x in (system.C, system.D)) if system.D.any() else (system.C, system.D)
+    c, d = (close_loop(system.D, middle, x) for x in (system.C, system.D)) if system.D.any() else (system.C, system.D)
     bm = system.B * middle
     B = system.B + bm @ d if d.any() else system.B
     return StateSpace(

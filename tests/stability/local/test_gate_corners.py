@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from stability.kernel.reachability.affine_forms import Term, Tube
+from stability.kernel.reachability.affine_forms import AffineArithmetic, Term
 from stability.kernel.reachability.classifier_run import margins
-from stability.kernel.reachability.gate_units import Parabola, Unit, least
+from stability.kernel.reachability.gate_units import Parabola, Unit, lower_bound
 from stability.kernel.reachability.input_box import evaluate_at, input_box, inputs_of
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.systems.gated_cell import GatedCell
@@ -31,7 +31,7 @@ def sample(subject: Classifier, seed: int) -> tuple[Array, int]:
 
 def test_corners_are_cut_off_where_no_run_gets_and_only_there():
     rng = np.random.default_rng(4)
-    tube = Tube()
+    tube = AffineArithmetic()
     x = tube.enter(-np.ones(40), np.ones(40))
     a, b = (tube.affine(rng.normal(size=(6, 40)) * 0.1, None, x, rng.normal(size=6)) for _ in range(2))
     term = tube.units(Term(Unit("tanh", gated=True), a, b)) and tube.groups[-1].terms[0]
@@ -50,7 +50,7 @@ def test_corners_are_cut_off_where_no_run_gets_and_only_there():
         assert (low <= 2 * ((a.c - middle[0]) / half[0] + sign * (b.c - middle[1]) / half[1]) - most).all()
     below = Parabola(*(rng.normal(size=6) for _ in range(7)))
     sign = np.where(rng.random(6) < 0.5, 1.0, -1.0)
-    tight, loose = (least(term.unit, sign, below, one) for one in (box, replace(box, corners=None)))
+    tight, loose = (lower_bound(term.unit, sign, below, one) for one in (box, replace(box, corners=None)))
     assert (tight >= loose).all()
     assert (tight > loose + 1e-3).any()
     for _ in range(400):
@@ -69,7 +69,7 @@ def test_corners_are_cut_off_where_no_run_gets_and_only_there():
 def test_the_gradient_is_that_of_the_margin():
     subject, rng = network("gru", 1), np.random.default_rng(8)
     x, label = sample(subject, 1)
-    tube = Tube()
+    tube = AffineArithmetic()
     margin = margins(subject, tube, *input_box(x, 0.1), label)
     point = rng.uniform(-0.9, 0.9, 16)
     met, _ = evaluate_at(subject, tube, point, label)

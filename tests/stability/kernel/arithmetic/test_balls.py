@@ -10,7 +10,7 @@ import pytest
 
 from stability.errors import UnsupportedError
 from stability.kernel.arithmetic.activation_bounds import activation_slopes, activation_values
-from stability.kernel.arithmetic.balls import Ball, _around, row_sum_norm, system_balls
+from stability.kernel.arithmetic.balls import Ball, _recentered, row_sum_norm, system_balls
 from stability.kernel.arithmetic.floating_point import EPS, TINY
 from stability.systems import LureSystem
 
@@ -282,7 +282,7 @@ def test_balls_of_a_system_given_by_its_matrices_are_points(rng):
 
 def test_a_ball_moved_to_another_centre_holds_what_it_held(exact):
     ball = Ball(np.array([1.0, 1.0, 1.0]), np.array([2.0**-60, 0.0, 2.0**-60]))
-    moved = _around(ball, np.array([1.0 + 2.0**-30, 1.0, 1.0]))
+    moved = _recentered(ball, np.array([1.0 + 2.0**-30, 1.0, 1.0]))
     assert encloses(moved, ends(ball, exact)[0], exact)
     assert encloses(moved, ends(ball, exact)[1], exact)
     assert moved.rad[1] == 0.0

@@ -16,8 +16,8 @@ from stability.kernel.arithmetic.definiteness import (
     Definiteness,
     gamma,
     prove_positive_definite,
+    round_up,
     spectral_bounds,
-    up,
 )
 
 U = Fraction(1, 2**53)
@@ -223,9 +223,9 @@ def test_gamma_ends_where_the_formula_would():
 @pytest.mark.parametrize("value", [0.0, 5e-324, 1e-310, 1.0, 3.7, 1e300])
 def test_up_covers_sixty_roundings_and_little_more(value):
     exact = Fraction(value)
-    assert exact * (1 + 62 * U) <= Fraction(up(value))
-    assert Fraction(up(value)) <= exact * (1 + Fraction(129, 2) * U) + 2 * Fraction(5e-324)
-    assert up(value) > value
+    assert exact * (1 + 62 * U) <= Fraction(round_up(value))
+    assert Fraction(round_up(value)) <= exact * (1 + Fraction(129, 2) * U) + 2 * Fraction(5e-324)
+    assert round_up(value) > value
 
 
 def test_symmetric_means_to_the_last_bit_and_square():

@@ -10,7 +10,7 @@ import pytest
 
 from stability.kernel.arithmetic.activation_bounds import activation_slopes, activation_values
 from stability.kernel.arithmetic.balls import Ball, row_sum_norm, system_balls
-from stability.kernel.arithmetic.eigenpairs import Matrix, closed_loop, enclose_eigenpair, inverse_iteration
+from stability.kernel.arithmetic.eigenpairs import Matrix, closed_loop_pencil, enclose_eigenpair, inverse_iteration
 from stability.kernel.arithmetic.krawczyk import enclose_equilibrium
 from stability.kernel.arithmetic.unstable_matrices import prove_not_stable
 from stability.systems import DrivenSystem, LureSystem
@@ -57,10 +57,7 @@ class TestBalls:
         rad = np.abs(rng.normal(size=len(z))) * 10.0 ** rng.uniform(-12, 0.5, size=len(z))
         with mpmath.workdps(40):
             for radius in (np.zeros(len(z)), rad):
-                values, slopes = (
-                    activation_values(name, Ball(z, radius)),
-                    activation_slopes(name, Ball(z, radius)),
-                )
+                values, slopes = (activation_values(name, Ball(z, radius)), activation_slopes(name, Ball(z, radius)))
                 for i in range(len(z)):
                     points = [mpmath.mpf(z[i]) + mpmath.mpf(radius[i]) * t for t in (-1, -0.5, 0, 0.3, 1)]
                     images = [exact(p) for p in points]
@@ -149,7 +146,7 @@ class TestEnclosures:
             K = rng.random(3)
             values = np.linalg.eigvals(system.jacobian(K))
             value = complex(values[np.argmax(values.real)])
-            matrix = closed_loop(system, Ball.exact(K))
+            matrix = closed_loop_pencil(system, Ball.exact(K))
             pair = enclose_eigenpair(matrix, value, inverse_iteration(matrix, value))
             assert abs(pair.value - value) <= pair.radius + 1e-12
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from stability.kernel.arithmetic.fixed_point import Fixed, Whole, ratio, root
+from stability.kernel.arithmetic.fixed_point import ExactMatrix, FixedPoint, integer_root, rounded_ratio
 
 NUMBERS = st.floats(-1e60, 1e60, allow_subnormal=True)
 
@@ -21,7 +21,7 @@ def fractions(ints: np.ndarray, places: int) -> list[Fraction]:
 
 @given(arrays(np.float64, (2, 3), elements=NUMBERS))
 def test_matrices_are_exact(matrix):
-    whole = Whole.of(matrix)
+    whole = ExactMatrix.of(matrix)
     assert fractions(whole.ints, whole.places) == [Fraction(float(v)) for v in matrix.ravel()]
     columns = [sum(abs(Fraction(float(v))) for v in column) for column in matrix.T]
     assert Fraction(whole.size, 1 << whole.places) == max(columns)
@@ -29,7 +29,7 @@ def test_matrices_are_exact(matrix):
 
 @pytest.mark.parametrize("extreme", [5e-324, 2.2e-308, 1.7e308, -0.0, 1.0])
 def test_extreme_numbers_are_exact(extreme):
-    whole = Whole.of(np.array([[extreme, 1.0]]))
+    whole = ExactMatrix.of(np.array([[extreme, 1.0]]))
     assert fractions(whole.ints, whole.places) == [Fraction(extreme), Fraction(1)]
 
 
@@ -41,7 +41,7 @@ SMALL = st.floats(-1e3, 1e3)
     st.integers(0, 40), st.integers(0, 1000),
 )  # fmt: skip
 def test_products_are_within_what_they_say(left, right, bits, off):
-    rows, matrix = Fixed.of(left, bits), Whole.of(right)
+    rows, matrix = FixedPoint.of(left, bits), ExactMatrix.of(right)
     assert all(
         abs(a - Fraction(float(b))) * (1 << bits) <= rows.off for a, b in zip(fractions(rows.ints, bits), left.ravel())
     )
@@ -49,23 +49,27 @@ def test_products_are_within_what_they_say(left, right, bits, off):
     for sign in (1, -1):  # all entries as wrong as they may be, to one side
         moved = (rows.ints + sign * off).astype(object)
         true = np.array(fractions(moved, bits), object).reshape(left.shape) @ exact
-        found = Fixed(rows.ints, off) @ matrix
+        found = FixedPoint(rows.ints, off) @ matrix
         wrong = [abs(a - b) * (1 << bits) for a, b in zip(fractions(found.ints, bits), true.ravel())]
         assert max(wrong) <= found.off
 
 
 def test_sums_and_multiples_add_their_errors():
-    one = Fixed(np.array([[3]], object), 2)
+    one = FixedPoint(np.array([[3]], object), 2)
     assert ((one + one).ints[0, 0], (one + one).off) == (6, 4)
     assert (one.times(5).ints[0, 0], one.times(5).off) == (15, 10)
 
 
 @given(st.integers(0, 10**60))
 def test_roots_are_from_above(square):
-    found = root(square)
+    found = integer_root(square)
     assert found * found >= square
     assert found == 0 or (found - 1) ** 2 < square
 
 
 def test_ratios_beyond_the_range_are_infinite():
-    assert (ratio(1, 3), ratio(10**400, 1), ratio(-(10**400), 1)) == (1 / 3, float("inf"), float("-inf"))
+    assert (rounded_ratio(1, 3), rounded_ratio(10**400, 1), rounded_ratio(-(10**400), 1)) == (
+        1 / 3,
+        float("inf"),
+        float("-inf"),
+    )

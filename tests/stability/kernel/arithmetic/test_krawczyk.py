@@ -9,7 +9,7 @@ import pytest
 
 from stability.kernel.arithmetic.balls import Ball
 from stability.kernel.arithmetic.floating_point import EPS
-from stability.kernel.arithmetic.krawczyk import MOVED, _Shooting, distance, enclose_orbit, kept_radius
+from stability.kernel.arithmetic.krawczyk import MOVED, _Shooting, distance, enclose_orbit, invariant_radius
 from stability.kernel.reachability.gated_orbits import _polish, _shooting, enclose, product_along
 from stability.kernel.reachability.stack_orbits import layer_step
 from stability.systems import DrivenSystem, LureSystem
@@ -21,12 +21,12 @@ TRIALS = (1.5, 4.0, 64.0)
 def test_a_kept_radius_goes_into_itself_and_shrinks(exact, rng):
     """``move + spread(r) r < r`` in rationals, up to the last spread that is accepted."""
     for move in [1.0, 3.0, 1e-300, *10.0 ** rng.uniform(-250, 250, 60)]:
-        last = exact.bisect(lambda b, a=move: kept_radius(a, lambda r: b) is not None, 0.0, 1.0)
-        radius = kept_radius(move, lambda r, b=last: b)
+        last = exact.bisect(lambda b, a=move: invariant_radius(a, lambda r: b) is not None, 0.0, 1.0)
+        radius = invariant_radius(move, lambda r, b=last: b)
         assert Fraction(move) + Fraction(last) * Fraction(radius) < Fraction(radius)
         assert radius >= 64.0 * move  # the widest trial takes the largest spread
         assert last >= 1 - Fraction(move) / Fraction(radius) - 24 * E
-        narrow = kept_radius(move, lambda r: 0.3)
+        narrow = invariant_radius(move, lambda r: 0.3)
         assert narrow == 1.5 * move + 1e-290
 
 
@@ -37,17 +37,17 @@ def test_the_radii_that_are_tried():
         seen.append(radius)
         return 1.0
 
-    assert kept_radius(2.0, spread) is None
+    assert invariant_radius(2.0, spread) is None
     assert seen == [2.0 * factor for factor in TRIALS]
 
 
 def test_a_map_that_does_not_shrink_keeps_no_radius():
     for spread in (1.0, 1.5, np.inf, np.nan):
-        assert kept_radius(1e-9, lambda r, b=spread: b) is None
-        assert kept_radius(0.0, lambda r, b=spread: b) is None
+        assert invariant_radius(1e-9, lambda r, b=spread: b) is None
+        assert invariant_radius(0.0, lambda r, b=spread: b) is None
     for move in (np.inf, np.nan):
-        assert kept_radius(move, lambda r: 0.5) is None
-    assert kept_radius(0.0, lambda r: 0.5) == 1e-290
+        assert invariant_radius(move, lambda r: 0.5) is None
+    assert invariant_radius(0.0, lambda r: 0.5) == 1e-290
 
 
 # ---- periodic orbits of affine maps ------------------------------------------------------------------------------

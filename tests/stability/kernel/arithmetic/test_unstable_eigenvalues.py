@@ -11,8 +11,8 @@ from stability.kernel.arithmetic.balls import Ball
 from stability.kernel.arithmetic.eigenpairs import (
     NEAR,
     Matrix,
-    closed_loop,
     closed_loop_orbit,
+    closed_loop_pencil,
     enclose_eigenpair,
     is_near,
 )
@@ -235,7 +235,7 @@ class TestOrbitPencil:
                 assert least < 1e-8 * (1 + abs(value))
                 assert beside > 1e-5  # it is an eigenvalue there alone
         if k == 1:
-            alone = closed_loop(system, Ball.exact(slopes[0]))
+            alone = closed_loop_pencil(system, Ball.exact(slopes[0]))
             assert np.array_equal(alone.ball.mid, pencil.ball.mid)
             assert np.array_equal(alone.mass, pencil.mass)
 

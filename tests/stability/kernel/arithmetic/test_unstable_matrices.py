@@ -19,8 +19,8 @@ from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.arithmetic.unstable_matrices import (
     _form_from_equation,
     _form_from_vectors,
-    _grows,
     _is_outside,
+    _quadratic_form_grows,
     enclose_unstable,
     prove_not_stable,
     prove_trace,
@@ -46,7 +46,7 @@ ONE = np.ones(1)
 @pytest.mark.parametrize(("a", "s"), [(1.0, 0.0), (1.0, 0.5), (1e-6, 1e-7), (3e5, 1.0)])
 def test_the_rate_of_growth_of_a_number(a, s, exact):
     """``x' = (a +- r) x`` grows at the rate ``s`` for all of them as long as ``a - r > s``."""
-    last = exact.bisect(lambda r: _grows(scalar(a, r), np.eye(1), s, False, ONE), 0.0, 2 * a)
+    last = exact.bisect(lambda r: _quadratic_form_grows(scalar(a, r), np.eye(1), s, False, ONE), 0.0, 2 * a)
     room = Fraction(a) - Fraction(s)
     assert Fraction(last) < room
     assert Fraction(last) > room * (1 - 2 * SPARE) - 64 * E * (Fraction(a) + Fraction(s))
@@ -55,7 +55,7 @@ def test_the_rate_of_growth_of_a_number(a, s, exact):
 @pytest.mark.parametrize(("a", "s"), [(1.5, 1.0), (-1.5, 1.2), (1.0 + 1e-6, 1.0), (300.0, 2.0)])
 def test_the_growth_of_a_number_in_one_step(a, s, exact):
     """``|a| - r > s``; the ball of the square is ``2 |a| r + r^2`` wide."""
-    last = exact.bisect(lambda r: _grows(scalar(a, r), np.eye(1), s, True, ONE), 0.0, 2 * abs(a))
+    last = exact.bisect(lambda r: _quadratic_form_grows(scalar(a, r), np.eye(1), s, True, ONE), 0.0, 2 * abs(a))
     size, r = abs(Fraction(a)), Fraction(last)
     room = size**2 - 2 * size * r - r**2 - Fraction(s) ** 2
     assert size - r > Fraction(s)
@@ -65,24 +65,26 @@ def test_the_growth_of_a_number_in_one_step(a, s, exact):
 def test_a_form_that_grows_by_less_than_nothing_proves_nothing():
     """``x' = -x``, ``x+ = x / 2`` satisfy the inequality at a rate below the edge, and are stable."""
     for discrete, a, below, edge in ((False, -1.0, -2.0, 0.0), (True, 0.5, 0.25, 1.0)):
-        assert not _grows(scalar(a, 0.0), np.eye(1), below, discrete, ONE)
-        assert not _grows(scalar(edge + 1.0, 0.0), np.eye(1), float(np.nextafter(edge, -1)), discrete, ONE)
-        assert _grows(scalar(edge + 1.0, 0.0), np.eye(1), edge, discrete, ONE)
-        assert not _grows(scalar(edge + 1.0, 0.0), np.eye(1), np.nan, discrete, ONE)
+        assert not _quadratic_form_grows(scalar(a, 0.0), np.eye(1), below, discrete, ONE)
+        assert not _quadratic_form_grows(
+            scalar(edge + 1.0, 0.0), np.eye(1), float(np.nextafter(edge, -1)), discrete, ONE
+        )
+        assert _quadratic_form_grows(scalar(edge + 1.0, 0.0), np.eye(1), edge, discrete, ONE)
+        assert not _quadratic_form_grows(scalar(edge + 1.0, 0.0), np.eye(1), np.nan, discrete, ONE)
 
 
 @pytest.mark.parametrize("discrete", [False, True])
 def test_the_form_must_be_positive_somewhere(discrete):
     """``-x^2`` grows under a stable system: it says nothing without a vector at which it is positive."""
     ball, edge = scalar(0.5 if discrete else -1.0, 0.0), 1.0 if discrete else 0.0
-    assert not _grows(ball, -np.eye(1), edge, discrete, ONE)
-    assert not _grows(ball, -np.eye(1), edge, discrete, 0 * ONE)
+    assert not _quadratic_form_grows(ball, -np.eye(1), edge, discrete, ONE)
+    assert not _quadratic_form_grows(ball, -np.eye(1), edge, discrete, 0 * ONE)
     for form in (np.zeros((1, 1)), np.full((1, 1), np.nan), np.full((1, 1), np.inf)):
-        assert not _grows(scalar(3.0, 0.0), form, edge, discrete, ONE)
+        assert not _quadratic_form_grows(scalar(3.0, 0.0), form, edge, discrete, ONE)
     two, axis = Ball.exact(np.diag([3.0, 0.1 if discrete else -1.0])), np.eye(2)
-    assert _grows(two, np.diag([1.0, -1.0]), edge, discrete, axis[0])
-    assert not _grows(two, np.diag([1.0, -1.0]), edge, discrete, axis[1])
-    assert not _grows(two, np.diag([1.0, -1.0]), edge, discrete, np.ones(2))  # zero there, exactly
+    assert _quadratic_form_grows(two, np.diag([1.0, -1.0]), edge, discrete, axis[0])
+    assert not _quadratic_form_grows(two, np.diag([1.0, -1.0]), edge, discrete, axis[1])
+    assert not _quadratic_form_grows(two, np.diag([1.0, -1.0]), edge, discrete, np.ones(2))  # zero there, exactly
 
 
 @pytest.mark.parametrize("discrete", [False, True])
@@ -98,7 +100,7 @@ def test_every_matrix_of_the_last_accepted_ball_grows(discrete, seed, exact):
     weights = rng.random((n, n))
 
     def accepted(r: float) -> bool:
-        return _grows(Ball(mid, r * weights), form, s, discrete, basis[:, 0].copy())
+        return _quadratic_form_grows(Ball(mid, r * weights), form, s, discrete, basis[:, 0].copy())
 
     last = exact.bisect(accepted, 0.0, 2.0)
     assert last > 1e-3

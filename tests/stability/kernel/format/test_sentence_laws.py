@@ -15,7 +15,7 @@ from specimens import small_cell, specimens
 
 from stability.certification import certify
 from stability.kernel.format.claims import Proof, Verdict
-from stability.kernel.format.sentences import at_least, at_most, exactly, slopes_phrase, subject_phrase
+from stability.kernel.format.sentences import at_least, at_most, exact_text, slopes_phrase, subject_phrase
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.theorems.multiplier_lmi import check_lmi
@@ -77,8 +77,8 @@ def test_a_swap_of_two_intervals_is_another_subject():
 
 @pytest.mark.parametrize("value", [0.1, 1 / 3, 1.0, 0.0, -0.0, 1e-300, 12345.678, 1 - 2**-53, 5e-324, 1e22, -7.5])
 def test_exact_decimals_read_back_as_the_same_number(value):
-    assert float(exactly(value)) == value
-    assert exactly(-0.0) != "-0"
+    assert float(exact_text(value)) == value
+    assert exact_text(-0.0) != "-0"
 
 
 def test_bounds_in_words_are_never_stronger_than_the_number(rng):

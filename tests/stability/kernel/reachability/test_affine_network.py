@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from benchmarks.affine import BALLS, true_radius
-from stability.kernel.arithmetic.fixed_point import Fixed
+from stability.kernel.arithmetic.fixed_point import FixedPoint
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.theorem_table import RULES
 from stability.kernel.reachability import affine_network as linear
 from stability.kernel.reachability.affine_margin import Margin
-from stability.kernel.reachability.affine_network import Kernel, kernel, unfit
+from stability.kernel.reachability.affine_network import Kernel, kernel, why_not_applicable
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.theorems.local_linear import LocalLinear
@@ -181,16 +181,16 @@ def test_other_networks_are_none_of_its():
     net, x = network("channels")
     own: Any = net.recurrent
     bent = DrivenSystem(LureSystem(own.system.A, own.system.B, own.system.C, dt=1.0), "tanh", own.E, own.b, own.F)
-    assert unfit(net) is None
+    assert why_not_applicable(net) is None
     idle = DrivenSystem(LureSystem.linear(own.system.A, dt=1.0), "tanh", np.zeros((0, 2)), F=own.F)
-    assert unfit(Classifier(idle, net.weight)) is None
+    assert why_not_applicable(Classifier(idle, net.weight)) is None
     flow = LureSystem.linear(-np.eye(3) + 0.1 * rng.normal(size=(3, 3))).midpoint(0.1)
     stepped = DrivenSystem(flow, "identity", np.zeros((0, 2)), F=own.F)
     looped = LureSystem(own.system.A, own.system.B, own.system.C, 0.1 * np.eye(2, k=1), slope=(1.0, 1.0), dt=1.0)
     reading = DrivenSystem(looped, "identity", own.E, own.b, own.F)
     for cell, words in ((bent, "without activations"), (stepped, "stored"), (reading, "reads another")):
         other = Classifier(cell, net.weight, net.bias)
-        assert words in str(unfit(other))
+        assert words in str(why_not_applicable(other))
         data = {"x": x, "label": int(other.logits(x).argmax()), "norm": "l2", "radius": 1e-9}
         assert words in refused(other, data)
 
@@ -310,7 +310,7 @@ def test_ends_of_clipped_perturbations_are_rounded_outwards(x):
 def test_what_rows_are_wrong_by_counts_for_both_classes():
     rng = np.random.default_rng(0)
     rows, wrong = rng.integers(-40, 40, (2, 3, 2)).astype(object), np.full((3, 1), 6, object)
-    made = Kernel(4, rows, wrong, Fixed(np.array([[900], [100]], object), 3))
+    made = Kernel(4, rows, wrong, FixedPoint(np.array([[900], [100]], object), 3))
     x = np.array([[1.0, -2.0], [0.5, 0.0], [3.0, 1.0]])
     margin, way = made.margin(x, 0, 1), np.sign(x).astype(int)
     least = 900 - 3 - 100 - 3 + int((((rows[0] - 6 * way) - (rows[1] + 6 * way)) * x).sum())

@@ -10,7 +10,7 @@ from stability.kernel.arithmetic.activation_lines import Lines
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.arithmetic.balls import Ball
 from stability.kernel.reachability.backward_bounds import BackwardBounds, Schedule
-from stability.kernel.reachability.invariant_zonotope import Tube
+from stability.kernel.reachability.invariant_zonotope import InvariantZonotope
 from stability.systems import DrivenSystem, LureSystem
 
 LOW, HIGH = np.array([-0.5, 0.2]), np.array([0.3, 0.2])
@@ -25,11 +25,11 @@ def network(rng: np.random.Generator, n: int, name: str, leak: float, mixed: boo
     return DrivenSystem(system, name, rng.normal(size=(n, 2)), rng.normal(size=n), 0.1 * leak * rng.normal(size=(n, 2)))
 
 
-def from_a_box(driven: DrivenSystem, leak: float) -> tuple[BackwardBounds, np.ndarray, Tube]:
+def from_a_box(driven: DrivenSystem, leak: float) -> tuple[BackwardBounds, np.ndarray, InvariantZonotope]:
     """Bounds that begin with a box that no step leaves, its half widths, and zonotopes that begin there."""
     reach = np.abs(driven.system.B).sum(axis=1) + np.abs(driven.F) @ np.maximum(np.abs(LOW), np.abs(HIGH))
     box = np.nextafter(reach / leak * (1 + 1e-9), np.inf)
-    tube = Tube(driven, LOW, HIGH, box, window=20)
+    tube = InvariantZonotope(driven, LOW, HIGH, box, window=20)
     return BackwardBounds(driven, LOW, HIGH, (tube.low, tube.high), tube.states()), box, tube
 
 

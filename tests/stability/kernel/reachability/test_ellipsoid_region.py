@@ -11,7 +11,7 @@ from stability.kernel.arithmetic.activation_bounds import slope_range
 from stability.kernel.arithmetic.balls import Ball
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.reachability import ellipsoid_region as region_module
-from stability.kernel.reachability.ellipsoid_region import _inner, _lengths, _root, _through_loop, region_bounds
+from stability.kernel.reachability.ellipsoid_region import _inner, _lengths, _square_root, _through_loop, region_bounds
 from stability.systems import DrivenSystem, LureSystem
 
 E = Fraction(EPS)
@@ -47,7 +47,7 @@ def test_roots_inner_products_and_lengths_are_above_and_near(exact, rng):
         squares = ((abs(fx) + frx) ** 2).sum(axis=1)
         assert (length**2 >= squares).all()
         assert (length**2 <= squares * (1 + 100 * E)).all()
-    root = exact.of(_root(np.abs(x)))
+    root = exact.of(_square_root(np.abs(x)))
     assert (root**2 > abs(exact.of(x))).all()
     assert (root**2 < abs(exact.of(x)) * (1 + 5 * E)).all()
 

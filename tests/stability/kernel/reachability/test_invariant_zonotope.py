@@ -11,7 +11,7 @@ import pytest
 from stability.kernel.arithmetic.activation_lines import relaxation
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.arithmetic.balls import Ball
-from stability.kernel.reachability.invariant_zonotope import Tube
+from stability.kernel.reachability.invariant_zonotope import InvariantZonotope
 from stability.systems import DrivenSystem, LureSystem
 
 RNG = np.random.default_rng(0)
@@ -65,7 +65,7 @@ def test_no_trajectory_leaves_the_tube(seed):
     low, high = np.array([-0.5, 0.2]), np.array([0.3, 0.2])
     reach = np.abs(driven.system.B).sum(axis=1) + np.abs(driven.F) @ np.maximum(np.abs(low), np.abs(high))
     box = np.nextafter(reach / leak * (1 + 1e-9), np.inf)
-    tube = Tube(driven, low, high, box, window=4)
+    tube = InvariantZonotope(driven, low, high, box, window=4)
     x = box * rng.choice([-1.0, 1.0], size=(400, 5))  # corners
     for _ in range(30):
         z = driven.channel(x, np.array([0.3, 0.2])[None])
@@ -83,7 +83,9 @@ def test_a_box_that_is_left_gives_each_step_bounds_of_its_own():
     """A sign that turns every step: no bound of one step holds at the next, and each holds at its own."""
     rng = np.random.default_rng(3)
     driven = DrivenSystem(LureSystem(np.zeros((2, 2)), np.eye(2), -1.5 * np.eye(2), dt=1.0), "tanh", np.eye(2))
-    tube = Tube(driven, -np.full(2, 0.01), np.full(2, 0.01), np.full(2, 0.9), 9, -np.full(2, 0.7), stays=False)
+    tube = InvariantZonotope(
+        driven, -np.full(2, 0.01), np.full(2, 0.01), np.full(2, 0.9), 9, -np.full(2, 0.7), stays=False
+    )
     x = rng.uniform(0.7, 0.9, size=(500, 2))
     for _ in range(6):
         u = rng.uniform(-0.01, 0.01, size=(500, 2))
@@ -103,7 +105,7 @@ def test_without_moving_inputs_a_contracting_network_ends_in_a_point():
         driven.E,
         driven.b,
     )
-    tube = Tube(driven, np.array([0.3]), np.array([0.3]), np.ones(5), window=10)
+    tube = InvariantZonotope(driven, np.array([0.3]), np.array([0.3]), np.ones(5), window=10)
     for _ in range(150):
         tube.step()
     assert (tube.high - tube.low).max() < 1e-9
@@ -119,8 +121,10 @@ def test_the_stored_rounding_of_a_discretised_network_is_inside():
     driven = DrivenSystem(base.discretise("euler", 1 / 3), "tanh", np.ones((3, 1)), np.zeros(3))
     plain = driven.system
     bare = LureSystem(plain.A, plain.B, plain.C, None, (0, 1), 1 / 3)
-    wide = Tube(driven, np.zeros(1), np.ones(1), np.ones(3), 5)
-    narrow = Tube(DrivenSystem(bare, "tanh", np.ones((3, 1)), np.zeros(3)), np.zeros(1), np.ones(1), np.ones(3), 5)
+    wide = InvariantZonotope(driven, np.zeros(1), np.ones(1), np.ones(3), 5)
+    narrow = InvariantZonotope(
+        DrivenSystem(bare, "tanh", np.ones((3, 1)), np.zeros(3)), np.zeros(1), np.ones(1), np.ones(3), 5
+    )
     for _ in range(5):
         wide.step()
         narrow.step()
@@ -129,7 +133,11 @@ def test_the_stored_rounding_of_a_discretised_network_is_inside():
 
 
 def escaped(
-    plain: Tube, wide: Tube, runs: list[tuple[DrivenSystem, np.ndarray]], steps: int, inputs: Callable[[], np.ndarray]
+    plain: InvariantZonotope,
+    wide: InvariantZonotope,
+    runs: list[tuple[DrivenSystem, np.ndarray]],
+    steps: int,
+    inputs: Callable[[], np.ndarray],
 ) -> int:
     """How often runs of networks within a radius leave the tube of its middle; none leaves that of the radius."""
     count = 0
@@ -153,10 +161,10 @@ def test_every_matrix_within_its_radius_is_inside(moved, monkeypatch):
     middle = {k: getattr(driven.system, k) for k in "ABCD"}
     low, high, start = np.array([-0.3]), np.array([0.4]), 0.3 * np.ones(4)
 
-    def tube(radius: float) -> Tube:
+    def tube(radius: float) -> InvariantZonotope:
         balls = tuple(Ball(v, np.full(v.shape, radius if k == moved else 0.0)) for k, v in middle.items())
         monkeypatch.setattr("stability.kernel.reachability.invariant_zonotope.system_balls", lambda _: balls)
-        return Tube(driven, low, high, start, window=3)
+        return InvariantZonotope(driven, low, high, start, window=3)
 
     plain, wide = tube(0.0), tube(0.3)
     runs = []
@@ -174,7 +182,7 @@ def test_what_inputs_reach_through_a_matrix_with_a_radius_is_inside(monkeypatch)
     driven = DrivenSystem(LureSystem(zero, one, zero, None, (0.0, 1.0), 1.0), "saturation", one, [0.0])
     balls = Ball.exact(zero), Ball(one, np.full((1, 1), 0.3)), Ball.exact(zero), Ball.exact(zero)
     monkeypatch.setattr("stability.kernel.reachability.invariant_zonotope.system_balls", lambda _: balls)
-    tube = Tube(driven, -np.ones(1), np.ones(1), 2.0 * np.ones(1), window=3)
+    tube = InvariantZonotope(driven, -np.ones(1), np.ones(1), 2.0 * np.ones(1), window=3)
     tube.step()
     assert 1.3 <= tube.states()[1][0] < 1.3 + 1e-9
 
@@ -210,7 +218,7 @@ def test_no_trajectory_leaves_the_tube_of_channels_that_feed_one_another(seed, m
     rng = np.random.default_rng(seed)
     driven = make(rng, name)
     box = box_of(driven)
-    tube = Tube(driven, np.array([-0.5]), np.array([0.3]), box, window=4)
+    tube = InvariantZonotope(driven, np.array([-0.5]), np.array([0.3]), box, window=4)
     x = box * rng.choice([-1.0, 1.0], size=(300, driven.states))
     for k in range(40):
         for end in (-0.5, 0.3):
@@ -229,7 +237,7 @@ def test_channels_that_are_solved_for_leave_narrow_sets():
     for seed in range(8):
         rng = np.random.default_rng(seed)
         driven = midpoint(rng)
-        tube = Tube(driven, np.array([-0.1]), np.array([0.1]), box_of(driven), window=20)
+        tube = InvariantZonotope(driven, np.array([-0.1]), np.array([0.1]), box_of(driven), window=20)
         x, runs = rng.normal(size=(200, driven.states)), []
         for k in range(250):
             tube.step()
@@ -255,7 +263,7 @@ def test_an_inverse_that_is_none_leaves_the_sets_true(monkeypatch):
         monkeypatch.setattr(np.linalg, "inv", wrong)
         driven = feeding(rng)
         box = box_of(driven)
-        tube = Tube(driven, np.array([-0.5]), np.array([0.3]), box, window=4)
+        tube = InvariantZonotope(driven, np.array([-0.5]), np.array([0.3]), box, window=4)
         x = box * rng.choice([-1.0, 1.0], size=(300, driven.states))
         for _ in range(25):
             for end in (-0.5, 0.3):
@@ -277,10 +285,10 @@ def test_every_matrix_within_its_radius_is_inside_where_channels_feed_one_anothe
     A, B = (np.abs(middle[k]) + radius for k in "AB")
     box = np.linalg.solve(np.eye(4) - A, B.sum(axis=1) + np.abs(driven.F).sum(axis=1))  # of all within the radius
 
-    def tube(size: float) -> Tube:
+    def tube(size: float) -> InvariantZonotope:
         balls = tuple(Ball(v, size * mask if k == moved else np.zeros(v.shape)) for k, v in middle.items())
         monkeypatch.setattr("stability.kernel.reachability.invariant_zonotope.system_balls", lambda _: balls)
-        return Tube(driven, low, high, box, window=10)
+        return InvariantZonotope(driven, low, high, box, window=10)
 
     plain, wide, runs = tube(0.0), tube(radius), []
     for _ in range(200):

@@ -10,7 +10,7 @@ import pytest
 from stability import UnsupportedError
 from stability.kernel.arithmetic.activations import ACTIVATIONS
 from stability.kernel.checks import is_well_posed
-from stability.kernel.systems.channels import closed, solve_channels
+from stability.kernel.systems.channels import close_loop, solve_channels
 from stability.systems import DrivenSystem, LureSystem
 
 
@@ -90,7 +90,7 @@ def test_the_closed_loop_of_the_channels(rng):
     for D in (hears, hears.T, chain, alone, 0.2 * rng.normal(size=(4, 4)), np.zeros((3, 3))):
         k, X = rng.uniform(-1.0, 2.0, size=len(D)), rng.normal(size=(len(D), 2))
         expected = np.linalg.inv(np.eye(len(D)) - D @ np.diag(k)) @ X
-        assert closed(D, k, X) == pytest.approx(expected, rel=1e-12, abs=1e-12)
+        assert close_loop(D, k, X) == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
 def test_sweeps_that_go_round_in_a_circle_by_rounding_end_early_and_where_all_of_them_would():

@@ -10,7 +10,7 @@ import pytest
 from stability.analysis import local_radius
 from stability.errors import ConfigurationError
 from stability.kernel.format.theorem_table import RULES
-from stability.kernel.reachability.ellipsoid_operations import length
+from stability.kernel.reachability.ellipsoid_operations import ellipsoid_extent
 from stability.kernel.reachability.ellipsoid_tube import nominal_run
 from stability.kernel.reachability.gated_tube import bent_tube, linear_part
 from stability.kernel.reachability.network_stages import stages_of
@@ -57,8 +57,8 @@ def test_forged_balls_under_a_head_that_underflows_are_refused(radius):
 
 def test_lengths_and_reaches_do_not_underflow():
     w, Y = np.array([[3e-170, 4e-170]]), np.eye(2)
-    assert length(w, Y)[0] >= 5e-170
-    assert length(np.array([[3.0, 4.0]]), Y)[0] == pytest.approx(5.0, rel=1e-12)
+    assert ellipsoid_extent(w, Y)[0] >= 5e-170
+    assert ellipsoid_extent(np.array([[3.0, 4.0]]), Y)[0] == pytest.approx(5.0, rel=1e-12)
 
 
 def test_what_bends_add_does_not_underflow_with_the_radius():

@@ -12,7 +12,7 @@ from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.theorem_table import RULES, worded
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.theorems.stack_contraction import GROW
-from stability.kernel.theorems.stack_gain import combined, layer_gain
+from stability.kernel.theorems.stack_gain import combined_gain, layer_gain
 from stability.proposals import pack
 from stability.systems import DrivenSystem, LureSystem
 
@@ -87,13 +87,13 @@ def test_one_lstm(forget):
 def test_levels_multiply_and_layers_side_by_side_add_in_squares():
     one, two = linear(0.5, 3.0), linear(0.75, 2.0)
     stack, claims = LayerStack([one, two]), [proof_of_linear(one), proof_of_linear(two)]
-    gain = combined(stack, claims, None)
+    gain = combined_gain(stack, claims, None)
     assert 6.0 * 8.0 <= gain <= 6.0 * 8.0 * (1 + 1e-4)
     pair = LayerStack([one, two], directions=2)
-    assert np.hypot(6.0, 8.0) <= combined(pair, claims, None) <= np.hypot(6.0, 8.0) * (1 + 1e-4)
+    assert np.hypot(6.0, 8.0) <= combined_gain(pair, claims, None) <= np.hypot(6.0, 8.0) * (1 + 1e-4)
     head = np.array([[2.0, -1.0]])
-    assert 12.0 + 8.0 <= combined(pair, claims, head) <= 20.0 * (1 + 1e-4)
-    assert 2.0 * 48.0 <= combined(stack, claims, np.array([[-2.0]])) <= 96.0 * (1 + 1e-4)
+    assert 12.0 + 8.0 <= combined_gain(pair, claims, head) <= 20.0 * (1 + 1e-4)
+    assert 2.0 * 48.0 <= combined_gain(stack, claims, np.array([[-2.0]])) <= 96.0 * (1 + 1e-4)
 
 
 def told(stack, claims, gain) -> Claim:
@@ -133,7 +133,7 @@ def test_what_a_gated_layer_may_read_lies_in_the_box_of_its_proof(below):
     ):
         cell = upper.with_inputs(low, high)
         stack, claims = LayerStack([lower, cell]), [first, proof_of(cell)]
-        gain = combined(stack, claims, None)
+        gain = combined_gain(stack, claims, None)
         outcome = RULES["stack_gain"](stack, told(stack, claims, gain))
         assert outcome[0] is valid, (low, high, outcome)
         assert valid or "outside its input box" in outcome[1]
@@ -155,7 +155,7 @@ def test_an_input_that_hardly_acts_has_a_gain_that_is_not_zero(size):
             assert "more than" in RULES["stack_gain"](stack, told(stack, [claim], less))[1]
         assert layer_gain(layer, claim, np.full((1, 1), 1e-200)) > 0.0
     twice = LayerStack([maps[0], maps[0]])
-    assert combined(twice, [claims[2]] * 2, None) > 0.0
+    assert combined_gain(twice, [claims[2]] * 2, None) > 0.0
 
 
 def test_the_gain_is_rounded_up_once():
@@ -166,8 +166,8 @@ def test_the_gain_is_rounded_up_once():
         data = {"measure": "l2", "horizon": None, "H": np.eye(1)}
         gains.append(Claim("gain", "", Verdict.CERTIFIED, Proof("gain_lmi", data), gain))
     exact = Fraction(7.3) * Fraction(8.9)
-    assert exact < Fraction(combined(LayerStack([one, two]), gains, None)) < exact * (1 + Fraction(2, 10**9))
+    assert exact < Fraction(combined_gain(LayerStack([one, two]), gains, None)) < exact * (1 + Fraction(2, 10**9))
     square = Fraction(7.3) ** 2 + Fraction(8.9) ** 2
-    pair = Fraction(combined(LayerStack([one, two], directions=2), gains, None)) ** 2
+    pair = Fraction(combined_gain(LayerStack([one, two], directions=2), gains, None)) ** 2
     assert square < pair < square * (1 + Fraction(3, 10**9))
     assert GROW == 1 + 1e-9

@@ -9,7 +9,7 @@ from stability import DrivenSystem, LayerStack, LureSystem, Verdict, certify, re
 from stability.kernel.format.claims import Claim
 from stability.kernel.reachability.stack_orbits import enclose_stack_orbit
 from stability.kernel.systems.gated_cell import GatedCell
-from stability.kernel.systems.merged_stack import merged
+from stability.kernel.systems.merged_stack import merged_network
 from stability.proposals import propose
 from stability.verification import verify_claim
 
@@ -31,7 +31,7 @@ def small(rng, p, n):
 @pytest.mark.parametrize("levels", [2, 3])
 def test_the_merged_network_is_the_stack(levels, rng):
     stack = LayerStack([small(rng, 2, 3), *(small(rng, 3, 3) for _ in range(levels - 1))])
-    whole = merged(stack)
+    whole = merged_network(stack)
     x, u = rng.normal(size=(7, 3 * levels)), rng.normal(size=(7, 2))
     for _ in range(5):
         np.testing.assert_allclose(whole.advance(x, u), stack.advance(x, u), rtol=0, atol=1e-14)
@@ -41,7 +41,7 @@ def test_the_merged_network_is_the_stack(levels, rng):
 def test_the_merged_flow_reads_the_state_of_the_level_below(rng):
     first = flow(-np.eye(2), rng.normal(size=(2, 2)), rng.normal(size=(2, 1)), rng.normal(size=(2, 1)))
     second = flow(-2 * np.eye(3), rng.normal(size=(3, 3)), rng.normal(size=(3, 2)), rng.normal(size=(3, 2)))
-    whole = merged(LayerStack([first, second]))
+    whole = merged_network(LayerStack([first, second]))
     x, u = rng.normal(size=5), rng.normal(size=1)
     expected = np.concatenate([first.advance(x[:2], u), second.advance(x[2:], x[:2])])
     np.testing.assert_allclose(whole.advance(x, u), expected, atol=1e-14)
@@ -51,10 +51,10 @@ def test_what_would_round_is_not_merged(rng):
     cell = small(rng, 2, 2)
     euler = DrivenSystem(LureSystem.recurrent(-np.eye(2), np.eye(2)).euler(0.1), "tanh", np.eye(2))
     moving = DrivenSystem(LureSystem(0.3 * np.eye(2), np.eye(2), np.eye(2), dt=1.0), "tanh", np.eye(2))
-    assert merged(LayerStack([cell, euler])) is None
-    assert merged(LayerStack([moving, cell])) is None
-    assert merged(LayerStack([cell, moving])) is not None  # what the top level does is read by nobody
-    assert merged(LayerStack([cell, plain(np.eye(2), np.eye(2), None, "relu")])) is None
+    assert merged_network(LayerStack([cell, euler])) is None
+    assert merged_network(LayerStack([moving, cell])) is None
+    assert merged_network(LayerStack([cell, moving])) is not None  # what the top level does is read by nobody
+    assert merged_network(LayerStack([cell, plain(np.eye(2), np.eye(2), None, "relu")])) is None
 
 
 def test_a_bistable_upper_layer_refutes_the_stack_by_proof(rng, tmp_path):
@@ -87,7 +87,7 @@ def _read(top):
 @pytest.mark.parametrize("top", ["gru", "euler", "midpoint"])
 def test_orbits_of_the_whole_stack_refute_what_cannot_be_merged(top, rng, tmp_path):
     stack = latched(top, rng)
-    assert merged(stack) is None
+    assert merged_network(stack) is None
     answer = refute(stack)
     assert answer.found
     assert answer.proof.kind in ("stack_orbits", "stack_unstable")

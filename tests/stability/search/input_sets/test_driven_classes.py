@@ -14,7 +14,7 @@ from stability.kernel.arithmetic.activations import activation
 from stability.kernel.format.claims import Proof, Verdict
 from stability.kernel.format.theorem_table import RULES
 from stability.kernel.reachability.backward_bounds import BackwardBounds, Schedule
-from stability.kernel.reachability.invariant_zonotope import Tube
+from stability.kernel.reachability.invariant_zonotope import InvariantZonotope
 from stability.kernel.theorems.absorbing_sets import Absorbed
 from stability.kernel.theorems.decaying_boxes import signed_balance, steepest_sides
 from stability.kernel.theorems.driven_lmi import slopes_on
@@ -101,7 +101,7 @@ def test_no_run_leaves_the_sets(seed, rng) -> None:
     driven = reservoir(5, 0.8, (1.0, 0.5)[seed % 2], seed, name, fed)
     low, high = np.array([-0.4]), np.array([0.3])
     up, down = np.full(5, 3.0), np.full(5, 0.5 if name == "relu" else 3.0)
-    tube = Tube(driven, low, high, up, 4, down)
+    tube = InvariantZonotope(driven, low, high, up, 4, down)
     bounds = None if fed else BackwardBounds(driven, low, high, (tube.low, tube.high), (-np.full(5, 99.0), up + 99.0))
     corners = np.where(rng.random((300, 5)) < 0.5, up, -down)
     x, runs = corners, [corners]

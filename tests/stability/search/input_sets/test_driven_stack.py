@@ -11,7 +11,7 @@ import pytest
 from stability import certify, verify
 from stability.kernel.format.claims import Proof, Verdict
 from stability.kernel.format.theorem_table import RULES
-from stability.kernel.systems.delayed_stack import skewed
+from stability.kernel.systems.delayed_stack import delayed_network
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.theorems.stack_driven import StackDriven
 from stability.proposals import propose
@@ -64,7 +64,7 @@ def test_the_skewed_state_is_the_stack_a_step_later_layer_by_layer(of, rng) -> N
     stack = LayerStack([layer(3, 2, 1.0, 1), layer(2, 3, 1.0, 2), layer(4, 2, 1.0, 3)])
     if of != "plain":
         stack = LayerStack([layer(3, 2, 1.0, 1, 0.4), mixed(3, 4), layer(4, 2, 1.0, 3, 0.7)])
-    network = skewed(stack)
+    network = delayed_network(stack)
     assert not isinstance(network, str)
     u = rng.normal(size=(12, 2))
     run = [rng.normal(size=9)]

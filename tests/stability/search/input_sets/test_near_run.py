@@ -12,9 +12,16 @@ from stability.certificate import Certificate
 from stability.errors import StabilityError
 from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.theorem_table import RULES
-from stability.kernel.reachability.invariant_zonotope import Tube
+from stability.kernel.reachability.invariant_zonotope import InvariantZonotope
 from stability.kernel.theorems.absorbing_sets import Absorbed, Sets
-from stability.kernel.theorems.near_run import RunLmi, apart, drawn, near_after, no_run, widened
+from stability.kernel.theorems.near_run import (
+    RunLmi,
+    difference_system,
+    distance_after,
+    distance_bound,
+    neighborhood_bounds,
+    why_no_run,
+)
 from stability.proposals import propose
 from stability.recovery import first_step, recovery_time, settling_time
 from stability.search.input_sets.driven import driven_contraction
@@ -173,16 +180,16 @@ def test_the_bounds_are_those_of_the_runs_and_what_is_left_to_them():
     driven = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[3.0]], dt=1.0), "tanh", [[1.0]])
     one, wide = np.ones(1), np.full(1, 5.0)
     run, sets = Sets(-one, one, (-one, one)), Sets(-wide, wide, (-wide, 1.05 * one))
-    found = widened(driven, sets, run, 0.1)
+    found = neighborhood_bounds(driven, sets, run, 0.1)
     pair = DrivenSystem(LureSystem(np.zeros((2, 2)), np.eye(2), [[3.0, 4.0], [0.0, 1.0]], dt=1.0), "tanh", np.eye(2))
     two, far = np.ones(2), np.full(2, 9.0)
-    longer = widened(pair, Sets(-far, far, (-far, far)), Sets(-two, two, (-two, two)), 0.1)
+    longer = neighborhood_bounds(pair, Sets(-far, far, (-far, far)), Sets(-two, two, (-two, two)), 0.1)
     assert np.allclose(longer.high, (1.5, 1.1), atol=1e-12)  # the lengths of the rows: 5 and 1
     assert 1.3 < found.high[0] < 1.3 + 1e-12
     assert -1.3 - 1e-12 < found.low[0] < -1.3
     assert found.states[1][0] == 1.05  # what all states keep
-    assert 6.0 <= apart(sets, run) < 6.0 + 1e-9  # from -5 to 1, the farther side
-    assert 2.0 * 0.5**3 * 7.0 <= near_after(7.0, 1.0, 4.0, 0.5, 3) < 2.0 * 0.5**3 * 7.0 + 1e-9
+    assert 6.0 <= distance_bound(sets, run) < 6.0 + 1e-9  # from -5 to 1, the farther side
+    assert 2.0 * 0.5**3 * 7.0 <= distance_after(7.0, 1.0, 4.0, 0.5, 3) < 2.0 * 0.5**3 * 7.0 + 1e-9
 
 
 def test_slopes_hold_the_quotients_between_the_sets_and_the_run(leaky):
@@ -190,7 +197,7 @@ def test_slopes_hold_the_quotients_between_the_sets_and_the_run(leaky):
     rng = np.random.default_rng(2)
     middle = rng.normal(size=8)
     run, sets = (Sets(middle - w, middle + w, (middle, middle)) for w in (0.1, 2.0))
-    system = drawn(driven, sets, run)
+    system = difference_system(driven, sets, run)
     z, v = (rng.uniform(each.low, each.high, size=(20_000, 8)) for each in (sets, run))
     quotients = (np.tanh(z) - np.tanh(v)) / (z - v)
     assert (system.alpha <= quotients.min(axis=0) + 1e-9).all()
@@ -225,7 +232,7 @@ def test_a_box_that_is_left_between_its_turns_is_refused():
     ],
 )
 def test_networks_without_such_a_run_are_refused_with_the_reason(leaky, driven, words):
-    assert words in no_run(driven)
+    assert words in why_no_run(driven)
     assert words in RULES["run_lmi"](driven, leaky[1])[1]
     assert contraction_near_run(driven, {}, "best", 1e-3, Deadline()) is None
 
@@ -235,7 +242,7 @@ def test_sets_that_may_leave_their_box_are_none_where_rounding_hides_feedthrough
     driven = DrivenSystem(HIDDEN.midpoint(1.0), "tanh", np.zeros((2, 1)))
     assert not driven.system.D.any()
     with pytest.raises(StabilityError, match="feed one another"):
-        Tube(driven, np.zeros(1), np.zeros(1), np.ones(2), 5, -0.5 * np.ones(2), stays=False)
+        InvariantZonotope(driven, np.zeros(1), np.zeros(1), np.ones(2), 5, -0.5 * np.ones(2), stays=False)
 
 
 def test_a_rate_that_is_asked_for_is_kept_and_time_that_is_over_ends_it(leaky):

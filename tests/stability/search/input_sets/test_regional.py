@@ -201,22 +201,6 @@ def test_subjects_without_a_region():
     assert regional(linear).verdict is Verdict.INCONCLUSIVE
 
 
-@pytest.mark.parametrize("direct", [False, True])
-def test_an_input_that_is_held_moves_states_as_it_does_step_by_step(direct):
-    rng = np.random.default_rng(0)
-    A, B, C = (0.5 * rng.normal(size=(4, 4)) for _ in range(3))
-    D = np.triu(0.1 * rng.normal(size=(4, 4)), 1) if direct else np.zeros((4, 4))
-    system = DrivenSystem(
-        LureSystem(A, B, C, D=D, dt=1.0, slope=(0.0, 1.0)), "tanh", rng.normal(size=(4, 2)), rng.normal(size=4)
-    )
-    x, u = rng.normal(size=(6, 4)), np.broadcast_to(rng.normal(size=2), (6, 2))
-    field = system.held(u)
-    for _ in range(5):
-        after = field(x)
-        assert np.array_equal(after, system.advance(x, u))
-        x = after
-
-
 def test_trajectories_are_followed_only_where_rest_is_no_stable_equilibrium(monkeypatch):
     def followed(*_):
         raise AssertionError("followed")

@@ -13,11 +13,11 @@ from stability.errors import ConfigurationError, DimensionError, UnsupportedErro
 from stability.kernel.format.claims import Verdict
 from stability.kernel.format.theorem_table import RULES
 from stability.kernel.reachability import classifier_run as runs
-from stability.kernel.reachability.affine_forms import Form, Term, Tube
+from stability.kernel.reachability.affine_forms import AffineArithmetic, Form, Term
 from stability.kernel.reachability.classifier_run import Numbers, margins
-from stability.kernel.reachability.gate_units import Box, Parabola, Unit, chords, least
-from stability.kernel.reachability.input_box import entries, evaluate_at, input_box
-from stability.kernel.reachability.quadratic_relaxation import quadratic, touching
+from stability.kernel.reachability.gate_units import Box, Parabola, Unit, chords, lower_bound
+from stability.kernel.reachability.input_box import count_perturbed, evaluate_at, input_box
+from stability.kernel.reachability.quadratic_relaxation import quadratic, tangent_parabola
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
@@ -132,7 +132,7 @@ def test_a_lower_bound_of_a_unit_holds_and_is_near(unit):
     sign = np.where(rng.normal(size=m) > 0, 1.0, -1.0)
     bent = rng.normal(size=(3, m)) * unit.is_smooth * np.array([[unit.gated], [unit.gated], [True]])
     below = Parabola(rng.normal(size=m) * unit.gated, rng.normal(size=m), box.a_low, box.b_high, *bent)
-    low = least(unit, sign, below, box)
+    low = lower_bound(unit, sign, below, box)
     a, b = box.grid(np.linspace(-1.0, 1.0, 161))
     da, db = a - below.a0[:, None, None], b - below.b0[:, None, None]
     p = {name: getattr(below, name)[:, None, None] for name in ("alpha", "beta", "aa", "ab", "bb")}
@@ -153,13 +153,13 @@ def test_a_parabola_touches_its_unit_and_stays_nearly_below(unit):
     a, b = (Form(low, zero, 0 * low, low, high) for low, high in ((box.a_low, box.a_high), (box.b_low, box.b_high)))
     term = Term(unit, a if unit.gated else None, b)
     sign = np.where(rng.normal(size=40) > 0, 1.0, -1.0)
-    p = touching(term, sign, a0, b0)
+    p = tangent_parabola(term, sign, a0, b0)
     fa, fb = unit.gradient(a0, b0)
     assert np.array_equal(p.beta, sign * fb)
     assert np.array_equal(p.alpha, sign * fa)
     here = sign * unit.value(a0, b0) - p.alpha * a0 * unit.gated - p.beta * b0
-    assert (here - least(unit, sign, p, box) < 0.02).all()
-    assert (here >= least(unit, sign, p, box)).all()
+    assert (here - lower_bound(unit, sign, p, box) < 0.02).all()
+    assert (here >= lower_bound(unit, sign, p, box)).all()
 
 
 def test_chords_leave_less_than_tangents():
@@ -169,7 +169,7 @@ def test_chords_leave_less_than_tangents():
 
     def left(beta: Array) -> Array:
         plane, down = Parabola.plane(0 * beta, beta), Parabola.plane(0 * beta, -beta)
-        return -(least(Unit("tanh"), one, plane, box) + least(Unit("tanh"), -one, down, box))
+        return -(lower_bound(Unit("tanh"), one, plane, box) + lower_bound(Unit("tanh"), -one, down, box))
 
     assert left(slope)[0] < 0.6 * left(1.0 - np.tanh(np.array([-0.25])) ** 2)[0]
 
@@ -179,9 +179,9 @@ def test_a_tube_holds_every_run_and_parabolas_stay_below_every_margin(name):
     network, rng = NETWORKS[name], np.random.default_rng(7)
     x, label = sample(network)
     low, high = input_box(x, 0.3)
-    tube = Tube()
+    tube = AffineArithmetic()
     margin = margins(network, tube, low, high, label)
-    point = rng.choice([-1.0, 1.0], size=entries(tube))
+    point = rng.choice([-1.0, 1.0], size=count_perturbed(tube))
     met, there = evaluate_at(network, tube, point, label)
     F = quadratic(tube, margin, 0, met)
     logits = network.logits(x + 0.3 * point.reshape(x.shape))
@@ -202,7 +202,7 @@ def test_a_tube_holds_every_run_and_parabolas_stay_below_every_margin(name):
 def test_the_quadratic_function_touches_the_margin_where_it_should():
     network = NETWORKS["lstm"]
     x, label = sample(network)
-    tube = Tube()
+    tube = AffineArithmetic()
     margin = margins(network, tube, *input_box(x, 0.2), label)
     met, there = evaluate_at(network, tube, np.array([1.0, -1.0]), label)
     F, v = quadratic(tube, margin, 1, met), np.zeros(tube.symbols)
@@ -220,7 +220,7 @@ def test_multipliers_prove_no_more_than_is_so():
     rng = np.random.default_rng(11)
     network = NETWORKS["gru"]
     x, label = sample(network)
-    tube = Tube()
+    tube = AffineArithmetic()
     margin = margins(network, tube, *input_box(x, 0.5), label)
     met, _ = evaluate_at(network, tube, np.array([1.0, 1.0]), label)
     F = quadratic(tube, margin, 0, met)
@@ -350,7 +350,7 @@ def test_merged_symbols_lose_nothing_but_tightness(monkeypatch):
     network, rng = NETWORKS["gru"], np.random.default_rng(3)
     x = 0.3 * rng.normal(size=(12, 1))
     label = int(network.logits(x).argmax())
-    whole, cut = Tube(), Tube()
+    whole, cut = AffineArithmetic(), AffineArithmetic()
     tight = margins(network, whole, *input_box(x, 0.02), label)
     monkeypatch.setattr(runs, "SYMBOLS", 12)
     loose = margins(network, cut, *input_box(x, 0.02), label)

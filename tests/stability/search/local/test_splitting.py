@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stability.kernel.format.theorem_table import RULES
-from stability.kernel.reachability.affine_forms import Form, Tube
+from stability.kernel.reachability.affine_forms import AffineArithmetic, Form
 from stability.kernel.reachability.classifier_run import margins
 from stability.kernel.reachability.input_box import evaluate_at, input_box
 from stability.kernel.reachability.quadratic_relaxation import quadratic
@@ -57,7 +57,7 @@ def values_of(subject: Classifier, x: Array, label: int) -> Array:
     """All values of the run of one input, as a tube without width numbers them."""
     made: list[Array] = []
 
-    class Noted(Tube):
+    class Noted(AffineArithmetic):
         def form(self, *parts: Any) -> Form:
             out = super().form(*parts)
             made.append(0.5 * out.low + 0.5 * out.high)
@@ -113,7 +113,7 @@ def test_what_a_leaf_says_holds_for_every_run_that_keeps_its_cuts(kind):
         rng.random((600, 1, 1)) < 0.5, rng.uniform(-1, 1, (600, 2, 8)), rng.choice([-1.0, 1.0], (600, 2, 8))
     )
     runs = np.array([values_of(subject, one, label) for one in inputs])
-    whole = Tube()
+    whole = AffineArithmetic()
     margin = margins(subject, whole, low, high, label)
     met, _ = evaluate_at(subject, whole, np.zeros(16), label)
     plain = best_multipliers(quadratic(whole, margin, 0, met), decide=False).bound
@@ -123,7 +123,7 @@ def test_what_a_leaf_says_holds_for_every_run_that_keeps_its_cuts(kind):
         numbers = numbers[np.ptp(runs[:, numbers], axis=0) > 1e-9]
         ends = {int(n): tuple(np.sort(rng.choice(runs[:, n], size=2)).tolist()) for n in numbers}
         keeps = np.all([(a <= runs[:, n]) & (runs[:, n] <= b) for n, (a, b) in ends.items()], axis=0)
-        tube = Tube(cuts=ends)
+        tube = AffineArithmetic(cuts=ends)
         margin = margins(subject, tube, low, high, label)
         assert set(tube.met) == set(ends)
         assert not (tube.empty and keeps.any())
@@ -143,7 +143,7 @@ def test_without_room_a_cut_takes_no_part_of_the_bound_away(proved):
     """Multipliers of cuts that every run keeps change nothing for the worse."""
     subject, _ = proved
     x, label = sample(subject, 2)
-    tube, cut = Tube(), Tube(cuts={3: (-50.0, 50.0)})
+    tube, cut = AffineArithmetic(), AffineArithmetic(cuts={3: (-50.0, 50.0)})
     bounds = []
     for one in (tube, cut):
         margin = margins(subject, one, *input_box(x, 0.05), label)
@@ -156,7 +156,7 @@ def test_cuts_that_no_run_keeps_leave_nothing_to_prove(proved):
     subject, claim = proved
     data = claim.proof.data
     x, label = sample(subject, 2)
-    tube = Tube(cuts={0: (1e6, np.inf)})
+    tube = AffineArithmetic(cuts={0: (1e6, np.inf)})
     margins(subject, tube, *input_box(x, RADIUS), label)
     assert tube.empty
     (named,) = [part for part in data["tree"]["classes"] if "cuts" in part]
