@@ -28,7 +28,7 @@ _erf = np.frompyfunc(math.erf, 1, 1)
 
 
 def _gelu(values: Array) -> Array:
-    return 0.5 * values * (1.0 + _erf(values / math.sqrt(2.0)).astype(np.float64))
+    return 0.5 * values * (1.0 + np.asarray(_erf(values / math.sqrt(2.0)), dtype=np.float64))
 
 
 @subject("residual")

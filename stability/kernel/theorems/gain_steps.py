@@ -35,7 +35,7 @@ from stability.kernel.theorems.gain_lmi import (
     out_of_range,
     require_own_inputs,
 )
-from stability.kernel.theorems.multiplier_lmi import majorant
+from stability.kernel.theorems.multiplier_lmi import majorant, why_not_a_map
 
 Array = np.ndarray
 MOST_STEPS, MOST_NUMBERS = 4096, 2**22
@@ -177,7 +177,7 @@ def _bad_data(system: LureSystem, arrays: tuple[Array, ...], gain: float, slack:
     subject=(LureSystem, DrivenSystem),
     claim="gain",
     value="gain",
-    unfit=lambda subject: None if subject.is_discrete else "this proof is about maps, not about flows",
+    unfit=why_not_a_map,
 )
 class GainSteps(ProofData):
     """A gain over ``horizon`` steps (``docs/certificate-format.md``); ``check_steps`` asks for the sizes."""

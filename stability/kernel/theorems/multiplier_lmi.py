@@ -272,12 +272,17 @@ LARGEST_FACTOR = 1.0 + 1e-6
 """What the rounding of orthogonal weights to float32 or float64 can cost; more would be growth by another name."""
 
 
+def why_not_a_map(subject: LureSystem | DrivenSystem) -> str | None:
+    """Return the refusal of a system in continuous time, or ``None`` for a map."""
+    return None if subject.is_discrete else "this proof is about maps, not about flows"
+
+
 @certifies(
     "growth_lmi",
     subject=(LureSystem, DrivenSystem),
     claim="nonexpansive",
     value="factor",
-    unfit=lambda subject: None if subject.is_discrete else "this proof is about maps, not about flows",
+    unfit=why_not_a_map,
 )
 class GrowthLmi(ProofData):
     """The multiplier inequality with ``P = I`` at ``rho = factor``, slightly above one."""
