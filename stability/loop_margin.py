@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -270,7 +270,7 @@ def _largest(
         if low and high <= low * (1.0 + tol):
             break
         factor = 4.0 * factor if np.isinf(high) else 0.25 * factor if low == 0.0 else _middle(low, high)
-    return low, best, high
+    return low, best and replace(best, meta={**best.meta, **deadline.meta}), high
 
 
 def _smallest(

@@ -65,15 +65,12 @@ def circle_criterion(
         proved at ``rate``.
 
     Raises:
-        ConfigurationError: an unknown method, a bad rate, an M below the slopes, or a size too large for an
-            SDP.
+        ConfigurationError: a bad rate, or an M below the slopes.
 
     Example:
         >>> finding = circle_criterion(LureSystem.recurrent([[-2.0]], [[1.0]]))
         >>> finding.holds, round(finding.margin, 9), round(finding.rate, 6)
         (True, 0.5, 1.0)
-        >>> circle_criterion(LureSystem.recurrent([[-2.0]], [[2.5]]), method="lmi").holds
-        False
     """
     return _gain_test(system, M, Deadline.after(time_limit).named("circle")).decide(rate)
 

@@ -35,7 +35,7 @@ def residual_claim(network: ResidualStack, parts: Sequence[Certificate]) -> Clai
         The certified claim, or ``None``.
 
     Example:
-        >>> from stability.certification import certify
+        >>> from stability import PairwiseSystem, certify
         >>> half = PairwiseSystem(0.5 * np.eye(2), 0.5 * np.eye(2), np.zeros(2), "abs")
         >>> blocks = ResidualStack([half, half], np.eye(2), [np.eye(2), np.eye(2)])
         >>> claim = residual_claim(blocks, [certify(half), certify(half)])
@@ -127,6 +127,7 @@ def stack_norm_gain(stack: LayerStack) -> Claim | None:
         The certified claim ``gain`` of the last layer's state at any time, or ``None``.
 
     Example:
+        >>> from stability import PairwiseSystem
         >>> half = PairwiseSystem(0.6 * np.eye(2), 0.8 * np.eye(2), np.zeros(2), "oplu")
         >>> round(stack_norm_gain(LayerStack([half, half])).value, 6)
         2.0

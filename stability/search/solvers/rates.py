@@ -77,7 +77,7 @@ def reaches_rate(rate: float, wanted: Rate, discrete: bool) -> bool:
     """Return True if a rate reaches the one that was asked for, or none was.
 
     Example:
-        >>> reaches_rate(0.8, 0.9, True), fast_enough(0.8, 0.9, False), fast_enough(0.8, "best", False)
+        >>> reaches_rate(0.8, 0.9, True), reaches_rate(0.8, 0.9, False), reaches_rate(0.8, "best", False)
         (True, False, True)
     """
     if isinstance(wanted, str):
