@@ -173,7 +173,7 @@ class AffineArithmetic:
         return self.join(out, y.rows(entries)).rows(order)
 
     def _affine(self, M: Array, radius: Array | None, y: Form, *offsets: Array) -> Form:
-        used: Array = M.any(axis=0) if radius is None else M.any(axis=0) | radius.any(axis=0)
+        used = np.asarray(M.any(axis=0) if radius is None else M.any(axis=0) | radius.any(axis=0))
         M, y, size, sizes = M[:, used], y.rows(used), np.abs(M[:, used]), sum(np.abs(offset) for offset in offsets)
         spread, error = np.abs(y.c) + self.reach(y.L), error_of_sum(M.shape[1] + 4 + len(offsets))
         err, inside = size @ y.err, affine(M, Interval(y.low, y.high))

@@ -107,11 +107,11 @@ def residual_norm_gain(network: ResidualStack, main: Claim) -> Claim | None:
     Returns:
         The certified claim, or ``None``.
     """
-    contracting = None if main.proof is None else main.proof.data.get("layers")
+    contracting = main.proof.data.get("layers", ()) if main.proof is not None else ()
     claims: list[Claim] = []
     for k, layer in enumerate(network.layers):
         claim = weight_norm_claim(layer, "final" if k == len(network.layers) - 1 else "l2")
-        if claim is None and contracting is None:
+        if claim is None and k >= len(contracting):
             return None
         claims.append(claim or layer_claim(contracting[k]))
     return residual_gain_claim(network, claims, None, Span("final"))

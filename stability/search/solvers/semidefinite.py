@@ -14,7 +14,7 @@ import numpy as np
 
 from stability.errors import ConfigurationError
 from stability.kernel.checks import as_choice
-from stability.kernel.systems.state_space import LureMatrices, with_input
+from stability.kernel.systems.state_space import LureMatrices, Matrices, with_input
 from stability.search.solvers.deadline import Deadline
 from stability.search.solvers.positive_real import interpolant, null_directions
 from stability.search.solvers.scaling import Coordinates
@@ -61,7 +61,7 @@ def solver_order(solver: str | None, n: int, size: int) -> list[str]:
     return [as_choice("semidefinite solver", named, ("CLARABEL", "SCS"))]
 
 
-def _usable(system: StateSpace, *more: Array) -> bool:
+def _usable(system: Matrices, *more: Array) -> bool:
     """Return True if the entries are in the range that solvers handle."""
     return all(bool((np.abs(x) <= _RANGE).all()) for x in (*system.matrices, *more))  # False for NaN
 
@@ -123,7 +123,7 @@ def _supply(system: LureMatrices, L: Any) -> Terms:
     return xx, xw, ww
 
 
-def _negative(system: StateSpace, P: Any, rate: float, supply: Terms, margin: Any) -> Any:
+def _negative(system: Matrices, P: Any, rate: float, supply: Terms, margin: Any) -> Any:
     """The constraint ``[A^T P + P A + 2 rate P, P B; B^T P, 0] + supply <= -margin I`` in its cheapest form.
 
     In discrete time the first matrix is ``[A B]^T P [A B] - rate^2 diag(P, 0)``; above 32 states a Schur
