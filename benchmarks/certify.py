@@ -206,7 +206,7 @@ def by_solver(system: LureSystem, solver: str, top: float, limit: float) -> tupl
     from stability.search.solvers.multiplier_program import multiplier_lmi
     from stability.search.solvers.rates import bisect
 
-    until = Deadline.after(limit)
+    until = Deadline.from_limit(limit)
 
     def holds(rate: float) -> bool:
         return multiplier_lmi(system, rate, solver=solver, time_limit=until).P is not None

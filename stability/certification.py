@@ -112,7 +112,7 @@ def certify(
         >>> str(certify(LureSystem.recurrent([[-1.0]], [[2.0]])).verdict)
         'refuted'
     """
-    started, deadline = time.monotonic(), Deadline.after(time_limit)
+    started, deadline = time.monotonic(), Deadline.from_limit(time_limit)
     criterion = as_choice("criterion", ALIASES.get(str(criterion), criterion), CRITERIA)
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ConfigurationError(f"seed must be an integer >= 0, got {seed!r}")

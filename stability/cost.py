@@ -120,7 +120,7 @@ def cost_notice(subject: Any, rate: Any = "best", time_limit: TimeLimit = None) 
     if cost is None:
         return ""
     seconds = cost.seconds if rate == "any" else cost.best
-    limit = Deadline.after(time_limit).seconds
+    limit = Deadline.from_limit(time_limit).seconds
     within = "" if limit is None else f", stopped after {limit:.0f} s"
     words = f"{cost.states} states: about {_duration_text(seconds)}{within}, {cost.memory / 2**30:.2g} GiB"
     return f"{words}; {cost.advice}" if cost.advice else words

@@ -84,7 +84,7 @@ def gain_margin(
             f"slopes must contain 0, got {system.slope}: else a larger factor is no larger interval; move the middle "
             "into A first (A + B K C, slopes minus K)"
         )
-    deadline = Deadline.after(time_limit).named("gain margin")
+    deadline = Deadline.from_limit(time_limit).named("gain margin")
     return _margin(lambda factor: scale_slopes(system, factor), system.slope, tol, refute, seed, deadline)
 
 
@@ -119,7 +119,7 @@ def step_margin(
     system = loop_system(as_subject(subject))
     if system.origin is None:
         raise UnsupportedError("a step margin is about an integrator's step; this system has none")
-    deadline = Deadline.after(time_limit).named("step margin")
+    deadline = Deadline.from_limit(time_limit).named("step margin")
     return _margin(lambda factor: scale_step(system, factor), system.slope, tol, refute, seed, deadline)
 
 
@@ -196,7 +196,7 @@ def largest_step(
     if not isinstance(system, LureSystem) or system.is_discrete:
         raise ConfigurationError("largest_step needs a continuous LureSystem")
     _check_tolerance(tol)
-    deadline = Deadline.after(time_limit).named("step")
+    deadline = Deadline.from_limit(time_limit).named("step")
     unit = 1.0 / max(float(np.linalg.norm(system.A, 2)), float(np.linalg.norm(system.C, 2)), 1e-12)
     parse_rate(rate, system.discretise(method, unit))
 

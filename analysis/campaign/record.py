@@ -186,7 +186,7 @@ def clear(folder: Path, *names: str) -> None:
     if folder.is_symlink() or not folder.is_dir():
         return
     with claim_folder(folder, "report") as own:
-        own.remove(names or [*own.own(TRAINING), *own.own(ANALYSIS)])
+        own.remove(names or [*own.files_made_by(TRAINING), *own.files_made_by(ANALYSIS)])
     if not any(folder.iterdir()):
         folder.rmdir()
 

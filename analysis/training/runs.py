@@ -199,7 +199,7 @@ def new_run(path: str | Path, overwrite: bool) -> Iterator[Path]:
     with claim_folder(path, "train") as folder:
         _check_new(path, overwrite)
         folder.reserve(RUN_FILES, TRAINING, overwrite=overwrite)
-        folder.remove([*folder.own(ANALYSIS), *RUN_FILES])
+        folder.remove([*folder.files_made_by(ANALYSIS), *RUN_FILES])
         folder.reserve(RUN_FILES, TRAINING, overwrite=overwrite)
         yield path
 

@@ -338,7 +338,7 @@ def _joint(stack: LayerStack) -> LureSystem:
     C, ends = block_diag(*(system.C for system in systems)), np.cumsum([0, *(system.states for system in systems)])
     A, D = np.zeros_like(C), np.zeros_like(C)
     for k, layer in enumerate(layers):
-        at = [int(j) for j in stack.below(k)]
+        at = [int(j) for j in stack.layers_read_by(k)]
         if at:
             D[ends[k] : ends[k + 1], ends[at[0]] : ends[at[-1] + 1]] = layer.E
     alpha, beta = (np.concatenate([getattr(system, side) for system in systems]) for side in ("alpha", "beta"))

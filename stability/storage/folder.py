@@ -43,7 +43,7 @@ class Folder:
         if lock.inherited:
             _remove_partial_files(path)
 
-    def own(self, by: str) -> list[str]:
+    def files_made_by(self, by: str) -> list[str]:
         """Names of the files that a kind of work made, or was about to make."""
         return [name for name, who in self.files.items() if who == by]
 

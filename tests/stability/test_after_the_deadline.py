@@ -161,7 +161,7 @@ def test_doubling_ends_between_two_steps(work: Work) -> None:
     assert riccati.bounded_real(loop) is not None
     whole, work.steps = work.steps, 0
     assert whole > 10
-    deadline = Deadline.after(5.0).named("doubling")
+    deadline = Deadline.from_limit(5.0).named("doubling")
     assert riccati.bounded_real(loop, deadline=deadline) is None
     assert (deadline.cut, work.steps) == (True, 5)
 

@@ -87,11 +87,11 @@ def slope_range(name: str, centre: Array, reach: Array) -> tuple[Array, Array]:
     """
     phi = activation(name)
     if phi.width is not None:  # the derivative falls with |z|
-        near, far = (np.maximum(end, 0.0) for end in Ball(np.abs(centre), reach).ends())
-        low, _ = activation_slopes(name, Ball.exact(far)).ends()
-        _, high = activation_slopes(name, Ball.exact(near)).ends()
+        near, far = (np.maximum(end, 0.0) for end in Ball(np.abs(centre), reach).endpoints())
+        low, _ = activation_slopes(name, Ball.exact(far)).endpoints()
+        _, high = activation_slopes(name, Ball.exact(near)).endpoints()
     else:
-        low, high = activation_slopes(name, Ball(centre, reach)).ends()
+        low, high = activation_slopes(name, Ball(centre, reach)).endpoints()
     return np.clip(low, *phi.slope), np.clip(high, *phi.slope)
 
 
@@ -109,14 +109,14 @@ def derivative_suprema(name: str, z: Array, reach: Array) -> tuple[Array, Array,
     return value, slope, bend, top * width * width * _third_of_tanh(width * z, width * reach)
 
 
-def _ends(z: Array, reach: Array) -> tuple[Array, Array]:
+def _endpoints(z: Array, reach: Array) -> tuple[Array, Array]:
     """``|tanh|`` at its least and its largest within reach."""
     return np.tanh(np.maximum(np.abs(z) - reach, 0.0)), np.tanh(np.abs(z) + reach)
 
 
 def _second_of_tanh(z: Array, reach: Array) -> Array:
     """``sup 2 t (1 - t^2)``, which is largest at ``t = 3^(-1/2)``."""
-    low, high = _ends(z, reach)
+    low, high = _endpoints(z, reach)
     ends = np.maximum(low * (1.0 - low * low), high * (1.0 - high * high))
     top = 3.0**-0.5
     return np.where((low < top + _LOOSE) & (high > top - _LOOSE), CURVATURE_OF_TANH, 2.0 * ends) + _LOOSE
@@ -124,7 +124,7 @@ def _second_of_tanh(z: Array, reach: Array) -> Array:
 
 def _third_of_tanh(z: Array, reach: Array) -> Array:
     """``sup |s (4 - 6 s)|`` with ``s = 1 - t^2``: at the ends, or 2/3 at ``s = 1/3``."""
-    low, high = (1.0 - t * t for t in _ends(z, reach)[::-1])
+    low, high = (1.0 - t * t for t in _endpoints(z, reach)[::-1])
     ends = np.maximum(np.abs(low * (4.0 - 6.0 * low)), np.abs(high * (4.0 - 6.0 * high)))
     inside = (low < 1.0 / 3.0 + _LOOSE) & (high > 1.0 / 3.0 - _LOOSE)
     return np.where(inside, np.maximum(ends, 2.0 / 3.0), ends) + _LOOSE

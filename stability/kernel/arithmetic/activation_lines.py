@@ -124,19 +124,19 @@ class Lines:
         touch = None if w is None else np.stack([_tangent_point(w * low), _tangent_point(-w * high)]) / w
         return cls(phi, low, high, chord_slope(phi, low, high), touch)
 
-    def _ends(self, up: Array) -> tuple[Array, Array, Array]:
+    def _endpoints(self, up: Array) -> tuple[Array, Array, Array]:
         """Ends of the boxes and the least points, mirrored where not ``up``."""
         a, b = np.where(up, self.low, -self.high), np.where(up, self.high, -self.low)
         return a, b, a if self.touch is None else np.where(up, self.touch[0], self.touch[1])
 
     def start(self, up: Array) -> Array:
         """First points of lines above where ``up``, below elsewhere."""
-        a, b, touch = self._ends(up)
+        a, b, touch = self._endpoints(up)
         return 0.5 * (np.maximum(touch, a) + b)
 
     def at(self, points: Array, up: Array) -> tuple[Array, Array]:
         """Slopes and offsets of lines above the activation where ``up``, below it elsewhere; ``(h, q, m)`` each."""
-        _, b, touch = self._ends(up)
+        _, b, touch = self._endpoints(up)
         points = np.clip(points, touch, np.maximum(b, touch))
         z = np.where(up, points, -points)
         own = np.clip(self.phi.derivative(z), *self.phi.slope)

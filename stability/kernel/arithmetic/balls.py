@@ -63,7 +63,7 @@ class Ball:
         """Entrywise upper bound of the absolute value."""
         return (np.abs(self.mid) * (1 + 2 * EPS) + self.rad) * (1 + 2 * EPS)
 
-    def ends(self) -> tuple[Array, Array]:
+    def endpoints(self) -> tuple[Array, Array]:
         """The least and the largest real array inside, rounded outwards."""
         return np.nextafter(self.mid - self.rad, -np.inf), np.nextafter(self.mid + self.rad, np.inf)
 
@@ -152,7 +152,7 @@ def has_feedthrough(system: Any) -> bool:
     Example:
         >>> from stability.systems import LureSystem
         >>> flow = LureSystem([[-1.0, 1.0], [0.0, -1.0]], [[0.0], [1.0]], [[1.0, 0.0]])
-        >>> has_feedthrough(flow), feeds(flow.midpoint(0.1)), bool(flow.midpoint(0.1).D.any())
+        >>> has_feedthrough(flow), has_feedthrough(flow.midpoint(0.1)), bool(flow.midpoint(0.1).D.any())
         (False, True, False)
     """
     D = system_balls(system)[3]

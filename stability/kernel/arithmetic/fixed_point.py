@@ -87,7 +87,7 @@ def integer_root(square: int) -> int:
     """The least integer whose square is no less.
 
     Example:
-        >>> integer_root(9), root(10)
+        >>> integer_root(9), integer_root(10)
         (3, 4)
     """
     found = isqrt(square)
@@ -98,7 +98,7 @@ def rounded_ratio(a: int, b: int) -> float:
     """``a / b`` rounded, ``b > 0``; infinite beyond the range.
 
     Example:
-        >>> rounded_ratio(3, 4), ratio(-(10**400), 3)
+        >>> rounded_ratio(3, 4), rounded_ratio(-(10**400), 3)
         (0.75, -inf)
     """
     try:

@@ -131,7 +131,7 @@ def euclidean_norms(array: Array) -> Array:
     """Euclidean norms along the last axis, to their roundings; what squares lose by underflow is added.
 
     Example:
-        >>> bool(euclidean_norms(np.array([3e-200, 4e-200])) >= 5e-200), float(length(np.array([3.0, 4.0])))
+        >>> bool(euclidean_norms(np.array([3e-200, 4e-200])) >= 5e-200), float(euclidean_norms(np.array([3.0, 4.0])))
         (True, 5.0)
     """
     return np.sqrt((array * array).sum(axis=-1)) + LOST

@@ -69,7 +69,7 @@ def exact_text(value: Any) -> str:
     """The shortest decimal that reads back as the same float64, without a trailing ``.0``.
 
     Example:
-        >>> exact_text(1.0), exactly(0.1), exactly(0.9999996)
+        >>> exact_text(1.0), exact_text(0.1), exact_text(0.9999996)
         ('1', '0.1', '0.9999996')
     """
     text = repr(float(value) + 0.0)

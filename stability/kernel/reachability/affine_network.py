@@ -99,10 +99,10 @@ def growth(made: list[Layer], steps: int) -> float:
 def seconds(subject: Classifier, steps: int) -> float:
     """About how long ``kernel`` takes on a slow core."""
     made = _layers(subject)
-    return work(made, subject.classes, steps, _places(made, steps)) / _PACE
+    return work(made, subject.classes, steps, _binary_places(made, steps)) / _PACE
 
 
-def _places(made: list[Layer], steps: int) -> int:
+def _binary_places(made: list[Layer], steps: int) -> int:
     return SPARE + int(min(growth(made, steps), LONGEST))
 
 
@@ -122,7 +122,7 @@ def kernel(subject: Classifier, steps: int) -> Kernel | None:
         [[0.5, 1.0], [-0.5, -1.0]]
     """
     made, mean = _layers(subject), subject.reduction == "mean"
-    bits = _places(made, steps)
+    bits = _binary_places(made, steps)
     if bits > LONGEST or not work(made, subject.classes, steps, bits) <= WORK:
         return None
     if subject.classes * subject.inputs * steps * (64.0 + bits / 8.0) > MEMORY:

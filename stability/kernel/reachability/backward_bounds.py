@@ -196,10 +196,10 @@ class BackwardBounds:
         self._free = np.maximum(self._free[0], b - found[1] - loose), np.minimum(self._free[1], found[0] + b + loose)
         low, high = self._box(self.inputs)
         self.low, self.high = low, high
-        ends = (-found[3], found[2]) if len(found) == 4 else self._after()
+        ends = (-found[3], found[2]) if len(found) == 4 else self._next_bounds()
         self.states = np.maximum(self.states[0], ends[0]), np.minimum(self.states[1], ends[1])
 
-    def _after(self) -> tuple[Array, Array]:
+    def _next_bounds(self) -> tuple[Array, Array]:
         """Ends of ``B phi(z) + F u`` over the bounds: the states of a network without linear part."""
         least, most = self.phi.function(self.low), self.phi.function(self.high)
         least, most = least - 32 * EPS * (1.0 + np.abs(least)), most + 32 * EPS * (1.0 + np.abs(most))

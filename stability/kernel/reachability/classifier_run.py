@@ -125,7 +125,7 @@ def margins(classifier: Classifier, tube: Any, low: Array, high: Array, label: i
         >>> network, x = Classifier(cell, [[1.0], [-1.0]]), np.ones((1, 1))
         >>> margins(network, Numbers(), x, x, 0).c.round(3)
         array([1.523])
-        >>> bool(margins(network, Tube(), x - 0.1, x + 0.1, 0).low[0] < 2 * np.tanh(0.9))
+        >>> bool(margins(network, AffineArithmetic(), x - 0.1, x + 0.1, 0).low[0] < 2 * np.tanh(0.9))
         True
     """
     try:

@@ -155,13 +155,13 @@ def bent_tube(net: Stages, stages: Sequence[Linear], radius: float) -> GatedTube
             loose = loose + of.stage.slack[2] @ moves * _SURE
         shape = of.Y + Q / (radius * radius)
         ways.append(Passage(of.stage, of.y, moves, of.at.rows, (reach + loose) * _SURE, shape))
-        Q = _after(of, radius, Q, R, reach, moves)
+        Q = _next_remainder(of, radius, Q, R, reach, moves)
         if not (np.isfinite(Q).all() and np.einsum("ii->", Q) < _HOPELESS):
             return None
     return GatedTube(ways, transformed_ellipsoid(stages[-1].G, stages[-1].Y), Q, radius)
 
 
-def _after(of: Linear, radius: float, Q: Array, R: Array, reach: Array, moves: Array) -> Array:
+def _next_remainder(of: Linear, radius: float, Q: Array, R: Array, reach: Array, moves: Array) -> Array:
     """``Q`` after a stage."""
     stage, H, square = of.stage, of.H, radius * radius
     B = stage.B[:, : H.units]

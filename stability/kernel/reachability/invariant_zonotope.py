@@ -62,8 +62,8 @@ class _Network:
     def feedthrough_bounds(self, low: Array, high: Array) -> tuple[Ball, Array]:
         """Enclose ``D phi(z)`` for ``z`` between bounds: midpoint and outward-rounded radius."""
         assert self.D is not None
-        least, _ = activation_values(self.driven.activation, Ball.exact(low)).ends()
-        _, most = activation_values(self.driven.activation, Ball.exact(high)).ends()
+        least, _ = activation_values(self.driven.activation, Ball.exact(low)).endpoints()
+        _, most = activation_values(self.driven.activation, Ball.exact(high)).endpoints()
         middle = 0.5 * (least + most)
         reach = np.nextafter(np.maximum(most - middle, middle - least), np.inf)
         return self.D @ middle, (Ball.exact(self.D.upper()) @ reach).upper()
@@ -136,7 +136,7 @@ class InvariantZonotope:
         self._columns = [np.diag(half)]
         m = driven.system.channels
         self.low, self.high, self.steps = np.full(m, -np.inf), np.full(m, np.inf), 0
-        self._kept = self._ends()
+        self._kept = self._endpoints()
         self._channels = self._look()
 
     def _look(self) -> tuple[AffineChannels, list[Array], Ball]:
@@ -231,7 +231,7 @@ class InvariantZonotope:
         """The set of the next step."""
         self._centre, self._columns, self.steps = centre, self._merged(columns), self.steps + 1
         if self._network.D is not None:
-            self._keep(*self._ends())
+            self._keep(*self._endpoints())
         self._channels = self._look()
 
     def _keep(self, low: Array, high: Array) -> None:
@@ -260,8 +260,8 @@ class InvariantZonotope:
 
     def states(self) -> tuple[Array, Array]:
         """Ends ``(n,)`` of the states in the present set, rounded outwards."""
-        return self._ends() if self._network.D is None else self._kept
+        return self._endpoints() if self._network.D is None else self._kept
 
-    def _ends(self) -> tuple[Array, Array]:
+    def _endpoints(self) -> tuple[Array, Array]:
         radius = _sums(self._columns)
         return np.nextafter(self._centre - radius, -np.inf), np.nextafter(self._centre + radius, np.inf)

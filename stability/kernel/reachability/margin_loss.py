@@ -41,7 +41,7 @@ def margin_loss(
     stage, rows, before, local = last
     w, size = differences(head, y), np.asarray(radius)[..., None] * (1.0 + ROOM)
     whole = size * ellipsoid_extent(w, Y)
-    change = stage.ends(rows, local.reach)
+    change = stage.endpoints(rows, local.reach)
     if change is None:
         return whole
     down, up = (end[..., None, :] for end in change)

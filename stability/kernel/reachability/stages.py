@@ -102,7 +102,7 @@ class Stage:
         """The same where row ``i`` goes down by at most ``down[..., i]`` and up by ``up[..., i]``."""
         return self.slopes(rows, np.maximum(down, up))
 
-    def ends(self, rows: Array, reach: Array) -> tuple[Array, Array] | None:
+    def endpoints(self, rows: Array, reach: Array) -> tuple[Array, Array] | None:
         """How far each channel goes down and up, where it is one rising function of its own row; else ``None``."""
         return None
 
@@ -142,7 +142,7 @@ class Activated(Stage):
         """See ``Stage``."""
         return secant_range(self.name, rows, down, up)
 
-    def ends(self, rows: Array, reach: Array) -> tuple[Array, Array] | None:
+    def endpoints(self, rows: Array, reach: Array) -> tuple[Array, Array] | None:
         """See ``Stage``."""
         phi = activation(self.name)
         w, size = phi.function(rows), phi.slope[1] * reach

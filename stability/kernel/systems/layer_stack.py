@@ -118,7 +118,7 @@ class LayerStack(Subject):
         ]
         return replace(self, layers=layers)
 
-    def below(self, index: int) -> range:
+    def layers_read_by(self, index: int) -> range:
         """Indices of the layers that layer ``index`` reads; empty on the lowest level."""
         level = index // self.directions
         return range(max(level - 1, 0) * self.directions, level * self.directions)

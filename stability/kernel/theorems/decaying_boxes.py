@@ -29,7 +29,7 @@ def is_unbounded(name: str) -> bool:
     """Whether an activation has no bound, so that a box needs signs and sizes of the weights.
 
     Example:
-        >>> is_unbounded("relu"), grows("saturation")
+        >>> is_unbounded("relu"), is_unbounded("saturation")
         (True, False)
     """
     return not np.isfinite(activation(name).bound)
@@ -49,7 +49,7 @@ def steepest_sides(phi: Activation) -> tuple[float, float]:
 
 def _parts(ball: Ball) -> tuple[Array, Array]:
     """Upper bounds of the positive and of the negative part of every matrix in a ball."""
-    low, high = ball.ends() if ball.rad.any() else (ball.mid, ball.mid)
+    low, high = ball.endpoints() if ball.rad.any() else (ball.mid, ball.mid)
     return np.maximum(high, 0.0), np.maximum(-low, 0.0)
 
 
@@ -61,14 +61,14 @@ def _both(ball: Ball, up: Array, down: Array) -> tuple[Array, Array]:
     return upper_product(joined, both), upper_product(turned, both)
 
 
-def _ends(matrix: Array, low: Array, high: Array, offset: Array) -> tuple[Array, Array]:
+def _endpoints(matrix: Array, low: Array, high: Array, offset: Array) -> tuple[Array, Array]:
     """Bounds, not negative, of ``M u + offset`` and of its negative for inputs in a box."""
     ball, still = Ball.exact(matrix), np.zeros_like(offset)
     middle = 0.5 * (low + high)
     reach = np.nextafter(np.maximum(high - middle, middle - low), np.inf)
     centre = ball @ middle + offset if matrix.size else Ball.exact(offset)
     swing = upper_product(np.abs(matrix), reach) if matrix.size else still
-    least, most = centre.ends()
+    least, most = centre.endpoints()
     top, bottom = np.nextafter(most + swing, np.inf), np.nextafter(swing - least, np.inf)
     return np.maximum(top, 0.0), np.maximum(bottom, 0.0)
 
@@ -96,10 +96,10 @@ def signed_balance(
     A, B, C, _ = system_balls(subject.system)
     right, left = steepest_sides(activation(subject.activation))
     seen = _both(C, up, down)
-    given = _ends(subject.E, low, high, subject.b)
+    given = _endpoints(subject.E, low, high, subject.b)
     own, through = _both(A, up, down), _both(B, right * seen[0], left * seen[1])
     kept = tuple(np.nextafter(a + b, np.inf) for a, b in zip(own, through))
-    entered = _ends(subject.F, low, high, np.zeros(len(subject.F), dtype=np.float64))
+    entered = _endpoints(subject.F, low, high, np.zeros(len(subject.F), dtype=np.float64))
     pushed = _both(B, right * given[0], left * given[1])
     added = tuple(np.nextafter(a + b, np.inf) for a, b in zip(entered, pushed))
     return (kept[0] * (1 + 1e-15), kept[1] * (1 + 1e-15)), (added[0] * (1 + 1e-15), added[1] * (1 + 1e-15))

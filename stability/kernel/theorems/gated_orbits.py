@@ -135,7 +135,7 @@ class UnstableOrbit(Unstable):
     state: AnyArray
     input: AnyArray
 
-    def leaves(self, subject: Any, where: str, runs: str) -> str:
+    def describe_divergence(self, subject: Any, where: str, runs: str) -> str:
         """The sentence: the equilibrium or orbit and its unstable multiplier, ``where`` that is, who leaves it."""
         length, which = len(as_rows(self.state)), self.phrase(True)
         orbit = f"an orbit of period {length} along which the product of the Jacobians has {which}"
@@ -168,7 +168,7 @@ class GatedUnstable(UnstableOrbit):
     """An orbit or equilibrium of a cell."""
 
     def sentence(self, subject: GatedCell, claim: Claim) -> str:
-        return self.leaves(subject, "", "trajectories")
+        return self.describe_divergence(subject, "", "trajectories")
 
     def check(self, subject: GatedCell, claim: Claim) -> str:
         inputs = inputs_of(subject, self.input)

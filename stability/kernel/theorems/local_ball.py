@@ -32,7 +32,7 @@ class LocalBall(ProofData):
     """The norm that the theorem is about."""
 
     @property
-    def shown(self) -> str:
+    def norm_name(self) -> str:
         """The norm in a sentence."""
         return self.measure
 
@@ -40,7 +40,7 @@ class LocalBall(ProofData):
         """The sentence, with a condition on the perturbed input behind the radius."""
         where = "" if self.mask is None else " of the entries that its mask names"
         return (
-            f"For {phrase_of(subject)}: no perturbation{where} of the proof's input within {self.shown} radius "
+            f"For {phrase_of(subject)}: no perturbation{where} of the proof's input within {self.norm_name} radius "
             f"{at_least(self.radius)}{condition} changes its class, {self.label}."
         )
 
@@ -72,7 +72,7 @@ class LocalBall(ProofData):
         problem = subject.out_of_range
         require(problem is None, problem or "")
         require(x.ndim != 2 or x.shape[1] <= WIDEST, f"a step has at most {WIDEST:,} features in such a proof")
-        norm = self.shown.replace("_", "")
+        norm = self.norm_name.replace("_", "")
         require(self.norm == norm, f"the norm of such a proof is {norm}")
         require(self.label < subject.classes, "the label is none of the network's classes")
         require(x.ndim == 2 and len(x) > 0 and x.shape[1] == subject.inputs, f"x must be (T, {subject.inputs}), T >= 1")

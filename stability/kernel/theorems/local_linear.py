@@ -37,7 +37,7 @@ class LocalLinear(LocalBall):
     budget: Text | None = None
 
     @property
-    def shown(self) -> str:
+    def norm_name(self) -> str:
         return "l_inf" if self.norm == "linf" else "l2"
 
     def sentence(self, subject: Classifier, claim: Claim) -> str:

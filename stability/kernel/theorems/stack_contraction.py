@@ -192,7 +192,7 @@ def compose(stack: LayerStack, claims: list[Claim], tolerance: float) -> tuple[f
         ]
         new = np.zeros_like(spread)
         for row, (i, (_, factor)) in enumerate(zip(index, merged)):
-            parts: list[Any] = [norms[int(j)].out * spread[below] for below, j in enumerate(stack.below(i))]
+            parts: list[Any] = [norms[int(j)].out * spread[below] for below, j in enumerate(stack.layers_read_by(i))]
             new[row] = norms[i].gain * factor * sum(parts)
             new[row, i] = norms[i].into
             rows.append(norms[i].out * new[row])
@@ -216,9 +216,9 @@ def _output_box(layer: Layer, claim: Claim) -> tuple[Array, Array]:
 def boxes_fit(stack: LayerStack, claims: list[Claim]) -> str | None:
     """Why some gated layer may read values outside the box of its proof, or ``None``."""
     for k, layer in enumerate(stack.layers):
-        if not stack.below(k) or layer.input_low is None:
+        if not stack.layers_read_by(k) or layer.input_low is None:
             continue
-        below: range = stack.below(k)
+        below: range = stack.layers_read_by(k)
         boxes: list[tuple[Array, Array]] = [_output_box(stack.layers[j], claims[j]) for j in below]
         low, high = (np.concatenate(ends) for ends in zip(*boxes))
         if not Interval(layer.input_low, layer.input_high).contains(Interval(low, high)):

@@ -52,7 +52,7 @@ class StackUnstable(UnstableOrbit):
     layer: Index
 
     def sentence(self, subject: LayerStack, claim: Claim) -> str:
-        return self.leaves(subject, f" (that of layer {self.layer})", "runs")
+        return self.describe_divergence(subject, f" (that of layer {self.layer})", "runs")
 
     def check(self, subject: LayerStack, claim: Claim) -> str:
         inputs = inputs_of(subject, self.input)

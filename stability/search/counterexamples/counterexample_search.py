@@ -91,7 +91,7 @@ def refute(
         RefutationTask(
             target,
             int(seed),
-            Deadline.after(time_limit).named("refutation"),
+            Deadline.from_limit(time_limit).named("refutation"),
             ANYWHERE if bare else checked_range(input_range, target.inputs),
             None if bare else start,
             None if horizon is None else int(horizon),

@@ -52,7 +52,7 @@ def search_stack(
     Returns:
         A witness that its rule has accepted, or none, which proves nothing.
     """
-    deadline = Deadline.after(time_limit).named("refutation")
+    deadline = Deadline.from_limit(time_limit).named("refutation")
     asked = {"seed": seed, "input_range": (region.low, region.high) if region.bounded else None}
     question = RefutationTask(stack, seed, deadline, region=region)
     candidates = itertools.chain(

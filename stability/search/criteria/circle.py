@@ -72,7 +72,7 @@ def circle_criterion(
         >>> finding.holds, round(finding.margin, 9), round(finding.rate, 6)
         (True, 0.5, 1.0)
     """
-    return _gain_test(system, M, Deadline.after(time_limit).named("circle")).decide(rate)
+    return _gain_test(system, M, Deadline.from_limit(time_limit).named("circle")).decide(rate)
 
 
 @guarded_criterion("circle")
@@ -91,7 +91,7 @@ def circle_margin(system: LureSystem, *, time_limit: TimeLimit = None) -> Findin
         >>> finding.holds, round(finding.margin, 9), finding.rate
         (True, 0.5, None)
     """
-    return _gain_test(system, None, Deadline.after(time_limit).named("circle")).evaluated()[0]
+    return _gain_test(system, None, Deadline.from_limit(time_limit).named("circle")).evaluated()[0]
 
 
 def _gain_test(system: LureSystem, M: float | None, deadline: Deadline) -> GainTest:

@@ -174,7 +174,7 @@ def slower_rate_claims(
         none is, the one of the smallest), and a rate without overshoot. Empty where the overshoot is one already.
     """
     system = subject.system
-    deadline = Deadline.after(time_limit).named("slower rates")
+    deadline = Deadline.from_limit(time_limit).named("slower rates")
     out: list[Claim] = []
     least = overshoot_of(claim)
     for witness in _slower_witnesses(system, claim, deadline):
@@ -244,7 +244,7 @@ def smallest_overshoot(system: LureSystem, rate: float, *, time_limit: TimeLimit
     if isinstance(rate, str):
         raise ConfigurationError(f"smallest_overshoot needs a number as rate, got {rate!r}")
     value = slow_rate(system) if isinstance(value, str) else value
-    deadline = Deadline.after(time_limit).named("overshoot")
+    deadline = Deadline.from_limit(time_limit).named("overshoot")
     result = min_overshoot(system, value, time_limit=deadline)
     claim = None
     if result.P is not None and result.L is not None:

@@ -145,7 +145,7 @@ def cross_check(
         >>> [(o.criterion, o.solver, o.status, o.verified, o.wrong) for o in found.opinions][:2]
         [('circle', 'SCS', 'optimal', True, False), ('circle', 'CLARABEL', 'optimal', True, False)]
     """
-    target, deadline = as_subject(subject), Deadline.after(time_limit)
+    target, deadline = as_subject(subject), Deadline.from_limit(time_limit)
     if isinstance(target, LayerStack):
         count = len(target.layers)
         found = [

@@ -64,7 +64,7 @@ def interval_criterion(cell: GatedCell, *, time_limit: TimeLimit = None) -> Find
         >>> finding.holds, round(finding.rate, 2)
         (True, 0.79)
     """
-    deadline = Deadline.after(time_limit).named("interval")
+    deadline = Deadline.from_limit(time_limit).named("interval")
     box = _invariant_box(cell, deadline)
     if box is None:
         return Finding("interval", False, None, _why_no_box(cell, deadline))
@@ -98,7 +98,7 @@ def interval_lmi_criterion(cell: GatedCell, *, rate: Rate = "best", time_limit: 
     Raises:
         UnsupportedError: when it is no gated cell.
     """
-    deadline = Deadline.after(time_limit).named("interval_lmi")
+    deadline = Deadline.from_limit(time_limit).named("interval_lmi")
     if deadline.over:
         return Finding("interval_lmi", False, None, TOO_LATE)
     box = _invariant_box(cell, deadline)
@@ -129,7 +129,7 @@ def gated_findings(cell: GatedCell, *, rate: Rate = "best", time_limit: TimeLimi
     Returns:
         One or two findings.
     """
-    deadline = Deadline.after(time_limit)
+    deadline = Deadline.from_limit(time_limit)
     first = interval_criterion(cell, time_limit=deadline)
     if first.margin is None:  # no invariant box: the second test has nothing to stand on either
         return (first,)

@@ -73,7 +73,7 @@ def kyp_lmi(A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None, *, t
         raise DimensionError("C", f"({m}, n), as many outputs as inputs", system.C.shape)
     if not m or not n:
         raise DimensionError("B", "(n, m) with n, m >= 1", system.B.shape)
-    deadline = Deadline.after(time_limit).named("kyp")
+    deadline = Deadline.from_limit(time_limit).named("kyp")
     try:
         frequency = positivity_margin(system, deadline=deadline)
     except TimeOverError:
@@ -168,7 +168,7 @@ def kyp_criterion(system: LureSystem, *, rate: Rate = "best", time_limit: TimeLi
         (True, 1.0)
     """
     system = as_lure(system)
-    deadline = Deadline.after(time_limit).named("kyp")
+    deadline = Deadline.from_limit(time_limit).named("kyp")
     found = kyp_margin(system, time_limit=deadline)
     if not found.holds:
         return found
@@ -208,7 +208,7 @@ def kyp_margin(system: LureSystem, *, time_limit: TimeLimit = None) -> Finding:
     if not wide.any():
         return Finding("kyp", False, None, "does not apply: every channel has a single slope")
     try:
-        frequency = positivity_margin(transformed, deadline=Deadline.after(time_limit).named("kyp"))
+        frequency = positivity_margin(transformed, deadline=Deadline.from_limit(time_limit).named("kyp"))
     except TimeOverError:
         return Finding("kyp", False, None, TOO_LATE)
     margin = frequency.margin if np.isfinite(frequency.margin) else None

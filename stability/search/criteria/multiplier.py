@@ -251,7 +251,7 @@ def multiplier_criterion(
         tol = default_tolerance(system)
     if not 0.0 < tol < 1.0:
         raise ConfigurationError(f"tol must lie in (0, 1), got {tol!r}")
-    deadline = Deadline.after(time_limit).named("multiplier")
+    deadline = Deadline.from_limit(time_limit).named("multiplier")
     with threads_for(system.states), np.errstate(all="ignore"):
         search = WitnessSearch(system, deadline)
         if solver != "cvxpy":

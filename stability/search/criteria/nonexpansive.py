@@ -45,7 +45,7 @@ def nonexpansive_claim(subject: Any, *, time_limit: TimeLimit = None) -> Claim |
     system: Any = getattr(subject, "system", None)
     if not isinstance(system, LureSystem) or not system.is_discrete:
         return None
-    deadline = Deadline.after(time_limit).named("nonexpansive")
+    deadline = Deadline.from_limit(time_limit).named("nonexpansive")
     p = np.eye(system.states)
     room = np.maximum(1.0 - system.alpha, 1e-3)
     column = np.maximum(np.einsum("ij,ij->j", system.B, system.B), 1e-30)

@@ -261,7 +261,7 @@ def schur_criterion(system: LureSystem, *, rate: Rate = "best", time_limit: Time
         (True, 0.1, 0.95)
     """
     rate = parse_rate(rate, system)
-    deadline = Deadline.after(time_limit).named("schur")
+    deadline = Deadline.from_limit(time_limit).named("schur")
     start = start_rate(system)
     wanted = start if isinstance(rate, str) else rate if system.is_discrete else -rate
     tests: Iterable[SchurTest] = schur_tests(system, wanted)

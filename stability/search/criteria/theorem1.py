@@ -79,7 +79,7 @@ def theorem1(A: Any, W: Any, M: float = 1.0, *, slope: Any = None, time_limit: T
         >>> result.a.rate, result.b_sound.holds
         (1.0, True)
     """
-    deadline = Deadline.after(time_limit).named("theorem1")
+    deadline = Deadline.from_limit(time_limit).named("theorem1")
     a = as_matrix("A", A)
     w = as_matrix("W", W)
     if a.shape[0] != a.shape[1] or a.shape[0] == 0:
@@ -114,7 +114,7 @@ def theorem1_system(system: LureSystem, *, time_limit: TimeLimit = None) -> Theo
     if system.is_discrete or not (c > 0 and reach > 0) or system.D.any() or not np.array_equal(system.B, c * np.eye(n)):
         why = "does not apply: the theorem is about dh/dt = A h + sigma(W h + input)"
         return Theorem1(*(Finding(f"theorem1{case}", False, None, why) for case in ("a", "b_published", "b")))
-    deadline = Deadline.after(time_limit).named("theorem1")
+    deadline = Deadline.from_limit(time_limit).named("theorem1")
     return Theorem1(_case_a(system, c, reach, deadline), _case_b_published(system), _case_b_sound(system, c, deadline))
 
 

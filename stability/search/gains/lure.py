@@ -134,7 +134,7 @@ def incremental_gain(
         return Gain(found[0], measure, horizon, system, found[1], f"norms, growth {found[1].data['growth']:.6g}")
     if solver == "cvxpy":
         gain_solvers(system, cast(Array, f))  # refuses what is too large
-    deadline = Deadline.after(time_limit).named("gain")
+    deadline = Deadline.from_limit(time_limit).named("gain")
     question = _Question(system, (np.array(e), np.array(f), H), measure, horizon, solver, pairs, deadline, worth)
     with threads_for(system.states):
         proofs = list(question.proofs())

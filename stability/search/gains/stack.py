@@ -68,7 +68,7 @@ def stack_gain(
         >>> round(stack_gain(block).value, 6)  # 1 + 2 * (0.5 / (1 - 0.5))
         3.0
     """
-    deadline = Deadline.after(time_limit)
+    deadline = Deadline.from_limit(time_limit)
     target = as_subject(subject)
     if not isinstance(target, (GatedCell, LayerStack, ResidualStack)):
         raise UnsupportedError(

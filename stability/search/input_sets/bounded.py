@@ -67,7 +67,7 @@ def bounded(subject: Any, *, input_bound: float | None = None, time_limit: TimeL
             return own()
         return _open("A bare system names no activation, so nothing bounds what its channels add to the state.")
     with np.errstate(all="ignore"):
-        return _bounded(target, input_bound, Deadline.after(time_limit).named("bounded"))
+        return _bounded(target, input_bound, Deadline.from_limit(time_limit).named("bounded"))
 
 
 def check_input_bound(value: Any) -> None:

@@ -89,7 +89,7 @@ def driven_contraction(
     if not box.bounded:
         raise ConfigurationError("input_box must be (low, high), the range that inputs stay in")
     low, high = (np.ascontiguousarray(np.broadcast_to(end, (subject.inputs,))) for end in (box.low, box.high))
-    tol, deadline = TOLERANCE if tol is None else tol, Deadline.after(time_limit).named("driven")
+    tol, deadline = TOLERANCE if tol is None else tol, Deadline.from_limit(time_limit).named("driven")
     with np.errstate(all="ignore"):
         if isinstance(subject, LayerStack) or subject.is_discrete:
             return _contraction_of_map(subject, low, high, rate, tol, deadline)
@@ -113,7 +113,7 @@ def _contraction_of_map(
     for sets in narrowed_bounds(subject, low, high, first, deadline):
         width, made = sets.width, sets.data
         try:
-            if search.ends(sets):
+            if search.examine_sets(sets):
                 break
         except StabilityError as error:
             why = f"the slopes on the sets make no system: {error}"
@@ -144,7 +144,7 @@ class _Search:
         self.best: tuple[Claim, Finding] | None = None
         self.margin: float | None = None
 
-    def ends(self, sets: NarrowedBounds) -> bool:
+    def examine_sets(self, sets: NarrowedBounds) -> bool:
         """Look on these sets, and near a run in them; whether narrower ones need not be looked at.
 
         Raises:

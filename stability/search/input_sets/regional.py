@@ -70,7 +70,7 @@ def regional(
         >>> str(claim.verdict), claim.value, claim.proof.data["radius"] > 1
         ('certified', 0.25, True)
     """
-    deadline = Deadline.after(time_limit).named("regional")
+    deadline = Deadline.from_limit(time_limit).named("regional")
     check_input_bound(input_bound)
     target = as_subject(subject)
     if not isinstance(target, DrivenSystem) or target.system.channels == 0:

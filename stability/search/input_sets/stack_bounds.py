@@ -54,7 +54,7 @@ def stack_bounds(stack: LayerStack, low: Any, high: Any, *, time_limit: TimeLimi
     """
     if stack.directions != 1:
         return None
-    deadline = Deadline.after(time_limit).named("bounds in the box")
+    deadline = Deadline.from_limit(time_limit).named("bounds in the box")
     ends = [np.array(np.broadcast_to(np.asarray(x, dtype=np.float64), (stack.inputs,))) for x in (low, high)]
     box, parts = (ends[0], ends[1]), []
     for k, layer in enumerate(stack.layers):
@@ -141,7 +141,7 @@ def gated_bounds(
     if proof is not None and proof.kind in _KINDS:
         low, high = proof.data["low"], proof.data["high"]
     else:
-        box = invariant_box(subject, affords=Deadline.after(time_limit).named("bounds in the box").affords)
+        box = invariant_box(subject, affords=Deadline.from_limit(time_limit).named("bounds in the box").affords)
         if box is None:
             return None
         low, high = box.low, box.high

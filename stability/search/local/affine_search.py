@@ -72,7 +72,7 @@ def affine_claims(asked: Request, norm: str) -> tuple[list[Claim | None], Array,
     claims: list[Claim | None] = [None] * len(asked.y)
     settled, limit = np.zeros(len(asked.y), dtype=bool), asked.time_limit
     for k in asked.right:
-        deadline = Deadline.after(None if limit is None else _SHARE * limit)
+        deadline = Deadline.from_limit(None if limit is None else _SHARE * limit)
         claims[k], settled[k] = affine_claim(asked, int(k), norm, deadline)
     return claims, settled, None if limit is None else (1.0 - _SHARE) * limit
 

@@ -67,7 +67,7 @@ def tree_of(
     Example:
         >>> def small(low, high):
         ...     return Outcome({}) if high[0, 0] - low[0, 0] <= 1.0 else Outcome(cut=0)
-        >>> tree_of((np.zeros((1, 1)), np.full((1, 1), 2.0)), small, 9, Deadline.after(None))
+        >>> tree_of((np.zeros((1, 1)), np.full((1, 1), 2.0)), small, 9, Deadline.from_limit(None))
         {'entry': 0, 'at': 1.0, 'parts': [{}, {}]}
     """
     left = room

@@ -161,7 +161,7 @@ def l2_claims(asked: Request) -> list[Claim | None]:
         if not len(part):
             continue
         task = Task(net, x[part], y[part], steps * asked.margins[part], free, asked.budget)
-        deadline = Deadline.after(None if asked.time_limit is None else asked.time_limit * len(part))
+        deadline = Deadline.from_limit(None if asked.time_limit is None else asked.time_limit * len(part))
         run = nominal_run(net, task.x)
         worth = stage_weights(net, run, task.y, task.margins)
         fine, limit = work < _SMALL, asked.upper[part]

@@ -266,7 +266,7 @@ def proved(asked: Request) -> list[Claim | None]:
     claims: list[Claim | None] = [None] * len(asked.x)
     splits = 0 if asked.epsilon is None else _SPLITS[asked.time_limit is not None]
     for k in asked.right:
-        deadline = Deadline.after(asked.time_limit)
+        deadline = Deadline.from_limit(asked.time_limit)
         question = Question(asked.classifier, asked.x[k], int(asked.y[k]), mask, asked.bounds, deadline, splits)
         upper = asked.furthest(k) if asked.epsilon is None else float(asked.upper[k])
         claims[k] = _answer(question, upper, asked.epsilon)

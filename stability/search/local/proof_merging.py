@@ -94,7 +94,7 @@ class ProofMerger:
         self.void: set[int] = set()
         self._folder, self._overwrite, self._network, self._digest = folder, overwrite, network, digest_of(network)
         names = [NETWORK_FILE, *map(sample_file, range(len(asked.x)))]
-        own = [name for name in folder.own(by) if os.path.lexists(folder.path / name)]
+        own = [name for name in folder.files_made_by(by) if os.path.lexists(folder.path / name)]
         if own and not self._about_it(own):
             if not overwrite:
                 raise ConfigurationError(f"{folder.path} holds proofs about another network: {OVERWRITE}")

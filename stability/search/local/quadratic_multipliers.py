@@ -185,7 +185,7 @@ def best_multipliers(
     at = dual.at(D) if at is None else at
     if at is None:
         return Multipliers(D, -np.inf, np.zeros(dual.n))
-    best, until = Multipliers(D, -np.inf, at.v), deadline or Deadline.after(None)
+    best, until = Multipliers(D, -np.inf, at.v), deadline or Deadline.from_limit(None)
     mu = (WARM if warm else 0.1) * float(at.D.sum()) / n
     for _ in range(rounds):
         bound = dual.constant + at.gain

@@ -124,7 +124,7 @@ def checked_request(
     margins = logits[rows, labels][:, None] - logits
     margins[rows, labels] = np.inf
     right = np.flatnonzero((margins > 0).all(axis=1))
-    whole, ends = None if epsilon is None else float(epsilon), None if bounds is None else _ends(bounds, data)
+    whole, ends = None if epsilon is None else float(epsilon), None if bounds is None else _endpoints(bounds, data)
     return Request(classifier, data, labels, margins, right, radii, whole, kept, ends, budget, time_limit)
 
 
@@ -142,7 +142,7 @@ def check_radius_range(name: str, value: float) -> None:
         raise ConfigurationError(f"{name} must be a number > 0 and < {LARGEST:g}, got {value:g}")
 
 
-def _ends(bounds: Sequence[Any], x: Array) -> tuple[float, float] | None:
+def _endpoints(bounds: Sequence[Any], x: Array) -> tuple[float, float] | None:
     low, high = float(np.min(bounds[0])), float(np.max(bounds[1]))
     if not (low <= x.min(initial=np.inf) and x.max(initial=-np.inf) <= high):
         raise ConfigurationError(f"the inputs lie outside the bounds {low, high}: clip them, or name wider bounds")

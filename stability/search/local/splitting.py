@@ -197,7 +197,7 @@ class Splitting:
         old = dict(zip(parent.numbers, parent.found.D[n:]))
         mean, own = float(parent.found.D[:n].mean()), []
         for number in sorted(tube.met):
-            low, high = self._ends(cuts, number)
+            low, high = self._endpoints(cuts, number)
             fresh = 0.01 * mean / max(0.5 * (high - low), 1e-9) ** 2
             own.append(old.get(number, fresh))
         return np.concatenate([parent.found.D[:n], own])
@@ -221,7 +221,7 @@ class Splitting:
 
     def halves(self, node: Node, number: int, rounds: int) -> tuple[float, list[Node]]:
         """The two halves of a node."""
-        low, high = self._ends(node.cuts, number)
+        low, high = self._endpoints(node.cuts, number)
         at = 0.5 * (low + high)
         low, high = node.cuts.get(number, (-np.inf, np.inf))  # as the rule will have them
         parts = [{**node.cuts, number: ends} for ends in ((low, at), (at, high))]
@@ -233,13 +233,13 @@ class Splitting:
         low, high = sorted(min(max(half.bound - node.bound, 1e-3), -2.0 * node.bound) / left for half in halves)
         return low, high
 
-    def _ends(self, cuts: Cuts, number: int) -> tuple[float, float]:
+    def _endpoints(self, cuts: Cuts, number: int) -> tuple[float, float]:
         """The interval of a value, within what it was without any cut."""
         low, high = cuts.get(number, self.ranges[number])
         return max(low, self.ranges[number][0]), min(high, self.ranges[number][1])
 
     def _left(self, node: Node, number: int) -> float:
-        low, high = self._ends(node.cuts, number)
+        low, high = self._endpoints(node.cuts, number)
         first = self.ranges[number]
         return ((high - low) / (first[1] - first[0])) ** 2
 

@@ -35,10 +35,10 @@ class Deadline:
         search: name of the search that asks; once it hears that the time is over, it is remembered as stopped.
 
     Example:
-        >>> deadline = Deadline.after(None)
+        >>> deadline = Deadline.from_limit(None)
         >>> deadline.over, deadline.left(), deadline.seconds
         (False, inf, None)
-        >>> spent = Deadline.after(0)
+        >>> spent = Deadline.from_limit(0)
         >>> spent.named("circle").over, spent.stopped
         (True, ('circle',))
     """
@@ -48,7 +48,7 @@ class Deadline:
     _stopped: dict[str, None] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def after(cls, time_limit: TimeLimit) -> Deadline:
+    def from_limit(cls, time_limit: TimeLimit) -> Deadline:
         """The deadline of a call: the one place where a time limit is checked.
 
         Args:
@@ -123,8 +123,8 @@ class Deadline:
             operations: floating-point operations of the step, judged at ``PACE`` of them a second.
 
         Example:
-            >>> Deadline.after(None).affords(1e30), Deadline.after(3600).affords(1e9), Deadline.after(1).affords(1e12)
-            (True, True, False)
+            >>> Deadline.from_limit(None).affords(1e30), Deadline.from_limit(1).affords(1e12)
+            (True, False)
         """
         if math.isinf(self.end):
             return True

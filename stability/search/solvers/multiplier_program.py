@@ -80,7 +80,7 @@ def multiplier_lmi(
         'infeasible'
     """
     rate = check_rate(rate, system.is_discrete)
-    deadline = Deadline.after(time_limit)
+    deadline = Deadline.from_limit(time_limit)
     tried: list[str] = []
     outcome = "inconclusive"
     for name in solver_order(solver, system.states, problem_size(system)):

@@ -109,7 +109,7 @@ def min_overshoot(
     """
     n = system.states
     rate = check_rate(rate, system.is_discrete)
-    deadline = Deadline.after(time_limit).named("overshoot")
+    deadline = Deadline.from_limit(time_limit).named("overshoot")
     order = solver_order(solver, n, problem_size(system))
     if solver is None and n <= CLARABEL_STATES:
         order = ["CLARABEL", "SCS"]

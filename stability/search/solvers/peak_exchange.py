@@ -52,7 +52,7 @@ class _Set:
         self.fresh, self.log = 0, found.log[:, 0]
         return found
 
-    def chosen(self, index: Array) -> _Set:
+    def subset(self, index: Array) -> _Set:
         """Select some of the points."""
         return _Set(self.axis, self.omega[index], self.vectors[:, index], self.fresh, self.log[index])
 
@@ -67,7 +67,7 @@ class _Set:
         """The two points on either side of each of these."""
         order = np.argsort(self.omega)
         place = np.searchsorted(self.omega[order], omega)
-        return self.chosen(np.unique(order[np.clip(place[:, None] + np.arange(-2, 2), 0, len(order) - 1)]))
+        return self.subset(np.unique(order[np.clip(place[:, None] + np.arange(-2, 2), 0, len(order) - 1)]))
 
 
 @dataclass

@@ -67,7 +67,7 @@ def _usable(system: Matrices, *more: Array) -> bool:
 
 
 def _solve(problem: Any, solver: str, deadline: Deadline, accuracy: float = 1e-6, steps: int = _SCS_STEPS) -> str:
-    """Run a solver; the answer is ``solved``, ``infeasible``, ``time limit`` or ``failed: why``."""
+    """Run a solver; the answer is ``approximate_solution``, ``infeasible``, ``time limit`` or ``failed: why``."""
     from cvxpy.error import SolverError
 
     if deadline.over:  # posing the problem takes time as well

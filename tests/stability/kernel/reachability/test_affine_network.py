@@ -224,7 +224,7 @@ def test_no_balls_beyond_an_attack_and_none_where_time_is_over():
     (less,) = largest_balls(net, x[None], [label], upper=[0.5 * (whole.value or 0.0)])
     assert less is not None
     assert less.value == pytest.approx(0.5 * (whole.value or 0.0), rel=1e-9)
-    assert linear_balls.affine_claim(checked_request(net, x[None], [label]), 0, "l2", Deadline.after(0)) == (
+    assert linear_balls.affine_claim(checked_request(net, x[None], [label]), 0, "l2", Deadline.from_limit(0)) == (
         None,
         False,
     )

@@ -20,7 +20,7 @@ def stable(n: int) -> LureSystem:
 def test_one_start_is_tried_where_there_is_no_time_for_others(monkeypatch) -> None:
     tried, leading = [], slopes.leading_excess
     monkeypatch.setattr(slopes, "leading_excess", lambda system, K: tried.append(K) or leading(system, K))
-    deadline = Deadline.after(1e-3).named("refutation")
+    deadline = Deadline.from_limit(1e-3).named("refutation")
     found = search_slopes(stable(120), rng=np.random.default_rng(0), deadline=deadline)
     assert len(tried) == 1
     assert np.isfinite(found.excess)
@@ -34,6 +34,6 @@ def test_a_network_is_left_after_what_is_decided_at_once(monkeypatch) -> None:
     asked: list[int] = []
     monkeypatch.setattr(network, "search_slopes", lambda *args, **more: asked.append(1))
     driven = DrivenSystem(stable(120), "tanh", np.ones((120, 1)))
-    answer = network.search_network(RefutationTask(driven, 0, Deadline.after(1e-3)))
+    answer = network.search_network(RefutationTask(driven, 0, Deadline.from_limit(1e-3)))
     assert answer.proof is None
     assert not asked

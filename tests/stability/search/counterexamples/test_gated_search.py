@@ -57,7 +57,7 @@ def test_gradient_of_the_least_stable_eigenvalue(kind):
     for j, e in enumerate(np.eye(2)):
         ahead, behind = (equilibrium_near(cell, at.state, u + s * 1e-5 * e) for s in (1, -1))
         assert slope[j] == pytest.approx((ahead.radius - behind.radius) / 2e-5, abs=1e-6)
-    path = list(ascend_radius(cell, at, InputRange(-np.ones(2), np.ones(2)), 10, Deadline.after(None)))
+    path = list(ascend_radius(cell, at, InputRange(-np.ones(2), np.ones(2)), 10, Deadline.from_limit(None)))
     assert path
     assert all(b.radius > a.radius for a, b in zip([at, *path], path))
     assert all((np.abs(p.u) <= 1.0).all() for p in path)

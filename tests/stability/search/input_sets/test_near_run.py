@@ -250,4 +250,4 @@ def test_a_rate_that_is_asked_for_is_kept_and_time_that_is_over_ends_it(leaky):
     assert found_near(driven, 0.2, 0.95).value == 0.95
     assert found_near(driven, 0.2, 0.9 * claim.value) is None
     data = {k: claim.proof.data[k] for k in ("low", "high", "r", "share", "room", "steps", "window")}
-    assert contraction_near_run(driven, data, "best", 1e-2, Deadline.after(0.0)) is None
+    assert contraction_near_run(driven, data, "best", 1e-2, Deadline.from_limit(0.0)) is None

@@ -207,12 +207,12 @@ def test_trajectories_are_followed_only_where_rest_is_no_stable_equilibrium(monk
 
     monkeypatch.setattr("stability.search.input_sets.regional.simulate_to_limit", followed)
     calm = DrivenSystem(_decaying(0.5), "tanh", np.zeros((2, 1)), np.zeros(2))
-    found = _equilibrium(calm, np.zeros(1), 0, Deadline.after(None))
+    found = _equilibrium(calm, np.zeros(1), 0, Deadline.from_limit(None))
     assert found is not None
     assert found[1] < 0
     wild = DrivenSystem(_decaying(2.0), "tanh", np.zeros((2, 1)), np.zeros(2))
     with pytest.raises(AssertionError, match="followed"):
-        _equilibrium(wild, np.zeros(1), 0, Deadline.after(None))
+        _equilibrium(wild, np.zeros(1), 0, Deadline.from_limit(None))
 
 
 def _decaying(factor):

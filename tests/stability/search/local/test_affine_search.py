@@ -94,7 +94,7 @@ def test_zonotopes_follow_where_forms_prove_nothing(epsilon):
     cell = DrivenSystem(LureSystem(R, 0.04 * np.eye(4), np.eye(4), dt=1.0), "tanh", rng.normal(size=(4, 2)))
     net, x = Classifier(cell, rng.normal(size=(3, 4)), 0.4 * np.arange(3)), 0.3 * rng.normal(size=(90, 2))
     label = int(net.logits(x).argmax())
-    question = Question(net, x, label, None, None, Deadline.after(None))
+    question = Question(net, x, label, None, None, Deadline.from_limit(None))
     assert not question.planes(1e-300)[0] > 0.0  # else this shows nothing
     (claim,) = largest_balls(net, x[None], [label], norm="linf", epsilon=epsilon)
     assert claim is not None

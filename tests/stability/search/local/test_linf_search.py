@@ -273,7 +273,7 @@ def _spoilt(tree: Any, rng: np.random.Generator) -> Any:
 def test_bent_trees_are_refused_in_words(found):
     network, claim = NETWORKS["lstm"], found["lstm"][1]
     x, label = sample(network)
-    tree = decide(planes.Question(network, x, label, None, None, planes.Deadline.after(None)), 0.9 * claim.value)
+    tree = decide(planes.Question(network, x, label, None, None, planes.Deadline.from_limit(None)), 0.9 * claim.value)
     assert tree is not None
 
     def reason(**changes: Any) -> str:

@@ -39,7 +39,7 @@ def sample(subject: Classifier, seed: int) -> tuple[Array, int]:
 
 
 def question(subject: Classifier, seed: int, splits: int) -> Question:
-    return Question(subject, *sample(subject, seed), None, None, Deadline.after(None), splits)
+    return Question(subject, *sample(subject, seed), None, None, Deadline.from_limit(None), splits)
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 @pytest.mark.parametrize("bad", [-1, -1e-300, math.nan, True, "1", [1.0], 1j, -math.inf])
 def test_the_door_refuses_what_is_no_time(bad: object) -> None:
     with pytest.raises(ConfigurationError, match="time_limit must be None or a number of seconds >= 0, got"):
-        Deadline.after(bad)  # type: ignore[arg-type]
+        Deadline.from_limit(bad)  # type: ignore[arg-type]
 
 
 def test_without_a_limit_the_clock_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,7 +30,7 @@ def test_without_a_limit_the_clock_is_not_read(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr("stability.search.solvers.deadline.monotonic", refuse)
     for limit in (None, math.inf):
-        deadline = Deadline.after(limit)
+        deadline = Deadline.from_limit(limit)
         assert not deadline.over
         assert not deadline.stops("x")
         assert deadline.left() == math.inf
@@ -40,7 +40,7 @@ def test_without_a_limit_the_clock_is_not_read(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_time_runs_out(clock: list[float]) -> None:
-    deadline = Deadline.after(np.float64(8.0))
+    deadline = Deadline.from_limit(np.float64(8.0))
     half = deadline.share(0.5)
     assert (deadline.left(), half.left()) == (8.0, 4.0)
     clock[0] += 4.0
@@ -59,7 +59,7 @@ def test_time_runs_out(clock: list[float]) -> None:
 
 
 def test_a_deadline_is_handed_on_as_it_is(clock: list[float]) -> None:
-    deadline = Deadline.after(1)
-    assert Deadline.after(deadline) is deadline
-    assert Deadline.after(0).over
-    assert not Deadline.after(1e-9).over
+    deadline = Deadline.from_limit(1)
+    assert Deadline.from_limit(deadline) is deadline
+    assert Deadline.from_limit(0).over
+    assert not Deadline.from_limit(1e-9).over

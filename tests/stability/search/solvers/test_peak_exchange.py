@@ -165,7 +165,7 @@ def test_no_semidefinite_program_reaches_a_better_rate(dt, seed):
 
 def test_a_deadline_that_is_over_ends_the_search_with_what_it_has():
     loop = centered_loop(LureSystem.recurrent(-np.eye(4), 0.1 * np.ones((4, 4))))
-    exchange = Exchange(loop, Deadline.after(1e-9), np.zeros(4))
+    exchange = Exchange(loop, Deadline.from_limit(1e-9), np.zeros(4))
     assert 0.0 <= exchange.run(1e-6) <= 1.0
 
 

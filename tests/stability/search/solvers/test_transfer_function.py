@@ -55,7 +55,7 @@ def test_the_deadline_is_asked_before_each_point():
     response, points = Response(G), 1j * np.linspace(0.0, 4.0, 11)
     assert response.values(points[:0]).shape == (0, 2, 3)
     with pytest.raises(TimeOverError):
-        response.values(points, Deadline.after(1e-9))
+        response.values(points, Deadline.from_limit(1e-9))
 
 
 @pytest.mark.parametrize("kind", ["random", "symmetric", "rotations", "blocks of one eigenvalue", "nearly defective"])
