@@ -385,7 +385,7 @@ def test_affine_forms_go_beyond_zonotopes_on_small_problems_alone(monkeypatch):
     network = NETWORKS["lstm"]
     x, label = sample(network)
     (small,) = largest_balls(network, x[None], [label])
-    monkeypatch.setattr(planes, "_SYMBOLS", 0)
+    monkeypatch.setattr(planes, "SYMBOLS", 0)
     (large,) = largest_balls(network, x[None], [label])
     assert small is not None
     assert large is not None
