@@ -40,7 +40,7 @@ _PLAIN = 4
 _ROUNDS = 60
 """Newton steps for the multipliers."""
 _SYMBOLS = 1500
-"""Symbols of a tube up to which parabolas follow affine forms; beyond, minutes an input (64 GRU units, 28 steps)."""
+"""Symbols of a tube up to which parabolas follow affine forms without a time limit: beyond, they take minutes."""
 _NOTHING = 1e-300
 """A radius at which nothing but rounding errors is left of forms."""
 _SPLITS = (100, 1_000_000)
@@ -92,7 +92,7 @@ def _box(question: Question, low: Array, high: Array) -> Outcome:
     for row in np.argsort(margin.low):
         if margin.low[row] > 0.0:
             break
-        if tube.merged or tube.symbols > _SYMBOLS or question.deadline.over:
+        if tube.merged or question.deadline.over or (tube.symbols > _SYMBOLS and question.deadline.seconds is None):
             return Outcome(cut=_widest(tube, np.abs(margin.L[row]) * tube.radius))
         found = _parabolas(question, tube, margin, int(row))
         if found.leaf is None:
