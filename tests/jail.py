@@ -49,7 +49,7 @@ def warm() -> None:
     """Import what commands need, so that no child has to."""
 
     with contextlib.suppress(ImportError):
-        import onnx.reference.ops._op_list  # noqa: F401
+        import onnx.reference.ops._op_list
 
 
 def jailed(
