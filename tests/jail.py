@@ -46,7 +46,16 @@ class Outcome:
 
 
 def warm() -> None:
-    """Import what commands need, so that no child has to."""
+    """Import what commands need, so that no child has to; matplotlib writes a cache when it is first imported."""
+    import matplotlib.pyplot
+
+    import stability.analysis.training.front
+    import stability.certification
+    import stability.models.sources
+    import stability.reports.cli
+    import stability.reports.page.html
+    import stability.reports.stored.certificates
+    import stability.verification
 
     with contextlib.suppress(ImportError):
         import onnx.reference.ops._op_list

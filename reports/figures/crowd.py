@@ -13,7 +13,7 @@ import pandas as pd
 
 from ..formatting import metric_word, number, percent
 from ..names import printable, shorten
-from ..stored.collect import ModelRecord, select
+from ..stored.records import ModelRecord, select
 from ..vocabulary import NAMES
 from .eigenvalues import NARROW, Region, called
 from .small import DASHED, DOTTED, INK, MUTED, Axis, Plot, Rows, color_of

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
-from ..stored.collect import ModelRecord, select
+from ..stored.records import ModelRecord, select
 from .svg import INK, MUTED, label, panel, series_color, to_svg
 
 SNAPSHOTS = 7

@@ -12,7 +12,7 @@ from matplotlib.path import Path
 from matplotlib.ticker import FuncFormatter
 
 from ..formatting import number
-from ..stored.collect import ModelRecord
+from ..stored.records import ModelRecord
 from .svg import INK, label, legend_below, panel, series_color, to_svg
 
 LEVELS = 5

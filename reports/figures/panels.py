@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ..formatting import metric_word, number
-from ..stored.collect import ModelRecord, select
+from ..stored.records import ModelRecord, select
 from ..vocabulary import NAMES
 from .svg import INK, MUTED, label, legend_below, panel, series_color, to_svg
 

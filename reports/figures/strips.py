@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 
 from ..formatting import number, percent
-from ..stored.collect import ModelRecord, select
+from ..stored.records import ModelRecord, select
 from .crowd import HEIGHT, WIDTH, Drawn
 from .local import LEVELS, WIDE, matrix_of, radii, shaded
 from .panels import attacked

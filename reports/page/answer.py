@@ -26,7 +26,8 @@ from ..formatting import (
     verdict_sign,
     verdict_word,
 )
-from ..stored.collect import ModelRecord, Report, select
+from ..stored.collect import Report
+from ..stored.records import ModelRecord, select
 from .layout import NAMED, Cell, Column, Table, tabulate, text
 from .marks import HEURISTIC, MEASURED, PROVED
 from .performance import score

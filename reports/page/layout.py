@@ -11,7 +11,7 @@ from markupsafe import Markup
 from stability.storage.artifacts import artifact
 
 from ..formatting import count, duration
-from ..stored.collect import ModelRecord
+from ..stored.records import ModelRecord
 from .marks import MARK_OF, MEASURED, PROVED
 
 FEW = 6

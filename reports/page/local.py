@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from ..figures import local as figures
 from ..figures import strips
 from ..formatting import at_least, count, duration, number
-from ..stored.collect import ModelRecord, Report
+from ..stored.collect import Report
 from ..stored.reasons import reasons_for
+from ..stored.records import ModelRecord
 from .layout import FEW, NAMED, Panel, Section, crowded, draw, each, field, tabulate
 from .marks import MEASURED, PROVED
 from .protocol import protocol

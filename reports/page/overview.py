@@ -8,8 +8,9 @@ from markupsafe import Markup
 from ..figures.price import price
 from ..figures.trajectories import envelope, trajectories
 from ..formatting import time_unit
-from ..stored.collect import ModelRecord, Report
+from ..stored.collect import Report
 from ..stored.reasons import reasons_for
+from ..stored.records import ModelRecord
 from .answer import accuracy, halved, ranked
 from .layout import FEW, Panel, Section, draw
 from .marks import MEASURED, PROVED

@@ -9,8 +9,9 @@ from ..boxes import interval
 from ..figures import panels as figures
 from ..figures import strips
 from ..formatting import METRICS, count, number
-from ..stored.collect import ModelRecord, Report
+from ..stored.collect import Report
 from ..stored.reasons import reasons_for, remarks_on
+from ..stored.records import ModelRecord
 from .answer import accuracy
 from .layout import FEW, NAMED, Panel, Section, Table, crowded, draw, field, tabulate
 from .marks import HEURISTIC, MEASURED

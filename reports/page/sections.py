@@ -9,8 +9,9 @@ from ..boxes import in_box
 from ..figures import crowd
 from ..figures import panels as figures
 from ..formatting import count, duration, margin_words, metric, metric_word, number, percent, signed
-from ..stored.collect import ModelRecord, Report
+from ..stored.collect import Report
 from ..stored.reasons import reasons_for
+from ..stored.records import ModelRecord
 from ..stored.trainings import Trainings
 from ..vocabulary import CRITERIA, NAMES, NO_UNIT, UNITS, UNSOUND, WITNESSES, mark, weaker
 from .curvature import curvature

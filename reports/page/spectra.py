@@ -10,7 +10,8 @@ import pandas as pd
 from ..figures import crowd
 from ..figures import panels as figures
 from ..figures.eigenvalues import Region, called, cloud, extremes
-from ..stored.collect import ModelRecord, Report, select
+from ..stored.collect import Report
+from ..stored.records import ModelRecord, select
 from .layout import FEW, Section, draw
 from .marks import HEURISTIC
 from .trainings import first_only

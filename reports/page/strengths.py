@@ -9,7 +9,7 @@ import pandas as pd
 
 from ..figures.panels import rows_of
 from ..formatting import metric, number
-from ..stored.collect import ModelRecord, select
+from ..stored.records import ModelRecord, select
 from .layout import NAMED, Cell, Column, Table, tabulate
 from .marks import MEASURED
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from ..formatting import count, metric, metric_word, verdict_word
-from ..stored.collect import ModelRecord, Report
+from ..stored.collect import Report
+from ..stored.records import ModelRecord
 from .layout import NAMED, Cell, Column, Section, averaged, tabulate, text
 from .marks import MEASURED
 

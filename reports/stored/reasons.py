@@ -5,16 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stability.storage.artifacts import STEPS
 
 from ..boxes import box_option
 from ..names import printable
 from ..vocabulary import NAMES, state
-
-if TYPE_CHECKING:
-    from .collect import ModelRecord
+from .records import ModelRecord
 
 NO_DATA = "no data are known"
 PATIENCE = 10  # times the seconds that were not enough

@@ -117,7 +117,7 @@ def test_rates_asked_for(here: Path, capsys: pytest.CaptureFixture[str]) -> None
         (["train", "--seed", str(2**64)], "--seed"),
         (["compare", "stable.npz", "stable.npz", "--seed", str(2**63)], "--seed"),
         (["train", "--lr", "1e300"], "lr must be at most 1e+30"),
-        (["train", "--lyapunov-weight", "2"], "name that, too"),
+        (["train", "--set", "lyapunov_weight=2"], "name that, too"),
         (["train", "--model", "elman", "--hidden", "100000000"], "10000003900000010 parameters"),
         (["certify", "stable.npz", "--cell", "gru"], "state dict only"),
         (["train", "--resume", "nowhere"], "nowhere"),

@@ -258,7 +258,7 @@ def test_training_on_own_data_holds_a_fifth_out_and_goes_on(own_nets: Path, caps
 @pytest.mark.parametrize(
     "command",
     [["radius"], ["noise"], ["attack"], ["hessian"], ["report", "--quick", "--out", "r"], ["compare", "m.safetensors"],
-     ["certify", "--input-box", "data"], ["train", "--until-certified", "--from"]],
+     ["certify", "--input-box", "data"], ["train", "--set", "until_certified=true", "--from"]],
     ids=lambda command: command[0],
 )  # fmt: skip
 def test_another_number_of_features_is_said_in_both_numbers(
