@@ -33,7 +33,7 @@ from .marks import HEURISTIC, MEASURED, PROVED
 from .performance import score
 from .protocol import protocol
 
-ORDER = ("certified", "inconclusive", "refuted", "invalid", "stale")
+ORDER = ("certified", "inconclusive", "uncovered", "refuted", "invalid", "stale")
 _ROUNDING = 1e-9  # relative; of exponents
 TONES = {"certified": "good", "refuted": "bad", "invalid": "bad", "stale": "bad"}
 

@@ -124,6 +124,11 @@ def clouds(report: Report) -> Section | None:
         + " Matrices of the gates of LSTM and GRU have no such border." * gated,
         (),
         draw(*drawn, marks=(HEURISTIC,), made=() if many else ("training",)),
+        tuple(
+            f"{m.title}: not tracked, the layer has no recurrent matrices"
+            for m in report.models
+            if m.run and "eigenvalues" not in m.frames
+        ),
         small=many,
         made=("training",) if many else (),
     ).kept

@@ -5,14 +5,16 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stability.storage.artifacts import STEPS
 
 from ..boxes import box_option
 from ..names import printable
 from ..vocabulary import NAMES, state
-from .records import ModelRecord
+
+if TYPE_CHECKING:  # pandas is not loaded for light commands
+    from .records import ModelRecord
 
 NO_DATA = "no data are known"
 PATIENCE = 10  # times the seconds that were not enough

@@ -85,8 +85,11 @@ class ModelRecord:
 
     @property
     def state(self) -> str | None:
-        """The verdict told apart by its evidence, ``invalid`` or ``stale``; see ``formatting.verdict_word``."""
-        return "stale" if self.stale else "invalid" if self.refused else state(self.certificate)
+        """The verdict, ``stale``, ``invalid``, ``uncovered`` or ``None``; see ``formatting.verdict_word``."""
+        if self.stale or self.refused:
+            return "stale" if self.stale else "invalid"
+        uncovered = self.certificate is None and self.step("certificate")["status"] == "unavailable"
+        return "uncovered" if uncovered else state(self.certificate)
 
     @property
     def is_discrete(self) -> bool:

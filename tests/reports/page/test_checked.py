@@ -121,6 +121,17 @@ def test_a_table_that_was_changed_is_left_out_and_named(small_dir: Path) -> None
     assert "Strong attack" not in text
 
 
+@pytest.mark.parametrize("name", ["noise.csv", "attacks.csv", "hessian.json"])
+def test_a_removed_result_is_named_as_changed(small_dir: Path, name: str) -> None:
+    folder = model(small_dir)
+    analysis = json.loads((folder / "analysis.json").read_text())
+    analysis["files"] = {p.name: digest(p) for p in folder.iterdir() if p.name != "analysis.json"}
+    (folder / "analysis.json").write_text(json.dumps(analysis))
+    assert collect(small_dir).models[0].changed == ()
+    (folder / name).unlink()
+    assert collect(small_dir).models[0].changed == (name,)
+
+
 def test_colours_of_the_states_differ() -> None:
     from importlib import resources
 
