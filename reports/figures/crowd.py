@@ -1,7 +1,4 @@
-"""Small multiples: panels of many models beside each other, one a model on the same axes, instead of on each other.
-
-What ``panels`` and ``eigenvalues`` draw of a few models; each function gives a drawing a model with data.
-"""
+"""Small multiples: a drawing for each model with data, on the same axes."""
 
 from __future__ import annotations
 
@@ -95,14 +92,8 @@ def cut(model: ModelRecord) -> bool:
     return frame is not None and bool((frame["per_step"] < LOWEST).any())
 
 
-def margin(models: Sequence[ModelRecord], criterion: str, name: str) -> str | None:
-    """Signed margins of one criterion in its own unit, a row a model; right of zero it holds.
-
-    Args:
-        models: the records.
-        criterion: whose margins.
-        name: as of ``panels.margin``; no identifier is needed here.
-    """
+def margin(models: Sequence[ModelRecord], criterion: str) -> str | None:
+    """Draw the signed margins of one criterion in its own unit, a row a model; right of zero it holds."""
     known = [
         (m, f if (f := m.trainings.number("margin", criterion)) is not None else {"mean": float(found["margin"])})
         for m in models

@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from ..formatting import number
 from ..names import printable
-from .panels import look
+from .drift import look
 from .svg import MUTED, label, panel, series_color, to_svg
 
 if TYPE_CHECKING:

@@ -132,15 +132,6 @@ def test_a_removed_result_is_named_as_changed(small_dir: Path, name: str) -> Non
     assert collect(small_dir).models[0].changed == (name,)
 
 
-def test_colours_of_the_states_differ() -> None:
-    from importlib import resources
-
-    css = resources.files("stability.reports.page.templates").joinpath("report.css").read_text(encoding="utf-8")
-    states = ("certified", "refuted", "inconclusive")
-    tones = {css[css.index(f".card.{s}") :].split("--tone: ")[1].split(";")[0] for s in states}
-    assert len(tones) == 3
-
-
 def test_an_inconclusive_file_is_in_order(report_dir: Path) -> None:
     file = model(report_dir, "lipschitz") / "certificate.json"
     assert check_file(file).valid

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import json
 from pathlib import Path
 
@@ -63,11 +62,3 @@ def test_a_range_of_one_value_is_one_value() -> None:
     }.items():  # fmt: skip
         sentence = f"under the constant input of the proof (entries in {ends}) it has two equilibria"
         assert f"(entries {said}) it" in single_value(sentence)
-
-
-def test_both_exponents_say_what_they_are(drawn: Path) -> None:
-    page = html.unescape((drawn / "report.html").read_text(encoding="utf-8"))
-    heads = {column for head, *_ in Tables(page).tables.values() for column in head}
-    assert "largest exponent, mean over sequences" in heads
-    assert "sequence over which it grows most, from the first step on; steepest step" in heads
-    assert "may be above 0 where the mean exponent is below" in page

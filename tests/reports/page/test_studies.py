@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import pytest
@@ -59,15 +58,6 @@ def test_the_page_shows_every_part_of_the_result_escaped(tmp_path):
         assert words in page
     assert page.count("<svg") == 2
     assert not any(tag in page for tag in ("<i>", "<b>", "<study>"))
-
-
-def test_lines_show_the_mean_of_repeats_and_their_range(tmp_path):
-    def bands(result):
-        return len(re.findall(r'fill-opacity="0.15"', render_study(result, tmp_path).read_text()))
-
-    assert bands(RESULT) == 2
-    assert bands(replace(RESULT, curves=tuple(row for row in RESULT.curves if row["seed"] == 0))) == 0
-    assert "<svg" not in render_study(replace(RESULT, curves=(), rows=()), tmp_path).read_text()
 
 
 def test_a_file_that_no_study_made_is_kept(tmp_path):
