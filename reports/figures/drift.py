@@ -2,83 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+import re
+from collections.abc import Iterable, Sequence
+from importlib import resources
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullLocator
 
-from ..formatting import number
+from ..names import printable
 from ..stored.records import select
-from .svg import MUTED, label, legend_below, panel, series_color, to_svg
+from .crowd import span, thinned
+from .small import DASHED, DOTTED, Plot, color_of
 
-DASHES = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.6, 1.2, 1.6)), (0, (3, 1.2)), (0, (8, 2)))
-NAMED = 3  # networks whose lines of theory are named in the legend
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
-
-
-def look(index: int) -> dict[str, Any]:
-    """Colour, dash pattern and marker of the model with this index."""
-    return {
-        "color": series_color(index),
-        "linestyle": DASHES[index % len(DASHES)],
-        "marker": MARKERS[index % len(MARKERS)],
-        "markerfacecolor": "none" if index % 2 else series_color(index),
-    }
+THEORY = (("envelope", "proved bound", DOTTED), ("expected", "expected", DASHED))
+"""Column, name and dashes of what theory says."""
 
 
-def _band(axes: Axes, x: Any, low: Any, high: Any, index: int, alpha: float = 0.15) -> None:
-    axes.fill_between(x, low, high, color=series_color(index), alpha=alpha, linewidth=0)
-
-
-def _plain_ticks(axes: Axes, which: str = "both") -> None:
-    formatter = FuncFormatter(lambda v, _: number(v))
-    if which in ("x", "both"):
-        axes.xaxis.set_major_formatter(formatter)
-    if which in ("y", "both"):
-        axes.yaxis.set_major_formatter(formatter)
-
-
-def _thin(x: Sized, most: int = 14) -> int:
-    return max(1, round(len(x) / most))
-
-
-def norm_drift(frames: Sequence[tuple[int, str, pd.DataFrame]], lengths: set[Any], name: str) -> str:
-    """Draw the norm of the hidden state over time with matplotlib: median and the band from 10 % to 90 %.
-
-    Tables have the columns layer, t, q10, q50, q90 and, if known, expected and envelope. Of a stack the last layer is
-    drawn. A dotted line is the bound that a proof gives, a dash-dotted one the expected root mean
-    square.
+def norm_drift(frames: Sequence[tuple[str, pd.DataFrame]], lengths: Iterable[float]) -> str:
+    """Draw the median norm and the band from 10 % to 90 %, with the proved bound and the expected root mean square.
 
     Args:
-        frames: index (it decides the colour), title and table of each model.
-        lengths: lengths of the sequences that came first, marked by a line.
-        name: identifier in the page.
+        frames: title and table of each model, with the columns layer, t, q10, q50, q90 and, if known, expected and
+            envelope; the last layer is drawn.
+        lengths: steps of the sequences that came first, marked by a line.
+
+    Returns:
+        One ``<svg>``.
     """
-    theory: dict[str, str] = {}
-    with panel("Norm of the hidden state over time") as (figure, axes):
-        for i, title, frame in frames:
-            frame = select(frame, layer=frame["layer"].max())
-            keep = frame.iloc[:: _thin(frame, 160)]
-            _band(axes, keep["t"], keep["q10"], keep["q90"], i)
-            every = (4 * i % len(keep), _thin(keep, 8))
-            axes.plot(keep["t"], keep["q50"], label=label(title), markevery=every, **look(i))
-            for column, style, words in (("envelope", ":", "proved bound"), ("expected", "-.", "expected")):
-                known = keep[keep[column].notna()] if column in keep else keep.iloc[:0]
-                if len(known):
-                    said = f"{label(title)}: {words}" if len(frames) <= NAMED else None
-                    theory |= {words: style} if said is None else {}
-                    line: dict[str, Any] = {"color": series_color(i), "linestyle": style, "linewidth": 1.1}
-                    axes.plot(known["t"], known[column], label=said, **line)
-        for words, style in theory.items():  # of many, the colour says whose it is
-            axes.plot([], [], color=MUTED, linestyle=style, linewidth=1.1, label=words)
-        for k, length in enumerate(sorted(lengths)):
-            named = "end of the sequence" if k == 0 else None
-            axes.axvline(length, color=MUTED, linewidth=0.9, linestyle=(0, (2, 2)), label=named)
-        axes.set(yscale="log", xlabel="time step", ylabel="‖h‖")
-        axes.yaxis.set_minor_locator(NullLocator())
-        _plain_ticks(axes)
-        legend_below(axes)
-        text = "Norm of the hidden state over time for each model, logarithmic vertical axis"
-        return to_svg(figure, name, text, [title for _, title, _ in frames])
+    last = [(title, select(frame, layer=frame["layer"].max())) for title, frame in frames]
+    y = span([f[["q10", "q90"]] for _, f in last], log=True, title="‖h‖")()
+    x = span([f["t"] for _, f in last], title="time step")()
+    plot = Plot("Norm of the hidden state over time", x, y, 480.0, 300.0)
+    for k, (title, frame) in enumerate(last):
+        frame, color = thinned(frame), color_of(k)
+        plot.band(frame["t"], frame["q10"], frame["q90"], color)
+        plot.line(frame["t"], frame["q50"], color)
+        plot.beneath(title, color)
+        for column, words, dash in THEORY:
+            if column in frame and frame[column].notna().to_numpy().any():
+                plot.line(frame["t"], frame[column], color, width=1.1, dash=dash)
+                plot.beneath(f"{title}: {words}", color)
+    for length in sorted(set(lengths)):
+        plot.upright(float(length))
+    return plot.svg(f"Norm of the hidden state over time of {', '.join(printable(title) for title, _ in last)}")
+
+
+def standalone(svg: str) -> str:
+    """Return a drawing as a file of its own: with the page's light colours, on white."""
+    css = resources.files("stability.reports.page.templates").joinpath("report.css").read_text(encoding="utf-8")
+    light = css[css.index(":root") : css.index("}")]
+    values: dict[str, Any] = dict(re.findall(r"(--[\w-]+):\s*(#[0-9a-f]{6})", light))
+    root = ET.fromstring(svg)
+    for element in root.iter():
+        for key, value in element.attrib.items():
+            if key != "aria-label":
+                element.set(key, re.sub(r"var\((--[\w-]+)\)", lambda m: values[m[1]], value))
+    look = f"background: {values['--card']}; font-family: sans-serif"
+    root.attrib.update({"xmlns": "http://www.w3.org/2000/svg", "style": look})
+    return ET.tostring(root, encoding="unicode") + "\n"

@@ -1,7 +1,7 @@
-"""Small drawings of a few lines, bands and dots, written as SVG by hand: many of them beside each other cost nothing.
+"""Drawings of a few lines, bands and dots as SVG.
 
-A drawing has the look of those that matplotlib makes (see ``svg``): text in the page's font, colours as CSS variables,
-names from outside as text. What is proved, measured or heuristic in it is a group of that class.
+Text is in the page's font, colours are CSS variables, names from outside are text. What is proved, measured or
+heuristic in a drawing is a group of that class.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def render_study(result: StudyResult, folder: str | Path, *, overwrite: bool = F
         FileFormatError: a folder that cannot be written to.
         FolderInUseError: another process writes there.
     """
-    drawn = [(described(f, result, f"figure-{k}"), f.caption) for k, f in enumerate(result.figures)]
+    drawn = [(described(f, result), f.caption) for f in result.figures]
     sections = (
         Section("shown", "Results", "", (), draw(*drawn), result.notes).kept,
         _compared(result),
