@@ -31,7 +31,8 @@ def norm_drift(frames: Sequence[tuple[str, pd.DataFrame]], lengths: Iterable[flo
         One ``<svg>``.
     """
     last = [(title, select(frame, layer=frame["layer"].max())) for title, frame in frames]
-    y = span([f[["q10", "q90"]] for _, f in last], log=True, title="‖h‖")()
+    columns = ("q10", "q50", "q90", "envelope", "expected")
+    y = span([f[c] for _, f in last for c in columns if c in f], log=True, title="‖h‖")()
     x = span([f["t"] for _, f in last], title="time step")()
     plot = Plot("Norm of the hidden state over time", x, y, 480.0, 300.0)
     for k, (title, frame) in enumerate(last):

@@ -253,6 +253,7 @@ class Section:
         tables: of it.
         panels: of it.
         notes: sentences below.
+        small: its panels stand close.
         wide: its panels take all the width.
         protocol: of all panels together.
         made: steps that all panels are from.
@@ -264,6 +265,7 @@ class Section:
     tables: tuple[Table, ...] = ()
     panels: tuple[Panel, ...] = ()
     notes: tuple[str, ...] = ()
+    small: bool = True
     wide: bool = False
     protocol: str = ""
     made: tuple[str, ...] = ()

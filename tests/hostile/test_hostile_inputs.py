@@ -127,21 +127,6 @@ def _data(rng: Rng, folder: Path, made: Path) -> Case:
     return Case(["train", "--data-dir", "data", *out], "", names[spoiled] if spoiled < 4 else "valid")
 
 
-def _own_data(rng: Rng, folder: Path, made: Path) -> Case:
-    shutil.copytree(made / "run", folder / "run")
-    x, y = rng.normal(size=(20, 5, 1)), rng.integers(0, 10, size=20)
-    arrays = {"x": x, "y": y}
-    key = str(rng.choice(["x", "y"]))
-    a = arrays[key]
-    ways = [a, a[:-1], a[None], a * np.nan, a + 1j, a.astype(str), np.zeros(0), a.astype(object), a * 1e300, -a - 1]
-    arrays[key] = ways[int(rng.integers(len(ways)))]
-    if rng.random() < 0.2:
-        arrays[str(rng.choice(["z", "X", "\x1b[31m"]))] = x
-    data = makers.npz_bytes(arrays)
-    (folder / "own.npz").write_bytes(flip(data, rng) if rng.random() < 0.2 else data)
-    return Case([str(rng.choice(["noise", "attack"])), "run", "--data", "own.npz", "--samples", "10"], "", key)
-
-
 KINDS: dict[str, tuple[int, Callable[[Rng, Path, Path], Case], tuple[int, ...]]] = {
     "npz": (100, lambda rng, folder, made: makers.npz(rng, folder), (0, 1, 2, 3)),
     "pt": (80, lambda rng, folder, made: makers.pt(rng, folder), (0, 1, 2, 3)),
@@ -149,7 +134,6 @@ KINDS: dict[str, tuple[int, Callable[[Rng, Path, Path], Case], tuple[int, ...]]]
     "redraw": (60, _redraw, (0, 2)),
     "resume": (50, _resume, (0, 2)),
     "idx": (40, _data, (0, 2)),
-    "own data": (40, _own_data, (0, 2)),
 }
 """Number of seeds, maker and allowed exit codes of each kind of input."""
 WRONG = {"stable": (3,), "unstable": (0,), "refused": (0, 1, 3), "invalid": (0,)}

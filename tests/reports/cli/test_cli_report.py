@@ -69,7 +69,7 @@ def test_a_regression_is_measured_by_its_error(here: Path, capsys: pytest.Captur
     assert "certified radius, single inputs (needs classes; task adding has values" in text
     page = (here / "r" / "report.html").read_text(encoding="utf-8")
     body = page[page.index('id="verdicts"') : page.index('id="provenance"')]
-    assert "Mean squared error on held-out data" in body
+    assert "Mean squared error of" in body
     assert "ccuracy" not in body
     assert " %<" not in body[body.index('id="training"') :]
 

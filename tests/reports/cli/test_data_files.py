@@ -169,25 +169,6 @@ def test_results_of_other_data_are_not_mixed(own_nets: Path, capsys: pytest.Capt
     assert (own_nets / "r" / "models" / "ownnets-three" / "analysis.json").read_bytes() == first
 
 
-def test_what_was_not_run_says_why_and_how_to_get_it(own_nets: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["report", "ownnets:three", "--quick", "--processes", "1", "--out", "r"]
-    assert cli.run(command) == 0
-    text = capsys.readouterr().out
-    wanted = "stability report ownnets:three --data FILE.npz"
-    assert wanted in text
-    assert "stability certify ownnets:three --input-box LOW HIGH" in text
-    page = (own_nets / "r" / "report.html").read_text(encoding="utf-8")
-    for anchor in ("hessian", "performance", "robustness", "dynamics", "provenance"):
-        section = page[page.index(f'<section id="{anchor}"') :].split("</section>")[0]
-        assert wanted in section, anchor
-        assert "x (n, time, features) and y (n,)" in section, anchor
-    times = page[page.index("Time spent, by step</span></caption>") :].split("</table>")[0]
-    assert "Hessian" not in times  # a step that was not run took no time
-    assert "certificate" in times
-    document = json.loads((own_nets / "r" / "report.json").read_text())
-    assert wanted in [row["command"] for row in document["models"][0]["not_shown"]]
-
-
 def test_training_on_own_data_holds_a_fifth_out_and_goes_on(own_nets: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [
         "train",

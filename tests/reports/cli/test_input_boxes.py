@@ -12,7 +12,7 @@ import torch
 
 from stability.analysis import task_from_arrays
 from stability.analysis.campaign.budgets import BUDGETS
-from stability.analysis.campaign.inputs import data_range, feature_range, part_range
+from stability.analysis.campaign.inputs import data_range, part_range
 from stability.certificate import Certificate
 from stability.reports import cli
 from stability.reports.boxes import box_note
@@ -193,16 +193,6 @@ def test_comparing_certifies_for_the_inputs_that_the_report_does(
         assert "input_box" not in rows["boxnets:elman"]
 
 
-def test_comparing_without_data_says_that_a_gated_network_needs_a_box(
-    nets: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["compare", "boxnets:layer", "boxnets:elman", "--time-limit", "1", "--factor", "2", "--samples", "4"]
-    assert cli.run(command) == 0
-    assert "stability certify boxnets:layer --input-box LOW HIGH" in capsys.readouterr().out
-    assert cli.run([*command, "--input-box", "-1", "1"]) == 0
-    assert "Inputs in [−1, 1], as stated with --input-box." in capsys.readouterr().out
-
-
 def test_features_in_another_order_do_not_get_the_bounds_of_the_data(nets: Path) -> None:
     """Found by what each feature holds: the ranges of all features together are those of the data."""
     from stability.models.sources import load_module
@@ -293,14 +283,3 @@ def test_the_range_of_data_counts_no_padding_and_keeps_a_feature_that_never_move
     x[::2, 3:] = 7.0
     low, high = data_range(task_from_arrays(x, np.arange(20) % 2, name="padded", lengths=lengths))
     assert (-0.3 <= low < -0.2, 0.25 <= high <= 0.3) == (True, True)
-
-
-def test_a_layer_that_reads_other_features_does_not_get_their_ranges(nets: Path) -> None:
-    from stability.models.sources import load_module
-
-    x = arrays()["x"].copy()
-    x[..., 0] *= 100.0
-    task = task_from_arrays(x, arrays()["y"])
-    straight, flipped = load_module("boxnets:lstm"), load_module("boxnets:flipped")
-    assert part_range(straight, straight, task) == (feature_range(task), "")
-    assert part_range(flipped, flipped, task) == ((float(x.min()), float(x.max())), "rnn")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 from pathlib import Path
 
@@ -79,13 +78,6 @@ def test_a_file_that_is_no_certificate_is_replaced_on_request_only(here: Path, m
     assert "--overwrite" in refused(here, capsys, "ok.npz", "-o", "other.npz")
     assert cli.run(["certify", "ok.npz", "-o", "notes.json", "--overwrite", "-q"]) == 0
     assert Certificate.load("notes.json").rate is not None
-
-
-def test_a_certificate_in_other_spaces_is_one(here: Path, capsys) -> None:
-    assert cli.run(["certify", "ok.npz", "-o", "c.json", "-q"]) == 0
-    Path("c.json").write_text("\n" + json.dumps(json.loads(Path("c.json").read_text()), separators=(",", " : ")))
-    assert cli.run(["certify", "other.npz", "-o", "c.json", "-q"]) == 0
-    assert Certificate.load("c.json").rate is not None
 
 
 def test_a_certificate_and_an_empty_file_are_replaced(here: Path, capsys) -> None:

@@ -55,19 +55,8 @@ def load():
     torch.manual_seed(3)
     return SequenceModel(ElmanRNN(7, 5), 10)
 '''
-TINY = [
-    "--quick",
-    "--processes",
-    "1",
-    "--task",
-    "digits",
-    "--task-set",
-    "size=7",
-    "--task-set",
-    "limit=60",
-    "--task-set",
-    "test_limit=20",
-]
+TINY = ["--quick", "--processes", "1", "--task", "digits"]
+TINY += [f"--task-set={size}" for size in ("size=7", "limit=60", "test_limit=20")]
 
 
 @pytest.fixture

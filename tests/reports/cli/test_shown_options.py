@@ -96,11 +96,3 @@ def test_verdicts_have_a_colour_on_a_terminal_unless_it_is_refused(
     assert "bad.npz: \x1b[1;31mREFUTED\x1b[0m" in shown["coloured"]
     assert "\x1b[1;32mcertified\x1b[0m" in shown["coloured"]
     assert re.sub("\x1b\\[[0-9;]*m", "", shown["coloured"]) == shown["plain"]
-
-
-def test_every_finished_model_has_a_line_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    console.logged("1/2 a: finished")
-    console.logged("quiet", quiet=True)
-    assert capsys.readouterr() == ("", "1/2 a: finished\n")
-    assert console.time_left(2, 6, 10.0) == ", about 20 s left"
-    assert console.time_left(6, 6, 10.0) == ""

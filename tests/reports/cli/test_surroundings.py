@@ -18,7 +18,7 @@ import torch
 from stability.analysis.campaign.budgets import BUDGETS
 from stability.reports import cli
 
-from ..own_nets import SMALL, arrays
+from ..own_nets import SMALL
 
 NAME = "b\udcffd"  # the bytes 62 ff 64
 TINY = ["--task-set", "size=7", "--task-set", "limit=20", "--task-set", "test_limit=10", "--epochs", "1", "-q"]
@@ -71,14 +71,6 @@ def test_a_run_is_trained_gone_on_with_and_compared(here: Path, capsys: pytest.C
     assert cli.run(["compare", *models, "--samples", "3", "--factor", "1", "--time-limit", "0", "--out", "c"]) == 0
     assert set(pd.read_csv(here / "c" / "norms.csv")["model"]) == {"b\\udcffdrun", "copy"}
     assert "\udcff" not in capsys.readouterr().out
-
-
-def test_data_of_such_a_name_are_found_again(here: Path) -> None:
-    np.savez(here / f"{NAME}d.npz", **arrays())
-    own = ["--model", "elman", "--hidden", "3", "--data", f"{NAME}d.npz", "--epochs", "1", "-q"]
-    assert cli.run(["train", *own, "--out", "run"]) == 0
-    assert cli.run(["train", "--resume", "run", "--epochs", "2", "-q"]) == 0
-    assert cli.run(["noise", "run", "--samples", "5", "--levels", "0", "-q"]) == 0
 
 
 def test_a_report_of_such_names(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,6 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from stability import analysis
 from stability.analysis.attacks.noise import parameter_noise_sweep
 from stability.analysis.attacks.sweep import attack_sweep
 from stability.analysis.tasks import TASKS
@@ -22,10 +21,8 @@ from stability.analysis.training.runs import read_run
 from stability.analysis.training.settings import Settings
 from stability.errors import ConfigurationError, FileFormatError
 from stability.models import build
-from stability.models.counting import free_parameters
 from stability.reports import cli
-from stability.reports.cli.data import chosen
-from stability.reports.cli.options import Compute, DataOptions
+from stability.reports.cli.options import Compute
 from stability.reports.cli.training import ModelOptions, TrainingOptions, plan_of
 
 TINY = [
@@ -116,13 +113,6 @@ def test_a_preset_builds_with_valid_settings(name: str) -> None:
     if name.startswith("rotrnn"):
         assert len(model.layers) == 6
         assert {layer.heads for layer in model.layers} == {32}
-
-
-def test_a_preset_has_as_many_parameters_as_the_paper_says() -> None:
-    preset = PAPERS["orthogonal-pixels"]
-    config = {"input_size": 1, "hidden_size": preset.hidden, **preset.config}
-    model = build({"layer": preset.layer, "config": config, "output_size": 10})
-    assert free_parameters(model) == pytest.approx(11_000, rel=0.02)  # table 3
 
 
 def test_what_is_said_replaces_what_a_preset_says() -> None:
@@ -217,33 +207,6 @@ def test_noise_on_the_weights(run: Path, capsys: pytest.CaptureFixture[str]) -> 
     found = answer(capsys, *asked, "--kind", "parameters")
     assert (found["perturbation"], found["accuracy"]) == ("parameters", list(expected.accuracy))
     assert found["accuracy"] != answer(capsys, *asked, "--kind", "white")["accuracy"]
-
-
-def test_the_batches_of_the_hessian(
-    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen, real = [], analysis.hessian_summary
-
-    def counted(model: Any, x: Any, y: Any, *, loss: Any, **options: Any) -> Any:
-        def sized(outputs: Any, targets: Any) -> Any:
-            seen.append(len(outputs))
-            return loss(outputs, targets)
-
-        return real(model, x, y, loss=sized, **options)
-
-    monkeypatch.setattr(analysis, "hessian_summary", counted)
-    asked = ["hessian", str(run), "--samples", "20", "--parameters", "recurrent", "--seed", "1"]
-    whole, sizes = answer(capsys, *asked), set(seen)
-    assert sizes == {20}
-    seen.clear()
-    parts = answer(capsys, *asked, "--batch-size", "8")
-    assert set(seen) == {8, 4}
-    assert parts["lambda_max"] == pytest.approx(whole["lambda_max"], rel=1e-4)
-
-
-def test_options_that_are_texts_stay_texts() -> None:
-    assert chosen(DataOptions("characters", ["file=7", "steps=8"]), None) == ("characters", {"file": "7", "steps": 8})
-    assert chosen(DataOptions("digits", ["layout=8"]), None) == ("digits", {"layout": 8})
 
 
 def test_a_run_on_a_generated_task_beside_a_folder_of_data(

@@ -130,28 +130,3 @@ def test_the_command_of_a_step_gives_the_numbers_of_the_page(
     assert (mine["doublings"], mine["slope"], mine["norm_at_last"]) == pytest.approx(
         (drift["drift_index"], drift["slope"], drift["end"])
     )
-
-
-def test_commands_of_steps_hold_the_sizes_of_the_report_and_name_the_data(small_dir: Path) -> None:
-    path = small_dir / "models" / "contracting" / "analysis.json"
-    document = json.loads(path.read_text())
-    budget = {"samples": 200, "attacked": 60, "curved": 64, "draws": 2, "steps": 5}
-    (small_dir / "models" / "contracting" / "local.json").write_text(json.dumps({"samples": 6}))
-    (small_dir / "models" / "contracting" / "hessian.json").write_text(json.dumps({"lambda_max": 1.0}))
-    path.write_text(json.dumps(document | {"budget": budget, "seed": 7}))
-    render(small_dir)
-    told = {verb: " ".join(words) for verb, words in commands(small_dir).items()}
-    levels = pd.read_csv(small_dir / "models" / "contracting" / "noise.csv").query("noise == 'white'")["level"]
-    sizes = ",".join(f"{v:g}" for v in sorted(set(levels)))
-    assert told["noise"] == f"noise models/contracting --levels {sizes} --draws 2 --samples 200 --seed 7"
-    assert told["attack"].endswith("--steps 5 --samples 60 --seed 7")
-    assert told["hessian"] == "hessian models/contracting --samples 64 --seed 7"
-    assert told["radius"] == "radius models/contracting --samples 6 --seed 7"
-    assert "compare" not in told  # it takes two models
-    run_json = small_dir / "models" / "contracting" / "run.json"
-    run_json.unlink()
-    own = {"task": {"name": "data", "data": {"source": "arrays", "what": "my data.npz"}}, "source": "net:load"}
-    path.write_text(json.dumps(document | {"budget": budget, "seed": 0} | own))
-    render(small_dir)
-    told = {verb: " ".join(words) for verb, words in commands(small_dir).items()}
-    assert told["hessian"] == "hessian net:load --data my data.npz --samples 64"
