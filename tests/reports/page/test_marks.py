@@ -14,6 +14,8 @@ import pytest
 from stability.reports import render
 from stability.reports.cli import run
 from stability.reports.page.marks import HEURISTIC, MARKS, MEASURED, PROVED
+from stability.reports.stored.collect import collect
+from stability.verification import verify
 
 from ..conftest import make_report_dir
 from .test_numbers import Tables
@@ -82,6 +84,15 @@ def test_nothing_but_certificates_is_marked_as_proved(tables: Tables) -> None:
     (attacked,) = [c for c in tables.tables if c.startswith("The answer")]
     assert tables.marks[attacked][1][tables.tables[attacked][0].index("attacked, ‖δ‖₂ ≤ 0.1 (95 %)")] == MEASURED
     assert tables.marks[attacked][1][tables.tables[attacked][0].index("certified there")] == HEURISTIC
+
+
+def test_an_answer_is_marked_as_proved_only_where_the_checker_proves_it(drawn: Path) -> None:
+    read = Tables((drawn / "report.html").read_text(encoding="utf-8"))
+    (caption,) = [name for name in read.tables if name.startswith("The answer")]
+    marked = {row[0]: marks[1] for row, marks in zip(read.tables[caption], read.marks[caption], strict=True)}
+    for model in collect(drawn).models:
+        found = verify(model.folder / "certificate.json")
+        assert (marked[model.title] == PROVED) == (found.valid and found.evidence == "proved"), model.title
 
 
 def commands(folder: Path) -> dict[str, list[str]]:
