@@ -33,19 +33,12 @@ SYSTEMS = {
     Verdict.REFUTED: LureSystem(np.zeros((2, 2)), np.eye(2), [[1.2, 0.5], [-0.5, 1.2]], dt=1.0),
 }
 OPINIONS = {
-    "states": 32,
-    "asked": 1,
-    "wrong": 1,
+    "states": 32, "asked": 1, "wrong": 1,
     "opinions": [
         {
             "criterion": "circle", "solver": "SCS", "status": "optimal_inaccurate", "says": True, "margin": -0.011,
             "verified": False, "holds": False, "frequency_margin": -0.5, "agrees": False, "wrong": True,
             "seconds": 3.5, "layer": None,
-        },
-        {
-            "criterion": "kyp", "solver": "CLARABEL", "status": "failed: broke down", "says": None, "margin": None,
-            "verified": False, "holds": True, "frequency_margin": 0.25, "agrees": None, "wrong": None,
-            "seconds": 12.5, "layer": 1,
         },
         {"criterion": "kyp", "solver": "", "status": "not run: 65 states", "says": None, "wrong": None, "layer": 2},
     ],

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from stability.analysis.studies import STUDIES, Compared, Figure, Study, StudyResult, base
+from stability.analysis.studies import Compared, Figure, Study, StudyResult, base
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.reports import cli
 from stability.reports.page.study import render_index, render_study
@@ -87,7 +87,3 @@ def test_all_studies_are_run_and_a_failed_one_stops_none(toys, tmp_path, capsys)
     for words in (["study"], ["study", "first", "--all"], ["study", "third"]):
         assert cli.run([*words, "--out", str(tmp_path / "no")]) == 2
     assert not (tmp_path / "no").exists()
-
-
-def test_every_study_is_promised_with_a_summary():
-    assert all(study.name == name and study.summary for name, study in STUDIES.items())
