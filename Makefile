@@ -20,7 +20,7 @@ help:
 	@echo "make report     install into $(VENV), train and analyse the default models, write the HTML report"
 	@echo "make test       install the test tools and run the tests (without the slow ones)"
 	@echo "make test-slow  the slow tests only (some need the full data sets, see docs/own-data.md)"
-	@echo "make mutants    change the checker and the adapters in 1,500 places: does a test notice? (about an hour)"
+	@echo "make mutants    change the trusted kernel in one place after another: does a test notice? (many hours; ARGS selects)"
 	@echo "make lint       ruff and pyright"
 	@echo "make wheel      build the wheel and try it from an empty environment"
 	@echo "make oldest     the same with the oldest releases of what it needs that resolve together; make newest: the newest"
@@ -58,9 +58,9 @@ test: $(VENV)/.installed-test
 test-slow: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -n $(JOBS) -m slow $(ARGS)
 
-# Goes on where it was broken off; ARGS="--files arithmetic" for some files, ARGS=--fresh to forget earlier answers.
+# ARGS="stability.kernel.arithmetic*" for some modules; results: .venv/bin/mutmut results
 mutants: $(VENV)/.installed-mutants
-	nice $(BIN)/python -m benchmarks.mutants --jobs $(JOBS) $(ARGS)
+	nice $(BIN)/mutmut run --max-children $(JOBS) $(ARGS)
 
 # pyright reads the package as plain files: links to all of them, laid out as the import system sees them (it neither
 # follows links to folders nor enters folders whose name begins with a dot).

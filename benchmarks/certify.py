@@ -1,37 +1,40 @@
-"""Speed of certificates: structured solver against the SDP and against one Cholesky factorisation, in one run.
+"""Speed of certificates against a semidefinite program, a Cholesky factorization and bisection.
 
-    python -m benchmarks.certify                  # everything (about 10 minutes, most of it the SDP)
+    python -m benchmarks.certify                  # everything (about 10 minutes, most of it the semidefinite program)
     python -m benchmarks.certify --only chol growth memory best
-    python -m benchmarks.certify --only default beside bisection      # what is asked for by default, in processor time
+    python -m benchmarks.certify --only default beside bisection
 
-Instances are Lipschitz RNNs with random weights, beta = 0.75, gamma = 1.2 for A and 0.3 for W. Every certificate
-that is timed is verified with all rounding errors inside the time. Figures are ratios of two times of one run.
+Instances are Lipschitz RNNs with random weights, beta = 0.75, gamma = 1.2 for A and 0.3 for W. The time of a
+certificate includes its verification.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import platform
 import subprocess
 import sys
 import time
-from pathlib import Path
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from stability import LureSystem, Verdict, certify
 from stability.kernel.theorems.multiplier_lmi import check_lmi
+from stability.search.criteria.multiplier import multiplier_criterion
 from stability.search.solvers.deadline import Deadline
+from stability.search.solvers.multiplier_program import multiplier_lmi
+from stability.search.solvers.rates import bisect
+
+from .timing import arguments, in_turns, keep, processor
 
 SOLVERS = ("CLARABEL", "SCS")
-PARTS = ("sdp", "chol", "growth", "memory", "best", "default", "beside", "bisection")
+Rows = Iterator[dict[str, Any]]
 
 
 def instance(n: int, seed: int = 0) -> LureSystem:
-    """A Lipschitz RNN with random weights."""
+    """Return a Lipschitz RNN with random weights."""
     rng = np.random.default_rng(seed)
 
     def skew_symmetric(beta: float, gamma: float) -> np.ndarray:
@@ -42,145 +45,84 @@ def instance(n: int, seed: int = 0) -> LureSystem:
     return LureSystem.recurrent(a, skew_symmetric(0.75, 0.3))
 
 
-def seconds(function, repeats: int) -> float:
-    """Least time of several runs: the machine is shared, and noise only ever adds."""
-    best = np.inf
-    for _ in range(repeats):
-        start = time.perf_counter()
-        function()
-        best = min(best, time.perf_counter() - start)
-    return best
+def kinds(n: int) -> tuple[tuple[str, LureSystem], ...]:
+    """Return the flow and its Euler map."""
+    return ("flow", instance(n)), ("map", instance(n).euler(0.1))
 
 
 def existence(system: LureSystem) -> None:
-    certificate = certify(system, rate="any")
-    assert certificate.verdict is Verdict.CERTIFIED
+    """Certify existence only."""
+    assert certify(system, rate="any", solver="riccati", refute=False).verdict is Verdict.CERTIFIED
 
 
-def against_sdp(sizes: list[int]) -> list[dict]:
-    """cvxpy + SCS: feasibility form with P >= I and the inequality <= -1e-3 I, no objective: its fastest here."""
+def least(call: Callable[[], Any], rounds: int = 3) -> float:
+    """Return the least processor seconds of a call."""
+    return min(in_turns({"": call}, rounds)[""])
+
+
+def sdp(options: Namespace) -> Rows:
+    """Compare with cvxpy and SCS: P >= I, the inequality <= -1e-3 I, no objective (the fastest form here)."""
     import cvxpy as cp
 
-    rows = []
-    for n in sizes:
+    for n in options.sizes or (64, 128, 256):
         system = instance(n)
-        start = time.perf_counter()
         p, multipliers = cp.Variable((n, n), PSD=True), cp.Variable(n, nonneg=True)
         lam = cp.diag(multipliers)
         off = p + system.C.T @ lam
         lmi = cp.bmat([[system.A.T @ p + p @ system.A, off], [off.T, -2 * lam]])
         problem = cp.Problem(cp.Minimize(0), [p >> np.eye(n), 0.5 * (lmi + lmi.T) << -1e-3 * np.eye(2 * n)])
-        problem.solve(solver=cp.SCS)
-        sdp = time.perf_counter() - start
-        ours = seconds(lambda system=system: existence(system), 5)
-        rows.append(
-            {"part": "sdp", "n": n, "sdp_s": sdp, "status": problem.status, "ours_s": ours, "ratio": sdp / ours}
-        )
-        report(rows[-1])
-    return rows
+        taken, ours = processor(lambda p=problem: p.solve(solver=cp.SCS))[0], least(lambda s=system: existence(s), 5)
+        yield {"n": n, "sdp_s": taken, "status": problem.status, "ours_s": ours, "ratio": taken / ours}
 
 
-def against_cholesky(n: int = 1024) -> list[dict]:
-    system = instance(n)
+def chol(options: Namespace, n: int = 1024) -> Rows:
+    """Compare with one float64 Cholesky factorization of a 2n matrix."""
     matrix = np.random.default_rng(1).standard_normal((2 * n, 2 * n))
-    matrix = matrix @ matrix.T + 2 * n * np.eye(2 * n)
-    ours = floor = np.inf
-    for _ in range(4):  # interleaved
-        floor = min(floor, seconds(lambda: np.linalg.cholesky(matrix), 2))
-        ours = min(ours, seconds(lambda: existence(system), 1))
-    row = {"part": "chol", "n": n, "cholesky_2n_s": floor, "ours_s": ours, "ratio": ours / floor}
-    report(row)
-    return [row]
+    matrix, system = matrix @ matrix.T + 2 * n * np.eye(2 * n), instance(n)
+    times = in_turns({"floor": lambda: np.linalg.cholesky(matrix), "ours": lambda: existence(system)}, 4)
+    floor, ours = min(times["floor"]), min(times["ours"])
+    yield {"n": n, "cholesky_2n_s": floor, "ours_s": ours, "ratio": ours / floor}
 
 
-def growth(sizes: tuple[int, ...] = (256, 512, 1024, 2048)) -> list[dict]:
-    times = []
-    for n in sizes:
-        system = instance(n)
-        existence(system)
-        times.append(seconds(lambda system=system: existence(system), 3 if n <= 1024 else 2))
-    slope = float(np.polyfit(np.log(sizes), np.log(times), 1)[0])
-    row = {"part": "growth", "n": list(sizes), "ours_s": times, "exponent": slope}
-    report(row)
-    return [row]
+def growth(options: Namespace, sizes: tuple[int, ...] = (256, 512, 1024, 2048)) -> Rows:
+    """Fit the exponent of the time over the number of units."""
+    times = [least(partial(existence, instance(n)), 2) for n in sizes]
+    yield {"sizes": list(sizes), "ours_s": times, "exponent": np.polyfit(np.log(sizes), np.log(times), 1)[0]}
 
 
-def memory(n: int = 2048) -> list[dict]:
-    # VmHWM, the peak of this very process: ru_maxrss would be inherited from the parent across exec
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from benchmarks_certify import existence, instance\n"
-        "existence(instance(64)); existence(instance(int(sys.argv[2])))\n"
-        "print(next(line for line in open('/proc/self/status') if line.startswith('VmHWM')).split()[1])"
-    ).replace("benchmarks_certify", Path(__file__).stem)
-    out = subprocess.run(
-        [sys.executable, "-c", code, str(Path(__file__).parent), str(n)], check=True, capture_output=True, text=True
-    ).stdout.split()
-    doubles = int(out[0]) * 1024 / 8 / n**2
-    row = {
-        "part": "memory",
-        "n": n,
-        "peak_MiB": int(out[0]) / 1024,
-        "doubles_per_n2": doubles,
-    }
-    report(row)
-    return [row]
+def memory(options: Namespace, n: int = 2048) -> Rows:
+    """Measure the peak memory of a process of its own (VmHWM: ru_maxrss would include the parent's)."""
+    code = f"from benchmarks.certify import *; existence(instance(64)); existence(instance({n}))"
+    code += "; print(*[line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')])"
+    kibibytes = int(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout)
+    yield {"n": n, "peak_MiB": kibibytes / 1024, "doubles_per_n2": kibibytes * 1024 / 8 / n**2}
 
 
-def best_rate(n: int = 256) -> list[dict]:
-    from stability.search.criteria.multiplier import multiplier_criterion
-
+def best(options: Namespace, n: int = 256) -> Rows:
+    """Search the best rate to 1e-3."""
     system = instance(n)
-    start = time.perf_counter()
-    finding = multiplier_criterion(system, rate="best", tol=1e-3)
-    row = {
-        "part": "best",
-        "n": n,
-        "rate": finding.rate,
-        "detail": finding.detail,
-        "seconds": time.perf_counter() - start,
-        "verified": check_lmi(system, finding.witness["P"], finding.witness["L"], finding.rate)[0],
-    }
-    report(row)
-    return [row]
+    seconds, found = processor(lambda: multiplier_criterion(system, rate="best", tol=1e-3))
+    verified = check_lmi(system, found.witness["P"], found.witness["L"], found.rate)[0]
+    yield {"n": n, "rate": found.rate, "detail": found.detail, "seconds": seconds, "verified": verified}
 
 
-def euler(system: LureSystem, dt: float = 0.1) -> LureSystem:
-    """The Euler map of a recurrent network."""
-    return LureSystem(np.eye(system.states) + dt * system.A, dt * system.B, system.C, dt=dt)
-
-
-def processor(function) -> tuple[float, Any]:
-    """Processor seconds of one call, and what came of it."""
-    start = time.process_time()
-    found = function()
-    return time.process_time() - start, found
-
-
-def default(sizes: tuple[int, ...] = (8, 16, 24, 32, 64, 128, 256, 512)) -> list[dict]:
-    """``certify`` as it is typed, rate and overshoot, against one existence check with proof of the same system."""
-    rows = []
-    for n in sizes:
-        for kind, system in (("flow", instance(n)), ("map", euler(instance(n)))):
-            exists = min(
-                processor(lambda s=system: certify(s, rate="any", solver="riccati", refute=False))[0] for _ in range(3)
-            )
+def default(options: Namespace) -> Rows:
+    """Compare ``certify`` with its default options with one existence check of the same system."""
+    for n in options.sizes or (8, 16, 24, 32, 64, 128, 256, 512):
+        for kind, system in kinds(n):
+            exists = least(lambda s=system: existence(s))
             taken, found = processor(lambda s=system, n=n: certify(s, tol=1e-3 if n >= 64 else 1e-6))
-            row = {"part": "default", "n": n, "kind": kind, "rate": found.rate, "overshoot": found.overshoot}
-            rows.append({**row, "seconds": taken, "existence": exists, "ratio": taken / exists})
-            report(rows[-1])
-    return rows
+            row = {"n": n, "kind": kind, "rate": found.rate, "overshoot": found.overshoot, "seconds": taken}
+            yield {**row, "existence": exists, "ratio": taken / exists}
 
 
-def beside(n: int = 64) -> list[dict]:
-    """The default while two other processes keep the cores busy, against the same without them, taken in turns."""
-    rows = []
-    for kind, system in (("flow", instance(n)), ("map", euler(instance(n)))):
+def beside(options: Namespace, n: int = 64) -> Rows:
+    """Compare ``certify`` while two other processes keep the cores busy with the same without them."""
+    for kind, system in kinds(n):
 
         def once(system: LureSystem = system) -> tuple[float, float]:
             start = time.perf_counter()
-            taken = processor(lambda: certify(system, tol=1e-3))[0]
-            return taken, time.perf_counter() - start
+            return processor(lambda: certify(system, tol=1e-3))[0], time.perf_counter() - start
 
         once()
         taken: dict[str, list[tuple[float, float]]] = {"alone": [], "beside": []}
@@ -188,103 +130,45 @@ def beside(n: int = 64) -> list[dict]:
             taken["alone"] += [once(), once()]
             others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
             try:
-                time.sleep(0.2)
                 taken["beside"] += [once(), once()]
             finally:
                 for other in others:
                     other.kill()
                     other.wait()
         (alone, wall), (loaded, loaded_wall) = (np.min(taken[k], axis=0).tolist() for k in ("alone", "beside"))
-        row = {"part": "beside", "n": n, "kind": kind, "seconds": loaded, "alone": alone, "ratio": loaded / alone}
-        rows.append({**row, "wall_seconds": loaded_wall, "wall_alone": wall, "wall_ratio": loaded_wall / wall})
-        report(rows[-1])
-    return rows
+        yield {"n": n, "kind": kind, "ratio": loaded / alone, "wall_ratio": loaded_wall / wall}
 
 
-def by_solver(system: LureSystem, solver: str, top: float, limit: float) -> tuple[float, float, bool]:
-    """Processor seconds of a bisection below ``top``, the last rate with a proof, and whether it was done in time."""
-    from stability.search.solvers.multiplier_program import multiplier_lmi
-    from stability.search.solvers.rates import bisect
+def bisection(options: Namespace) -> Rows:
+    """Compare the best rate with bisection by a semidefinite solver, each step of which is a proof or none.
 
-    until = Deadline.from_limit(limit)
-
-    def holds(rate: float) -> bool:
-        return multiplier_lmi(system, rate, solver=solver, time_limit=until).P is not None
-
-    taken, rate = processor(lambda: bisect(holds, 0.0, top, 1e-6 * top, until))
-    return taken, rate, not until.over
-
-
-def bisection(
-    sizes: tuple[int, ...] = (16, 32), solvers: tuple[str, ...] = SOLVERS, limit: float = 240.0
-) -> list[dict]:
-    """The best rate against bisection with a semidefinite solver, each step of which is a proof or none.
-
-    A bisection that is not done within ``limit`` seconds of a clock is stopped: ``done`` says so, ``solver_rate`` is
-    what it has proved until then, and ``times_faster`` is a lower bound.
+    A bisection that is not ``done`` within the limit is stopped; ``times_faster`` is then a lower bound.
     """
-    from stability.search.criteria.multiplier import multiplier_criterion
-
-    rows = []
-    for n in sizes:
+    for n in options.sizes or (16, 32):
         system = instance(n)
         ours, found = min((processor(lambda s=system: multiplier_criterion(s)) for _ in range(3)), key=lambda x: x[0])
-        for solver in solvers:
-            theirs, rate, done = by_solver(system, solver, 2.0 * found.rate, limit)
-            row = {"part": "bisection", "n": n, "solver": solver, "rate": found.rate, "solver_rate": rate}
-            row |= {"done": done, "limit_s": limit, "solver_seconds": theirs}
-            rows.append({**row, "seconds": ours, "times_faster": theirs / ours})
-            report(rows[-1])
-    return rows
+        for solver in options.solvers:
+            until = Deadline.from_limit(options.limit)
 
+            def holds(rate: float, system: LureSystem = system, solver: str = solver, until: Any = until) -> bool:
+                return multiplier_lmi(system, rate, solver=solver, time_limit=until).P is not None
 
-def report(row: dict) -> None:
-    print(json.dumps({k: (float(f"{v:.4g}") if isinstance(v, float) else v) for k, v in row.items()}), flush=True)
-
-
-def stays(row: dict, sizes: list[int] | None, solvers: list[str]) -> bool:
-    """Whether a kept row of a part that is measured again is about a size or a solver that is not."""
-    other = row["part"] == "bisection" and row["solver"] not in solvers
-    return other or (sizes is not None and row["part"] in ("default", "bisection") and row["n"] not in sizes)
-
-
-def machine() -> dict:
-    name = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        name = next(x.split(":")[1].strip() for x in lines if x.startswith("model name"))
-    except (OSError, StopIteration):
-        pass
-    return {"processor": name, "cores": os.cpu_count(), "python": platform.python_version(), "numpy": np.__version__}
+            top = 2.0 * found.rate
+            theirs, rate = processor(lambda h=holds, t=top, u=until: bisect(h, 0.0, t, 1e-6 * t, u))
+            row = {"n": n, "solver": solver, "rate": found.rate, "solver_rate": rate, "done": not until.over}
+            yield {**row, "solver_seconds": theirs, "seconds": ours, "times_faster": theirs / ours}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--sizes", nargs="+", type=int, help="of the parts default and bisection; rows of others stay")
+    parts = {part.__name__: part for part in (sdp, chol, growth, memory, best, default, beside, bisection)}
+    parser = arguments(__doc__, "certify", parts)
+    parser.add_argument("--sizes", nargs="+", type=int, help="units, of the parts sdp, default and bisection")
     parser.add_argument("--solvers", nargs="+", choices=SOLVERS, default=list(SOLVERS), help="of the part bisection")
-    parser.add_argument("--limit", type=float, default=240.0, help="seconds that one bisection may take")
-    parser.add_argument("--sdp-sizes", nargs="+", type=int, default=[64, 128, 256])
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "certify.json")
+    parser.add_argument("--limit", type=float, default=240.0, help="seconds of one bisection")
     options = parser.parse_args()
-    kept = json.loads(options.out.read_text())["rows"] if options.out.is_file() else []
-    sized = {} if options.sizes is None else {"sizes": tuple(options.sizes)}
-    rows: list[dict] = [
-        row for row in kept if row["part"] not in options.only or stays(row, options.sizes, options.solvers)
-    ]
     for part in options.only:
-        rows += {
-            "sdp": lambda: against_sdp(options.sdp_sizes),
-            "chol": against_cholesky,
-            "growth": growth,
-            "memory": memory,
-            "best": best_rate,
-            "default": lambda: default(**sized),
-            "beside": beside,
-            "bisection": lambda: bisection(**sized, solvers=tuple(options.solvers), limit=options.limit),
-        }[part]()
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n")
+        for row in parts[part](options):
+            keep(options.out, {"part": part, **row}, "part", "n", "kind", "solver")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Local certificates: how much of what attacks leave is proved, against published counts and in what time.
+"""Certified radii of single inputs: compared with attacks and with published counts, and their time.
 
     python -m benchmarks.local --only default                       # default networks: certified / attacked radius, l2
     python -m benchmarks.local --only published --networks DIR --data-dir MNIST    # l_inf, published counts beside ours
@@ -7,23 +7,20 @@
     python -m benchmarks.local --only long --data-dir MNIST         # l_inf, 98 steps
     python -m benchmarks.local --only batch                         # seconds a sample of many together
 
-``--networks`` names a folder with ``MNIST_LSTM15net.onnx`` and ``MNIST_GRU30net.onnx`` of StarV (BSD 3-clause), the
-networks of "Reachability analysis of recurrent neural networks" (Nonlinear Analysis: Hybrid Systems, 2025); the
-published counts are that repository's own result files. A digit is two frames of 392 pixels there; asked is how many of
-the first 100 correctly classified test digits are certified against every perturbation of an l_inf ball that is not
-clipped. ``left`` counts those that the attacks of ``attack_radii`` do not change: no method can certify more.
-``--data-dir`` holds MNIST's test set as IDX files. There limits and seconds are a processor's, so that a busy machine
-changes no count; a cell (network, first, limit, radius) that was measured is not measured again, unless ``--again``.
-Rows are kept in ``benchmarks/results/local.json``, each with its
-command.
+``--networks``: folder with ``MNIST_LSTM15net.onnx`` and ``MNIST_GRU30net.onnx`` of StarV (BSD 3-clause), the networks
+of "Reachability analysis of recurrent neural networks" (Nonlinear Analysis: Hybrid Systems, 2025); the published counts
+are that repository's result files: how many of the first 100 correctly classified digits, two frames of 392 pixels
+each, are certified against every perturbation in an l_inf ball that is not clipped. ``left``: those that the attacks do
+not change, an upper bound of every such count. ``--data-dir``: MNIST's test set as IDX files. Limits and seconds are
+processor time.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 import time
+from argparse import Namespace
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,7 +41,9 @@ from stability.models.sources import load_module
 from stability.search.local.largest_radius import largest_balls
 from stability.search.solvers import deadline
 
-RESULTS = Path(__file__).parent / "results" / "local.json"
+from .timing import arguments, keep, processor
+
+Rows = Iterator[dict[str, Any]]
 DEFAULT = ("contracting", "lipschitz", "antisymmetric", "neural_ode", "lstm", "gru")
 PUBLISHED: dict[str, dict[str, Any]] = {
     "MNIST_LSTM15net": {
@@ -63,188 +62,118 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 }
 
 
-def keep(kind: str, row: dict[str, Any]) -> None:
-    """Put a row into the results, in the place of the one of the same kind and name."""
-    found = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else []
-    words = [Path(a).name if a.startswith("/") else a for a in sys.argv[1:]]  # not where a folder lies here
-    row = {"kind": kind, **row, "command": " ".join(["python -m benchmarks.local", *words])}
-    same = lambda r: all(r.get(k) == row.get(k) for k in ("kind", "name", "first", "time_limit"))  # noqa: E731
-    found = [r for r in found if not same(r)] + [row]
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-
-
 def timed(result: LocalRadius) -> dict[str, float]:
-    """Seconds a correctly classified sample, attacks not included."""
+    """Return seconds of a correctly classified sample, attacks not included."""
     spent = result.seconds[result.correct]
-    return {"seconds_mean": round(float(spent.mean()), 4), "seconds_most": round(float(spent.max()), 4)}
+    return {"seconds_mean": float(spent.mean()), "seconds_most": float(spent.max())}
 
 
-def default(names: list[str], count: int) -> None:
-    """Median of certified over attacked radius, l2, of the default report's networks."""
+def default(options: Namespace) -> Rows:
+    """Compare certified and attacked l2 radii of the default report's networks."""
     task = make_task("digits")
-    for name in names:
+    for name in options.models.split(","):
         model = preset_model(name, task)
         train(model, task, **preset_training(name))
-        x, y = (part[:count] for part in task.test)
-        begun = time.process_time()
+        x, y = (part[: options.samples or 100] for part in task.test)
         result = local_radius(model, x, y)
-        row = {
-            "name": name,
-            "samples": count,
-            "correct": int(result.correct.sum()),
-            "median_ratio": round(float(np.median(result.ratio)), 4),
-            "median_radius": result.to_dict()["median_radius"],
-            "median_attack": result.to_dict()["median_attack"],
-            "processor_seconds": round(time.process_time() - begun, 2),
-            **timed(result),
-        }
-        print(json.dumps(row), flush=True)
-        keep("default", row)
+        row = {"name": name, "samples": len(x), "correct": int(result.correct.sum())}
+        row["median_ratio"] = float(np.median(result.ratio))
+        row |= {key: result.to_dict()[key] for key in ("median_radius", "median_attack")}
+        yield {**row, **timed(result)}
 
 
-def known(name: str, first: int, time_limit: float) -> dict[str, Any]:
-    """The row of a network as far as it was measured."""
-    found = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else []
-    asked = {"kind": "published", "name": name, "first": first, "time_limit": time_limit}
-    return next((row for row in found if all(row.get(key) == value for key, value in asked.items())), {})
-
-
-def published(networks: Path, digits: Path, first: int, time_limit: float, again: bool) -> None:
-    """Certified counts at every published radius, beside the published ones and what attacks leave."""
-    deadline.monotonic = time.process_time  # seconds of this process: the machine may be busy with others
-    local.time = SimpleNamespace(perf_counter=time.process_time)
-    images, labels = read_labelled_images(digits, "t10k")
+def published(options: Namespace) -> Rows:
+    """Count certified digits at every published radius."""
+    if options.networks is None or options.data_dir is None:
+        raise SystemExit("--only published needs --networks and --data-dir")
+    deadline.monotonic = time.process_time
+    images, labels = read_labelled_images(options.data_dir, "t10k")
     x = torch.tensor(images.reshape(len(images), 2, -1) / 255.0, dtype=torch.float64)
     y = torch.tensor(labels.astype(np.int64))
-    for name, told in PUBLISHED.items():
-        model = load_module(networks / f"{name}.onnx")
-        if model is None:
-            raise SystemExit(f"{networks / name}.onnx holds no network that can be run")
+    for name, known in PUBLISHED.items():
+        model = load_module(options.networks / f"{name}.onnx")
         with torch.no_grad():
             right = torch.cat([model.double()(part).argmax(1) for part in x.split(1000)]) == y
-        rows = right.nonzero()[:first, 0]
-        old = {} if again else known(name, first, time_limit)
-        counts, left, seconds = ([*old.get(key, ())] for key in ("ours", "left", "seconds"))
-        for epsilon in told["epsilons"][len(counts) :]:
-            result = local_radius(model, x[rows], y[rows], norm="linf", epsilon=epsilon, time_limit=time_limit)
-            assert result.certified is not None
+        rows, counts, left, seconds = right.nonzero()[: options.first, 0], [], [], []
+        for epsilon in known["epsilons"]:
+            asked = {"norm": "linf", "epsilon": epsilon, "time_limit": options.time_limit}
+            result = local_radius(model, x[rows], y[rows], **asked)
             counts.append(int(result.certified.sum()))
             left.append(int((result.attack_radius > epsilon).sum()))
             seconds.append(timed(result))
-            print(f"{name} eps {epsilon}: {counts[-1]} certified, attacks leave {left[-1]}, {seconds[-1]}", flush=True)
-            both = {key: told[key] for key in told if key != "epsilons" and first == 100}
-            row = {"name": name, "first": first, "time_limit": time_limit}
-            row |= {"accuracy": round(float(right.double().mean()), 4), "epsilons": told["epsilons"]}
-            keep("published", {**row, "ours": counts, "left": left, **both, "seconds": seconds})
-        both = {key: told[key] for key in told if key != "epsilons" and first == 100}
-        width = max(len(key) for key in [*both, "attacks leave"])
-        for key, values in [("eps", told["epsilons"]), *both.items(), ("ours", counts), ("attacks leave", left)]:
-            print(f"  {key:<{width}}  " + " ".join(f"{v:>7}" for v in values))
+        row = {"name": name, "first": options.first, "time_limit": options.time_limit, **known, "ours": counts}
+        yield {**row, "left": left, "accuracy": float(right.double().mean()), "seconds": seconds}
 
 
-def growth(digits: Path | None, count: int, norms: list[str]) -> None:
-    """Seconds a sample for the same digits read by rows of 8 pixels and by pixels, and the exponent.
+def trained(options: Namespace, layer: Any, units: int, layout: str, limit: int, epochs: int) -> tuple[Any, ...]:
+    """Train a network on digits; return it with inputs and the labels that it gives them."""
+    task = make_task("digits", layout=layout, data_dir=options.data_dir and str(options.data_dir), limit=limit)
+    torch.manual_seed(0)
+    model = SequenceModel(layer(task.input_size, units), 10)
+    train(model, task, epochs=epochs)
+    x = task.test[0][: options.samples or 4].double()
+    with torch.no_grad():
+        return classifier(model.double()), x, model(x).argmax(1)
 
-    The networks are trained for one epoch: what counts is the time at slopes that a trained network has.
-    """
-    for name, layer in (("contracting", ContractingRNN), ("lipschitz", LipschitzRNN)):
-        seconds: dict[str, dict[int, float]] = {norm: {} for norm in norms}
-        radius: dict[str, dict[int, list[float]]] = {norm: {} for norm in norms}
+
+def growth(options: Namespace) -> Rows:
+    """Time the same digits read in 98 steps of 8 pixels and in 784 of one, and fit the exponent."""
+    for (name, layer), norm in product((("contracting", ContractingRNN), ("lipschitz", LipschitzRNN)), ("l2", "linf")):
+        seconds, radius = {}, {}
         for steps, layout in ((98, "8"), (784, "pixels")):
-            task = make_task("digits", layout=layout, data_dir=None if digits is None else str(digits), limit=500)
-            torch.manual_seed(0)
-            model = SequenceModel(layer(task.input_size, 128), 10)
-            train(model, task, epochs=1)
-            x = task.test[0][:count]
-            with torch.no_grad():
-                y = model.double()(x.double()).argmax(1)  # one epoch: the label may be another one
-            subject = classifier(model)
-            for norm in norms:
-                begun = time.process_time()
-                claims = largest_balls(subject, x.double().numpy(), y.numpy(), norm=norm)
-                seconds[norm][steps] = round((time.process_time() - begun) / count, 3)
-                found = [0.0 if claim is None else float(f"{claim.value:.4g}") for claim in claims]
-                radius[norm][steps] = found
-        for norm in norms:
-            exponent = np.log(seconds[norm][784] / seconds[norm][98]) / np.log(8)
-            row = {
-                "name": name if norm == "l2" else f"{name}, {norm}",
-                "seconds": seconds[norm],
-                "radius": radius[norm],
-                "exponent": round(float(exponent), 3),
-                "samples": count,
-            }
-            print(json.dumps(row), flush=True)
-            keep("growth", row)
+            subject, x, y = trained(options, layer, 128, layout, 500, 1)
+            taken, claims = processor(
+                lambda s=subject, x=x, y=y, norm=norm: largest_balls(s, x.numpy(), y.numpy(), norm=norm)
+            )
+            seconds[steps], radius[steps] = taken / len(x), [claim.value if claim else 0.0 for claim in claims]
+        exponent = float(np.log(seconds[784] / seconds[98]) / np.log(8))
+        row = {"name": name if norm == "l2" else f"{name}, {norm}", "seconds": seconds, "radius": radius}
+        yield {**row, "exponent": exponent, "samples": len(x)}
 
 
-def long(digits: Path | None, count: int) -> None:
-    """Digits as 98 steps, l_inf: what is proved, and what attacks find."""
+def long(options: Namespace) -> Rows:
+    """Compare certified and attacked l_inf radii of digits read in 98 steps."""
     layers = {
         "contracting": (ContractingRNN, 128), "lipschitz": (LipschitzRNN, 128), "elman": (ElmanRNN, 64),
         "gru": (GRU, 64), "lstm": (LSTM, 64),
     }  # fmt: skip
-    task = make_task("digits", layout="8", data_dir=None if digits is None else str(digits), limit=2000)
     for name, (layer, units) in layers.items():
-        torch.manual_seed(0)
-        model = SequenceModel(layer(task.input_size, units), 10)
-        train(model, task, epochs=2)
-        model, x = model.double(), task.test[0][:count].double()
-        with torch.no_grad():
-            y = model(x).argmax(1)
-        subject = classifier(model)
+        subject, x, y = trained(options, layer, units, "8", 2000, 2)
         attack = attack_radii(ClassifierNetwork(subject), x, y, norm="linf", restarts=2).norms.numpy()
-        begun = time.process_time()
-        claims = largest_balls(subject, x.numpy(), y.numpy(), norm="linf", upper=attack)
-        seconds = round((time.process_time() - begun) / count, 2)
-        radii = [0.0 if claim is None else float(f"{claim.value:.4g}") for claim in claims]
-        row = {"name": name, "samples": count, "steps": 98, "attack": [float(f"{a:.4g}") for a in attack]}
-        row |= {"radius": radii, "seconds": seconds}
-        print(json.dumps(row), flush=True)
-        keep("long", row)
+        asked = {"norm": "linf", "upper": attack}
+        taken, claims = processor(
+            lambda s=subject, x=x, y=y, asked=asked: largest_balls(s, x.numpy(), y.numpy(), **asked)
+        )
+        row = {"name": name, "samples": len(x), "steps": 98, "attack": attack.tolist()}
+        yield {**row, "radius": [claim.value if claim else 0.0 for claim in claims], "seconds": taken / len(x)}
 
 
-def batch(count: int) -> None:
-    """Seconds a sample of many at 64 units and 28 steps, l2, on one core."""
+def batch(options: Namespace) -> Rows:
+    """Time many samples at 64 units and 28 steps, l2, on one core."""
     task = make_task("digits")
     model = preset_model("contracting", task)
     train(model, task, **{**preset_training("contracting"), "epochs": 2})
-    x, y = (part[:count] for part in task.test)
-    local.time = SimpleNamespace(perf_counter=time.process_time)  # seconds of this process
+    x, y = (part[: options.samples or 1000] for part in task.test)
     result = local_radius(model, x, y, restarts=0)
-    row = {"name": "contracting", "samples": count, **timed(result), "median_radius": result.to_dict()["median_radius"]}
-    print(json.dumps(row), flush=True)
-    keep("batch", row)
+    row = {"name": "contracting", "samples": len(x), **timed(result)}
+    yield {**row, "median_radius": result.to_dict()["median_radius"]}
 
 
 def main() -> None:
-    """Run the parts that were asked for."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", choices=("default", "published", "growth", "long", "batch"))
+    parts = {part.__name__: part for part in (default, published, growth, long, batch)}
+    parser = arguments(__doc__, "local", parts)
     parser.add_argument("--networks", type=Path, help="folder of the published networks")
     parser.add_argument("--data-dir", type=Path, help="folder of MNIST's IDX files")
-    parser.add_argument("--first", type=int, default=100, help="how many correctly classified digits")
+    parser.add_argument("--first", type=int, default=100, help="number of correctly classified digits")
     parser.add_argument("--time-limit", type=float, default=3.0, help="seconds a sample of the published networks")
     parser.add_argument("--models", default=",".join(DEFAULT), help="default networks, with commas between them")
     parser.add_argument("--samples", type=int, help="of the other parts")
-    parser.add_argument("--norm", default="l2,linf", help="norms of the growth, with a comma between them")
-    parser.add_argument("--again", action="store_true", help="measure cells of the published networks anew")
-    told = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    if told.only in (None, "default"):
-        default(told.models.split(","), told.samples or 100)
-    if told.networks is not None and told.only in (None, "published"):
-        if told.data_dir is None:
-            raise SystemExit("--networks needs --data-dir, MNIST's IDX files")
-        published(told.networks, told.data_dir, told.first, told.time_limit, told.again)
-    elif told.only == "published":
-        raise SystemExit("the published networks lie in the folder --networks")
-    if told.only in (None, "growth"):
-        growth(told.data_dir, told.samples or 2, told.norm.split(","))
-    if told.only in (None, "long"):
-        long(told.data_dir, told.samples or 4)
-    if told.only in (None, "batch"):
-        batch(told.samples or 1000)
+    local.time = SimpleNamespace(perf_counter=time.process_time)
+    for part in options.only:
+        for row in parts[part](options):
+            keep(options.out, {"kind": part, **row}, "kind", "name", "first", "time_limit")
 
 
 if __name__ == "__main__":

@@ -17,8 +17,9 @@ WORDS = {
     "inconclusive": "inconclusive",
     "invalid": "does not verify",
     "stale": "results of other weights",
+    "uncovered": "undecided: no theorem covers it",
 }
-SIGNS = {"certified": "✓", "refuted": "✗", "inconclusive": "?", "invalid": "!", "stale": "!"}
+SIGNS = {"certified": "✓", "refuted": "✗", "inconclusive": "?", "uncovered": "?", "invalid": "!", "stale": "!"}
 METRICS = {
     "accuracy": "accuracy",
     "mse": "mean squared error",
@@ -286,7 +287,8 @@ def verdict_word(state: Any) -> str:
     """The verdict in the words of the report.
 
     Args:
-        state: a verdict, or ``invalid`` (a file that does not verify) or ``stale`` (results about other weights).
+        state: a verdict, ``invalid`` (a file that does not verify), ``stale`` (results about other weights), or
+            ``uncovered`` (no theorem is about such a model).
 
     Example:
         >>> verdict_word("certified"), verdict_word(None)

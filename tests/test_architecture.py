@@ -19,9 +19,9 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = ("stability", "models", "analysis", "reports")
 SOLVERS = {"cvxpy", "scs", "clarabel", "cvxopt"}
 FILES = sorted(path for layer in LAYERS for path in (ROOT / layer).rglob("*.py") if "__pycache__" not in path.parts)
-BUDGET = {"stability": 21_000, "stability/kernel": 9_000, "models": 7_300, "analysis": 13_400, "reports": 8_000}
+BUDGET = {"stability": 21_000, "stability/kernel": 9_000, "models": 7_300, "analysis": 13_400, "reports": 7_200}
 """Most lines of code without docstrings, comments and blanks. A change of a number needs a reason in its commit."""
-WITHOUT_CIRCLES = ("stability",)
+WITHOUT_CIRCLES = ("stability", "reports")
 """Layers in which no files and no folders import each other in a circle."""
 
 PUBLIC = {
@@ -60,6 +60,13 @@ def tree_of(path: Path) -> ast.Module:
 
 
 MODULES = {module_of(path): path for path in FILES}
+
+
+def roots_imported(tree: ast.Module) -> set[str]:
+    """Top-level packages that a file imports by absolute names."""
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and not n.level}
+    return {name.split(".")[0] for name in names}
 
 
 def for_types_only(tree: ast.Module) -> set[ast.AST]:
@@ -179,6 +186,11 @@ def test_neither_files_nor_folders_import_each_other_in_a_circle(layer: str) -> 
 def test_a_circle_is_found() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [["b", "c"]]
     assert not circles({"a": {"b"}, "b": {"c"}, "c": set()})
+
+
+def test_no_test_imports_benchmarks() -> None:
+    tests = [path for path in (ROOT / "tests").rglob("*.py") if "benchmarks" in roots_imported(tree_of(path))]
+    assert not tests
 
 
 def test_sizes_stay_within_the_budget() -> None:

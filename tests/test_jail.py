@@ -7,7 +7,7 @@ import signal
 
 import numpy as np
 
-from benchmarks.fuzz.jail import fault, jailed
+from tests.jail import fault, jailed
 
 
 def test_the_jail_tells() -> None:

@@ -79,7 +79,7 @@ def test_the_table_of_layers_has_the_numbers_of_its_rows() -> None:
     for model in ("LSTM", "Lipschitz RNN"):
         assert f"{100 * mean(model, 'temperature 1', 'test_metric'):.1f} % clean" in table
     kept = json.loads((ROOT / "benchmarks/results/local.json").read_text(encoding="utf-8"))
-    single = {r["name"]: r for r in kept if r["kind"] == "default"}
+    single = {r["name"]: r for r in kept["rows"] if r["kind"] == "default"}
     ratios = [f"{single[name]['median_ratio']:.2f}"[1:] for name in ("lipschitz", "antisymmetric", "neural_ode")]
     assert ", ".join(ratios) in table
     assert f"median {single['contracting']['median_radius']:.2f}"[7:].lstrip("0") in table

@@ -155,7 +155,7 @@ PAPERS: dict[str, Preset] = {
     "orthogonal-pixels": Preset(
         "householder", {"reflections": 32}, {"epochs": 20, "lr": 1e-4, "batch_size": 1, "clip": None},
         f"{HOUSEHOLDER}, section 5.3, table 3", hidden=256, task="digits", options={"layout": "pixels"},
-        open=("the number of epochs (20)", "the 5,000 validation images are not held out: --patience holds some out"),
+        open=("the number of epochs (20)", "the 5,000 validation images are not held out (see patience)"),
     ),
     "rotrnn-listops": Preset(
         "deep",

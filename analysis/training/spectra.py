@@ -159,7 +159,7 @@ class SpectrumTracker:
         self.seconds = 0.0
         self._layers = recurrent_layers(model)
         tracked = any(recurrent_matrices(layer) for _, layer in self._layers)
-        if not tracked and (probe is None or not self._layers):
+        if not tracked and not self._layers:
             raise UnsupportedError(
                 f"{type(model).__name__} has no recurrent matrices that could be tracked: name those of a cell of your "
                 "own with register_cell(..., matrices=), or take its Jacobians along sequences, probe="

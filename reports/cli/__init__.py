@@ -54,6 +54,7 @@ COMMANDS = {
 SETTINGS: dict[str, Any] = {
     "add_completion": False,
     "pretty_exceptions_enable": False,
+    "rich_markup_mode": None,
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
 

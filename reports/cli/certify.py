@@ -116,8 +116,9 @@ def certify(
     from stability.certification import certify as prove
 
     from ..stored.certificates import view
+    from .data import seen_range
     from .outputs import reads, writable
-    from .sources import open_parts, open_subject, seen_range, there
+    from .sources import open_parts, open_subject, there
 
     if not all(0.0 < value < float("inf") for value in recovery):
         raise typer.BadParameter("SIZE and TOL must be positive numbers", param_hint="--recovery")

@@ -267,13 +267,11 @@ def _cell(finding: dict[str, Any] | None) -> str:
 def _write(out: Path, document: dict[str, Any], drifts: list[Any]) -> str:
     import pandas as pd
 
-    from ..figures.panels import drift_of_frames
-    from ..figures.svg import standalone
+    from ..figures.drift import norm_drift, standalone
 
     frames = {d.model: d.frame() for d in drifts}
     write_json(out / "compare.json", document)
     write_text(out / "norms.csv", pd.concat(frames.values(), ignore_index=True).to_csv(index=False))
-    drawn = [(i, name, frame) for i, (name, frame) in enumerate(frames.items())]
-    svg = drift_of_frames(drawn, {d.length for d in drifts}, "norm-drift")
+    svg = norm_drift(list(frames.items()), {d.length for d in drifts})
     write_text(out / "norm-drift.svg", standalone(svg))
     return f"\n\nWritten to {out}: compare.json, norms.csv, norm-drift.svg"

@@ -11,7 +11,7 @@ from stability.errors import ConfigurationError
 
 from .console import assignments
 from .options import Compute, DataOptions
-from .sources import open_model
+from .sources import matrices_system, open_model
 
 HELD_OUT = 0.2
 """Share of one's own data that training never sees, where the file has no test part of its own."""
@@ -139,3 +139,49 @@ def test_part(subject: Subject, samples: int) -> tuple[Any, Any, Any]:
     device = next(subject.model.parameters()).device
     x, y = (part[:samples].to(device) for part in task.test)
     return x, y, task.bounds or (float(x.min()), float(x.max()))
+
+
+def seen_range(name: str, data: DataOptions) -> Any:
+    """Return the range of the inputs that a model's certified part reads, over the data named or those of its run.
+
+    Matrices without a network around them read the data themselves.
+
+    Args:
+        name: the model.
+        data: ``DataOptions``.
+
+    Raises:
+        ConfigurationError: no data are known, or the part reads none.
+        StabilityError: missing or unreadable.
+    """
+    from ...analysis.campaign.inputs import part_range
+
+    if (system := matrices_system(name)) is not None:
+        return _range_of_data(system, name, data)
+    subject = open_with_task(name, data, Compute())
+    span, _ = part_range(subject.model, subject.model, subject.task)
+    if span is None:
+        raise ConfigurationError(f"what {name} reads of the data is not known: state --input-box LOW HIGH")
+    return span
+
+
+def _range_of_data(system: Any, name: str, data: DataOptions) -> Any:
+    """Return the range of the data that a system of matrices reads.
+
+    Raises:
+        ConfigurationError: no data are named, or tokens.
+        DimensionError: data of another number of features.
+    """
+    from ...analysis.campaign.fitting import check_features, examined_on
+    from ...analysis.campaign.inputs import feature_range
+
+    wanted = chosen(data, None)
+    if wanted is None:
+        raise ConfigurationError(f"no data are known for {name}: name them with --data FILE.npz, or a task with --task")
+    if not hasattr(system, "inputs"):
+        raise ConfigurationError(f"{name} has no inputs: give E (U in a file), the input matrix")
+    task = examined_on(wanted, Path(name), None, 0)
+    if task.data.get("tokens"):
+        raise ConfigurationError(f"{name} reads real inputs, the data of --data are tokens: state --input-box LOW HIGH")
+    check_features(system, task, name)
+    return feature_range(task)

@@ -13,7 +13,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "train": (
         "stability train --model contracting --task digits --out runs/mine",
         "stability train --model lstm --data sensor.npz --epochs 20",
-        "stability train --from runs/mine --margin-penalty 1 --until-certified",
+        "stability train --from runs/mine --margin-penalty 1 --set until_certified=true",
         "stability train --resume runs/mine",
     ),
     "certify": (

@@ -53,7 +53,7 @@ def check_seconds(value: float | None, *, least: str = ">") -> float | None:
     return None if value is None or math.isinf(value) else value
 
 
-Seed = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Seed of everything random.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, metavar="INT", help="Seed of everything random.")]
 Scheduler = Annotated[
     str | None,
     no_default("Address of a Dask scheduler (tcp://HOST:PORT) whose workers run the jobs.", "--scheduler"),
@@ -71,9 +71,8 @@ InputBox = Annotated[
 DataFile = Annotated[
     Path | None,
     no_default(
-        "Data of your own: .npz with x (n, time, features) and y (n,), integers for classes, floats for values; "
-        "optionally x_test, y_test, classes, lower, upper, lengths or mask. Or a folder of such arrays, or "
-        "package.module:function that gives them. Integers (n, time) are tokens.",
+        "Data of your own: .npz with x (n, time, features) and y (n,), integers for classes, floats for values; a "
+        "folder of such arrays; or package.module:function.",
         "--data",
         metavar="DATA",
     ),

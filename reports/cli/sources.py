@@ -29,7 +29,7 @@ def open_subject(
     Raises:
         StabilityError: as ``load_subject``.
     """
-    if not continuous and cell is None and (system := _matrices(name)) is not None:
+    if not continuous and cell is None and (system := matrices_system(name)) is not None:
         return system
     from ...models.sources import load_subject
 
@@ -38,8 +38,8 @@ def open_subject(
     return source.module if own else source.subject
 
 
-def _matrices(name: str) -> Any:
-    """The system of a ``.npz`` of matrices, which needs no network library, or ``None`` for anything else."""
+def matrices_system(name: str) -> Any:
+    """Return the system of a ``.npz`` of matrices (no network library is loaded), or ``None`` for anything else."""
     from stability.storage.arrays import npz_system
 
     return npz_system(name) if os.path.isfile(name) else None
@@ -58,7 +58,7 @@ def open_parts(name: str) -> tuple[dict[str, Any], bool]:
     Raises:
         StabilityError: missing or unreadable, or a part without a subject.
     """
-    if not os.path.exists(name) or _matrices(name) is not None:
+    if not os.path.exists(name) or matrices_system(name) is not None:
         return {}, True
     from stability.conversion.subjects import as_subject
 
@@ -95,55 +95,6 @@ def open_model(name: str) -> Any:
             f"{name} holds recurrent weights only, no network that could be run on data{f': {why}' if why else ''}"
         )
     return module
-
-
-def seen_range(name: str, data: Any) -> Any:
-    """The range of the inputs that a model's certified part reads, over the data named or those of its run.
-
-    Matrices without a network around them read the data themselves.
-
-    Args:
-        name: the model.
-        data: ``DataOptions``.
-
-    Raises:
-        ConfigurationError: no data are known, or the part reads none.
-        StabilityError: missing or unreadable.
-    """
-    from ...analysis.campaign.inputs import part_range
-    from .data import open_with_task
-    from .options import Compute
-
-    if (system := _matrices(name)) is not None:
-        return _range_of_data(system, name, data)
-    subject = open_with_task(name, data, Compute())
-    span, _ = part_range(subject.model, subject.model, subject.task)
-    if span is None:
-        raise ConfigurationError(f"what {name} reads of the data is not known: state --input-box LOW HIGH")
-    return span
-
-
-def _range_of_data(system: Any, name: str, data: Any) -> Any:
-    """The range of data that a system of matrices reads itself.
-
-    Raises:
-        ConfigurationError: no data are named, or tokens.
-        DimensionError: data of another number of features.
-    """
-    from ...analysis.campaign.fitting import check_features, examined_on
-    from ...analysis.campaign.inputs import feature_range
-    from .data import chosen
-
-    wanted = chosen(data, None)
-    if wanted is None:
-        raise ConfigurationError(f"no data are known for {name}: name them with --data FILE.npz, or a task with --task")
-    if not hasattr(system, "inputs"):
-        raise ConfigurationError(f"{name} has no inputs: give E (U in a file), the input matrix")
-    task = examined_on(wanted, Path(name), None, 0)
-    if task.data.get("tokens"):
-        raise ConfigurationError(f"{name} reads real inputs, the data of --data are tokens: state --input-box LOW HIGH")
-    check_features(system, task, name)
-    return feature_range(task)
 
 
 def there(name: str) -> None:

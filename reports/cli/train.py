@@ -25,20 +25,17 @@ def train(
     *,
     subject: ModelOptions,
     settings: TrainingOptions,
-    seeds: Annotated[
-        int | None, no_default("Train so often, from --seed on; folders seed-0, seed-1 ... in --out, and their spread.")
-    ] = None,
-    list_presets: Annotated[bool, typer.Option("--list-presets", help="Show the papers' experiments and end.")] = False,
-    track_every: Annotated[int, typer.Option(help="Record spectra every so many steps; 0 never.")] = 25,
-    time_limit: Annotated[float | None, no_default("Stop each training after so many seconds.")] = None,
+    seeds: Annotated[int | None, no_default("Number of trainings, each with its seed, from --seed on.")] = None,
+    track_every: Annotated[int, typer.Option(help="Steps between records of spectra; 0: none.")] = 25,
+    time_limit: Annotated[float | None, no_default("Seconds after which a training stops.")] = None,
     out: Annotated[Path | None, no_default("Where the results go.", "--out", "-o")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in the folder.")] = False,
-    resume: Annotated[Path | None, no_default("Go on with the run in this folder.")] = None,
+    resume: Annotated[Path | None, no_default("Continue the run in this folder.")] = None,
     compute: Compute,
     output: Output,
 ) -> None:
     """Train a model and write its run directory."""
-    if list_presets:
+    if subject.preset == "list":
         _show_presets(output)
         return
     time_limit = check_seconds(time_limit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 from stability.errors import ConfigurationError
@@ -23,78 +23,46 @@ NAMES = {
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How a model is trained; ``None`` where the command line says nothing."""
+    """Common settings of a training; ``None`` where the command line says nothing. Others are given with ``--set``."""
 
     epochs: Annotated[int | None, with_default("Passes over the data.", 10)] = None
     lr: Annotated[float | None, with_default("Learning rate.", 0.003)] = None
     batch_size: Annotated[int | None, with_default("Sequences in a batch.", 64)] = None
-    optimizer: Annotated[str | None, with_default("adam, sgd, rmsprop, adamw.", "adam")] = None
-    momentum: Annotated[float | None, with_default("Of sgd.", 0.9)] = None
-    weight_decay: Annotated[float | None, with_default("Of the optimizer.", 0)] = None
-    milestones: Annotated[
-        str | None, no_default("Epochs after which the learning rate falls, with commas between them.")
-    ] = None
-    decay: Annotated[float | None, with_default("Factor of the learning rate at a milestone.", 0.1)] = None
-    schedule: Annotated[str | None, with_default("Of the learning rate: steps or cosine.", "steps")] = None
-    warm_up: Annotated[float | None, no_default("Share of a cosine schedule in which it rises at first.")] = None
-    fresh: Annotated[
-        int | None,
-        no_default("Generated tasks: so many batches of fresh sequences an epoch, in place of kept ones."),
-    ] = None
-    clip: Annotated[float | None, with_default("Largest norm of the gradient; 0 for none.", 1)] = None
-    patience: Annotated[int | None, no_default("Stop after so many epochs without a better validation loss.")] = None
-    margin_penalty: Annotated[
-        float | None, no_default("Weight of the shortfall of the contraction gap in the loss.")
-    ] = None
-    margin_target: Annotated[float | None, with_default("The contraction gap that the penalty aims at.", 0)] = None
-    lyapunov_target: Annotated[
-        float | None, no_default("Largest Lyapunov exponent, per step, that training aims at beside its loss.")
-    ] = None
-    lyapunov_weight: Annotated[float | None, with_default("Weight of the squared distance to it in the loss.", 1)] = (
-        None
-    )
-    temperature: Annotated[float | None, with_default("What logits are multiplied by in the cross entropy.", 1)] = None
+    margin_penalty: Annotated[float | None, no_default("Weight of the missing contraction gap in the loss.")] = None
     objective: Annotated[
-        str | None,
-        with_default("task, or one that aims at certified radii: margin, hinge_kr, certified, gloro.", "task"),
+        str | None, with_default("Loss: task, or for certified radii margin, hinge_kr, certified, gloro.", "task")
     ] = None
-    target_radius: Annotated[float | None, with_default("The l2 radius that these aim at.", 0.5)] = None
-    input_noise: Annotated[float | None, no_default("Standard deviation of noise on the training sequences.")] = None
-    adversarial: Annotated[float | None, no_default("l2 radius of an attack on every batch that is trained on.")] = None
     gain_target: Annotated[
-        float | None, no_default("Hold the network to this gain from inputs to states, proved, by projection.")
-    ] = None
-    until_certified: Annotated[
-        bool | None, no_default("Stop after the first epoch that leaves a certified network.", "--until-certified")
+        float | None, no_default("Proved gain from inputs to states to which the weights are projected.")
     ] = None
 
     def given(self) -> dict[str, Any]:
-        """Return what the command line says, as options of ``train``.
-
-        Raises:
-            ConfigurationError: text that says no numbers.
-        """
-        values = {name: value for name, value in vars(self).items() if value is not None}
-        if "milestones" in values:
-            values["milestones"] = _epochs(values["milestones"])
-        return values
-
-    def settings(self, preset: Mapping[str, Any]) -> dict[str, Any]:
-        """Return options of ``train``: what the command line says, else the preset, else the defaults.
-
-        Raises:
-            ConfigurationError: an option without effect, or text that says no numbers.
-        """
-        from ...analysis.training.planned import chosen_settings
-
-        return chosen_settings(self.given(), preset)
+        """Return what the command line says, as options of ``train``."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
-def _epochs(text: str) -> tuple[int, ...]:
+def split_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], int | None]:
+    """Split ``--set`` into options of the layer, settings of the training, and the number of layers.
+
+    Raises:
+        ConfigurationError: epochs that are no integers.
+    """
+    from ...analysis.training.settings import Aim, Settings
+
+    known = {field.name for kind in (Settings, Aim) for field in fields(kind)} - {"aim", "seed"}
+    layer = {name: value for name, value in values.items() if name not in known}
+    settings = {name: value for name, value in values.items() if name in known}
+    if "milestones" in settings:
+        settings["milestones"] = _epochs(settings["milestones"])
+    return layer, settings, layer.pop("layers", None)
+
+
+def _epochs(value: Any) -> tuple[int, ...]:
+    parts = value if isinstance(value, list) else str(value).split(",")
     try:
-        return tuple(int(part) for part in text.split(",") if part.strip())
-    except ValueError:
-        raise ConfigurationError(f"--milestones takes epochs with commas between them, got {text!r}") from None
+        return tuple(int(part) for part in parts)
+    except (TypeError, ValueError):
+        raise ConfigurationError(f"milestones are epochs with commas between them, got {value!r}") from None
 
 
 @dataclass(frozen=True)
@@ -103,23 +71,19 @@ class ModelOptions:
 
     preset: Annotated[
         str | None,
-        no_default("An experiment of the papers by name: model, task and settings; other options replace its own."),
+        no_default("An experiment of the papers by name; other options replace its own. list: show them."),
     ] = None
     model: Annotated[
         str | None,
-        with_default("Layer by name: contracting, lstm ..., or deep (--set layer=NAME).", "lipschitz", "--model"),
+        with_default("Layer by name, or deep (--set layer=NAME).", "lipschitz", "--model"),
     ] = None
-    task: Annotated[
-        str | None, with_default("Task by name: digits, adding, copying, listops ...", "digits", "--task")
-    ] = None
+    task: Annotated[str | None, with_default("Task by name: digits, adding, copying ...", "digits", "--task")] = None
     data: DataFile = None
     hidden: Annotated[int | None, with_default("Size of the hidden state.", 64)] = None
-    layers: Annotated[int | None, with_default("So many layers of it, each reading the one below.", 1)] = None
-    source: Annotated[
-        str | None, no_default("Go on from a trained network (a run, a file, package.module:factory).", "--from")
-    ] = None
+    source: Annotated[str | None, no_default("Start from a trained network.", "--from")] = None
     layer_settings: Annotated[
-        list[str] | None, no_default("Option of the layer, name=value; may be repeated.", "--set")
+        list[str] | None,
+        no_default("Option of the layer, layers=N, or further setting of the training, name=value.", "--set"),
     ] = None
     task_settings: Annotated[list[str] | None, no_default("Option of the task, name=value.", "--task-set")] = None
 
@@ -154,17 +118,21 @@ def plan_of(asked: ModelOptions, settings: TrainingOptions, compute: Compute) ->
         ConfigurationError: an unknown preset, or options that contradict each other or have no effect.
         FileFormatError: a data file that cannot be read.
     """
-    from ...analysis.training.planned import ABOUT_CLASSES, DEEP, layer_defaults
+    from ...analysis.training.planned import ABOUT_CLASSES, DEEP, chosen_settings, layer_defaults
     from ...analysis.training.presets import paper_preset
 
+    config, more, layers = split_settings(assignments("--set", asked.layer_settings or []))
+    given = settings.given()
+    if twice := sorted(given.keys() & more):
+        raise ConfigurationError(f"--set {twice[0]} and --{twice[0].replace('_', '-')} are the same: give one of them")
+    given |= more
     if asked.source is not None:
-        _refuse_beside_a_source(asked)
+        _refuse_beside_a_source(asked, {**config, **({} if layers is None else {"layers": layers})})
     preset = None if asked.preset is None else paper_preset(asked.preset)
     task = asked.task or (None if asked.data is not None else preset.task if preset else "digits")
     named = chosen(DataOptions(task, asked.task_settings, asked.data), compute.data_dir, HELD_OUT)
     assert named is not None  # a task is named, or a file
     model = asked.model or (preset.layer if preset else "lipschitz")
-    config = assignments("--set", asked.layer_settings or [])
     if preset is not None and model == preset.layer:
         config = {**preset.config, **config}
     if preset is not None and named[0] == preset.task:
@@ -176,21 +144,21 @@ def plan_of(asked: ModelOptions, settings: TrainingOptions, compute: Compute) ->
     training = dict(preset.training) if preset else {} if asked.source else layer_defaults(model)
     if preset and named[0] != preset.task:
         training.pop("fresh", None)  # another task need not be a generated one
-    chosen_settings = settings.settings(training)
-    soft = () if preset else tuple(name for name in ABOUT_CLASSES if name in training and name not in settings.given())
-    layers = 1 if asked.layers is None else asked.layers
-    if layers < 1 or (model == DEEP and asked.layers is not None):
-        raise ConfigurationError(f"--layers must be at least 1, and deep takes --set depth=N, got {layers}")
+    training = chosen_settings(given, training)
+    soft = () if preset else tuple(name for name in ABOUT_CLASSES if name in training and name not in given)
+    if layers is not None and (model == DEEP or type(layers) is not int or layers < 1):
+        raise ConfigurationError(f"--set layers is at least 1, and deep takes --set depth=N, got {layers}")
+    layers = layers or 1
     name = f"{name}-{layers}-layers" if layers > 1 else name
-    return Plan(name, model, hidden, config, named, chosen_settings, soft, asked.source, layers)
+    return Plan(name, model, hidden, config, named, training, soft, asked.source, layers)
 
 
-def _refuse_beside_a_source(asked: ModelOptions) -> None:
-    """A network that is there already has its layer, its size and its options."""
-    for name in ("preset", "model", "hidden", "layers", "layer_settings"):
-        if getattr(asked, name) is not None:
-            option = NAMES.get(name, f"--{name}")
-            raise ConfigurationError(f"--from goes on from a network as it is: leave {option} away")
+def _refuse_beside_a_source(asked: ModelOptions, config: Mapping[str, Any]) -> None:
+    """Refuse options that describe a network beside ``--from``."""
+    options = [f"--{name}" for name in ("preset", "model", "hidden") if getattr(asked, name) is not None]
+    options += [f"--set {name}" for name in config]
+    if options:
+        raise ConfigurationError(f"--from takes a network with its layer and sizes: leave {options[0]} away")
 
 
 def prepare(plan: Plan, track_every: int, compute: Compute) -> tuple[Any, Any, Any]:

@@ -1,7 +1,4 @@
-"""Small multiples: panels of many models beside each other, one a model on the same axes, instead of on each other.
-
-What ``panels`` and ``eigenvalues`` draw of a few models; each function gives a drawing a model with data.
-"""
+"""Small multiples: a drawing for each model with data, on the same axes."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import pandas as pd
 
 from ..formatting import metric_word, number, percent
 from ..names import printable, shorten
-from ..stored.collect import ModelRecord, select
+from ..stored.records import ModelRecord, select
 from ..vocabulary import NAMES
 from .eigenvalues import NARROW, Region, called
 from .small import DASHED, DOTTED, INK, MUTED, Axis, Plot, Rows, color_of
@@ -31,12 +28,13 @@ def _known(models: Sequence[ModelRecord], frame: str) -> list[ModelRecord]:
     return [m for m in models if frame in m.frames]
 
 
-def _thinned(frame: pd.DataFrame) -> pd.DataFrame:
+def thinned(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return at most about 120 evenly spread rows."""
     return frame.iloc[:: max(1, len(frame) // _POINTS)]
 
 
-def _span(values: Iterable[Any], *, log: bool = False, **more: Any) -> Callable[[], Axis]:
-    """An axis for all of these values, made anew for each drawing."""
+def span(values: Iterable[Any], *, log: bool = False, **more: Any) -> Callable[[], Axis]:
+    """Return a function that makes an axis for all of these values, one for each drawing."""
     every = np.concatenate([np.asarray(v, dtype=float).ravel() for v in values] or [np.array([0.0, 1.0])])
     every = every[np.isfinite(every) & ((every > 0) | (not log))]
     low, high = (float(every.min()), float(every.max())) if every.size else (0.1, 1.0)
@@ -49,10 +47,10 @@ def drift(models: Sequence[ModelRecord]) -> Drawn:
     known = {m.name: _last(m.frames["norms"]) for m in _known(models, "norms")}
     models = [m for m in models if m.name in known]
     shown = [frame[["q10", "q90"]] for frame in known.values()]
-    y, x = _span(shown, log=True, title="‖h‖"), _span([f["t"] for f in known.values()], title="time step")
+    y, x = span(shown, log=True, title="‖h‖"), span([f["t"] for f in known.values()], title="time step")
     out = []
     for m in models:
-        frame, color = _thinned(known[m.name]), color_of(m.place - 1)
+        frame, color = thinned(known[m.name]), color_of(m.place - 1)
         plot = Plot(m.title, x(), y(), WIDTH, HEIGHT, row=True)
         plot.band(frame["t"], frame["q10"], frame["q90"], color, "measured")
         plot.line(frame["t"], frame["q50"], color, "measured")
@@ -76,11 +74,11 @@ def exponents(models: Sequence[ModelRecord]) -> Drawn:
     """Lyapunov exponents in falling order, each with its own horizontal axis."""
     models = _known(models, "lyapunov")
     frames = {m.name: m.frames["lyapunov"][np.isfinite(m.frames["lyapunov"]["per_step"])] for m in models}
-    y = _span([np.maximum(f["per_step"], LOWEST) for f in frames.values()] + [np.zeros(1)], title="exponent per step")
+    y = span([np.maximum(f["per_step"], LOWEST) for f in frames.values()] + [np.zeros(1)], title="exponent per step")
     out = []
     for m in models:
         frame = frames[m.name]
-        plot = Plot(m.title, _span([frame["index"]], title="index")(), y(), WIDTH, HEIGHT)
+        plot = Plot(m.title, span([frame["index"]], title="index")(), y(), WIDTH, HEIGHT)
         plot.level(0.0, INK)
         plot.line(frame["index"], frame["per_step"], color_of(m.place - 1), "measured")
         top = number(float(np.max(frame["per_step"]))) if len(frame) else "unknown"
@@ -95,14 +93,8 @@ def cut(model: ModelRecord) -> bool:
     return frame is not None and bool((frame["per_step"] < LOWEST).any())
 
 
-def margin(models: Sequence[ModelRecord], criterion: str, name: str) -> str | None:
-    """Signed margins of one criterion in its own unit, a row a model; right of zero it holds.
-
-    Args:
-        models: the records.
-        criterion: whose margins.
-        name: as of ``panels.margin``; no identifier is needed here.
-    """
+def margin(models: Sequence[ModelRecord], criterion: str) -> str | None:
+    """Draw the signed margins of one criterion in its own unit, a row a model; right of zero it holds."""
     known = [
         (m, f if (f := m.trainings.number("margin", criterion)) is not None else {"mean": float(found["margin"])})
         for m in models
@@ -134,8 +126,8 @@ def density(models: Sequence[ModelRecord]) -> Drawn:
     for m in _known(models, "density"):
         frame = m.frames["density"]
         height = frame["density"].clip(lower=float(cast(Any, frame["density"]).max()) * 1e-6)
-        x = _span([frame["eigenvalue"]], title="eigenvalue")
-        plot = Plot(m.title, x(), _span([height], log=True, title="density")(), WIDTH, HEIGHT)
+        x = span([frame["eigenvalue"]], title="eigenvalue")
+        plot = Plot(m.title, x(), span([height], log=True, title="density")(), WIDTH, HEIGHT)
         keep = slice(None, None, max(1, len(frame) // _POINTS))
         plot.band(
             frame["eigenvalue"][keep],
@@ -159,9 +151,9 @@ def training(models: Sequence[ModelRecord], column: str, metric: str | None = No
     y = (
         (lambda: Axis(0.0, 1.0, percent=True, title=words))
         if share
-        else _span([m.frames["metrics"][column] for m in models], title=words)
+        else span([m.frames["metrics"][column] for m in models], title=words)
     )
-    x, out = _span([m.frames["metrics"]["epoch"] for m in models], title="epoch"), []
+    x, out = span([m.frames["metrics"]["epoch"] for m in models], title="epoch"), []
     for m in models:
         frame, plot = m.frames["metrics"], Plot(m.title, x(), y(), WIDTH, HEIGHT)
         plot.line(frame["epoch"], frame[column], color_of(m.place - 1), "measured")
@@ -224,13 +216,13 @@ def along(
     values = np.concatenate([*(f["value"].to_numpy(dtype=float) for _, f in series), np.full(1, border)])
     if float(np.ptp(values)) < NARROW:  # rounding is not drawn as a curve
         values = np.append(values, [border - NARROW / 2, border + NARROW / 2])
-    y = _span([values])
-    x = _span([f["step"] for _, f in series], title="training step")
+    y = span([values])
+    x = span([f["step"] for _, f in series], title="training step")
     plot = Plot(f"{model.title}: {title}", x(), y(), WIDTH, HEIGHT, row=True)
     plot.level(border, INK)
     color, named = color_of(model.place - 1), set()
     for (legend, frame), dash in zip(series, ("", DASHED, DOTTED, DOTTED)):
-        keep = _thinned(frame)
+        keep = thinned(frame)
         plot.line(keep["step"], keep["value"], color, "heuristic", dash=dash)
         if legend not in named:
             plot.name(legend, color, "heuristic", dash=dash)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..formatting import number, percent
-from ..stored.collect import ModelRecord, select
+from ..stored.records import ModelRecord, select
 from .crowd import square
 from .small import BAD, GOOD, INK, MUTED, Axis, Plot, Rows, color_of
 

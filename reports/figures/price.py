@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ..formatting import number, percent
 from ..names import printable, shorten
-from ..stored.collect import ModelRecord
+from ..stored.records import ModelRecord
 from .labels import WIDE, box_of, placed
 from .small import Axis, Plot, color_of
 

@@ -1,7 +1,7 @@
-"""Small drawings of a few lines, bands and dots, written as SVG by hand: many of them beside each other cost nothing.
+"""Drawings of a few lines, bands and dots as SVG.
 
-A drawing has the look of those that matplotlib makes (see ``svg``): text in the page's font, colours as CSS variables,
-names from outside as text. What is proved, measured or heuristic in it is a group of that class.
+Text is in the page's font, colours are CSS variables, names from outside are text. What is proved, measured or
+heuristic in a drawing is a group of that class.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Axis:
         unit = 10.0 ** math.floor(math.log10(raw))
         step = next(s * unit for s in (1.0, 2.0, 2.5, 5.0, 10.0) if s * unit >= raw * (1 - 1e-9))
         first, last = math.ceil(self.low / step - 1e-9), math.floor(end / step + 1e-9)
-        return [round(k * step, 12) for k in range(first, last + 1)]
+        return [round(k * step, 12 - math.floor(math.log10(step))) for k in range(first, last + 1)]
 
     def word(self, value: float) -> str:
         """A tick's label, with as many digits as tell the ticks apart.

@@ -6,13 +6,18 @@ from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
 import numpy as np
+import pandas as pd
 
 from ..formatting import number, percent
-from ..stored.collect import ModelRecord, select
+from ..stored.records import ModelRecord, select
+from ..stored.sweeps import attacked
 from .crowd import HEIGHT, WIDTH, Drawn
-from .local import LEVELS, WIDE, matrix_of, radii, shaded
-from .panels import attacked
 from .small import DASHED, INK, MUTED, Axis, Plot, color_of
+
+LEVELS = 5
+"""Shades of a drawn input."""
+WIDE = 8
+"""Features from which on an input is drawn as a picture, time downwards; fewer are drawn as lines over time."""
 
 BINS = 10
 """Of the histograms of ratios."""
@@ -180,3 +185,33 @@ def proved(models: Sequence[ModelRecord]) -> Drawn:
         said = f"accuracy proved and left by attacks over the radius; {percent(wide)} lie between on average"
         out.append((m, plot.svg(f"{m.title}: {said}")))
     return out
+
+
+def radii(model: ModelRecord) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Whether an input is classified correctly, its certified radius, and its attacked one, infinite where none is."""
+    frame = model.frames.get("local")
+    if frame is None:
+        return None
+    attacked = frame["attack_radius"].to_numpy(dtype=float) if "attack_radius" in frame else np.full(len(frame), np.nan)
+    correct = frame["correct"].to_numpy(dtype=float) > 0
+    return correct, frame["radius"].to_numpy(dtype=float), np.where(np.isnan(attacked), np.inf, attacked)
+
+
+def matrix_of(group: pd.DataFrame, column: str) -> np.ndarray:
+    """``(time, features)`` of one input; entries that are not in the table are zero."""
+    t, feature = (group[key].to_numpy(dtype=int) for key in ("t", "feature"))
+    out = np.zeros((int(min(max(t.max(), 0), 10**4)) + 1, int(min(max(feature.max(), 0), 10**4)) + 1))
+    good = (t >= 0) & (feature >= 0) & (t < out.shape[0]) & (feature < out.shape[1])
+    out[t[good], feature[good]] = group[column].to_numpy(dtype=float)[good]
+    return out
+
+
+def shaded(values: np.ndarray) -> np.ndarray:
+    """What is drawn of an input: a few frames of many numbers as a square, for as one line they would not be seen."""
+    height, width = values.shape
+    if not height or width <= 8 * height:
+        return values
+    side = int(np.ceil(np.sqrt(values.size)))
+    flat = np.zeros(side * side)
+    flat[: values.size] = values.ravel()
+    return flat.reshape(side, side)

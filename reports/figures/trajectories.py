@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ..formatting import bound_at, number
-from ..stored.collect import ModelRecord, select
+from ..stored.records import ModelRecord, select
 from .small import BAD, GOOD, INK, MUTED, Axis, Plot
 
 LOWEST, HIGHEST = 1e-6, 1e4

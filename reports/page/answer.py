@@ -26,13 +26,14 @@ from ..formatting import (
     verdict_sign,
     verdict_word,
 )
-from ..stored.collect import ModelRecord, Report, select
+from ..stored.collect import Report
+from ..stored.records import ModelRecord, select
 from .layout import NAMED, Cell, Column, Table, tabulate, text
 from .marks import HEURISTIC, MEASURED, PROVED
 from .performance import score
 from .protocol import protocol
 
-ORDER = ("certified", "inconclusive", "refuted", "invalid", "stale")
+ORDER = ("certified", "inconclusive", "uncovered", "refuted", "invalid", "stale")
 _ROUNDING = 1e-9  # relative; of exponents
 TONES = {"certified": "good", "refuted": "bad", "invalid": "bad", "stale": "bad"}
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..boxes import ends, interval
-from ..stored.collect import ModelRecord
+from ..stored.records import ModelRecord
 
 COVERED, NOT_COVERED, STATED = "✓", "✗", "!"
 """Signs: the statement covers it; it does not; it holds only as far as somebody stated it."""

@@ -11,8 +11,8 @@ from stability.storage.artifacts import ARTIFACTS, STEPS, artifact
 from ..boxes import box_note
 from ..formatting import metric_word
 from ..names import single_value
-from ..stored.collect import ModelRecord
 from ..stored.reasons import missing, model_advice
+from ..stored.records import ModelRecord
 from ..vocabulary import like_data, meaning, notes, reason, sentence, weaker
 from .assumptions import assumptions
 from .growth import pictures, unstable

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from ..figures import crowd
-from ..figures import panels as figures
 from ..formatting import count, number, signed
 from ..stored.collect import Report
 from ..stored.reasons import reasons_for
-from .layout import FEW, NAMED, Section, crowded, draw, field, tabulate
-from .marks import MEASURED
+from .layout import NAMED, Section, crowded, field, tabulate
 from .protocol import protocol
 from .trainings import several
 
@@ -51,7 +49,7 @@ def curvature(report: Report) -> Section | None:
     models = [m for m in report.models if "hessian" in m.documents]
     shown = {name for m in models for name, value in m.documents["hessian"].items() if value is not None}
     columns = [field(title, "hessian", name, number) for name, title in HESSIAN if name in shown]
-    many, said = len(report.models) > FEW, protocol(models, "hessian")
+    said = protocol(models, "hessian")
     return Section(
         "hessian",
         "Curvature of the loss",
@@ -65,7 +63,7 @@ def curvature(report: Report) -> Section | None:
             (NAMED, *columns, field("parameters", "hessian", "n_parameters", count)),
             models,
             "the smallest eigenvalue is not told apart from 0, or it was not computed",
-            protocol=protocol(models, "hessian"),
+            protocol=said,
             made=("hessian",),
         )
         + tabulate(
@@ -73,19 +71,11 @@ def curvature(report: Report) -> Section | None:
             (NAMED, *(field(title, "hessian", path, show) for title, path, show in OPINION)),
             [m for m in models if m.documents["hessian"].get("pyhessian")],
             "not computed",
-            protocol=protocol(models, "hessian"),
+            protocol=said,
             made=("hessian",),
         ),
-        crowded(crowd.density(models))
-        if many
-        else draw(
-            *((figures.density(m, i, f"density-{i}"), "") for i, m in enumerate(report.models) if models),
-            marks=(MEASURED,),
-            protocol=protocol(models, "hessian"),
-            made=("hessian",),
-        ),
+        crowded(crowd.density(models)),
         reasons_for(report.models, "hessian"),
-        small=many,
-        protocol=said if many else "",
-        made=("hessian",) if many else (),
+        protocol=said,
+        made=("hessian",),
     ).kept

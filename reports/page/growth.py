@@ -7,7 +7,8 @@ from typing import Any
 
 from ..figures.growth import growth, map_eigenvalues
 from ..formatting import count, number, percent, signed
-from ..stored.collect import ModelRecord, Report
+from ..stored.collect import Report
+from ..stored.records import ModelRecord
 from .layout import NAMED, Panel, Table, draw, field, tabulate, text
 from .marks import HEURISTIC, MEASURED, PROVED
 from .protocol import protocol

@@ -21,8 +21,9 @@ from stability.storage.writing import make_folder, write_text
 from ..formatting import FILTERS
 from ..jsonable import jsonable
 from ..names import breakable, cut
-from ..stored.collect import FRAMES, Report, check_folder, collect
+from ..stored.collect import Report, check_folder, collect
 from ..stored.limits import LETTERS
+from ..stored.records import FRAMES
 from .answer import answer, ranked
 from .blocks import block
 from .made import made, sources

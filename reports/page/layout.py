@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,11 +11,8 @@ from markupsafe import Markup
 from stability.storage.artifacts import artifact
 
 from ..formatting import count, duration
-from ..stored.collect import ModelRecord
+from ..stored.records import ModelRecord
 from .marks import MARK_OF, MEASURED, PROVED
-
-FEW = 6
-"""Models up to which curves of all of them share a panel; of more, each has a small drawing or a row of a table."""
 
 LINE = 104
 """Letters of a table on a line of paper, A4 upright, in the size of print."""
@@ -268,7 +265,7 @@ class Section:
     tables: tuple[Table, ...] = ()
     panels: tuple[Panel, ...] = ()
     notes: tuple[str, ...] = ()
-    small: bool = False
+    small: bool = True
     wide: bool = False
     protocol: str = ""
     made: tuple[str, ...] = ()
@@ -289,17 +286,6 @@ class Section:
         if self.tables or self.panels:
             return self
         return replace(self, text="There is nothing to show here, for these reasons.") if self.notes else None
-
-
-def each(
-    models: Iterable[tuple[ModelRecord, int]], drawing: Callable[[ModelRecord, int], str | None], caption: str
-) -> Iterator[tuple[str | None, str]]:
-    """One drawing a model; the first that could be drawn has the caption, which speaks for all."""
-    said = False
-    for model, index in models:
-        svg = drawing(model, index)
-        yield svg, "" if said else caption
-        said = said or svg is not None
 
 
 def crowded(drawn: Sequence[tuple[ModelRecord, str]], marks: tuple[str, ...] = (MEASURED,)) -> tuple[Panel, ...]:

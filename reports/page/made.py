@@ -9,8 +9,9 @@ from urllib.parse import quote
 from stability.storage.artifacts import ARTIFACTS, STEPS
 
 from ..boxes import box_option
-from ..stored.collect import FRAMES, ModelRecord, Report, select
+from ..stored.collect import Report
 from ..stored.reasons import named, shell_name
+from ..stored.records import FRAMES, ModelRecord, select
 
 SHOWN = 3  # models whose files are linked in a line; the files of all stand with the models
 

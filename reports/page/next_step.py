@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..boxes import box_option
-from ..stored.collect import ModelRecord
 from ..stored.reasons import model_advice, named
+from ..stored.records import ModelRecord
 
 NO_DECAY = ("antisymmetric", "neural_ode")  # A = 0: the linear part does not decay by itself
 EXTENSIBLE = ("lipschitz",)  # layers with a linear part, whose training can be held to a margin

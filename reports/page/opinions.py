@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..opinions import COLUMNS, NUMERIC, not_asked, opinion_cells, opinion_count
-from ..stored.collect import ModelRecord, Report
+from ..stored.collect import Report
+from ..stored.records import ModelRecord
 from .layout import Cell, Column, Section, named, tabulate, text
 from .marks import HEURISTIC
 from .trainings import first_only

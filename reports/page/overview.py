@@ -8,10 +8,11 @@ from markupsafe import Markup
 from ..figures.price import price
 from ..figures.trajectories import envelope, trajectories
 from ..formatting import time_unit
-from ..stored.collect import ModelRecord, Report
+from ..stored.collect import Report
 from ..stored.reasons import reasons_for
+from ..stored.records import ModelRecord
 from .answer import accuracy, halved, ranked
-from .layout import FEW, Panel, Section, draw
+from .layout import Panel, Section, draw
 from .marks import MEASURED, PROVED
 from .protocol import protocol
 
@@ -19,7 +20,7 @@ from .protocol import protocol
 def pictures(report: Report) -> Section | None:
     """Distance of two trajectories over steps, a drawing a model with the same axes."""
     models = ranked(report.models)
-    drawn = trajectories(models, width=300.0 if len(models) <= FEW else 240.0)
+    drawn = trajectories(models, width=240.0)
     if not drawn:
         return None
     panels = tuple(Panel(Markup(svg), marks=_marks(m)) for m, svg in drawn)
@@ -32,7 +33,6 @@ def pictures(report: Report) -> Section | None:
         "Dotted, upright: the length that was trained on. Contraction means that the green curve falls to 0.",
         panels=panels,
         notes=reasons_for(report.models, "pairs"),
-        small=len(models) > FEW,
         protocol=protocol(report.models, "pairs"),
         made=("pairs", "certificate"),
     )

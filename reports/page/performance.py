@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..formatting import count, metric, metric_word, percent
-from ..stored.collect import ModelRecord, Report
+from ..stored.collect import Report
 from ..stored.reasons import missing
+from ..stored.records import ModelRecord
 from .layout import NAMED, Column, Section, field, named, tabulate, text
 from .marks import MEASURED
 from .protocol import protocol

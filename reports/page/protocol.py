@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from ..boxes import interval
 from ..formatting import count
-from ..stored.collect import ModelRecord
+from ..stored.records import ModelRecord
 
 ENOUGH = 20  # steps of PGD below which benchmarks of robustness call an attack weak
 _BAND = "bands or brackets: 95 % intervals for the sampling of sequences"

@@ -11,8 +11,9 @@ from stability.storage.artifacts import STEPS
 
 from ..boxes import interval
 from ..formatting import WORDS, count, duration, verdict_word
-from ..stored.collect import ModelRecord, Report
+from ..stored.collect import Report
 from ..stored.reasons import missing, model_advice
+from ..stored.records import ModelRecord
 from .layout import NAMED, Cell, Column, Table, tabulate, text
 from .trainings import trainings_note
 

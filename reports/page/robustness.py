@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..boxes import interval
-from ..figures import panels as figures
 from ..figures import strips
 from ..formatting import METRICS, count, number
-from ..stored.collect import ModelRecord, Report
+from ..stored.collect import Report
 from ..stored.reasons import reasons_for, remarks_on
+from ..stored.records import ModelRecord
 from .answer import accuracy
-from .layout import FEW, NAMED, Panel, Section, Table, crowded, draw, field, tabulate
+from .layout import NAMED, Section, Table, crowded, field, tabulate
 from .marks import HEURISTIC, MEASURED
 from .protocol import protocol
 from .strengths import strengths
@@ -33,12 +33,11 @@ def _ranges(models: Sequence[ModelRecord]) -> str:
     return f" Inputs lie in {' or '.join(ranges)}; sizes are in their unit, attacks stay in that range."
 
 
-def _beginning(models: Sequence[ModelRecord], many: bool) -> str:
+def _beginning(models: Sequence[ModelRecord]) -> str:
     """How undisturbed sequences stand in curves and tables."""
     curved = [m for m in models if {"noise", "attacks"} & set(m.frames)]
     if curved and _clean(models).keys() >= {m.name for m in curved}:
-        where = "stands in the first table" if many else "is the tick at 0, as in the first table"
-        return f" Accuracy without any disturbance {where}; curves are of part of its sequences."
+        return " Accuracy without any disturbance stands in the first table; curves are of part of its sequences."
     return " They begin at what is measured on their own sequences, part of those of the first table."
 
 
@@ -74,37 +73,10 @@ def _asked(step: str, keys: Mapping[str, str]) -> str:
     return "deepfool" if keys.get("attack") == "deepfool" else step
 
 
-def _curves(models: Sequence[ModelRecord], said: Mapping[str, str]) -> tuple[Panel, ...]:
-    """All models in a panel for every kind of perturbation."""
-    out: tuple[Panel, ...] = ()
-    for step, keys, title, axis in PLANS:
-        name = "-".join((step, *keys.values())).replace("_", "-")
-        svg = figures.sweep(models, step, keys, title, axis, name, _clean(models))
-        out += draw((svg, ""), marks=(MEASURED,), protocol=said[_asked(step, keys)], made=(step,))
-    for step, keys, title, axis in SCORED:
-        frame = SCORES[step]
-        name = "-".join((frame, *keys.values())).replace("_", "-")
-        svg = figures.scores(models, frame, keys, title, axis, name)
-        out += draw((svg, ""), marks=(MEASURED,), protocol=said[step], made=(step,))
-    between = "Thick lines without markers: accuracy that is proved up to this radius. Lines with "
-    svg = figures.proved(models, {"norm": "l2"}, "Proved and attacked", "proved-l2")
-    return out + draw(
-        (svg, between + "markers: accuracy that the strongest attack here leaves. The truth lies between them."),
-        marks=(HEURISTIC, MEASURED),
-        protocol=f"Certified: {said['robustness']}. Attacked: {said['attacks']}",
-        made=("robustness", "attacks"),
-    )
-
-
 _STRIPS = (
     " Drawn of each model that has both: accuracy that a certified gain proves up to a radius (thick), and that the "
     "strongest attack leaves (dashed). The truth lies in the shaded strip; its width is the mean over the radii."
 )
-
-
-def _strips(models: Sequence[ModelRecord]) -> tuple[Panel, ...]:
-    """What is proved and what attacks leave, a small drawing a model."""
-    return crowded(strips.proved(models), (HEURISTIC, MEASURED))
 
 
 def _rows(models: Sequence[ModelRecord], said: Mapping[str, str]) -> tuple[Table, ...]:
@@ -123,10 +95,10 @@ def _rows(models: Sequence[ModelRecord], said: Mapping[str, str]) -> tuple[Table
 
 def robustness(report: Report) -> Section | None:
     """Accuracy, or what else a task is measured by, under noise and attack, and what is proved of it."""
-    models, many = report.models, len(report.models) > FEW
+    models = report.models
     said = {step: protocol(models, step) for step in ("noise", "attacks", "deepfool", "robustness")}
     radii = said["robustness"]
-    panels = _strips(models) if many else _curves(models, said)
+    panels = crowded(strips.proved(models), (HEURISTIC, MEASURED))
     tables = tabulate(
         "Certified radius: changes of the whole sequence up to this Euclidean norm do not change the "
         "answer (where there are several, each has a radius), by a certified gain (computed in double precision)",
@@ -140,7 +112,7 @@ def robustness(report: Report) -> Section | None:
         [m for m in models if m.documents.get("radius")],
         protocol=radii,
         made=("robustness",),
-    ) + (_rows(models, said) if many else ())
+    ) + _rows(models, said)
     other = any(frame in m.frames for m in models for frame in ("noise_scores", "attack_scores"))
     what = "The metric of each model's task" if other else "Accuracy"
     return Section(
@@ -148,15 +120,14 @@ def robustness(report: Report) -> Section | None:
         "Accuracy under noise and attack" if (panels or tables) and not other else "Noise and attack",
         f"{what} on the same test sequences when they are disturbed at random and when they are "
         "disturbed on purpose, with full knowledge of the network. "
-        + bands(report, many)
+        + bands(report)
         + _ranges(models)
-        + _beginning(models, many)
-        + _STRIPS * bool(many and panels)
+        + _beginning(models)
+        + _STRIPS * bool(panels)
         + " A network with values to give has no curve where noise on its weights makes it diverge." * other,
         tables,
         panels,
         remarks_on(models, "attacks") + reasons_for(models, "noise", "attacks", "robustness"),
-        small=many,
-        protocol=f"Certified: {radii}. Attacked: {said['attacks']}" if many and panels else "",
-        made=("robustness", "attacks") if many and panels else (),
+        protocol=f"Certified: {radii}. Attacked: {said['attacks']}" if panels else "",
+        made=("robustness", "attacks") if panels else (),
     ).kept

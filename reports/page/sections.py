@@ -7,15 +7,15 @@ from typing import Any
 
 from ..boxes import in_box
 from ..figures import crowd
-from ..figures import panels as figures
 from ..formatting import count, duration, margin_words, metric, metric_word, number, percent, signed
-from ..stored.collect import ModelRecord, Report
+from ..stored.collect import Report
 from ..stored.reasons import reasons_for
+from ..stored.records import ModelRecord
 from ..stored.trainings import Trainings
 from ..vocabulary import CRITERIA, NAMES, NO_UNIT, UNITS, UNSOUND, WITNESSES, mark, weaker
 from .curvature import curvature
 from .growth import growths
-from .layout import FEW, NAMED, Cell, Column, Section, Table, averaged, crowded, draw, field, named, tabulate, text
+from .layout import NAMED, Cell, Column, Section, Table, averaged, crowded, draw, field, named, tabulate, text
 from .local import local
 from .marks import HEURISTIC, MEASURED, PROVED
 from .opinions import opinions
@@ -23,7 +23,7 @@ from .performance import performances
 from .protocol import protocol
 from .robustness import robustness
 from .spectra import along_training, clouds
-from .trainings import MEDIANS, several, trainings
+from .trainings import trainings
 
 BEHIND = "about the differential equation"  # how a finding says that it is not about the map that runs
 
@@ -82,7 +82,6 @@ def _margins(report: Report) -> Section | None:
     )
     tables += tabulate("What each criterion says", (criterion, unit, meaning), names)
     drawn = [n for n in names if n not in {*WITNESSES, *UNSOUND}]
-    one = figures.margin if len(report.models) <= FEW else crowd.margin
     return Section(
         "margins",
         "Margins of every criterion",
@@ -91,7 +90,7 @@ def _margins(report: Report) -> Section | None:
         "Every criterion has a unit of its own: margins of two criteria do not compare.",
         tables,
         draw(
-            *((one(models, n, f"margin-{k}"), UNITS.get(n, "")) for k, n in enumerate(drawn)),
+            *((crowd.margin(models, n), UNITS.get(n, "")) for n in drawn),
             marks=(HEURISTIC,),
             made=("certificate",),
         ),
@@ -123,36 +122,7 @@ def _claims(report: Report) -> Section | None:
 
 def _dynamics(report: Report) -> Section | None:
     norms, lyapunov = protocol(report.models, "norms"), protocol(report.models, "lyapunov")
-    many = len(report.models) > FEW
-    panels = (
-        crowded(crowd.drift(report.models))
-        if many
-        else draw(
-            (
-                figures.drift(report.models, "drift"),
-                MEDIANS
-                if several(report)
-                else "Median and the band from 10 % to 90 % of test sequences, far beyond the trained length.",
-            ),
-            marks=(MEASURED,),
-            protocol=norms,
-            made=("norms",),
-        )
-    )
-    panels += (
-        crowded(crowd.exponents(report.models))
-        if many
-        else draw(
-            (
-                figures.exponents(report.models, "lyapunov"),
-                "Means over the steps of a few test sequences: below zero, neighbouring states came together along "
-                "these; only a certificate speaks for all.",
-            ),
-            marks=(MEASURED,),
-            protocol=lyapunov,
-            made=("lyapunov",),
-        )
-    )
+    panels = crowded(crowd.drift(report.models)) + crowded(crowd.exponents(report.models))
     tables = tabulate(
         "Norm drift and Lyapunov exponents, per step",
         (
@@ -171,7 +141,7 @@ def _dynamics(report: Report) -> Section | None:
         protocol=f"Norms: {norms}. Exponents: {lyapunov}",
         made=("norms", "lyapunov"),
     )
-    low = any(crowd.cut(m) for m in report.models) if many else False
+    low = any(crowd.cut(m) for m in report.models)
     tables += _recoveries(report) + growths(report)
     return Section(
         "dynamics",
@@ -189,9 +159,8 @@ def _dynamics(report: Report) -> Section | None:
         tables,
         panels,
         _lines_of_theory(report.models) + reasons_for(report.models, "norms", "lyapunov", "recovery", "growth"),
-        small=many,
-        protocol=f"Norms: {norms}. Exponents: {lyapunov}" if many and panels else "",
-        made=("norms", "lyapunov") if many and panels else (),
+        protocol=f"Norms: {norms}. Exponents: {lyapunov}" if panels else "",
+        made=("norms", "lyapunov") if panels else (),
     ).kept
 
 
@@ -241,30 +210,8 @@ def _metric(title: str, name: str) -> Column:
 def _training(report: Report) -> Section | None:
     models = report.models
     kinds = list(dict.fromkeys(m.metric for m in models if m.metric is not None))
-    many, said = len(models) > FEW, protocol(models, "training")
-    panels = (
-        draw(
-            *(
-                (
-                    figures.training(
-                        models,
-                        "test_metric",
-                        f"{metric_word(kind).capitalize()} on held-out data",
-                        f"metric-{k}",
-                        metric=kind,
-                    ),
-                    "",
-                )
-                for k, kind in enumerate(kinds)
-            ),
-            (figures.training(models, "train_loss", "Loss on the training data", "training-loss"), ""),
-            marks=(MEASURED,),
-            protocol=said,
-            made=("training",),
-        )
-        if not many
-        else sum((crowded(crowd.training(models, "test_metric", k)) for k in kinds), ())
-    )
+    said = protocol(models, "training")
+    panels = sum((crowded(crowd.training(models, "test_metric", k)) for k in kinds), ())
     tables = tabulate(
         "Outcome of training",
         (
@@ -290,9 +237,8 @@ def _training(report: Report) -> Section | None:
         "How the models came to be." + short * here,
         tables,
         panels,
-        small=many,
-        protocol=said if many and panels else "",
-        made=("training",) if many and panels else (),
+        protocol=said if panels else "",
+        made=("training",) if panels else (),
     ).kept
 
 

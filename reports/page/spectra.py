@@ -8,16 +8,15 @@ from typing import Any
 import pandas as pd
 
 from ..figures import crowd
-from ..figures import panels as figures
-from ..figures.eigenvalues import Region, called, cloud, extremes
-from ..stored.collect import ModelRecord, Report, select
-from .layout import FEW, Section, draw
+from ..figures.eigenvalues import Region, called
+from ..stored.collect import Report
+from ..stored.records import ModelRecord, select
+from .layout import Section, draw
 from .marks import HEURISTIC
 from .trainings import first_only
 
 # In ``spectra.csv``: quantities of a symmetric-skew matrix that must hold the real parts of its eigenvalues.
 BOUNDS = ("prop1_low", "prop1_high")
-EXTREMES = ("max_real", "min_real", "spectral_radius")
 
 LEFT_OUT = ("B",)  # maps channels to states: its eigenvalues mean nothing
 GATED = ("lstm", "gru")  # eigenvalues of their gates' matrices decide nothing by themselves
@@ -25,10 +24,6 @@ EQUATIONS = ("lipschitz", "antisymmetric", "neural_ode")  # integrated in steps;
 NO_LINEAR_PART = ("neural_ode", "antisymmetric")  # A = 0: Theorem 1 cannot hold
 
 
-_BAND = (
-    " The shaded band is where the form of A puts the real parts (symmetric-skew); the published interval is too "
-    "narrow by a factor of two and is not shown."
-)
 _OUTERMOST = (
     " After each plane its outermost eigenvalue over the steps of training: for the layer of a differential "
     "equation the largest real part, with the smallest and both bounds (beyond 0 the linear equation grows); for "
@@ -72,11 +67,6 @@ def series(model: ModelRecord, matrix: str, quantity: str) -> pd.DataFrame:
     return rows.reindex(columns=["step", "value"]).dropna().sort_values("step")
 
 
-def _bounds(model: ModelRecord, matrix: str) -> tuple[float, float] | None:
-    low, high = (series(model, matrix, q) for q in BOUNDS)
-    return None if low.empty or high.empty else (float(low["value"].iloc[-1]), float(high["value"].iloc[-1]))
-
-
 def _outermost(model: ModelRecord, matrix: str, region: Region) -> str | None:
     """``extremes`` as a small drawing."""
     if region.kind == "map":
@@ -90,25 +80,16 @@ def _outermost(model: ModelRecord, matrix: str, region: Region) -> str | None:
 
 def clouds(report: Report) -> Section | None:
     """Every recorded matrix of every model in the complex plane."""
-    drawn, gated, many = [], False, len(report.models) > FEW
-    for i, m in enumerate(report.models):
-        frame = m.frames.get("eigenvalues")
-        region = _region(m)
-        for k, matrix in enumerate(() if frame is None else frame["matrix"].unique()):
+    drawn, gated = [], False
+    for m in report.models:
+        frame, region = m.frames.get("eigenvalues"), _region(m)
+        for matrix in () if frame is None else frame["matrix"].unique():
             if matrix in LEFT_OUT or str(matrix).startswith("J@"):
                 continue
             gated = gated or region is None
-            if many:
-                drawn.append((crowd.cloud(m, str(matrix), region), ""))
-                if region is not None:
-                    drawn.append((_outermost(m, str(matrix), region), ""))
-                continue
-            bounds = _bounds(m, str(matrix))
-            drawn.append((cloud(m, str(matrix), i, f"cloud-{i}-{k}", region=region, bounds=bounds), ""))
+            drawn.append((crowd.cloud(m, str(matrix), region), ""))
             if region is not None:
-                curves = {q: series(m, str(matrix), q) for q in (*EXTREMES, *BOUNDS)}
-                name = f"extremes-{i}-{k}"
-                drawn.append((extremes(m, str(matrix), i, name, region=region, curves=curves), ""))
+                drawn.append((_outermost(m, str(matrix), region), ""))
     return Section(
         "eigenvalues",
         "Eigenvalues and their path through training",
@@ -117,32 +98,31 @@ def clouds(report: Report) -> Section | None:
         "integrates a differential equation in steps dt the values λ with |1 + dt λ| = 1 (Euler) or "
         "|1 + dt λ + (dt λ)²/2| = 1 (midpoint); inside it a linear part with these eigenvalues would decay. For a "
         "matrix inside the activation it speaks of slope 1 alone."
-        + _BAND * (not many)
         + _OUTERMOST
         + first_only(report)
         + " Matrices of the gates of LSTM and GRU have no such border." * gated,
         (),
-        draw(*drawn, marks=(HEURISTIC,), made=() if many else ("training",)),
-        small=many,
-        made=("training",) if many else (),
+        draw(*drawn, marks=(HEURISTIC,)),
+        tuple(
+            f"{m.title}: not tracked, the layer has no recurrent matrices"
+            for m in report.models
+            if m.run and "eigenvalues" not in m.frames
+        ),
+        made=("training",),
     ).kept
 
 
 def along_training(report: Report) -> Section | None:
     """Margins of Theorem 1 at each recorded step, of the models that have a linear part."""
-    drawn, many = [], len(report.models) > FEW
-    for i, m in enumerate(report.models):
-        if layer_of(m)[0] in NO_LINEAR_PART:
-            continue
-        margins = [
-            ("(a)", series(m, "margins", "theorem1a")),
-            ("(b) as published", series(m, "margins", "theorem1b_published")),
-            ("(b) sound", series(m, "margins", "theorem1b_sound")),
-        ]
-        if many:
+    drawn = []
+    for m in report.models:
+        if layer_of(m)[0] not in NO_LINEAR_PART:
+            margins = [
+                ("(a)", series(m, "margins", "theorem1a")),
+                ("(b) as published", series(m, "margins", "theorem1b_published")),
+                ("(b) sound", series(m, "margins", "theorem1b_sound")),
+            ]
             drawn.append((crowd.along(m, margins, "Theorem 1"), ""))
-            continue
-        drawn.append((figures.curves(m, margins, "Theorem 1", "margin", f"theorem1-{i}"), ""))
     return Section(
         "along",
         "Theorem 1 along training",
@@ -151,7 +131,6 @@ def along_training(report: Report) -> Section | None:
         "Part (b) as published is shown beside its sound reading because it can hold where the network "
         "is unstable: it never certifies here." + first_only(report),
         (),
-        draw(*drawn, marks=(HEURISTIC,), made=() if many else ("training",)),
-        small=many,
-        made=("training",) if many else (),
+        draw(*drawn, marks=(HEURISTIC,)),
+        made=("training",),
     ).kept

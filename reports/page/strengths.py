@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from ..figures.panels import rows_of
 from ..formatting import metric, number
-from ..stored.collect import ModelRecord, select
+from ..stored.records import ModelRecord, select
+from ..stored.sweeps import rows_of
 from .layout import NAMED, Cell, Column, Table, tabulate
 from .marks import MEASURED
 

@@ -48,9 +48,9 @@ def render_study(result: StudyResult, folder: str | Path, *, overwrite: bool = F
         FileFormatError: a folder that cannot be written to.
         FolderInUseError: another process writes there.
     """
-    drawn = [(described(f, result, f"figure-{k}"), f.caption) for k, f in enumerate(result.figures)]
+    drawn = [(described(f, result), f.caption) for f in result.figures]
     sections = (
-        Section("shown", "Results", "", (), draw(*drawn), result.notes).kept,
+        Section("shown", "Results", "", (), draw(*drawn), result.notes, small=False).kept,
         _compared(result),
         Section("numbers", "The numbers", _repeats(result), _numbers(result)).kept,
         Section("differences", "Differences from the paper", "", (), (), result.differences).kept,

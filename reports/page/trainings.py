@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 from ..formatting import count, metric, metric_word, verdict_word
-from ..stored.collect import ModelRecord, Report
+from ..stored.collect import Report
+from ..stored.records import ModelRecord
 from .layout import NAMED, Cell, Column, Section, averaged, tabulate, text
 from .marks import MEASURED
 
 ONE = "One training of each model: differences between models may be chance."
-MEDIANS = (
-    "Mean over the trainings of the median over test sequences, far beyond the length that was trained on; the band is "
-    "the interval of that mean."
-)
 
 
 def several(report: Report) -> bool:
@@ -34,7 +31,7 @@ def trainings_note(report: Report) -> str:
     times = count(most) if least == most else f"{count(least)} to {count(most)}"
     return (
         f"Each model was trained {times} times, with other seeds: numbers with ± are means over the trainings with "
-        "half of Student's 95 % interval of the mean, and bands of figures are that interval; proofs, spectra, "
+        "half of Student's 95 % interval of the mean; proofs, spectra, "
         "densities and second opinions are those of the first training."
     )
 
@@ -44,14 +41,13 @@ def first_only(report: Report) -> str:
     return " Of several trainings of a model the first is shown." if several(report) else ""
 
 
-def bands(report: Report, many: bool = False) -> str:
-    """What a band around a curve of accuracy means; of many models, what stands in brackets in its place."""
+def bands(report: Report) -> str:
+    """Explain the numbers in brackets beside an accuracy."""
     if several(report):
-        lines, around = ("Numbers", "in brackets") if many else ("Lines", "bands")
-        return f"{lines} are means over the trainings of a model, {around} Student's 95 % intervals of that mean."
+        return "Numbers are means over the trainings of a model, in brackets Student's 95 % intervals of that mean."
     return (
-        f"{'In brackets' if many else 'Bands'} are 95 % confidence intervals for the sampling of test sequences; two "
-        "trainings of one model can differ by more."
+        "In brackets are 95 % confidence intervals for the sampling of test sequences; two trainings of one model can "
+        "differ by more."
     )
 
 

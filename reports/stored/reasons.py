@@ -13,8 +13,8 @@ from ..boxes import box_option
 from ..names import printable
 from ..vocabulary import NAMES, state
 
-if TYPE_CHECKING:
-    from .collect import ModelRecord
+if TYPE_CHECKING:  # pandas is not loaded for light commands
+    from .records import ModelRecord
 
 NO_DATA = "no data are known"
 PATIENCE = 10  # times the seconds that were not enough

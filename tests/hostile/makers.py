@@ -1,14 +1,13 @@
-"""Hostile inputs by seed: something valid, whose truth is known, and one or several things done to it.
+"""Hostile inputs by seed: a valid input whose truth is known, with one or several changes.
 
-``truth`` is ``stable`` (contracts by construction: must not be refuted), ``unstable`` (has an unstable eigenvalue or
-equilibrium: must not be certified), ``refused`` (nobody can read it: exit code 2) or empty (anything but a fault).
+``truth`` is ``stable`` (contracting: must not be refuted), ``unstable`` (has an unstable equilibrium: must not be
+certified), ``refused`` (unreadable: exit code 2), ``invalid`` (must not verify) or empty (anything but a fault).
 """
 
 from __future__ import annotations
 
 import io
 import json
-import struct
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -18,28 +17,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from onnx import helper, numpy_helper
 
 Rng = np.random.Generator
-WORDS = [
-    None,
-    True,
-    -1,
-    0,
-    2**63,
-    10**400,
-    1e308,
-    -0.0,
-    5e-324,
-    "",
-    "x",
-    "\x1b]0;owned\x07",
-    "\udcff",
-    [],
-    {},
-    "ä" * 300,
-]
-"""Values of JSON that stand where others are expected."""
+WORDS = [None, True, -1, 0, 2**63, 10**400, 1e308, 5e-324, "", "x", "\x1b]0;owned\x07", "\udcff", [], {}, "ä" * 300]
+"""JSON values that stand where others are expected."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +57,7 @@ def _system(rng: Rng, stable: bool) -> dict[str, Any]:
     return {"A": A, "W": W}
 
 
-def _npz(arrays: dict[str, Any], twice: str | None = None) -> bytes:
+def npz_bytes(arrays: dict[str, Any], twice: str | None = None) -> bytes:
     target = io.BytesIO()
     with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in [*arrays, *([twice] if twice else [])]:
@@ -125,9 +106,9 @@ def npz(rng: Rng, folder: Path) -> Case:
         scale = 10.0 ** float(rng.choice([-323.0, -300, -160, -20, 20, 150, 300, 308]))
         arrays = {key: value * scale for key, value in arrays.items()}
     else:
-        what, truth, raw = "bytes", "", flip(_npz(arrays), rng)
+        what, truth, raw = "bytes", "", flip(npz_bytes(arrays), rng)
     path = folder / f"system{rng.integers(10)}.npz"
-    path.write_bytes(raw or _npz(arrays, twice))
+    path.write_bytes(raw or npz_bytes(arrays, twice))
     return Case(["certify", path.name, "--time-limit", "2"], truth, what)
 
 
@@ -187,105 +168,6 @@ def pt(rng: Rng, folder: Path) -> Case:
         path.write_bytes(flip(path.read_bytes(), rng))
         what, truth = "bytes", ""
     return Case(["certify", path.name, "--cell", cell, "--time-limit", "2"], truth, what)
-
-
-def safetensors(rng: Rng, folder: Path) -> Case:
-    """A state dict as safetensors, its header written by hand."""
-    stable = bool(rng.integers(2))
-    cell, state = _weights(rng, stable)
-    what, truth = _spoil(state, rng, "stable" if stable else "unstable")
-    names = {torch.float32: "F32", torch.float16: "F16", torch.int64: "I64", torch.bool: "BOOL", torch.complex64: "C64"}
-    header: dict[str, Any] = {}
-    body = b""
-    for key, t in state.items():
-        data = t.contiguous().numpy().tobytes()
-        span = [len(body), len(body) + len(data)]
-        header[key] = {"dtype": names.get(t.dtype, "F32"), "shape": list(t.shape), "data_offsets": span}
-        body += data
-    entry = header[str(rng.choice(list(header)))]
-    odd = int(rng.integers(9))
-    if odd == 0:
-        entry["shape"], what, truth = [2**31, 2**31], "vast shape", "refused"
-    elif odd == 1:
-        entry["data_offsets"], what, truth = [0, 2**60], "far offsets", "refused"
-    elif odd == 2:
-        entry["dtype"], what, truth = str(rng.choice(["F128", "", "f32", "\x1b[2J"])), "dtype", "refused"
-    elif odd == 3:
-        entry[str(rng.choice(["shape", "dtype", "data_offsets"]))] = WORDS[int(rng.integers(len(WORDS)))]
-        what, truth = "header value", ""
-    text = json.dumps(header, ensure_ascii=True)
-    if odd == 4:
-        text, what = text[:-1] + ", " + text[1:], "header twice"
-    elif odd == 5:
-        text, what, truth = '{"a":' * 5000 + "1" + "}" * 5000, "deep header", "refused"
-    length = len(text) if odd != 6 else int(rng.choice([0, 1, len(text) - 1, len(text) + 7, 2**40, 2**63]))
-    blob = struct.pack("<Q", length) + text.encode("utf-8", "replace") + body
-    if odd == 6:
-        what, truth = "header length", ""
-    if odd == 7:
-        blob, what, truth = flip(blob, rng), "bytes", ""
-    path = folder / f"weights{rng.integers(10)}.safetensors"
-    path.write_bytes(blob)
-    return Case(["certify", path.name, "--cell", cell, "--time-limit", "2"], truth, what)
-
-
-def graph(rng: Rng, folder: Path) -> Case:
-    """An ONNX file with one recurrent node, and something done to node, weights or graph."""
-    kind = str(rng.choice(["RNN", "LSTM", "GRU"]))
-    gates, p, n = {"RNN": 1, "LSTM": 4, "GRU": 3}[kind], int(rng.integers(1, 4)), int(rng.integers(1, 5))
-    W, R = rng.normal(size=(1, gates * n, p)), rng.normal(size=(1, gates * n, n))
-    stable = kind == "RNN" and bool(rng.integers(2))
-    R *= (0.5 if stable else 3.0) / np.linalg.norm(R[0], 2)
-    attributes: dict[str, Any] = {"hidden_size": n}
-    inputs, shape = ["x", "W", "R"], [4, 1, p]
-    what, truth = "valid", "stable" if stable else ""
-    way = int(rng.integers(14))
-    if way == 0:
-        W, what, truth = W * np.nan, "nan", "refused"
-    elif way == 1:
-        R, what, truth = R[:, :, :-1], "other shape", "refused"
-    elif way == 2:
-        attributes["hidden_size"], what, truth = int(rng.choice([0, -1, n + 1, 2**40])), "hidden size", "refused"
-    elif way == 3:
-        what, truth = "direction", ""
-        attributes["direction"] = str(rng.choice(["reverse", "bidirectional", "sideways"]))
-    elif way == 4:
-        what, truth = "activation", ""
-        attributes["activations"] = [str(rng.choice(["Sinh", "Relu", "Affine", ""]))] * gates
-    elif way == 5:
-        attributes["clip"], what, truth = float(rng.choice([0.0, -1.0, 3.0, np.inf])), "clip", ""
-    elif way == 6:
-        inputs, what, truth = ["x", "W", "Q"], "no such input", "refused"
-    nodes = [helper.make_node(kind, inputs, ["y", "h"], name="cell\x1b[31m" if way == 7 else "cell", **attributes)]
-    if way == 8:
-        count = int(rng.choice([50, 3000]))
-        names = [f"i{k}" for k in range(count)]
-        nodes = [helper.make_node("Identity", [a], [b]) for a, b in zip(["x", *names], names)] + nodes
-        nodes[-1].input[0], what = names[-1], f"{count} identities"
-    elif way == 9:
-        nodes[0].input[0], what, truth = "y", "circle", ""
-    elif way == 10:
-        names = [f"c{k}" for k in range(41)]
-        nodes += [helper.make_node("Concat", [a, a], [b], axis=0) for a, b in zip(["W", *names], names)]
-        nodes.append(helper.make_node(kind, ["x", names[-1], "R"], ["z"], hidden_size=n))
-        what, truth = "doublings", ""
-    elif way == 11:
-        nodes.append(helper.make_node("ConstantOfShape", ["s"], ["v"]))
-        nodes.append(helper.make_node(kind, ["x", "v", "R"], ["z"], hidden_size=n))
-        what, truth = "vast constant", ""
-    constants = {"W": W.astype(np.float32), "R": R.astype(np.float32), "s": np.array([1, 60000, 60000], dtype=np.int64)}
-    inner = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info("x", 1, shape)], [helper.make_tensor_value_info("y", 1, None)],
-        [numpy_helper.from_array(v, k) for k, v in constants.items()],
-    )  # fmt: skip
-    model = helper.make_model(inner, opset_imports=[helper.make_opsetid("", int(rng.choice([7, 14, 17, 17, 99])))])
-    blob = model.SerializeToString()
-    if way >= 12:
-        blob, what, truth = flip(blob, rng), "bytes", ""
-    path = folder / f"graph{rng.integers(10)}.onnx"
-    path.write_bytes(blob)
-    box = ["--input-box", "-1", "1"] if kind != "RNN" else []
-    return Case(["certify", path.name, *box, "--time-limit", "2"], truth, f"{kind} {what}")
 
 
 def edited(value: Any, rng: Rng, depth: int = 0) -> Any:

@@ -23,21 +23,8 @@ TIMES = {
     "elapsed", "continue",
 }  # fmt: skip
 TINY = ["--task-set", "size=7", "--task-set", "limit=30", "--task-set", "test_limit=10"]
-TRAIN = [
-    "train",
-    "--model",
-    "lipschitz",
-    "--hidden",
-    "3",
-    "--epochs",
-    "4",
-    "--track-every",
-    "1",
-    *TINY,
-    "-q",
-    "--out",
-    "t",
-]
+SMALL = ["--model", "lipschitz", "--hidden", "3", "--epochs", "4", "--track-every", "1"]
+TRAIN = ["train", *SMALL, *TINY, "-q", "--out", "t"]
 REPORT = ["report", "a.npz", "b.npz", "c.npz", "--quick", "-q", "--out", "r"]
 TRAINED = ["report", "--models", "elman", "--task", "digits", *TINY, "--quick", "-q", "--out", "r"]
 STUDY = ["study", "adding", "--quick", "-q", "--out", "s"]
@@ -183,14 +170,6 @@ def test_a_report_dies_at_its_writes(server: Server, tmp_path: Path) -> None:
     check_record(tmp_path / "broken" / "r")
 
 
-@pytest.fixture(scope="module")
-def tally():
-    """What died how often: told at the end."""
-    counts: Counter[str] = Counter()
-    yield counts
-    sys.stderr.write(f"{dict(counts)}\n")
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 class TestAHundredDeaths:
@@ -206,18 +185,9 @@ class TestAHundredDeaths:
             (REPORT, "parent", 3),
             (REPORT, "child", 3),
         ],
-        ids=[
-            "train",
-            "study",
-            "report",
-            "training-report",
-            "two-processes-parent",
-            "two-processes-child",
-        ],
+        ids=["train", "study", "report", "training-report", "two-processes-parent", "two-processes-child"],
     )
-    def test_until_finished(
-        self, server: Server, tmp_path: Path, tally: Counter, argv: list[str], victim: str, kills: int
-    ) -> None:
+    def test_until_finished(self, server: Server, tmp_path: Path, argv: list[str], victim: str, kills: int) -> None:
         draw = random.Random(repr(argv) + victim)
         whole = place(tmp_path / "whole")
         answer = server.run(argv, whole)
@@ -240,8 +210,6 @@ class TestAHundredDeaths:
                 check_record(broken / "r")
             assert "rror (" not in (broken / "log").read_text()
         assert deaths >= kills
-        tally[f"{argv[0]}, kills of the {victim}"] += deaths
-        tally["directories"] += rounds
 
     @pytest.mark.parametrize("argv", [TRAIN, REPORT, STUDY], ids=["train", "report", "study"])
     def test_two_writers_at_once(self, server: Server, tmp_path: Path, argv: list[str]) -> None:

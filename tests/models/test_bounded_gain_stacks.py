@@ -110,7 +110,7 @@ def test_layers_that_grow_have_gains_over_a_number_of_steps():
 
 
 def test_radii_of_a_stack_lie_below_attacks_and_steps_equal_the_pass(tmp_path):
-    asked = ["train", "--model", "bounded_gain", "--layers", "2", "--hidden", "8", "--epochs", "1", "--lr", "0.05"]
+    asked = ["train", "--model", "bounded_gain", "--set", "layers=2", "--hidden", "8", "--epochs", "1", "--lr", "0.05"]
     small = [
         "--task-set",
         "limit=60",
@@ -149,5 +149,5 @@ def test_stacks_of_other_layers_prescribe_nothing_and_options_are_checked(capsys
     assert mixed.prescribed_sequence_gain is None
     with pytest.raises(ConfigurationError):
         stack_configs(BoundedGainRNN, 2, 4, 0)
-    assert run(["train", "--model", "elman", "--layers", "0"]) == 2
-    assert "--layers" in capsys.readouterr().err
+    assert run(["train", "--model", "elman", "--set", "layers=0"]) == 2
+    assert "layers" in capsys.readouterr().err

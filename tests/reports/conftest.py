@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import functools
 import json
 import math
+import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -30,19 +33,12 @@ SYSTEMS = {
     Verdict.REFUTED: LureSystem(np.zeros((2, 2)), np.eye(2), [[1.2, 0.5], [-0.5, 1.2]], dt=1.0),
 }
 OPINIONS = {
-    "states": 32,
-    "asked": 1,
-    "wrong": 1,
+    "states": 32, "asked": 1, "wrong": 1,
     "opinions": [
         {
             "criterion": "circle", "solver": "SCS", "status": "optimal_inaccurate", "says": True, "margin": -0.011,
             "verified": False, "holds": False, "frequency_margin": -0.5, "agrees": False, "wrong": True,
             "seconds": 3.5, "layer": None,
-        },
-        {
-            "criterion": "kyp", "solver": "CLARABEL", "status": "failed: broke down", "says": None, "margin": None,
-            "verified": False, "holds": True, "frequency_margin": 0.25, "agrees": None, "wrong": None,
-            "seconds": 12.5, "layer": 1,
         },
         {"criterion": "kyp", "solver": "", "status": "not run: 65 states", "says": None, "wrong": None, "layer": 2},
     ],
@@ -83,76 +79,29 @@ def _write_model(folder: Path, name: str, title: str, verdict: Verdict, rng: np.
         if name == "lstm"
         else {"status": "done", "seconds": 9.0}
     )
-    (folder / "run.json").write_text(
-        json.dumps(
-            {
-                "format": "stability-run",
-                "version": 1,
-                "kind": "train",
-                "model": {
-                    "layer": name,
-                    "config": {"input_size": 8, "hidden_size": 32},
-                    "output_size": 10,
-                    "reduction": "last",
-                },
-                "task": {
-                    "name": "digits",
-                    "options": {"layout": "chunks"},
-                    "data": {"what": "an invented set"},
-                },
-                "training": {"epochs": 8, "lr": 0.003, "batch_size": 64, "seed": 0},
-                "result": {
-                    "epochs": 8,
-                    "train_loss": 0.2,
-                    "test_loss": 0.3,
-                    "train_metric": 0.96,
-                    "test_metric": accuracy,
-                    "metric": "accuracy",
-                    "chance": 0.1,
-                    "seconds": 61.2,
-                    "interrupted": False,
-                },
-                "environment": {"versions": {"python": "3.11"}, "seed": 0},
-            }
-        )
-    )
-    (folder / "analysis.json").write_text(
-        json.dumps(
-            {
-                "format": "stability-analysis",
-                "version": 1,
-                "title": title,
-                "discrete": True,
-                "parameters": 3210,
-                "steps": steps,
-            }
-        )
-    )
+    model = {"layer": name, "config": {"input_size": 8, "hidden_size": 32}, "output_size": 10, "reduction": "last"}
+    result = {
+        "epochs": 8, "train_loss": 0.2, "test_loss": 0.3, "train_metric": 0.96, "test_metric": accuracy,
+        "metric": "accuracy", "chance": 0.1, "seconds": 61.2, "interrupted": False,
+    }  # fmt: skip
+    run = {"format": "stability-run", "version": 1, "kind": "train", "model": model, "result": result}
+    run["task"] = {"name": "digits", "options": {"layout": "chunks"}, "data": {"what": "an invented set"}}
+    run["training"] = {"epochs": 8, "lr": 0.003, "batch_size": 64, "seed": 0}
+    run["environment"] = {"versions": {"python": "3.11"}, "seed": 0}
+    (folder / "run.json").write_text(json.dumps(run))
+    analysis = {"format": "stability-analysis", "version": 1, "title": title, "discrete": True}
+    (folder / "analysis.json").write_text(json.dumps({**analysis, "parameters": 3210, "steps": steps}))
     if name != "lstm":
-        (folder / "hessian.json").write_text(
-            json.dumps(
-                {
-                    "lambda_max": 41.2,
-                    "lambda_min": -0.8,
-                    "trace": 190.0,
-                    "trace_standard_error": 4.0,
-                    "trace_half_width": 12.7,
-                    "condition_number": 51.5,
-                    "gradient_norm": 0.02,
-                    "loss": 0.21,
-                    "n_parameters": 3210,
-                    "pyhessian": {
-                        "lambda_max": 41.1,
-                        "lambda_max_residual": 0.3,
-                        "lambda_max_difference": -0.0024,
-                        "trace": 201.0,
-                        "trace_half_width": 33.1,
-                        "trace_difference": 0.058,
-                        "trace_samples": 4,
-                    },
-                }
-            )
-        )
+        other = {
+            "lambda_max": 41.1, "lambda_max_residual": 0.3, "lambda_max_difference": -0.0024, "trace": 201.0,
+            "trace_half_width": 33.1, "trace_difference": 0.058, "trace_samples": 4,
+        }  # fmt: skip
+        hessian = {
+            "lambda_max": 41.2, "lambda_min": -0.8, "trace": 190.0, "trace_standard_error": 4.0,
+            "trace_half_width": 12.7, "condition_number": 51.5, "gradient_norm": 0.02, "loss": 0.21,
+            "n_parameters": 3210, "pyhessian": other,
+        }  # fmt: skip
+        (folder / "hessian.json").write_text(json.dumps(hessian))
         x = np.linspace(-2, 42, 120)
         pd.DataFrame({"eigenvalue": x, "density": np.exp(-(x**2)) + 1e-4}).to_csv(folder / "density.csv", index=False)
     epochs = np.arange(1, 9)
@@ -253,24 +202,20 @@ def _write_model(folder: Path, name: str, title: str, verdict: Verdict, rng: np.
         )
 
 
-def make_report_dir(folder: Path, names: tuple[str, ...] = tuple(MODELS)) -> Path:
-    folder.mkdir()
+def make_report_dir(folder: Path, names: tuple[str, ...] = tuple(MODELS), copies: int = 1) -> Path:
+    """Write a report of the named models, each as often as ``copies`` says."""
+    folder.mkdir(parents=True)
     rng = np.random.default_rng(5)
-    for name in names:
+    folders = {f"{name}-{k}" if k else name: (name, k) for k in range(copies) for name in names}
+    for there, (name, k) in folders.items():
         title, verdict = MODELS[name]
-        _write_model(folder / "models" / name, name, title, verdict, rng)
+        _write_model(folder / "models" / there, name, f"{title} {k}" if k else title, verdict, rng)
     settings = {
-        "format": "stability-report-settings",
-        "version": 1,
-        "title": "Stability of three networks",
-        "models": list(names),
-        "seed": 0,
-        "seconds": 240.0,
-        "processes": 2,
-        "finished": "2026-01-01 12:00",
+        "format": "stability-report-settings", "version": 1, "title": "Stability of three networks",
+        "models": list(folders), "seed": 0, "seconds": 240.0, "processes": 2, "finished": "2026-01-01 12:00",
         "command": "stability report --out here",
         "environment": {"versions": {"python": "3.11", "numpy": "2.4"}, "machine": "two cores"},
-    }
+    }  # fmt: skip
     (folder / "report-settings.json").write_text(json.dumps(settings))
     return folder
 
@@ -289,9 +234,15 @@ def small_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report that was drawn; only to be looked at."""
-    folder = make_report_dir(tmp_path_factory.mktemp("drawn") / "report")
-    render(folder)
+    """A report of twelve models, drawn once for all processes of a test run; only to be looked at."""
+    parallel = "PYTEST_XDIST_WORKER" in os.environ
+    base = tmp_path_factory.getbasetemp().parent if parallel else tmp_path_factory.mktemp("drawn")
+    folder = base / "drawn-report"
+    with (base / "drawn-report.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "report.html").is_file():
+            shutil.rmtree(folder, ignore_errors=True)
+            render(make_report_dir(folder, copies=4))
     return folder
 
 

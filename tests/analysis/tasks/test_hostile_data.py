@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.fuzz.jail import jailed
 from stability.analysis.tasks import make_task
 from stability.analysis.tasks.idx import MAX_ENTRIES, read_idx
+from tests.jail import jailed
 
 
 @pytest.mark.parametrize(

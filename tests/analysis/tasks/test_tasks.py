@@ -10,7 +10,6 @@ import pytest
 import torch
 from scipy.integrate import solve_ivp
 
-from benchmarks.mnist_small import build
 from stability.analysis.tasks import TASKS, make_task, read_idx
 from stability.analysis.tasks.folders import embedded_data
 from stability.analysis.tasks.images import image_sequences
@@ -162,24 +161,6 @@ class TestImages:
         (folder / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx_bytes(np.zeros((60, 8, 8)))))
         with pytest.raises(FileFormatError, match="28, 28"):
             make_task("digits", data_dir=folder)
-
-    def test_the_builder_refuses_another_table(self, tmp_path):
-        table = tmp_path / "x.csv.gz"
-        table.write_bytes(gzip.compress(b"1,2,3\n"))
-        with pytest.raises(FileFormatError, match="5,000 rows"):
-            build(table, tmp_path / "out.npz")
-
-    def test_the_builder_is_stratified(self, tmp_path):
-        labels = np.repeat(np.arange(10), 500)
-        pixels = np.zeros((5000, 784), int)
-        pixels[:, 0], pixels[:, 1] = np.arange(5000) // 256, np.arange(5000) % 256
-        lines = "\n".join(",".join(map(str, row)) for row in np.column_stack([pixels, labels]))
-        (tmp_path / "x.csv.gz").write_bytes(gzip.compress(lines.encode(), 1))
-        made = np.load(build(tmp_path / "x.csv.gz", tmp_path / "out.npz"))
-        ids = made["images"][:, 0, 0].astype(int) * 256 + made["images"][:, 0, 1]
-        assert sorted(ids) == list(range(5000))
-        assert (made["labels"] == ids // 500).all()
-        assert np.bincount(made["labels"][: int(made["train"])]).tolist() == [400] * 10
 
 
 class TestGenerated:

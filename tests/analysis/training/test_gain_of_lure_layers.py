@@ -101,7 +101,7 @@ def test_a_repair_runs_until_certified_and_tells_the_cost(tmp_path, capsys):
     model = SequenceModel(LipschitzRNN(14, 6, gamma=(1.0, 0.001), dt=0.2, init_std=1.0), 10)
     file = save(model, tmp_path / "wild.safetensors")
     asked = ["train", "--from", str(file), *SMALL, "--epochs", "40", "--lr", "0.05", "--batch-size", "10"]
-    asked += ["--margin-penalty", "5", "--margin-target", "0.1", "--until-certified", "--json"]
+    asked += ["--margin-penalty", "5", "--set", "margin_target=0.1", "--set", "until_certified=true", "--json"]
     assert run([*asked, "--out", str(tmp_path / "run")]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["stopped"] == "certified"

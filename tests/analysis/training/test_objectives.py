@@ -134,15 +134,15 @@ def test_what_an_objective_is_not_about_is_refused(digits):
 
 
 def test_a_layer_brings_settings_of_its_own_and_the_command_line_replaces_them():
-    def asked(model, task="digits", **options):
-        return plan_of(ModelOptions(model=model, task=task), TrainingOptions(**options), Compute())
+    def asked(model, task="digits", *settings):
+        return plan_of(ModelOptions(model=model, task=task, layer_settings=settings), TrainingOptions(), Compute())
 
     own, digits = asked("bounded_gain"), make_task("digits", limit=9, test_limit=9)
     adding = make_task("adding", train=2, test=2)
     assert {k: own.training[k] for k in BoundedGainRNN.training_defaults} == dict(BoundedGainRNN.training_defaults)
     assert own.settings_for(digits) == dict(own.training)
     assert {"temperature", "objective"} & set(asked("bounded_gain", "adding").settings_for(adding)) == set()
-    said = asked("bounded_gain", "adding", temperature=2.0, lr=0.5)
+    said = asked("bounded_gain", "adding", "temperature=2.0", "lr=0.5")
     assert said.settings_for(adding)["temperature"] == 2.0
     assert said.training["lr"] == 0.5
     assert "temperature" not in asked("elman").training

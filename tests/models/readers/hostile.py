@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.fuzz.jail import command, fault, jailed, warm
+from tests.jail import command, fault, jailed, warm
 
 MEMORY = 2048
 SECONDS = 20

@@ -18,7 +18,6 @@ from torch import nn
 from stability.analysis.campaign.budgets import BUDGETS
 from stability.models import ElmanRNN, SequenceModel, save
 from stability.reports import cli
-from stability.storage.artifacts import STEPS
 
 from ..own_nets import MODULE, SMALL, arrays
 
@@ -84,28 +83,6 @@ def test_terminal_page_and_json_give_the_same_commands_and_each_works_when_paste
     for k, command in enumerate(sorted(listed)):
         rc = run(command, f"out-{k}")
         assert rc in ((0,) if " report " in command else (0, 1, 3)), command
-
-
-def test_every_model_says_why_each_step_that_it_lacks_is_not_there(told: Any) -> None:
-    folder, terminal, page = told
-    document = json.loads((folder / "r" / "report.json").read_text())
-    for m in document["models"]:
-        lacking = {STEPS[name] for name, step in m["analysis"]["steps"].items() if step["status"] != "done"}
-        reasons = [row for row in m["not_shown"] if row["reason"]]
-        assert lacking
-        assert lacking <= {what for row in reasons for what in row["what"]}
-        for row in reasons:
-            assert row["reason"] in html.unescape(page)
-            assert row["reason"] in terminal
-
-
-def test_no_cell_is_empty_and_dashes_are_explained(told: Any) -> None:
-    tables = re.findall(r"<caption>(.*?)</caption>.*?<tbody>(.*?)</tbody>", told[2], re.DOTALL)
-    assert len(tables) > 5
-    for caption, body in tables:
-        cells = [re.sub(r"<.*?>", "", c).strip() for c in re.findall(r"<t[hd].*?>(.*?)</t[hd]>", body, re.DOTALL)]
-        assert "" not in cells, caption
-        assert "–" not in cells or "(– " in caption, caption
 
 
 def test_certify_repeats_the_options_of_the_question(told: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,15 +59,6 @@ def test_data_named_twice_are_refused(
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["report", "noise", "hessian"])
-def test_options_that_nothing_reads_are_refused(
-    command: str, own_nets: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for more, says in ((["--data-dir", "good.npz"], "--data-dir"), (["--task-set", "size=7"], "--task")):
-        assert cli.run([command, "ownnets:three", *more]) == 2
-        assert says in capsys.readouterr().err
-
-
 @pytest.fixture(scope="module")
 def examined(tmp_path_factory: pytest.TempPathFactory):
     """A classifier and a bare layer, examined on one file."""
@@ -115,14 +106,6 @@ def test_the_report_on_own_data_says_what_the_data_are_and_what_the_model_does_o
     assert m.analysis["input_of"] == "rnn"
     assert "Inputs of rnn in" in page
     assert m.analysis["input_range"] == pytest.approx([data["x"].min(), data["x"].max()])
-
-
-def test_a_bare_layer_is_measured_as_far_as_it_answers(examined) -> None:
-    m = collect(examined[0] / "r").models[1]
-    assert m.step("norms")["status"] == "done"
-    assert m.step("lyapunov")["status"] == "done"
-    for step in ("performance", "noise", "attacks", "hessian"):
-        assert "outputs and states" in m.step(step)["reason"]
 
 
 def test_stated_bounds_and_test_parts_are_the_ones_in_use(own_nets: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -186,42 +169,6 @@ def test_results_of_other_data_are_not_mixed(own_nets: Path, capsys: pytest.Capt
     assert (own_nets / "r" / "models" / "ownnets-three" / "analysis.json").read_bytes() == first
 
 
-def test_what_was_not_run_says_why_and_how_to_get_it(own_nets: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["report", "ownnets:three", "--quick", "--processes", "1", "--out", "r"]
-    assert cli.run(command) == 0
-    text = capsys.readouterr().out
-    wanted = "stability report ownnets:three --data FILE.npz"
-    assert wanted in text
-    assert "stability certify ownnets:three --input-box LOW HIGH" in text
-    page = (own_nets / "r" / "report.html").read_text(encoding="utf-8")
-    for anchor in ("hessian", "performance", "robustness", "dynamics", "provenance"):
-        section = page[page.index(f'<section id="{anchor}"') :].split("</section>")[0]
-        assert wanted in section, anchor
-        assert "x (n, time, features) and y (n,)" in section, anchor
-    times = page[page.index("Time spent, by step</span></caption>") :].split("</table>")[0]
-    assert "Hessian" not in times  # a step that was not run took no time
-    assert "certificate" in times
-    document = json.loads((own_nets / "r" / "report.json").read_text())
-    assert wanted in [row["command"] for row in document["models"][0]["not_shown"]]
-
-
-def test_one_analyzer_alone_on_own_data(own_nets: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = np.load(own_nets / "good.npz")
-    width = float(data["x"].max() - data["x"].min())
-    for model in ("three", "double"):
-        assert cli.run(["noise", f"ownnets:{model}", "--data", "good.npz", "--json", "--draws", "1"]) == 0
-        found = json.loads(capsys.readouterr().out)
-        np.testing.assert_allclose(found["sizes"], np.arange(5) / 10 * width, rtol=1e-5)
-        assert found["n"] == 24
-    assert cli.run(["attack", "ownnets:three", "--data", "good.npz", "--json", "--epsilons", "0,3", "--seed", "1"]) == 0
-    assert json.loads(capsys.readouterr().out)["sizes"] == [0, 3]
-    assert cli.run(["hessian", "ownnets:three", "--data", "good.npz", "--json", "--samples", "10"]) == 0
-    assert json.loads(capsys.readouterr().out)["samples"] == 10
-    command = ["compare", "ownnets:three", "ownnets:gru", "--data", "good.npz", "--time-limit", "0", "--json"]
-    assert cli.run(command) == 0
-    assert "24 sequences of good.npz, 6 steps" in json.loads(capsys.readouterr().out)["inputs"]
-
-
 def test_training_on_own_data_holds_a_fifth_out_and_goes_on(own_nets: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [
         "train",
@@ -258,7 +205,7 @@ def test_training_on_own_data_holds_a_fifth_out_and_goes_on(own_nets: Path, caps
 @pytest.mark.parametrize(
     "command",
     [["radius"], ["noise"], ["attack"], ["hessian"], ["report", "--quick", "--out", "r"], ["compare", "m.safetensors"],
-     ["certify", "--input-box", "data"], ["train", "--until-certified", "--from"]],
+     ["certify", "--input-box", "data"], ["train", "--set", "until_certified=true", "--from"]],
     ids=lambda command: command[0],
 )  # fmt: skip
 def test_another_number_of_features_is_said_in_both_numbers(

@@ -6,14 +6,12 @@ import json
 import re
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from stability.analysis.campaign import each
 from stability.analysis.campaign.budgets import BUDGETS
-from stability.analysis.studies import base
 from stability.errors import IllPosedError, UnsupportedError
 from stability.reports import cli
 
@@ -91,14 +89,3 @@ def test_a_comparison_with_a_certificate_that_failed(here: Path, monkeypatch, ca
     rows = json.loads((here / "c" / "compare.json").read_text())["models"]
     assert sorted(row["model"] for row in rows) == ["run (1)", "run (2)"]
     assert all(row["reason"] == str(error) for row in rows)
-
-
-def test_a_study_in_which_a_training_diverges(here: Path, monkeypatch, capsys) -> None:
-    def diverged(*args, **kwargs):
-        return SimpleNamespace(stopped="diverged", test_metric=0.1, detail="the loss became nan")
-
-    monkeypatch.setattr(base, "train", diverged)
-    assert cli.run(["study", "contracting", "--quick", "--out", "s", "-q"]) == 2
-    assert "Lipschitz RNN, 32, seed 0 has no result: the loss became nan" in line(capsys)[1]
-    assert not (here / "s" / "parts.json").exists()
-    assert not (here / "s" / "study.json").exists()

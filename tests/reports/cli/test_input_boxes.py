@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,10 @@ import torch
 
 from stability.analysis import task_from_arrays
 from stability.analysis.campaign.budgets import BUDGETS
-from stability.analysis.campaign.inputs import data_range, feature_range, part_range
+from stability.analysis.campaign.inputs import data_range, part_range
 from stability.certificate import Certificate
-from stability.errors import ConfigurationError, FileFormatError
 from stability.reports import cli
 from stability.reports.boxes import box_note
-from stability.reports.cli.input_boxes import read_box
 from stability.verification import verify
 
 from ..own_nets import SMALL, arrays
@@ -160,14 +157,6 @@ def test_a_box_needs_no_data_and_decides_which_report_it_is(nets: Path, capsys: 
     assert "other settings" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option", [["boxnets:lstm"], ["--input-box", "-1", "1"], ["--data", "good.npz"], ["--quick"]])
-def test_redrawing_takes_nothing_that_it_would_not_read(
-    option: list[str], nets: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.run(["report", "--redraw", "r", *option]) == 2
-    assert "computes nothing: leave out" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("ends", "says"),
     [(("2", "1"), "LOW <= HIGH"), (("nan", "1"), "finite"), (("-inf", "inf"), "finite"), (("a", "b"), "valid number")],
@@ -202,16 +191,6 @@ def test_comparing_certifies_for_the_inputs_that_the_report_does(
         assert [row["input_box"], row["input_from"]] == told
         assert row["verdict"] == "certified"  # without a box no criterion holds for an LSTM
         assert "input_box" not in rows["boxnets:elman"]
-
-
-def test_comparing_without_data_says_that_a_gated_network_needs_a_box(
-    nets: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["compare", "boxnets:layer", "boxnets:elman", "--time-limit", "1", "--factor", "2", "--samples", "4"]
-    assert cli.run(command) == 0
-    assert "stability certify boxnets:layer --input-box LOW HIGH" in capsys.readouterr().out
-    assert cli.run([*command, "--input-box", "-1", "1"]) == 0
-    assert "Inputs in [−1, 1], as stated with --input-box." in capsys.readouterr().out
 
 
 def test_features_in_another_order_do_not_get_the_bounds_of_the_data(nets: Path) -> None:
@@ -262,11 +241,6 @@ def test_every_form_of_a_box_is_the_same_box(nets, latch, words, capsys):
     assert 0 < found["rate"] < 0.4
 
 
-def test_without_a_box_the_same_network_is_refuted(nets, latch, capsys):
-    assert certified(nets, latch, capsys=capsys)[0] == 3
-    assert certified(nets, latch, "--input-box", "-2.2", "0", capsys=capsys)[0] == 3
-
-
 def test_the_range_of_the_data_is_that_of_the_data(nets, capsys):
     code, found = certified(nets, "boxnets:lstm", "--input-box", "data", "--data", "bounded.npz", capsys=capsys)
     assert code in (0, 1)
@@ -301,61 +275,6 @@ def test_what_is_no_box_is_said_in_one_line(nets, latch, words, why, capsys):
     assert said.count("\n") == 1
 
 
-def test_an_array_has_a_row_an_input(tmp_path):
-    """Three inputs; its transpose is refused, and so are two rows of two, which may be meant either way."""
-    table, file = np.array([[-1.0, 2.0], [0.0, 0.5], [3.0, 4.0]]), tmp_path / "box.npy"
-    np.save(file, table)
-    low, high = read_box(str(file))
-    assert (low.tolist(), high.tolist()) == ([-1.0, 0.0, 3.0], [2.0, 0.5, 4.0])
-    refused = [
-        (table.T, FileFormatError, "transpose"),
-        (table[:2], FileFormatError, "whether a row is an input or an end"),
-        (table[:, :1], FileFormatError, "(inputs, 2)"),
-        (table[0], FileFormatError, "(inputs, 2)"),
-        (table[:0], FileFormatError, "(inputs, 2)"),
-        (table[None], FileFormatError, "(inputs, 2)"),
-        (table.astype(complex), FileFormatError, "real numbers"),
-        (table[:, ::-1], ConfigurationError, "LOW <= HIGH"),
-        (table * np.nan, ConfigurationError, "finite"),
-    ]
-    for wrong, error, why in refused:
-        np.save(file, wrong)
-        with pytest.raises(error, match=re.escape(why)):
-            read_box(str(file))
-    file.write_bytes(file.read_bytes()[:-3])
-    with pytest.raises(FileFormatError, match="npy"):
-        read_box(str(file))
-
-
-@pytest.mark.parametrize(
-    ("part", "about"), [("first", "the part `first` of ModuleDict"), ("second", "the part `second` of ModuleDict")]
-)
-def test_the_box_of_a_part_of_what_a_factory_makes(nets, part, about, capsys):
-    code, found = certified(nets, f"boxnets:two#{part}", "--input-box", "-1", "1", capsys=capsys)
-    assert code == 0
-    assert about in found["statement"]
-    assert found["meta"]["part"].startswith(part)
-    if part == "second":
-        assert "[-1, 1]" in found["statement"]
-
-
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("boxnets:two", "on the command line it is MODEL#first"),
-        ("boxnets:two#third", "its recurrent parts are 'first', 'second'"),
-        ("boxnets:elman#third", "it is one recurrent layer itself"),
-    ],
-)
-def test_a_box_for_several_parts_at_once_says_how_to_name_one(nets, name, why, capsys):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(nets)
-        assert cli.run(["certify", name, "--input-box", "-1", "1"]) == 2
-    said = capsys.readouterr().err
-    assert why in said
-    assert said.count("\n") == 1
-
-
 def test_the_range_of_data_counts_no_padding_and_keeps_a_feature_that_never_moves():
     rng = np.random.default_rng(0)
     x = rng.uniform(-0.3, 0.3, size=(20, 6, 3)).astype(np.float32)
@@ -364,25 +283,3 @@ def test_the_range_of_data_counts_no_padding_and_keeps_a_feature_that_never_move
     x[::2, 3:] = 7.0
     low, high = data_range(task_from_arrays(x, np.arange(20) % 2, name="padded", lengths=lengths))
     assert (-0.3 <= low < -0.2, 0.25 <= high <= 0.3) == (True, True)
-
-
-def test_a_box_that_is_none_names_its_row(tmp_path: Path):
-    file = tmp_path / "box.txt"
-    for second, words in (("0.2 nan", "0.2 nan of input 2"), ("1 -1", "1 -1 of input 2")):
-        file.write_text(f"-1 1\n{second}\n0 0\n")
-        with pytest.raises(ConfigurationError, match=words):
-            read_box(str(file))
-    file.write_text("-1,1\n0.5,0.5\n")
-    low, high = read_box(str(file))
-    assert (low.tolist(), high.tolist()) == ([-1.0, 0.5], [1.0, 0.5])
-
-
-def test_a_layer_that_reads_other_features_does_not_get_their_ranges(nets: Path) -> None:
-    from stability.models.sources import load_module
-
-    x = arrays()["x"].copy()
-    x[..., 0] *= 100.0
-    task = task_from_arrays(x, arrays()["y"])
-    straight, flipped = load_module("boxnets:lstm"), load_module("boxnets:flipped")
-    assert part_range(straight, straight, task) == (feature_range(task), "")
-    assert part_range(flipped, flipped, task) == ((float(x.min()), float(x.max())), "rnn")

@@ -10,13 +10,11 @@ import torch
 
 from stability.analysis.radius import local
 from stability.certificate import claim_document
-from stability.kernel.format.serialization import encode
 from stability.models.files import save
 from stability.models.lru import LRU
 from stability.models.network import SequenceModel
 from stability.proposals import propose
 from stability.reports import cli
-from stability.search.local import proof_merging as keeping
 from stability.search.local.largest_radius import ENGINES
 from stability.search.local.proof_folder import read_network, read_sample, sample_file, verify_folder
 
@@ -184,58 +182,6 @@ def test_an_older_proof_that_does_not_hold_is_replaced(here: Path, monkeypatch, 
     assert {k: after[k] for k in before} == before
 
 
-def test_an_older_proof_is_checked_only_where_it_would_stay(here: Path, monkeypatch, capsys) -> None:
-    answer(capsys, "--proofs", "p")
-    with monkeypatch.context() as patch:
-        patch.setattr(keeping, "check_sample", lambda *a: pytest.fail("a check may take seconds"))
-        answer(capsys, "--proofs", "p")
-    monkeypatch.setitem(ENGINES, "l2", engine("l2", 0.5))
-    seen = []
-    real = keeping.check_sample
-    monkeypatch.setattr(keeping, "check_sample", lambda path, *more: seen.append(path.name) or real(path, *more))
-    answer(capsys, "--proofs", "p", "--samples", "2")
-    assert seen == [sample_file(0), sample_file(1)]
-
-
-def test_proofs_about_something_else_that_do_not_hold_are_no_loss(here: Path, monkeypatch, capsys) -> None:
-    answer(capsys, "--proofs", "p", "--samples", "2")
-    forge(0, 2.0)
-    assert "sample-00001.json" in refused(capsys, monkeypatch, "--norm", "linf")
-    forge(1, 2.0)
-    assert "2 replace older files that prove nothing" in told(capsys, "--norm", "linf")
-    assert verify_folder("p").valid
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        {"x": "abc"},
-        {"x": [[1], [2, 3]]},
-        {"x": [["a"]]},
-        {"mask": [[1], [1, 2]]},
-        {"label": [[1], [1, 2]]},
-        {"label": {}},
-        {"norm": encode(np.zeros(2))},
-        {"budget": encode(np.zeros(2))},
-    ],
-)
-def test_a_damaged_proof_in_a_good_seal_is_made_again(damage: dict, here: Path, capsys) -> None:
-    answer(capsys, "--proofs", "p")
-    before = held()
-    resealed(Path("p/sample-00001.json"), lambda d: d["claim"].update(value=1e3))
-    resealed(Path("p/sample-00001.json"), lambda d: d["claim"]["proof"]["data"].update(damage))
-    assert "1 replace older files that prove nothing" in told(capsys)
-    assert held() == before
-
-
-def test_proofs_of_the_first_steps_are_about_another_input(here: Path, monkeypatch, capsys) -> None:
-    short = dict(np.load("data.npz"))
-    answer(capsys, "--proofs", "p")
-    x = np.concatenate([short["x"], np.zeros((5, 2, 2))], axis=1)
-    np.savez("data.npz", x=x, y=short["y"])
-    assert "about another input, norm, budget or mask" in refused(capsys, monkeypatch)
-
-
 def test_proofs_of_packed_sequences_are_about_their_own_steps(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     Path("packing.py").write_text(PACKING)
@@ -251,9 +197,3 @@ def test_proofs_of_packed_sequences_are_about_their_own_steps(tmp_path: Path, mo
     np.savez("data.npz", x=x, y=np.zeros(2, dtype=int))
     assert cli.run(words) == 2
     assert "sample-00001.json, proved about another input" in capsys.readouterr().err
-
-
-def test_a_file_of_somebody_else_is_refused_as_ever(here: Path, monkeypatch, capsys) -> None:
-    answer(capsys, "--proofs", "p", "--samples", "1")
-    Path("p/sample-00002.json").write_text("mine")
-    assert "sample-00002.json" in refused(capsys, monkeypatch)

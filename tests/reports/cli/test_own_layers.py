@@ -13,14 +13,18 @@ from stability.analysis.campaign.budgets import BUDGETS
 from stability.analysis.training import presets
 from stability.models import LAYERS
 from stability.reports import cli
+from stability.reports.formatting import verdict_word
 from stability.reports.page import html
+from stability.reports.page.spectra import clouds
 from stability.reports.stored.collect import collect
 
 from ..own_nets import SMALL
 
-MODULE = """
+MODULE = '''
 import torch
+from torch import nn
 from stability.models import ElmanRNN, SequenceModel, register_layer
+from stability.models.recurrent import RecurrentLayer
 
 @register_layer("quiet")
 class Quiet(ElmanRNN):
@@ -29,23 +33,30 @@ class Quiet(ElmanRNN):
 class Nameless(ElmanRNN):
     pass
 
+@register_layer("gate")
+class Gate(RecurrentLayer):
+    """h+ = (1 - z) h + z c with gates z of the input alone: no recurrent matrix, no system of equations."""
+
+    def __init__(self, input_size, hidden_size):
+        super().__init__(input_size, hidden_size)
+        self.gate = nn.Linear(input_size, 2 * hidden_size)
+
+    def prepare(self):
+        return None
+
+    def drive(self, x, prepared):
+        return self.gate(x)
+
+    def transition(self, drive, state, prepared):
+        z, c = drive.chunk(2, dim=-1)
+        return state + torch.sigmoid(z) * (c - state)
+
 def load():
     torch.manual_seed(3)
     return SequenceModel(ElmanRNN(7, 5), 10)
-"""
-TINY = [
-    "--quick",
-    "--processes",
-    "1",
-    "--task",
-    "digits",
-    "--task-set",
-    "size=7",
-    "--task-set",
-    "limit=60",
-    "--task-set",
-    "test_limit=20",
-]
+'''
+TINY = ["--quick", "--processes", "1", "--task", "digits"]
+TINY += [f"--task-set={size}" for size in ("size=7", "limit=60", "test_limit=20")]
 
 
 @pytest.fixture
@@ -59,7 +70,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "quietnets.py").write_text(MODULE)
     yield tmp_path
     sys.modules.pop("quietnets", None)
-    LAYERS.pop("quiet", None)
+    for name in ("quiet", "gate"):
+        LAYERS.pop(name, None)
 
 
 def test_a_layer_is_trained_and_a_factorys_model_examined_on_the_same_task(here: Path) -> None:
@@ -73,6 +85,15 @@ def test_a_layer_is_trained_and_a_factorys_model_examined_on_the_same_task(here:
     assert all(m.frames["noise"].n.iloc[0] == 20 for m in (given, trained))  # of the task of both
     settings = json.loads((here / "r" / "report-settings.json").read_text())
     assert settings["plan"]["sources"] == {"quietnets-load": "quietnets:load"}
+
+
+def test_a_layer_that_no_theorem_covers_is_measured(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["report", "--models", "quietnets:Gate", *TINY, "--out", "r"]) == 0
+    (model,) = collect(here / "r").models
+    assert (model.state, model.verdict, model.run["result"]["epochs"]) == ("uncovered", None, 1)
+    assert {"noise", "norms"} <= model.frames.keys()
+    assert verdict_word(model.state) in capsys.readouterr().out
+    assert "not tracked" in " ".join(clouds(collect(here / "r")).notes)
 
 
 @pytest.mark.parametrize(

@@ -33,13 +33,6 @@ def test_features_of_other_scales_have_ranges_of_their_own():
         assert feature_range(stated) == bounds
 
 
-def test_features_of_one_scale_share_a_range():
-    rng = np.random.default_rng(0)
-    x = rng.uniform(-1.0, 1.0, size=(20, 6, 2)).astype(np.float32)
-    task = task_from_arrays(x, np.arange(20) % 2, name="alike")
-    assert feature_range(task) == data_range(task) == (float(x.min()), float(x.max()))
-
-
 def certified(*words: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, Any]:
     """Exit code and JSON of ``certify``."""
     code = cli.run(["certify", *words, "--json"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import io
 import json
 import re
@@ -17,7 +16,7 @@ from stability.analysis.attacks.gradient import ATTACKS
 from stability.analysis.curvature.hessian import METHODS
 from stability.certification import CRITERIA
 from stability.reports import cli
-from stability.reports.cli import COMMANDS, Loaded, colours, console
+from stability.reports.cli import COMMANDS, Loaded, console
 from stability.reports.cli.examples import EXAMPLES
 
 
@@ -47,17 +46,6 @@ def test_choices_are_those_that_exist() -> None:
     assert set(metavars("hessian")["method"]) == set(METHODS)
     assert set(metavars("radius")["norm"]) == set(metavars("attack")["norm"]) == {"l2", "linf"}
     assert metavars("verify")["method"] == ["float", "exact"]
-
-
-def test_a_shell_is_told_what_may_follow(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("_STABILITY_COMPLETE", "complete_bash")
-    for words, expected in (("stability cer", ["certify"]), ("stability certify --solver ri", ["riccati"])):
-        monkeypatch.setenv("COMP_WORDS", words)
-        monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
-        assert cli.run([]) == 0
-        out, err = capsys.readouterr()
-        assert out.split() == expected
-        assert err == ""
 
 
 def test_an_error_is_an_object_where_json_is_asked_for_and_the_line_stays(
@@ -108,17 +96,3 @@ def test_verdicts_have_a_colour_on_a_terminal_unless_it_is_refused(
     assert "bad.npz: \x1b[1;31mREFUTED\x1b[0m" in shown["coloured"]
     assert "\x1b[1;32mcertified\x1b[0m" in shown["coloured"]
     assert re.sub("\x1b\\[[0-9;]*m", "", shown["coloured"]) == shown["plain"]
-
-
-def test_every_finished_model_has_a_line_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    console.logged("1/2 a: finished")
-    console.logged("quiet", quiet=True)
-    assert capsys.readouterr() == ("", "1/2 a: finished\n")
-    assert console.time_left(2, 6, 10.0) == ", about 20 s left"
-    assert console.time_left(6, 6, 10.0) == ""
-
-
-def test_nothing_but_a_verdict_is_tinted() -> None:
-    for text in ("  claim      certified: no", "refuted", "note: it was refuted before", "model, certified stable"):
-        assert colours.tinted(text) == text
-    assert inspect.getdoc(colours.tinted)

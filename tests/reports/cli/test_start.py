@@ -37,12 +37,6 @@ def test_matrices_are_certified_and_checked_without_a_network_library(folder):
     assert loaded("verify", "c.json", cwd=folder) == "0 [] False"
 
 
-def test_help_and_a_missing_path_load_nothing_heavy(folder):
-    for words in (["--help"], ["certify", "--help"]):
-        assert loaded(*words, cwd=folder, program=SCIPY) == "0 [] False"
-    assert loaded("certify", "missing.npz", cwd=folder, program=SCIPY) == "2 [] False"
-
-
 def test_weights_in_an_archive_still_take_the_way_of_weights(folder):
     rows = {"weight_hh_l0": 0.1 * np.ones((3, 3)), "weight_ih_l0": np.ones((3, 2)), "bias_hh_l0": np.zeros(3)}
     np.savez(folder / "w.npz", **rows, bias_ih_l0=np.zeros(3))

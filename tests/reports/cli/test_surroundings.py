@@ -18,7 +18,7 @@ import torch
 from stability.analysis.campaign.budgets import BUDGETS
 from stability.reports import cli
 
-from ..own_nets import SMALL, arrays
+from ..own_nets import SMALL
 
 NAME = "b\udcffd"  # the bytes 62 ff 64
 TINY = ["--task-set", "size=7", "--task-set", "limit=20", "--task-set", "test_limit=10", "--epochs", "1", "-q"]
@@ -62,22 +62,6 @@ def test_every_kind_of_model_file(here: Path, capsys: pytest.CaptureFixture[str]
     assert "b\\udcffd.json" in capsys.readouterr().out
 
 
-def test_an_onnx_file_with_numbers_beside_it_is_refused_by_its_reason(here: Path, capsys) -> None:
-    onnx = pytest.importorskip("onnx")
-    weight = onnx.helper.make_tensor("W", onnx.TensorProto.FLOAT, [1], [1.0])
-    weight.ClearField("float_data")
-    weight.data_location = onnx.TensorProto.EXTERNAL
-    weight.external_data.add(key="location", value="w.bin")
-    graph = onnx.helper.make_graph([], "g", [], [], [weight])
-    (here / "below").mkdir()
-    (here / "below" / "w.bin").write_bytes(bytes(4))
-    (here / "below" / "m.onnx").write_bytes(onnx.helper.make_model(graph).SerializeToString())
-    assert cli.run(["certify", str(here / "below" / "m.onnx")]) == 2
-    err = capsys.readouterr().err
-    assert "rename the folder" in err
-    assert err.count("\n") == 1
-
-
 def test_a_run_is_trained_gone_on_with_and_compared(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["train", "--model", "elman", "--hidden", "3", *TINY, "--out", f"{NAME}run"]) == 0
     assert cli.run(["train", "--resume", f"{NAME}run", "--epochs", "2", "-q"]) == 0
@@ -87,14 +71,6 @@ def test_a_run_is_trained_gone_on_with_and_compared(here: Path, capsys: pytest.C
     assert cli.run(["compare", *models, "--samples", "3", "--factor", "1", "--time-limit", "0", "--out", "c"]) == 0
     assert set(pd.read_csv(here / "c" / "norms.csv")["model"]) == {"b\\udcffdrun", "copy"}
     assert "\udcff" not in capsys.readouterr().out
-
-
-def test_data_of_such_a_name_are_found_again(here: Path) -> None:
-    np.savez(here / f"{NAME}d.npz", **arrays())
-    own = ["--model", "elman", "--hidden", "3", "--data", f"{NAME}d.npz", "--epochs", "1", "-q"]
-    assert cli.run(["train", *own, "--out", "run"]) == 0
-    assert cli.run(["train", "--resume", "run", "--epochs", "2", "-q"]) == 0
-    assert cli.run(["noise", "run", "--samples", "5", "--levels", "0", "-q"]) == 0
 
 
 def test_a_report_of_such_names(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,28 +135,6 @@ def test_a_locale_without_letters(files: Path, settings: dict[str, str]) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("settings", [NO_LETTERS, ASCII], ids=["C", "POSIX"])
-def test_commands_in_a_locale_without_letters(tmp_path: Path, files: Path, settings: dict[str, str]) -> None:
-    folder = tmp_path / "ü"
-    folder.mkdir()
-    (folder / "mä.npz").write_bytes((files / "mä.npz").read_bytes())
-    np.savez(folder / "dä.npz", **arrays())
-    for command in (
-        "stability certify mä.npz -o zertifikät.json",
-        "stability train --model elman --hidden 3 --data dä.npz --epochs 1 --out läuf",
-        "stability train --resume läuf --epochs 2",
-        "stability compare läuf läuf --samples 3 --factor 1 --time-limit 0 --out vergleich-ä",
-        "stability report mä.npz läuf --quick --out bericht-ä",
-        "stability report --redraw bericht-ä",
-    ):
-        code, _, err = shell(folder, command, **settings)
-        assert (code, beside_progress(err)) == (0, ""), command
-    code, _, err = shell(folder, "stability train --resume läuf --epochs 3", LC_ALL="C.UTF-8")  # elsewhere it goes on
-    assert (code, err) == (0, "")
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [{"HOME": "/dev/null"}, {"TMPDIR": "/proc"}, {"TERM": "dumb", "COLUMNS": "1"}, {"COLUMNS": "x"}, {"TERM": ""}],
@@ -191,14 +145,3 @@ def test_other_surroundings(files: Path, settings: dict[str, str], tmp_path: Pat
         code, out, err = shell(files, f"stability {command}", **settings)
         assert (code, beside_progress(err)) == (0, ""), command
         assert out
-
-
-def test_help_that_is_not_read_to_its_end_says_nothing_more() -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    command = [sys.executable, "-m", "stability", "--help"]
-    try:
-        answer = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
-    finally:
-        os.close(writer)
-    assert (answer.returncode, answer.stderr) == (2, "")

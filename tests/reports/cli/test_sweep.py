@@ -106,15 +106,6 @@ def test_mistakes_are_one_line(
     assert len(told.strip().splitlines()) == 1
 
 
-def test_what_fails_is_told_and_the_others_are_shown(tmp_path: Path, capsys, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("s.toml").write_text(FILE.replace("hidden = 3", "hidden = 3\nlipschitz = {set = {beta = 'x'}}"))
-    found = said(capsys, "s.toml", "--workers", "1", code=2)
-    assert found["failed"] == 2
-    assert len(found["errors"]) == 2
-    assert ["error" in row for row in found["table"]] == [False, False, True, True]
-
-
 @pytest.mark.parametrize(
     ("words", "line"),
     [

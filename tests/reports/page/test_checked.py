@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ import pytest
 from stability.certification import certify
 from stability.kernel.format.claims import Verdict
 from stability.reports import render
-from stability.reports.stored.certificates import check_file
 from stability.reports.stored.collect import collect
 from stability.systems import LureSystem
 from stability.verification import verify
@@ -121,19 +119,12 @@ def test_a_table_that_was_changed_is_left_out_and_named(small_dir: Path) -> None
     assert "Strong attack" not in text
 
 
-def test_colours_of_the_states_differ() -> None:
-    from importlib import resources
-
-    css = resources.files("stability.reports.page.templates").joinpath("report.css").read_text(encoding="utf-8")
-    states = ("certified", "refuted", "inconclusive")
-    tones = {css[css.index(f".card.{s}") :].split("--tone: ")[1].split(";")[0] for s in states}
-    assert len(tones) == 3
-
-
-def test_an_inconclusive_file_is_in_order(report_dir: Path) -> None:
-    file = model(report_dir, "lipschitz") / "certificate.json"
-    assert check_file(file).valid
-    copy = report_dir / "copy.json"
-    shutil.copy(file, copy)
-    copy.write_text(copy.read_text().replace("inconclusive", "certified"))
-    assert not check_file(copy).valid
+@pytest.mark.parametrize("name", ["noise.csv", "attacks.csv", "hessian.json"])
+def test_a_removed_result_is_named_as_changed(small_dir: Path, name: str) -> None:
+    folder = model(small_dir)
+    analysis = json.loads((folder / "analysis.json").read_text())
+    analysis["files"] = {p.name: digest(p) for p in folder.iterdir() if p.name != "analysis.json"}
+    (folder / "analysis.json").write_text(json.dumps(analysis))
+    assert collect(small_dir).models[0].changed == ()
+    (folder / name).unlink()
+    assert collect(small_dir).models[0].changed == (name,)

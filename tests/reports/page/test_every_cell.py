@@ -1,4 +1,4 @@
-"""Every cell of every table of the page, read as a browser reads it, against the file that it came from."""
+"""Cells of the tables of results, read as a browser reads them, against the files that they came from."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ import pytest
 from stability.reports import render
 from stability.reports.formatting import count, duration, metric, number, percent, signed
 from stability.reports.stored.collect import collect
-from stability.reports.vocabulary import CRITERIA, NAMES, UNITS
+from stability.reports.vocabulary import NAMES
 from stability.statistics import wilson
-from stability.storage.artifacts import ARTIFACTS, STEPS
 
-from ..conftest import MODELS, make_report_dir
+from ..conftest import make_report_dir
 from ..rounded import downwards, upwards
 from .test_numbers import Tables
 
@@ -115,21 +114,6 @@ def dynamics(folder: Path) -> list[list[str]]:
     return [header, *body]
 
 
-def growth(folder: Path) -> list[list[str]]:
-    header = [
-        "model", "steps that stretch some difference", "by at most", "steps in which the fastest direction grows",
-        "sequences over which it has grown", "sequence over which it grows most, from the first step on; steepest step",
-    ]  # fmt: skip
-    there = files(folder, "growth.json")
-    body = []
-    for title in order(folder, there):
-        told, worst = there[title], there[title]["worst"][0]
-        said = f"no. 4: {signed(worst['mean'])} a step; step 7 stretches most, by × 1.45"
-        shares = [percent(told[k]) for k in ("stretching", "growing", "grown")]
-        body.append([title, shares[0], number(told["largest"]), *shares[1:], said])
-    return [header, *body]
-
-
 def training(folder: Path) -> list[list[str]]:
     runs, analyses = files(folder, "run.json"), files(folder, "analysis.json")
     header = [
@@ -164,11 +148,6 @@ def margins(folder: Path) -> list[list[str]]:
     return [["model", *(NAMES[c] for c in criteria)], *body]
 
 
-def meanings(folder: Path) -> list[list[str]]:
-    criteria = [f["criterion"] for f in next(iter(files(folder, "certificate.json").values()))["findings"]]
-    return [["criterion", "its unit", "meaning"], *([NAMES[c], UNITS[c], CRITERIA[c]] for c in criteria)]
-
-
 def claims(folder: Path) -> list[list[str]]:
     """The further claims as the checker proves them again."""
     words = {"certified": "proved", "refuted": "refuted", "inconclusive": "open"}
@@ -195,82 +174,6 @@ def classes(folder: Path) -> list[list[str]]:
         for c in found["by_class"]
     ]
     return [["model", "class", "accuracy", "sequences", "most often taken for"], *body]
-
-
-def seconds(folder: Path) -> list[list[str]]:
-    names = {
-        "training": "training", "certificate": "certificate", "hessian": "Hessian", "noise": "noise",
-        "attacks": "attacks", "norms": "norm drift", "lyapunov": "Lyapunov exponents",
-    }  # fmt: skip
-    analyses, runs = files(folder, "analysis.json"), files(folder, "run.json")
-    body = []
-    for title in order(folder, analyses):
-        steps = analyses[title]["steps"]
-        spent = {k: s["seconds"] for k, s in steps.items() if s["status"] == "done"}
-        spent["training"] = runs[title]["result"]["seconds"] if title in runs else None
-        body.append([title, *(duration(spent.get(k)) for k in names)])
-    return [["model", *names.values()], *body]
-
-
-def models(folder: Path) -> list[list[str]]:
-    runs, analyses = files(folder, "run.json"), files(folder, "analysis.json")
-    body = []
-    for title in order(folder, analyses):
-        if title not in runs:
-            body.append([title, analyses[title]["source"], "not recorded", "not recorded"])
-            continue
-        run, trained = runs[title], runs[title]["training"]
-        size, hidden = (run["model"]["config"][k] for k in ("input_size", "hidden_size"))
-        layer = f"{run['model']['layer']}: input_size {size}, hidden_size {hidden}"
-        how = ", ".join(f"{k} {trained[k]}" for k in ("epochs", "lr", "batch_size"))
-        body.append([title, layer, f"digits: layout {run['task']['options']['layout']}", how])
-    return [["model", "layer", "task", "training"], *body]
-
-
-def data(folder: Path) -> list[list[str]]:
-    (title,) = [t for t, a in files(folder, "analysis.json").items() if "task" in a]
-    row = [
-        title, "good.npz", f"{count(1207)} to test, {count(5000)} to train; its own", "40 steps of 3 features",
-        "[−1.5, 2.5], stated", DIGEST,
-    ]  # fmt: skip
-    return [["model", "file", "sequences", "each", "inputs in", "SHA-256 of the file"], row]
-
-
-def not_shown(folder: Path) -> list[list[str]]:
-    (title,) = [t for t, a in files(folder, "analysis.json").items() if a["steps"]["hessian"]["status"] != "done"]
-    command = json.loads((folder / "report-settings.json").read_text())["command"]
-    return [
-        ["model", "what", "reason", "command that would give it"],
-        [title, "Hessian", "a test of missing results", "no command gives it"],
-        ["gone", "everything", "it diverged", command],
-    ]
-
-
-def machine(folder: Path) -> list[list[str]]:
-    environment = json.loads((folder / "report-settings.json").read_text())["environment"]
-    return [
-        ["what", "version or value"],
-        *map(list, environment["versions"].items()),
-        ["machine", environment["machine"]],
-    ]
-
-
-def second_opinions(folder: Path) -> list[list[str]]:
-    header = [
-        "model", "criterion", "solver", "its status", "its margin t", "its P, put into the inequality",
-        "frequency domain", "they agree", "the status alone", "time",
-    ]  # fmt: skip
-    return [
-        header,
-        [
-            "Lipschitz RNN", "circle criterion", "SCS", "optimal_inaccurate", "−0.011", "does not", "fails −0.5", "no",
-            "wrong", duration(3.5),
-        ],
-        [
-            "Lipschitz RNN", "KYP, layer 1", "CLARABEL", "failed: broke down", "–", "–", "holds +0.25", "–", "–",
-            duration(12.5),
-        ],
-    ]  # fmt: skip
 
 
 def answers(folder: Path) -> list[list[str]]:
@@ -309,36 +212,9 @@ def answers(folder: Path) -> list[list[str]]:
     return [header, *body]
 
 
-def weights(folder: Path) -> list[list[str]]:
-    header = [
-        "model", "weights, SHA-256 of the file", "certificate, SHA-256 of the file",
-        "checked again when this page was drawn",
-    ]  # fmt: skip
-    return [header, *([t, *["not recorded"] * 2, "valid"] for t in order(folder, files(folder, "certificate.json")))]
-
-
-def whole(title: str) -> Callable[[Path], list[list[str]]]:
-    """Every file of a model's folder that the analysis knows, with its step."""
-
-    def rows(folder: Path) -> list[list[str]]:
-        (model,) = [m for m in collect(folder).models if m.title == title]
-        there = {p.name for p in model.folder.iterdir()}
-        known = [a for a in ARTIFACTS if a.name in there]
-        return [
-            ["file", "SHA-256", "made by"],
-            *([a.name, "not recorded", STEPS.get(a.step, "the analysis itself")] for a in known),
-        ]
-
-    return rows
-
-
 EXPECTED = {
     "The answer": answers,
-    "Weights and certificates": weights,
-    **{f"Files of {title}": whole(title) for title, _ in MODELS.values()},
-    "Second opinions": second_opinions,
     "Signed margins": margins,
-    "What each criterion says": meanings,
     "Further claims": claims,
     "Hessian of the training loss": fields(
         "hessian.json",
@@ -370,22 +246,10 @@ EXPECTED = {
         ("time an input", "seconds", duration),
     ),
     "Norm drift": dynamics,
-    "Where on the data it is unstable": growth,
     "Outcome of training": training,
     "Performance on the data": performance,
     "Accuracy by class": classes,
-    "What is not shown": not_shown,
-    "Data of one's own": data,
-    "Models, data and training": models,
-    "Time spent": seconds,
-    "Programs and machine": machine,
 }  # fmt: skip
-
-
-def test_no_table_of_the_page_is_left_out(folder: Path) -> None:
-    shown = Tables((folder / "report.html").read_text(encoding="utf-8")).tables
-    assert {next((c for c in EXPECTED if name.startswith(c)), name) for name in shown} == set(EXPECTED)
-    assert len(shown) == len(EXPECTED)
 
 
 @pytest.mark.parametrize("caption", EXPECTED)
@@ -393,7 +257,3 @@ def test_every_cell_is_that_of_its_file(folder: Path, caption: str) -> None:
     tables = Tables((folder / "report.html").read_text(encoding="utf-8")).tables
     (shown,) = [rows for name, rows in tables.items() if name.startswith(caption)]
     assert shown == EXPECTED[caption](folder)
-
-
-def test_criteria_that_no_solver_was_asked_about_are_told_above_their_table(folder: Path) -> None:
-    assert "Not asked: Lipschitz RNN (65 states)." in (folder / "report.html").read_text(encoding="utf-8")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import json
 from pathlib import Path
 
@@ -15,7 +14,6 @@ import scipy.stats
 from stability.certificate import Certificate, Finding
 from stability.reports import render
 from stability.reports.formatting import number, signed
-from stability.reports.names import single_value
 
 from .test_numbers import Tables
 
@@ -55,19 +53,3 @@ def test_a_margin_that_is_zero_but_for_rounding_is_called_so(small_dir: Path) ->
     assert "−4.44×10⁻¹⁶ (0 but for rounding)" in cells
     assert "−1×10⁻⁹" in cells
     assert cells.count("rounding") == 1
-
-
-def test_a_range_of_one_value_is_one_value() -> None:
-    for ends, said in {
-        "[0.5, 0.5]": "0.5", "[-2, -2]": "-2", "[-0.5, 0.5]": "in [-0.5, 0.5]", "[0.5, 0.51]": "in [0.5, 0.51]",
-    }.items():  # fmt: skip
-        sentence = f"under the constant input of the proof (entries in {ends}) it has two equilibria"
-        assert f"(entries {said}) it" in single_value(sentence)
-
-
-def test_both_exponents_say_what_they_are(drawn: Path) -> None:
-    page = html.unescape((drawn / "report.html").read_text(encoding="utf-8"))
-    heads = {column for head, *_ in Tables(page).tables.values() for column in head}
-    assert "largest exponent, mean over sequences" in heads
-    assert "sequence over which it grows most, from the first step on; steepest step" in heads
-    assert "may be above 0 where the mean exponent is below" in page

@@ -83,19 +83,3 @@ def test_what_a_gain_proves_holds_below_a_radius_and_what_an_attack_leaves_above
     share = (0.2 * 0.4 + 0.2 * 0.6 + 0.4 * 0.5) / 0.8
     assert told["words"] == f"strip {100 * share:.1f} % wide"
     assert told["words"].split(" wide")[0] in svg
-
-
-def test_ratios_and_inputs_of_many(lines: list[Any]) -> None:
-    local = radii([0.25, 0.5, 0.3, 0.0, 0.0], [0.5, 0.5, None, 0.0, 0.5], [1, 1, 1, 0, 1])
-    (drawn,) = strips.ratios([model(1, local=local), model(2, local=radii([0.1], [None], [1]))])
-    assert "median 0.5" in drawn[1]
-    for shape in ((6, 9), (12, 2), (2, 98)):
-        t, feature = (grid.ravel() for grid in np.indices(shape))
-        values = np.random.default_rng(0).uniform(size=shape).ravel()
-        change = 0.0 * values
-        change[3] = -0.5
-        table = {"sample": 4, "t": t, "feature": feature, "value": values, "change": change}
-        ((_, svg),) = strips.inputs([model(1, local_inputs=table), model(2)])
-        assert "changed by 0.5" in svg
-        assert "Input 4" in svg
-        assert svg.count("<path") > 3

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import pytest
 
-from stability.analysis.studies import STUDIES, Compared, Figure, Study, StudyResult, base
+from stability.analysis.studies import Compared, Figure, Study, StudyResult, base
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.reports import cli
 from stability.reports.page.study import render_index, render_study
@@ -61,15 +60,6 @@ def test_the_page_shows_every_part_of_the_result_escaped(tmp_path):
     assert not any(tag in page for tag in ("<i>", "<b>", "<study>"))
 
 
-def test_lines_show_the_mean_of_repeats_and_their_range(tmp_path):
-    def bands(result):
-        return len(re.findall(r'fill-opacity="0.15"', render_study(result, tmp_path).read_text()))
-
-    assert bands(RESULT) == 2
-    assert bands(replace(RESULT, curves=tuple(row for row in RESULT.curves if row["seed"] == 0))) == 0
-    assert "<svg" not in render_study(replace(RESULT, curves=(), rows=()), tmp_path).read_text()
-
-
 def test_a_file_that_no_study_made_is_kept(tmp_path):
     (tmp_path / "study.html").write_text("mine")
     with pytest.raises(ConfigurationError, match=r"study\.html"):
@@ -97,7 +87,3 @@ def test_all_studies_are_run_and_a_failed_one_stops_none(toys, tmp_path, capsys)
     for words in (["study"], ["study", "first", "--all"], ["study", "third"]):
         assert cli.run([*words, "--out", str(tmp_path / "no")]) == 2
     assert not (tmp_path / "no").exists()
-
-
-def test_every_study_is_promised_with_a_summary():
-    assert all(study.name == name and study.summary for name, study in STUDIES.items())

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.affine import BALLS, true_radius
 from stability.kernel.arithmetic.fixed_point import FixedPoint
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.theorem_table import RULES
@@ -27,6 +26,33 @@ from stability.systems import DrivenSystem, LureSystem
 
 Array = np.ndarray
 KIND = "local_linear"
+BALLS = (("l2", "total"), ("l2", "step"), ("linf", "total"))
+
+
+def true_radius(net: Classifier, x: Array, label: int, norm: str, budget: str) -> float:
+    """Return the distance to the nearest decision boundary, by slopes in floating point."""
+    slopes = np.zeros((net.classes, *x.shape))
+    worth = [np.zeros((net.classes, own.states)) for own in net.layers]
+    for t in range(len(x) - 1, -1, -1):
+        if net.reduction == "mean" or t == len(x) - 1:
+            worth[-1] = worth[-1] + net.weight / (len(x) if net.reduction == "mean" else 1)
+        for k in range(len(net.layers) - 1, -1, -1):
+            own: Any = net.layers[k]
+            s, gained = own.system, worth[k] @ own.system.B
+            reads, worth[k] = gained @ own.E + worth[k] @ own.F, gained @ s.C + worth[k] @ s.A
+            if k:
+                worth[k - 1] = worth[k - 1] + reads
+            else:
+                slopes[:, t] = reads
+    steep, logits = slopes - slopes[label], net.logits(x)
+    size = np.abs(steep).max()
+    lengths = np.sqrt(((steep / size) ** 2).sum(axis=2)) * size
+    sizes = {
+        "linf": np.abs(steep).sum(axis=(1, 2)),
+        "total": size * np.sqrt(((steep / size) ** 2).sum(axis=(1, 2))),
+        "step": lengths.sum(axis=1),
+    }["linf" if norm == "linf" else budget]
+    return min((logits[label] - logits[k]) / sizes[k] for k in range(net.classes) if k != label)
 
 
 def layer(rng: np.random.Generator, n: int, p: int, size: float, channels: int = 0) -> DrivenSystem:

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import sys
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +10,7 @@ from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.search.criteria.schur import schur_criterion, schur_tests
 from stability.search.solvers.nonnegative_matrices import ComparisonMatrix, ordered_components
 from stability.search.solvers.spectral_bounds import spectrum_bracket
-
-sys.path.append(str(Path(__file__).parents[4] / "benchmarks"))
-from honesty.constructions import KINDS, draw, triangular
+from tests.honesty.constructions import KINDS, draw, triangular
 
 
 def elman(W, slope=(0.0, 1.0)):

@@ -1,9 +1,7 @@
-"""Systems that contract by construction: each by an argument of one line, with its rate.
+"""Systems that contract by construction, and random systems near the boundary of stability.
 
-Whoever refutes one of them is wrong; whoever leaves one of a comfortable margin undecided is weak. The margin is one
-less the rate per step, or the rate per unit of time, and lies as close to zero as one likes.
-
-``KINDS`` holds the kinds; ``draw`` makes one of a kind, ``drive`` adds what makes it a particular network.
+A verdict "refuted" about a contracting system is an error; "inconclusive" at a comfortable margin is a weakness.
+The margin is ``1 - rate`` (discrete time) or the rate (continuous time).
 """
 
 from __future__ import annotations
@@ -14,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from stability import LureSystem
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
 from stability.systems import DrivenSystem
-
-__all__ = ["KINDS", "Construction", "draw", "drive"]
 
 Array = np.ndarray
 Rng = np.random.Generator
@@ -25,14 +23,7 @@ Maker = Callable[[Rng, int, float], LureSystem]
 
 @dataclass(frozen=True)
 class Construction:
-    """A system with the reason why it contracts.
-
-    Attributes:
-        kind: a name of ``KINDS``.
-        system: the system.
-        rate: it contracts at this rate (per step, or per unit of time) in some norm.
-        margin: ``1 - rate`` or ``rate``.
-    """
+    """A contracting system: its kind, its rate (per step, or per unit of time) and its margin."""
 
     kind: str
     system: LureSystem
@@ -221,20 +212,13 @@ KINDS: dict[str, Maker] = {
 
 
 def draw(kind: str, rng: Rng, n: int, margin: float) -> Construction:
-    """One system of a kind.
-
-    Args:
-        kind: a name of ``KINDS``.
-        rng: source.
-        n: states.
-        margin: in (0, 0.5).
-    """
+    """Draw a system with ``n`` states of a kind of ``KINDS``; margin in (0, 0.5)."""
     system = KINDS[kind](rng, n, margin)
     return Construction(kind, system, 1.0 - margin if system.is_discrete else margin, margin)
 
 
 def drive(system: LureSystem, rng: Rng) -> DrivenSystem | None:
-    """The system as one network: tanh, random bias and inputs; ``None`` where its slopes are not those of tanh."""
+    """Return the system as a tanh network with random bias and inputs; ``None`` where tanh violates its slopes."""
     if not ((system.alpha <= 0.0).all() and (system.beta >= 1.0).all()):
         return None
     p = int(rng.integers(1, 4))
@@ -242,3 +226,104 @@ def drive(system: LureSystem, rng: Rng) -> DrivenSystem | None:
     if system.origin is not None and system.origin.method == "midpoint":
         E = np.tile(E[: system.channels // 2], (2, 1))
     return DrivenSystem(system, "tanh", E, 0.3 * rng.standard_normal(system.channels))
+
+
+NETWORKS = ("inf_norm", "two_norm", "triangular", "leaky")
+
+
+def gated_cell(rng: Rng, margin: float, kind: str | None = None) -> GatedCell:
+    """A cell without recurrent weights: every unit forgets at the rate of its gate, which is at most ``1 - margin``.
+
+    The box of the inputs is [-1, 1]; the bias of the forgetting gate (LSTM: f, GRU: z) leaves it just that room.
+    """
+    kind = kind or ("lstm", "gru")[rng.integers(2)]
+    m, p = int(rng.integers(1, 4)), int(rng.integers(1, 3))
+    gates = 4 if kind == "lstm" else 3
+    W = 0.5 * rng.standard_normal((gates * m, p))
+    b = 0.3 * rng.standard_normal(gates * m)
+    b[m : 2 * m] = np.log((1.0 - margin) / margin) - np.abs(W[m : 2 * m]).sum(axis=1)
+    return GatedCell(kind, W, np.zeros((gates * m, m)), b, None, -1.0, 1.0)
+
+
+def stack(rng: Rng, margin: float) -> LayerStack:
+    """Two or three layers on top of each other; each contracts, and so does the stack."""
+    layers: list[DrivenSystem | GatedCell] = []
+    for _ in range(int(rng.integers(2, 4))):
+        n = int(rng.integers(1, 4))
+        kind = NETWORKS[rng.integers(len(NETWORKS))]
+        layer = drive(draw(kind, rng, n, margin).system, rng)
+        assert layer is not None
+        if layers:
+            below = layers[-1].system.states if isinstance(layers[-1], DrivenSystem) else layers[-1].outputs
+            E = rng.standard_normal((n, below))
+            layer = DrivenSystem(layer.system, layer.activation, E, layer.b)
+        layers.append(layer)
+    return LayerStack(layers)
+
+
+def random_system(rng: Rng) -> LureSystem:
+    """One system near the boundary: the linear part is shifted so that some admissible slopes are nearly unstable.
+
+    Many shapes; badly scaled, non-normal, slopes of one interval or of one a channel, channels that drive others.
+    """
+    n, m = int(rng.integers(1, 9)), int(rng.integers(1, 9))
+    A = rng.standard_normal((n, n)) * 10.0 ** rng.uniform(-1, 1)
+    B, C = rng.standard_normal((n, m)), rng.standard_normal((m, n))
+    D = np.tril(rng.standard_normal((m, m)), -1) if rng.random() < 0.3 else np.zeros((m, m))
+    if rng.random() < 0.3:
+        A = np.triu(A)  # non-normal
+        A[np.triu_indices(n, 1)] *= 10.0 ** rng.uniform(0, 2)
+    if rng.random() < 0.3:
+        d = 10.0 ** rng.uniform(-3, 3, n)  # badly scaled
+        A, B, C = d[:, None] * A / d, d[:, None] * B, C / d
+    intervals = np.array([(0.0, 1.0), (0.1, 1.0), (-1.0, 1.0), (0.0, 0.25), (0.5, 0.5)])
+    picks = rng.integers(5, size=m) if rng.random() < 0.4 else np.full(m, rng.integers(5))
+    slope = (intervals[picks, 0], intervals[picks, 1])
+    dt = None if rng.random() < 0.5 else 1.0
+    worst = worst_slopes(LureSystem(A, B, C, D, slope, dt), rng, 8)
+    gap = 10.0 ** rng.uniform(-8, 0.5) * rng.choice([-1.0, 1.0, 1.0, 1.0])
+    if dt is None:
+        return LureSystem(A - (worst + gap) * np.eye(n), B, C, D, slope)
+    scale = max(1.0 + gap, 0.05) * max(worst, 1e-9)
+    return LureSystem(A / scale, B / scale, C, D, slope, dt)
+
+
+def worst_slopes(system: LureSystem, rng: Rng, tries: int) -> float:
+    """Largest abscissa (radius) over corners and random slopes, then coordinate ascent over corners."""
+
+    def measure(k: Array) -> float:
+        values = np.linalg.eigvals(system.jacobian(k))
+        return float(np.abs(values).max() if system.is_discrete else values.real.max())
+
+    low, high = system.alpha, system.beta
+    picks = [low, high] + [np.where(rng.random(len(low)) < 0.5, low, high) for _ in range(tries)]
+    picks += [rng.uniform(low, high) for _ in range(tries)]
+    best = max(picks, key=measure).copy()
+    top = measure(best)
+    for i in range(len(low)):
+        for value in (low[i], high[i]):
+            trial = best.copy()
+            trial[i] = value
+            if (new := measure(trial)) > top:
+                best, top = trial, new
+    return top
+
+
+def contracts_no_faster(system: LureSystem, rate: float, rng: Rng, tries: int = 30) -> bool:
+    """Whether constant slopes decay more slowly than a claimed rate: then the claim is false."""
+    slowest = rate if system.is_discrete else -rate
+    return worst_slopes(system, rng, tries) > slowest + 1e-9 * max(1.0, abs(slowest))
+
+
+def feasible_system(rng: Rng, margin: float) -> LureSystem:
+    """A system whose inequality holds at a random (P, L) with a scaled margin: built backwards from the proof."""
+    n = int(rng.integers(2, 17))
+    V = rng.standard_normal((n, n)) + np.eye(n)
+    P = V.T @ V / n + 0.1 * np.eye(n)
+    L = 10.0 ** rng.uniform(-1, 1, n)
+    X, K = rng.standard_normal((n, n)), rng.standard_normal((n, n))
+    S = rng.standard_normal((n, n))
+    S *= np.sqrt(1.0 - margin) / np.linalg.norm(S, 2)
+    A = np.linalg.solve(P, -0.5 * X.T @ X - margin * P + (K - K.T))
+    W = (np.sqrt(2.0) * np.sqrt(L)[:, None] * (S @ X) - P) / L[:, None]
+    return LureSystem.recurrent(A, W)

@@ -1,1 +1,0 @@
-"""Honesty measured: systems whose answer is known by construction, and proofs made false on purpose."""

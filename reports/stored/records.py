@@ -1,0 +1,125 @@
+"""Record of one model of a report, as its run directory holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+
+from stability.storage.artifacts import ARTIFACTS
+
+from ..names import cut, printable
+from ..vocabulary import state
+from .limits import LETTERS
+from .trainings import Trainings
+
+_STEPS = ["training", "analysis", "performance", "hessian", "attacks", "noise", "norms", "lyapunov", "robustness"]
+_FILES = sorted(ARTIFACTS, key=lambda a: _STEPS.index(a.step) if a.step in _STEPS else len(_STEPS))
+FRAMES = tuple(a.stem for a in _FILES if a.columns)
+DOCUMENTS = tuple(a.stem for a in _FILES if a.fields)
+"""Tables and documents of a run, in the order in which ``report.json`` has always listed them."""
+
+
+@dataclass(frozen=True, eq=False)
+class ModelRecord:
+    """One model of a report.
+
+    Attributes:
+        name: the directory's name, unique in the report.
+        folder: the run directory.
+        certificate: ``certificates.view`` of a ``certificate.json`` that verifies, else ``None``.
+        documents: ``run.json``, ``analysis.json``, ``hessian.json`` ... by stem, as far as they exist.
+        frames: ``metrics.csv``, ``spectra.csv`` ... by stem, as far as they exist and hold a row.
+        checked: the checker's words about the certificate file, empty where there is none.
+        refused: why nothing of the certificate, or of all results, is shown; empty where nothing is wrong.
+        stale: whether the results are about other weights than those in the folder.
+        changed: names of files that were changed after the analysis wrote them; they are not shown.
+        subject: name, size and digest of what the certificate is about, as the checker read them.
+        trainings: of the same model with other seeds, this one the first; without runs where there was one alone.
+        place: among the models of the report, from 1 on.
+        margins: factors of the loop's slopes and step with a proof and with a counter-example, proved again.
+    """
+
+    name: str
+    folder: Path
+    certificate: Mapping[str, Any] | None
+    documents: Mapping[str, Mapping[str, Any]]
+    frames: Mapping[str, pd.DataFrame]
+    checked: str = ""
+    refused: str = ""
+    stale: bool = False
+    changed: tuple[str, ...] = ()
+    subject: str = ""
+    trainings: Trainings = field(default_factory=Trainings)
+    place: int = 1
+    margins: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """The name for readers."""
+        return cut(printable(self.analysis.get("title") or self.name), LETTERS)
+
+    @property
+    def analysis(self) -> Mapping[str, Any]:
+        """``analysis.json``: what was run on the model, and what could not be."""
+        return self.documents.get("analysis", {})
+
+    @property
+    def run(self) -> Mapping[str, Any]:
+        """``run.json``: how the model was trained, empty for a model that came without."""
+        return self.documents.get("run", {})
+
+    @property
+    def metric(self) -> str | None:
+        """What the task is measured by, such as ``accuracy`` or ``mse``; ``None`` for a model that came without."""
+        name = self.run.get("result", {}).get("metric")
+        return None if name is None else str(name)
+
+    @property
+    def verdict(self) -> str | None:
+        """Main verdict, or ``None`` where no claim was examined or the file does not verify."""
+        return None if self.certificate is None else str(self.certificate["verdict"])
+
+    @property
+    def state(self) -> str | None:
+        """The verdict, ``stale``, ``invalid``, ``uncovered`` or ``None``; see ``formatting.verdict_word``."""
+        if self.stale or self.refused:
+            return "stale" if self.stale else "invalid"
+        uncovered = self.certificate is None and self.step("certificate")["status"] == "unavailable"
+        return "uncovered" if uncovered else state(self.certificate)
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether the certified system advances in steps."""
+        return bool(self.analysis.get("discrete", True))
+
+    @property
+    def length(self) -> int | None:
+        """Steps of the task's sequences, if known."""
+        steps = self.documents.get("drift", {}).get("trained_length") or self.analysis.get("sequence_length")
+        return int(steps) if isinstance(steps, (int, float)) else None
+
+    @property
+    def performance(self) -> Mapping[str, Any]:
+        """``performance.json``: accuracy or error on the data that the model was examined on."""
+        return self.documents.get("performance", {})
+
+    def step(self, name: str) -> Mapping[str, Any]:
+        """Status, reason and seconds of one analysis step."""
+        steps = self.analysis.get("steps", {})
+        return steps.get(name, {"status": "missing", "reason": "not run"})
+
+
+def select(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
+    """The rows in which the named columns have these values.
+
+    Example:
+        >>> select(pd.DataFrame({"a": [1, 2], "b": [3, 4]}), a=2)["b"].tolist()
+        [4]
+    """
+    for column, value in values.items():
+        frame = cast(pd.DataFrame, frame[frame[column] == value])
+    return frame
