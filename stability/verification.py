@@ -226,7 +226,7 @@ input: the difference d of any two trajectories satisfies |d| <= 1.001 * exp(-0.
         return Verification(False, problem, checks, str(main.verdict), subject=title)
     return Verification(
         True,
-        _reason_text(main, checks),
+        checks[0].reason,
         checks,
         str(main.verdict),
         str(main.evidence),
@@ -249,18 +249,10 @@ def _first_problem(main: Claim, checks: tuple[Check, ...]) -> str | None:
     for check in checks:
         if not check.valid:
             return f"{check.claim}: {check.reason}"
-    if main.evidence is Evidence.NONE and not _proved_claims(checks):
-        return "the certificate is inconclusive: it claims nothing that could be proved"
+    if main.verdict is Verdict.INCONCLUSIVE:
+        proved = _proved_claims(checks)
+        return "nothing to check: the main claim is inconclusive" + (f" (proved beside it: {proved})" if proved else "")
     return None
-
-
-def _reason_text(main: Claim, checks: tuple[Check, ...]) -> str:
-    """Summarize the proved claims."""
-    reason, proved = checks[0].reason, _proved_claims(checks)
-    if main.verdict is not Verdict.INCONCLUSIVE:
-        return reason
-    reason = "the main claim is inconclusive" if main.evidence is Evidence.NONE else reason
-    return f"{reason}; proved: {proved}" if proved else reason
 
 
 def _checked_exactly(subject: Any, main: Claim, first: Check) -> Check:

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from stability.errors import ConfigurationError, FileFormatError, FolderInUseError
 from stability.storage.documents import read_json
-from stability.storage.locking import LOCK_FILE, Lock, acquire_lock
+from stability.storage.locking import LOCK_FILE, OWNER_FILE, Lock, acquire_lock
 from stability.storage.writing import HOMES, is_partial, make_folder, refuse_moved, write_text
 
 LIST = ".stability.json"
@@ -119,7 +119,7 @@ class Folder:
 
 def is_internal_file(name: str) -> bool:
     """Return True for names used by this module; a folder with no others counts as empty."""
-    return name in (LIST, LOCK_FILE) or is_partial(name)
+    return name in (LIST, LOCK_FILE, OWNER_FILE) or is_partial(name)
 
 
 def is_listed(path: Path) -> bool:
@@ -267,7 +267,7 @@ def _checked(name: str) -> str:
     parts = PurePosixPath(name).parts
     if (
         not parts
-        or parts[0] in ("/", LIST, LOCK_FILE)
+        or parts[0] in ("/", LIST, LOCK_FILE, OWNER_FILE)
         or ".." in parts
         or str(PurePosixPath(*parts)) != name
         or "\0" in name

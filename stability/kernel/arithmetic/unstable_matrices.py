@@ -17,6 +17,7 @@ from stability.kernel.arithmetic.eigenpairs import (
     inverse_or_none,
     is_near,
 )
+from stability.kernel.arithmetic.exact_polynomials import has_boundary_eigenvalue
 from stability.kernel.arithmetic.floating_point import EPS
 
 Array = np.ndarray
@@ -67,9 +68,9 @@ def _is_outside(pair: Eigenpair, discrete: bool) -> bool:
 def prove_not_stable(matrix: Matrix, discrete: bool, value: complex | None, strict: bool = False) -> str | None:
     """Prove that every matrix of the ball has an eigenvalue outside the open stability region.
 
-    Where the eigenvalue is named, it is that one which is enclosed, and proved unstable. Without a name two ways
-    remain, which know of no single one: the trace (for systems exactly on the boundary), and a quadratic form that
-    grows along every trajectory and is positive somewhere (for multiple eigenvalues).
+    Where the eigenvalue is named, it is that one which is enclosed, and proved unstable. Without a name three ways
+    remain, which know of no single one: the trace and, for small exact matrices, the characteristic polynomial (for
+    systems exactly on the boundary), and a quadratic form that grows along every trajectory and is positive somewhere.
 
     Args:
         matrix: the pencil.
@@ -91,6 +92,9 @@ def prove_not_stable(matrix: Matrix, discrete: bool, value: complex | None, stri
         return "the trace forces an eigenvalue " + (
             f"of modulus {relation} 1" if discrete else f"of real part {relation} 0"
         )
+    exact = matrix.mass.all() and not matrix.ball.rad.any()
+    if exact and not strict and has_boundary_eigenvalue(matrix.ball.mid, discrete):
+        return f"its characteristic polynomial has a root of {'modulus >= 1' if discrete else 'real part >= 0'}"
     if matrix.mass.all() and _expanding_form(matrix.ball, discrete):
         return "a quadratic form grows along every trajectory and is positive somewhere"
     return None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 
-from stability.kernel.format.fields import AnyArray, Index, Number, ProofData, Text, require
+from stability.kernel.format.claims import Claim
+from stability.kernel.format.fields import AnyArray, Index, Number, Pair, ProofData, Text, require
 from stability.kernel.format.sentences import at_least, exact_text, phrase_of
 from stability.kernel.systems.classifier import Classifier
 
@@ -44,24 +44,6 @@ class LocalBall(ProofData):
             f"{at_least(self.radius)}{condition} changes its class, {self.label}."
         )
 
-    def clipped(self, bounds: Sequence[float] | None) -> str:
-        """The condition that a perturbed input stays between two numbers, in words."""
-        if bounds is None:
-            return ""
-        low, high = (exact_text(end) for end in bounds)
-        return f", under which the input stays in [{low}, {high}],"
-
-    def require_within(self, bounds: Sequence[float] | None) -> None:
-        """The input itself keeps the bounds.
-
-        Raises:
-            Refused: where it does not.
-        """
-        if bounds is not None and self.x.size:
-            low, high = bounds
-            inside = low <= float(self.x.min()) and float(self.x.max()) <= high
-            require(inside, "the input itself is not within the bounds")
-
     def require_ball(self, subject: Classifier) -> None:
         """What is claimed makes sense for this network.
 
@@ -80,3 +62,27 @@ class LocalBall(ProofData):
         require(within, "the radius or the input is out of range")
         masked = mask is None or (mask.shape == x.shape and bool(np.isin(mask, (0.0, 1.0)).all()))
         require(masked, "mask must be zeros and ones, one for each entry of x")
+
+
+class LocalClippedBall(LocalBall):
+    """A ball, in the largest change unless it is said otherwise, whose inputs may be clipped to ``bounds``."""
+
+    bounds: Pair | None = None
+
+    measure: ClassVar[str] = "l_inf"
+
+    def sentence(self, subject: Classifier, claim: Claim) -> str:
+        return self.claimed(subject, self.clipped)
+
+    @property
+    def clipped(self) -> str:
+        """The condition that a perturbed input stays between two numbers, in words."""
+        if self.bounds is None:
+            return ""
+        low, high = (exact_text(end) for end in self.bounds)
+        return f", under which the input stays in [{low}, {high}],"
+
+    def require_ball(self, subject: Classifier) -> None:
+        super().require_ball(subject)
+        low, high = (-np.inf, np.inf) if self.bounds is None else self.bounds
+        require(low <= float(self.x.min()) and float(self.x.max()) <= high, "the input itself is not within the bounds")

@@ -17,23 +17,22 @@ import numpy as np
 
 from stability.kernel.arithmetic.adjacent_floats import next_down, next_up
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.fields import Pair, Text, require
+from stability.kernel.format.fields import Text, require
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.reachability.affine_network import kernel, why_not_applicable
 from stability.kernel.systems.classifier import Classifier
-from stability.kernel.theorems.local_ball import LocalBall
+from stability.kernel.theorems.local_ball import LocalClippedBall
 
 Array = np.ndarray
 
 
 @certifies("local_linear", subject=Classifier, claim="local_robustness", value="radius", unfit=why_not_applicable)
-class LocalLinear(LocalBall):
+class LocalLinear(LocalClippedBall):
     """The ball in either norm alone: everything else is found again.
 
     ``bounds`` of clipped inputs; ``budget``, where in l2 the radius is that of every step.
     """
 
-    bounds: Pair | None = None
     budget: Text | None = None
 
     @property
@@ -42,11 +41,10 @@ class LocalLinear(LocalBall):
 
     def sentence(self, subject: Classifier, claim: Claim) -> str:
         each = "" if self.budget is None else " at every step"
-        return self.claimed(subject, each + self.clipped(self.bounds))
+        return self.claimed(subject, each + self.clipped)
 
     def check(self, subject: Classifier, claim: Claim) -> str:
         self.require_ball(subject)
-        self.require_within(self.bounds)
         stepwise = self.budget == "step" and self.norm == "l2"
         require(self.budget is None or stepwise, "budget is left out or, in l2, step")
         found = kernel(subject, len(self.x))

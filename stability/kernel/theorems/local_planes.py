@@ -21,12 +21,12 @@ certification, NeurIPS 2018; for the bound by multipliers N. Z. Shor, Quadratic 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.fields import Inner, Pair, is_float64, require
+from stability.kernel.format.fields import Inner, is_float64, require
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.reachability.affine_forms import AffineArithmetic, Form
 from stability.kernel.reachability.classifier_run import margins
@@ -34,7 +34,7 @@ from stability.kernel.reachability.input_box import count_perturbed, evaluate_at
 from stability.kernel.reachability.network_stages import loop_of_channels
 from stability.kernel.reachability.quadratic_relaxation import quadratic
 from stability.kernel.systems.classifier import Classifier
-from stability.kernel.theorems.local_ball import LocalBall
+from stability.kernel.theorems.local_ball import LocalClippedBall
 
 Array = np.ndarray
 DEEPEST = 200
@@ -42,20 +42,13 @@ DEEPEST = 200
 
 
 @certifies("local_planes", subject=Classifier, claim="local_robustness", value="radius", unfit=loop_of_channels)
-class LocalPlanes(LocalBall):
+class LocalPlanes(LocalClippedBall):
     """The ball, the ``tree``, and ``bounds`` where a perturbed input stays between two numbers."""
 
     tree: Inner
-    bounds: Pair | None = None
-
-    measure: ClassVar[str] = "l_inf"
-
-    def sentence(self, subject: Classifier, claim: Claim) -> str:
-        return self.claimed(subject, self.clipped(self.bounds))
 
     def check(self, subject: Classifier, claim: Claim) -> str:
         self.require_ball(subject)
-        self.require_within(self.bounds)
         leaves = self.node(subject, *input_box(self.x, self.radius, self.mask, self.bounds), self.tree, 0)
         return f"the margins of all inputs in {leaves} box{'es' * (leaves > 1)} that cover the ball are positive"
 

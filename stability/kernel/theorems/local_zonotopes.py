@@ -9,20 +9,18 @@ every rounding error. Each margin is then closed from its end.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from stability.kernel.arithmetic.definiteness import gamma
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.fields import Index, Pair, require
+from stability.kernel.format.fields import Index, require
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.reachability.input_box import input_box
 from stability.kernel.reachability.margin_loss import differences
 from stability.kernel.reachability.network_stages import loop_of_channels, stages_of
 from stability.kernel.reachability.zonotope_tube import ZonotopeTube, zonotope_tube
 from stability.kernel.systems.classifier import Classifier
-from stability.kernel.theorems.local_ball import LocalBall
+from stability.kernel.theorems.local_ball import LocalClippedBall
 
 Array = np.ndarray
 
@@ -51,21 +49,14 @@ def margins_left(subject: Classifier, head: Array, tube: ZonotopeTube, label: in
 
 
 @certifies("local_zonotopes", subject=Classifier, claim="local_robustness", value="radius", unfit=loop_of_channels)
-class LocalZonotopes(LocalBall):
+class LocalZonotopes(LocalClippedBall):
     """The ball, ``window`` and ``kept`` in steps, and ``bounds`` where a perturbed input stays between two numbers."""
 
     window: Index
     kept: Index
-    bounds: Pair | None = None
-
-    measure: ClassVar[str] = "l_inf"
-
-    def sentence(self, subject: Classifier, claim: Claim) -> str:
-        return self.claimed(subject, self.clipped(self.bounds))
 
     def check(self, subject: Classifier, claim: Claim) -> str:
         self.require_ball(subject)
-        self.require_within(self.bounds)
         net = stages_of(subject)
         tube = zonotope_tube(net, input_box(self.x, self.radius, self.mask, self.bounds), self.window, self.kept)
         require(tube is not None, "the tube leaves all bounds")

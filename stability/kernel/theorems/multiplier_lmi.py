@@ -22,6 +22,7 @@ counts the longest chain of roundings, those of ``I + dt A`` and its relatives i
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +36,8 @@ from stability.kernel.arithmetic.definiteness import (
     spectral_bounds,
 )
 from stability.kernel.arithmetic.discretization import step_matrices
+from stability.kernel.arithmetic.exact_polynomials import integers
+from stability.kernel.arithmetic.floating_point import UNIT
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import AnyArray, Number, ProofData, require
 from stability.kernel.format.sentences import at_least, at_most, contraction, decays, full_phrase, subject_phrase
@@ -146,6 +149,23 @@ def error_action(system: LureSystem | LureMatrices, P: Array, L: Array, rate: fl
     return lambda s: factor * size(s)
 
 
+EXACT_STATES = 64
+"""Largest linear system whose inequality is computed exactly where rounding errors alone kept it from being proved."""
+
+
+def exact_lmi_matrix(system: LureSystem | LureMatrices, P: Array, rate: float) -> Array:
+    """``lmi_matrix`` of a linear system by integer arithmetic, ``(n, n)``; every entry is rounded once."""
+    (a, of_a), (p, of_p), (r, of_r) = integers(system.A), integers(P), integers(rate)
+    if system.is_discrete:
+        terms = ((a.T @ (p @ a), 2 * of_a + of_p), (-r * r * p, 2 * of_r + of_p))
+    else:
+        pa = p @ a
+        terms = ((pa + pa.T, of_a + of_p), (2 * r * p, of_r + of_p))
+    lowest = min(exponent for _, exponent in terms)
+    total = sum(term << (exponent - lowest) for term, exponent in terms)
+    return (total * Fraction(2) ** lowest).astype(np.float64)  # with one rounding
+
+
 def check_lmi(system: LureSystem, P: Any, L: Any, rate: float, *, limit: float = 1.0) -> Outcome:
     """Prove ``P > 0`` and the inequality strictly at ``(P, L, rate)``; never raises on bad data.
 
@@ -189,6 +209,10 @@ def check_lmi(system: LureSystem, P: Any, L: Any, rate: float, *, limit: float =
         matrix = lmi_matrix(system, P, L, rate)
         np.negative(matrix, out=matrix)
         outcome = prove_positive_definite(matrix, error_action(system, P, L, rate), overwrite=True)
+        if not outcome.holds and m == 0 and n <= EXACT_STATES and system.origin is None:
+            matrix = -exact_lmi_matrix(system, P, rate)
+            size = np.abs(matrix)
+            outcome = prove_positive_definite(matrix, lambda s: UNIT * (size @ s))
     if not outcome.holds:
         return False, f"the matrix inequality is not proved at this rate: {outcome.reason}"
     return True, f"the matrix inequality holds, rounding errors of {outcome.shift:.1e} (scaled) included"

@@ -25,8 +25,10 @@ from stability.search.counterexamples.refutation import (
     accepted_refutation,
     first_accepted,
 )
+from stability.search.criteria.multiplier import multiplier_criterion
 from stability.search.criteria.nonexpansive import nonexpansive_claim
-from stability.search.solvers.deadline import Deadline
+from stability.search.solvers.deadline import Deadline, TimeLimit
+from stability.search.solvers.rates import margin_of, spectral_rate
 from stability.search.trajectories.input_range import ANYWHERE
 
 Array = np.ndarray
@@ -34,6 +36,10 @@ AT_ONCE = (("unstable_linear", unstable_linear_data), ("unstable_everywhere", un
 """What one eigenvalue problem decides."""
 PERIODS, ASCENTS, ASCENDED = (1, 2, 3, 4, 6), 3, 256
 """Of inputs whose orbits are made less stable: periods, starts of each, states at most."""
+EDGE = 1e-9
+"""Distance of an eigenvalue from the boundary of stability within which it may lie on it."""
+NARROWER = (1e-3, 1e-2, 0.1, 0.5)
+"""Least slopes, as shares of the largest, of the sectors that are tried where slope zero rules out every rate."""
 ROUNDING = 1e-12
 """An excess of eigenvalues that storing an orthogonal matrix can cost."""
 
@@ -62,17 +68,28 @@ def search_lure_system(search: RefutationTask) -> Refutation:
         corners += [{"K": K} for K in _boundary_cases(system)]
     candidates = (("destabilising_slopes", data) for data in corners)
     answer = first_accepted(search, candidates, f"constant slopes reach {found.excess:.3g}")
-    return replace(answer, findings=(slope_finding(found, system.is_discrete, answer.proof is not None),))
+    finding = slope_finding(found, system.is_discrete, answer.proof is not None)
+    if abs(found.excess) <= EDGE:
+        finding = replace(finding, detail=finding.detail + narrower_sector(system, time_limit=search.deadline))
+    return replace(answer, findings=(finding,))
 
 
 def _boundary_cases(system: LureSystem) -> list[Array]:
-    """Ends of the box whose matrix may sit exactly on the boundary, where the trace decides."""
-    cases = []
-    for K in (system.alpha, system.beta):
-        trace = float(np.trace(system.jacobian(K)))
-        if (abs(trace) >= system.states) if system.is_discrete else (trace >= 0):
-            cases.append(K.copy())
-    return cases
+    """Ends of the interval of slopes whose matrix may have an eigenvalue exactly on the boundary of stability."""
+    ends = (system.alpha, system.beta)
+    rates = (spectral_rate(np.linalg.eigvals(system.jacobian(K)), system.is_discrete) for K in ends)
+    return [K.copy() for K, rate in zip(ends, rates, strict=True) if margin_of(rate, system) <= EDGE]
+
+
+def narrower_sector(system: LureSystem, *, time_limit: TimeLimit = None) -> str:
+    """The widest of some sectors without slope zero in which the loop is certified, in a clause; empty without one."""
+    deadline = Deadline.from_limit(time_limit)
+    for share in NARROWER if system.channels and not system.alpha.any() else ():
+        narrow = LureSystem(system.A, system.B, system.C, system.D, (share * system.beta, system.beta), system.dt)
+        if multiplier_criterion(narrow, rate="any", solver="riccati", time_limit=deadline).holds:
+            least, most = share * float(system.beta.min()), float(system.beta.max())
+            return f"; with slopes in [{least:g}, {most:g}] it is certified: state slope=({least:g}, {most:g})"
+    return ""
 
 
 def search_network(search: RefutationTask) -> Refutation:

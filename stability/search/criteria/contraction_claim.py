@@ -20,6 +20,7 @@ from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.lure import LureSystem
 from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.proposals import propose
+from stability.search.criteria.linear import linear_criterion
 from stability.search.criteria.multiplier import multiplier_criterion
 from stability.search.criteria.schur import schur_criterion
 from stability.search.criteria.witness import Witness, prove_witness, rates_towards_start
@@ -208,7 +209,8 @@ def _witnesses_at_rate(
 ) -> Iterator[Witness]:
     """Witnesses of one rate, the cheapest first, beside the one at hand."""
     yield calmest or Witness()
-    found = schur_criterion(system, rate=rate, time_limit=deadline)
+    linear = linear_criterion(system, rate=rate)
+    found = linear if linear.holds else schur_criterion(system, rate=rate, time_limit=deadline)
     cheap = Witness(found.rate, dict(found.witness)) if found.witness else Witness()
     yield cheap
     if _witness_overshoot(cheap) > LARGE:

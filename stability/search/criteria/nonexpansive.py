@@ -16,11 +16,11 @@ import numpy as np
 from stability.kernel.format.claims import Claim
 from stability.kernel.systems.lure import LureSystem
 from stability.kernel.systems.pairwise import PairwiseSystem
-from stability.kernel.theorems.multiplier_lmi import check_lmi
-from stability.proposals import accepted_claim, propose
+from stability.kernel.theorems.multiplier_lmi import LARGEST_FACTOR, check_lmi
+from stability.proposals import accepted_claim
 from stability.search.solvers.deadline import Deadline, TimeLimit
 
-EPSILONS = (1e-9, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
+EPSILONS = (1e-9, 1e-8, 1e-7, LARGEST_FACTOR - 1.0)
 
 
 def nonexpansive_claim(subject: Any, *, time_limit: TimeLimit = None) -> Claim | None:
@@ -55,5 +55,5 @@ def nonexpansive_claim(subject: Any, *, time_limit: TimeLimit = None) -> Claim |
                 return None
             multipliers = factor * column / room
             if check_lmi(system, p, multipliers, 1.0 + epsilon, limit=2.0)[0]:
-                return propose(subject, "growth_lmi", {"L": multipliers, "factor": 1.0 + epsilon})
+                return accepted_claim(subject, "growth_lmi", {"L": multipliers, "factor": 1.0 + epsilon})
     return None

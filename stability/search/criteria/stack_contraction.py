@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from stability.certificate import Certificate, Finding
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.systems.layer_stack import LayerStack
@@ -53,15 +55,15 @@ def layer_findings(parts: Sequence[Certificate], discrete: bool) -> tuple[Findin
         discrete: whether rates are per step.
 
     Returns:
-        One finding a layer.
+        One finding a layer; of a layer that is not certified with the criterion that came nearest, and its margin.
     """
-    return tuple(
-        Finding(
-            f"layer {k + 1}",
-            part.verdict is Verdict.CERTIFIED,
-            None if part.rate is None else 1.0 - part.rate if discrete else part.rate,
-            f"{part.verdict} ({part.criterion})",
-            part.rate,
-        )
-        for k, part in enumerate(parts)
-    )
+    return tuple(_layer_finding(f"layer {k + 1}", part, discrete) for k, part in enumerate(parts))
+
+
+def _layer_finding(name: str, part: Certificate, discrete: bool) -> Finding:
+    if part.rate is not None:
+        margin = 1.0 - part.rate if discrete else part.rate
+        return Finding(name, part.verdict is Verdict.CERTIFIED, margin, f"{part.verdict} ({part.criterion})", part.rate)
+    tried = sorted(part.findings, key=lambda found: -np.inf if found.margin is None else found.margin)
+    reason = f"{tried[-1].criterion}: {tried[-1].detail}" if tried else str(part.criterion)
+    return Finding(name, False, tried[-1].margin if tried else None, f"{part.verdict} ({reason})")

@@ -6,6 +6,7 @@ proof, and the digest of the network that it is about. Neither solver nor torch 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import stat
@@ -98,6 +99,7 @@ class SampleCheck:
         budget: ``total``, or ``step`` where the radius is that of every step.
         masked: how many entries of the input may change, where not all of them.
         statement: the claim's sentence; empty unless valid.
+        question: digest of the input, its mask and what may be done to it; empty unless valid.
     """
 
     file: str
@@ -110,6 +112,7 @@ class SampleCheck:
     statement: str = ""
     budget: str | None = None
     masked: int | None = None
+    question: str = ""
 
 
 @dataclass(frozen=True, repr=False)
@@ -261,7 +264,9 @@ def _judged(checks: Iterable[SampleCheck]) -> tuple[bool, str]:
         return False, f"{len(bad)} of {len(checks)} proofs do not hold; the first, {bad[0].file}: {bad[0].reason}"
     if not checks:
         return False, "there is no proof in the folder: nothing is claimed"
-    return True, f"{len(checks)} claims are proved, each about one input"
+    inputs = len({check.question for check in checks})
+    copies = f" ({len(checks)} files: some are about the same input)" if inputs < len(checks) else ""
+    return True, f"the claims about {inputs} input{'s' * (inputs != 1)} are proved{copies}"
 
 
 def check_sample(path: Path, network: Classifier, digest: str) -> SampleCheck:
@@ -287,4 +292,7 @@ def check_sample(path: Path, network: Classifier, digest: str) -> SampleCheck:
         said |= {"label": data["label"], "norm": data["norm"], "radius": claim.value, "statement": claim.statement}
         said["budget"] = budget_of(data)
         said["masked"] = int(data["mask"].sum()) if "mask" in data else None
+        mask = data["mask"].tobytes() if "mask" in data else b""
+        parts = (data["x"].tobytes(), mask, f"{data['norm']} {said['budget']} {data.get('bounds')}".encode())
+        said["question"] = hashlib.sha256(b"|".join(parts)).hexdigest()
     return SampleCheck(path.name, check.valid, check.reason, **said)

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import errno
-import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from stability import FileFormatError
 from stability.errors import FolderInUseError
-from stability.storage import locking
 from stability.storage.folder import claim_folder
-from stability.storage.locking import LOCK_FILE, Owner
+from stability.storage.locking import LOCK_FILE
 
 HOLD = """
 import sys
@@ -72,32 +68,6 @@ def test_killed_it_is_succeeded_at_once_and_that_is_said(tmp_path: Path, caplog:
             assert f"process {process.pid}" in caplog.text
             assert "taken over" in caplog.text
     assert {p.name for p in tmp_path.iterdir()} == {"notes.partial"}
-
-
-def test_a_child_that_outlives_its_parent_still_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fork of the owner keeps everybody else out after the owner's death."""
-    monkeypatch.setattr(locking, "PATIENCE", 0.2)
-    parent = (
-        "import sys, time, os\n"
-        "from stability.storage.folder import claim_folder\n"
-        "with claim_folder(sys.argv[1], 'parent'):\n"
-        "    child = os.fork()\n"
-        "    if not child:\n"
-        "        os.close(1)\n"
-        "        time.sleep(60)\n"
-        "    print(child, flush=True)\n"
-        "    os.kill(os.getpid(), 9)\n"
-    )
-    out = subprocess.run([sys.executable, "-c", parent, str(tmp_path)], stdout=subprocess.PIPE, text=True, timeout=60)
-    child = int(out.stdout)
-    try:
-        with pytest.raises(FolderInUseError, match="has ended, but"), claim_folder(tmp_path, "second"):
-            pass
-    finally:
-        os.kill(child, signal.SIGKILL)
-    monkeypatch.setattr(locking, "PATIENCE", 30.0)
-    with claim_folder(tmp_path, "third"):  # waits for the child's end
-        pass
 
 
 def test_within_a_thread_again_and_not_from_another(tmp_path: Path) -> None:
@@ -155,58 +125,3 @@ def test_places_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match="cannot write to"), claim_folder(tmp_path / "d", "x"):
         pass
     assert (tmp_path / "file").read_text() == ""
-
-
-class TestWithoutLocks:
-    """File systems that know none: the record is the lock."""
-
-    @pytest.fixture(autouse=True)
-    def no_locks(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def refuse(*_: object) -> None:
-            raise OSError(errno.ENOLCK, "No locks available")
-
-        monkeypatch.setattr(locking.fcntl, "flock", refuse)
-
-    def record(self, folder: Path, **changes: object) -> None:
-        (folder / LOCK_FILE).write_text(replace(Owner.here("earlier"), **changes).to_text())
-
-    def test_it_is_said_and_given_back(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-        with claim_folder(tmp_path, "work"):
-            assert "has no locks" in caplog.text
-            assert json.loads((tmp_path / LOCK_FILE).read_text())["process"] == os.getpid()
-        assert not list(tmp_path.iterdir())
-
-    def test_a_living_owner_is_respected(self, tmp_path: Path) -> None:
-        self.record(tmp_path, process=os.getppid(), started="")
-        match = f"process {os.getppid()} on .*delete this file"
-        with pytest.raises(FolderInUseError, match=match), claim_folder(tmp_path, "second"):
-            pass
-        assert (tmp_path / LOCK_FILE).exists()
-
-    @pytest.mark.parametrize("changes", [{"process": 2**22 + 7}, {"started": "1"}])
-    def test_a_dead_one_is_succeeded(self, tmp_path: Path, changes: dict, caplog: pytest.LogCaptureFixture) -> None:
-        """No such process, or one that was born at another time."""
-        self.record(tmp_path, **changes)
-        with claim_folder(tmp_path, "second"):
-            assert "taken over" in caplog.text
-        assert not list(tmp_path.iterdir())
-
-    @pytest.mark.parametrize("changes", [{"host": "elsewhere"}, {"boot": "earlier"}, {"space": "pid:[1]"}])
-    def test_nobody_is_dead_who_cannot_be_seen(self, tmp_path: Path, changes: dict) -> None:
-        self.record(tmp_path, process=2**22 + 7, **changes)
-        with pytest.raises(FolderInUseError, match="certainly ended"), claim_folder(tmp_path, "second"):
-            pass
-
-    @pytest.mark.parametrize("text", ["{", "[]", '{"process": true}', '{"process": 1, "x": 2}', "\udcff"])
-    def test_records_that_say_nothing_are_respected(self, tmp_path: Path, text: str) -> None:
-        (tmp_path / LOCK_FILE).write_bytes(text.encode("utf-8", "surrogateescape"))
-        with pytest.raises(FolderInUseError, match="cannot be told"), claim_folder(tmp_path, "second"):
-            pass
-
-
-def test_locks_that_hold_nobody_off_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file system may pretend: then the record of a living owner speaks."""
-    with Holder(tmp_path) as process:
-        monkeypatch.setattr(locking.fcntl, "flock", lambda *_: None)
-        with pytest.raises(FolderInUseError, match=f"process {process.pid}"), claim_folder(tmp_path, "second"):
-            pass

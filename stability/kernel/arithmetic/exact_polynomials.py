@@ -1,0 +1,84 @@
+"""Exact arithmetic on matrices of floats: each is an integer times a power of two."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+Array = np.ndarray
+MOST_BITS = 2**14
+"""Entries times bits of a matrix whose characteristic polynomial is computed."""
+
+
+def integers(x: Array | float) -> tuple[Array, int]:
+    """Return integers ``k`` and an exponent ``e`` with exactly ``x = k 2^e``.
+
+    Example:
+        >>> integers(np.array([0.5, 3.0]))
+        (array([1, 6], dtype=object), -1)
+    """
+    mantissa, exponent = np.frexp(np.atleast_1d(np.asarray(x, dtype=np.float64)))
+    lowest = int(exponent.min(initial=0))
+    shifts = np.array((exponent - lowest).tolist(), dtype=object)
+    whole = np.array(np.ldexp(mantissa, 53).astype(np.int64).tolist(), dtype=object) << shifts
+    common = math.gcd(*whole.flat) or 1
+    zeros = (common & -common).bit_length() - 1
+    return whole >> zeros, lowest - 53 + zeros
+
+
+def has_boundary_eigenvalue(A: Array, discrete: bool) -> bool:
+    r"""Return True if a matrix has an eigenvalue with :math:`|\lambda| \ge 1` (with :math:`\Re \lambda \ge 0`).
+
+    The characteristic polynomial comes from the recursion of Faddeev and LeVerrier; in continuous time
+    :math:`s = (z - 1) / (z + 1)` maps the left half-plane to the unit disc. By Schur and Cohn the roots of
+    :math:`p(z) = \sum_k c_k z^k` lie in the open unit disc if and only if :math:`|c_0| < |c_n|` and those of
+    :math:`(c_n p(z) - c_0 z^n p(1/z)) / z` do.
+
+    Args:
+        A: ``(n, n)``.
+        discrete: unit circle instead of the imaginary axis.
+
+    Returns:
+        True where there is one; False also where the integers grow too large (beyond some 16 states of full floats).
+
+    Source:
+        E. I. Jury, Theory and Application of the z-Transform Method, 1964, section 3.
+
+    Example:
+        >>> has_boundary_eigenvalue(np.array([[0.0, -1.0], [1.0, 0.0]]), True)
+        True
+        >>> has_boundary_eigenvalue(np.array([[0.0, -1.0], [1.0, -1e-9]]), False)
+        False
+    """
+    k, exponent = integers(A)
+    if exponent > 0:
+        k, exponent = k << exponent, 0
+    if k.size * max(int(abs(k).max()).bit_length(), -exponent) > MOST_BITS:
+        return False
+    n, eye = len(k), np.array(np.eye(len(k), dtype=int).tolist(), dtype=object)
+    power, polynomial = eye, [1]  # of the integers k: its roots are those of A times 2^-exponent
+    for degree in range(1, n + 1):
+        product = k @ power
+        polynomial.append(-int(np.trace(product)) // degree)
+        power = product + polynomial[-1] * eye
+    polynomial = [c << -exponent * power for power, c in enumerate(reversed(polynomial))]  # lowest first, of A itself
+    if not discrete:
+        plus, mapped = [1], polynomial[-1:]
+        for c in reversed(polynomial[:-1]):  # Horner: sum of c_k (z - 1)^k (z + 1)^(n - k)
+            plus = _times(plus, 1)
+            mapped = [p + c * q for p, q in zip(_times(mapped, -1), plus, strict=True)]
+        polynomial = mapped
+    while len(polynomial) > 1:
+        first, last = polynomial[0], polynomial[-1]
+        if abs(first) >= abs(last):
+            return True
+        polynomial = [last * c - first * d for c, d in zip(polynomial, reversed(polynomial), strict=True)][1:]
+        common = math.gcd(*polynomial) or 1
+        polynomial = [c // common for c in polynomial]
+    return False
+
+
+def _times(p: list[int], a: int) -> list[int]:
+    """Coefficients of ``p(z) (z + a)``, lowest first."""
+    return [a * x + y for x, y in zip([*p, 0], [0, *p], strict=True)]
