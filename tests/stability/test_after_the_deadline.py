@@ -18,9 +18,7 @@ from stability.kernel.systems.layer_stack import LayerStack
 from stability.search.criteria.kyp import kyp_criterion
 from stability.search.gains.stack import stack_gain
 from stability.search.solvers import riccati
-from stability.search.solvers.deadline import TOO_LATE, Deadline
-from stability.search.solvers.nonnegative_matrices import ComparisonMatrix
-from stability.search.solvers.state_space import StateSpace
+from stability.search.solvers.deadline import TOO_LATE
 from stability.systems import DrivenSystem
 
 LONG = ("cholesky", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "qr", "solve", "svd")
@@ -154,24 +152,3 @@ def test_a_step_of_known_cost_is_not_begun_without_the_time_for_it(monkeypatch: 
     assert not without.holds
     assert TOO_LATE in without.detail
     assert seen == [600]
-
-
-def test_doubling_ends_between_two_steps(work: Work) -> None:
-    loop = StateSpace(np.diag([0.999999, 0.5]), np.eye(2), 1e-9 * np.eye(2), np.zeros((2, 2)), True)
-    assert riccati.bounded_real(loop) is not None
-    whole, work.steps = work.steps, 0
-    assert whole > 10
-    deadline = Deadline.from_limit(5.0).named("doubling")
-    assert riccati.bounded_real(loop, deadline=deadline) is None
-    assert (deadline.cut, work.steps) == (True, 5)
-
-
-def test_many_right_hand_sides_take_one_factorisation(work: Work) -> None:
-    matrix = np.random.default_rng(0).uniform(0.0, 0.02, (30, 30))
-    found, rights = ComparisonMatrix(matrix), np.eye(30) + 1e-300
-    work.steps = 0
-    solved = found.solve(1.0, rights)
-    assert work.steps == 1
-    assert np.allclose(solved, np.linalg.inv(np.eye(30) - matrix), rtol=1e-12, atol=0.0)
-    for k in range(3):
-        assert np.allclose(solved[:, k], found.solve(1.0, rights[:, k]), rtol=1e-13, atol=0.0)

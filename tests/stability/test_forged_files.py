@@ -230,22 +230,6 @@ def test_the_sentence_and_evidence_of_an_open_claim_are_fixed(name, tmp_path):
         assert not verify(written(tmp_path, forged)).valid, (key, value)
 
 
-def test_a_simulation_in_an_earlier_file_proves_nothing(tmp_path):
-    """Files of version 2 could attach two simulated trajectories to an inconclusive claim."""
-    earlier = document("two equilibria", tmp_path)
-    data = {"first": [1.0, 1.0], "second": [-1.0, -1.0], "input": [0.0, 0.0], "time": 100.0, "steps": 2000, "gap": 1.0}
-    claim = earlier["claim"]
-    claim |= {"verdict": "inconclusive", "evidence": "replayed"}
-    claim["proof"] = {"kind": "separated_trajectories", "data": data}
-    file = written(tmp_path, earlier)
-    assert Certificate.load(file).evidence == "none"
-    answer = verify(file)
-    assert (answer.valid, answer.evidence) == (False, "none")
-    assert "nothing proved" in answer.reason
-    claim["verdict"] = "refuted"
-    assert not verify(written(tmp_path, earlier)).valid
-
-
 def test_the_answer_says_what_was_checked(tmp_path):
     specimen = specimens()["contraction of network"]
     answer = verify(specimen.certificate().save(tmp_path / "c.json"))

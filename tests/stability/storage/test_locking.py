@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,27 +99,6 @@ def test_a_child_that_outlives_its_parent_still_holds(tmp_path: Path, monkeypatc
         pass
 
 
-def test_within_a_thread_again_and_not_from_another(tmp_path: Path) -> None:
-    told: list[Exception] = []
-
-    def other() -> None:
-        try:
-            with claim_folder(tmp_path, "other"):
-                pass
-        except FolderInUseError as error:
-            told.append(error)
-
-    with claim_folder(tmp_path, "outer") as outer:
-        with claim_folder(tmp_path, "inner") as inner:
-            assert inner is outer
-        thread = threading.Thread(target=other)
-        thread.start()
-        thread.join()
-        assert (tmp_path / LOCK_FILE).exists()
-    assert len(told) == 1
-    assert not (tmp_path / LOCK_FILE).exists()
-
-
 def test_a_forked_child_does_not_give_back_what_its_parent_holds(tmp_path: Path) -> None:
     with claim_folder(tmp_path, "parent") as folder:
         child = os.fork()
@@ -133,16 +111,6 @@ def test_a_forked_child_does_not_give_back_what_its_parent_holds(tmp_path: Path)
         assert (tmp_path / LOCK_FILE).exists()
         done = subprocess.run([sys.executable, "-c", HOLD, str(tmp_path)], capture_output=True, text=True, timeout=60)
         assert "FolderInUseError" in done.stderr
-
-
-def test_a_folder_that_stays_empty_is_taken_away_again(tmp_path: Path) -> None:
-    with claim_folder(tmp_path / "a" / "b", "nothing"):
-        assert (tmp_path / "a" / "b").is_dir()
-    assert not (tmp_path / "a").exists()
-    (tmp_path / "mine").mkdir()
-    with claim_folder(tmp_path / "mine", "nothing"):
-        pass
-    assert (tmp_path / "mine").is_dir()
 
 
 def test_places_that_cannot_be(tmp_path: Path) -> None:
@@ -190,18 +158,6 @@ class TestWithoutLocks:
         with claim_folder(tmp_path, "second"):
             assert "taken over" in caplog.text
         assert not list(tmp_path.iterdir())
-
-    @pytest.mark.parametrize("changes", [{"host": "elsewhere"}, {"boot": "earlier"}, {"space": "pid:[1]"}])
-    def test_nobody_is_dead_who_cannot_be_seen(self, tmp_path: Path, changes: dict) -> None:
-        self.record(tmp_path, process=2**22 + 7, **changes)
-        with pytest.raises(FolderInUseError, match="certainly ended"), claim_folder(tmp_path, "second"):
-            pass
-
-    @pytest.mark.parametrize("text", ["{", "[]", '{"process": true}', '{"process": 1, "x": 2}', "\udcff"])
-    def test_records_that_say_nothing_are_respected(self, tmp_path: Path, text: str) -> None:
-        (tmp_path / LOCK_FILE).write_bytes(text.encode("utf-8", "surrogateescape"))
-        with pytest.raises(FolderInUseError, match="cannot be told"), claim_folder(tmp_path, "second"):
-            pass
 
 
 def test_locks_that_hold_nobody_off_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
