@@ -154,7 +154,7 @@ def _gain_truth(system: LureSystem, measure: str, horizon: int | None) -> float:
         return hinf_norm(a, b, np.eye(n), dt=system.dt)
     steps = int(horizon or 400)
     if not system.is_discrete:
-        fine = 2000 * int(horizon or 20)
+        fine = 400 * int(horizon or 20)
         h = int(horizon or 20) / fine
         a, b, steps = np.eye(n) + h * a + h * h / 2 * a @ a, b * math.sqrt(h), fine
         if measure == "l2":

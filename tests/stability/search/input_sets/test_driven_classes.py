@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stability.kernel.arithmetic.activation_lines import Lines, relaxation
+from stability.kernel.arithmetic.activation_lines import Lines, line_offset, relaxation
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.format.claims import Proof, Verdict
 from stability.kernel.format.theorem_table import RULES
@@ -55,6 +55,11 @@ def test_lines_hold_a_piecewise_linear_activation_exactly(name, scale) -> None:
             assert abs(value - Fraction(slope[i]) * z - Fraction(offset[i])) <= Fraction(error[i])
             for s, o in sides:
                 assert Fraction(s[0, i]) * z + Fraction(o[0, i]) >= value >= Fraction(s[1, i]) * z + Fraction(o[1, i])
+    for points in (lines.start(up), scale * rng.normal(size=(1, 2, 20))):  # no line is farther at its point than a chord
+        z = np.where(up, np.clip(points, low, high), -np.clip(points, -high, -low))
+        (s, o), chord = lines.at(points, up), lines.chord
+        gap = np.where(up, 1, -1) * (s * z + o - chord * z - line_offset(activation(name), chord, low, high, up))
+        assert (gap <= 1e-12 * (1.0 + scale)).all()
     tight = 0.5 * np.ptp([activation(name).function(z) - slope * z for z in np.linspace(low, high, 4001)], axis=0)
     assert (error <= 1.01 * tight + 1e-11 * scale + 1e-11).all()
 
