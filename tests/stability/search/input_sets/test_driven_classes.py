@@ -55,7 +55,10 @@ def test_lines_hold_a_piecewise_linear_activation_exactly(name, scale) -> None:
             assert abs(value - Fraction(slope[i]) * z - Fraction(offset[i])) <= Fraction(error[i])
             for s, o in sides:
                 assert Fraction(s[0, i]) * z + Fraction(o[0, i]) >= value >= Fraction(s[1, i]) * z + Fraction(o[1, i])
-    for points in (lines.start(up), scale * rng.normal(size=(1, 2, 20))):  # no line is farther at its point than a chord
+    for points in (
+        lines.start(up),
+        scale * rng.normal(size=(1, 2, 20)),
+    ):  # no line is farther at its point than a chord
         z = np.where(up, np.clip(points, low, high), -np.clip(points, -high, -low))
         (s, o), chord = lines.at(points, up), lines.chord
         gap = np.where(up, 1, -1) * (s * z + o - chord * z - line_offset(activation(name), chord, low, high, up))

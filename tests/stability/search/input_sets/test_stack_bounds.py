@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stability import certify, verify
+from stability import certify
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.theorem_table import RULES
 from stability.kernel.systems.gated_cell import GatedCell
@@ -72,17 +72,6 @@ def test_runs_from_far_out_end_in_the_box(proved, rng) -> None:
         if k > 600:
             assert ((data["least"] <= x) & (x <= data["most"])).all()
     assert np.linalg.norm(data["most"] - data["least"]) <= claim.value
-
-
-def test_certificates_hold_the_box_and_are_verified(proved) -> None:
-    stack, claim = proved
-    certificate = certify(stack, input_box=(-0.2, 0.2), refute=False)
-    found = next(c for c in certificate.claims if c.name == "bounded_in_box")
-    if found.proof.kind == "cascade_bounds":  # of leaky layers alone the skewed state says it, with more rounds
-        assert found.value == pytest.approx(claim.value, rel=1e-6)
-    else:
-        assert found.value <= 1.1 * claim.value
-    assert verify(certificate).valid
 
 
 def test_layers_above_see_the_box_of_the_layer_below_and_not_its_activation() -> None:
