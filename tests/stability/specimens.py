@@ -156,6 +156,22 @@ def claims_near_a_run(driven: DrivenSystem, reach: float = 0.05) -> tuple[Claim,
     return found[0], *claims_in_box(driven, *found, deadline)
 
 
+def linear(a: float, g: float, *, discrete: bool = True) -> DrivenSystem:
+    """``x+ = a x + g u`` or ``dx/dt = -a x + g u``."""
+    system = LureSystem.linear([[a if discrete else -a]], 1.0 if discrete else None)
+    return DrivenSystem(system, "identity", np.zeros((0, 1)), None, [[g]])
+
+
+def proof_of_linear(layer: DrivenSystem) -> Claim:
+    """Contraction in ``|x|`` itself, at the rate of the scalar map or flow to nine digits."""
+    a = abs(float(layer.system.A[0, 0]))
+    rate = a * (1 + 1e-9) if layer.system.is_discrete else a * (1 - 1e-9)
+    data = {"P": np.eye(1), "L": np.zeros(0), "rate": rate, "overshoot": 1.0 + 1e-8}
+    claim = accepted_claim(layer, "multiplier_lmi", {**data, "p_min": 1 - 1e-9, "p_max": 1 + 1e-9})
+    assert claim is not None
+    return claim
+
+
 @functools.cache
 def specimens() -> dict[str, Specimen]:
     """One of every kind, by name; each is accepted by its rule."""
