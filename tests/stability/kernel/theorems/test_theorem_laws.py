@@ -7,22 +7,26 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from specimens import latch, network_map, plain_map, remade, small_cell, specimens, two_levels
+from specimens import latch, network_map, network_of_one, plain_map, remade, small_cell, specimens, two_levels
 
 from stability.certification import certify
 from stability.kernel.arithmetic.fixed_point import ExactMatrix
 from stability.kernel.arithmetic.floating_point import EPS, UNIT
 from stability.kernel.format.theorem_table import RULES
 from stability.kernel.reachability.backward_bounds import steps_made
+from stability.kernel.systems.classifier import Classifier
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.residual_stack import ResidualStack
 from stability.kernel.theorems.absorbing_sets import Sets, box_balance
+from stability.kernel.theorems.decaying_boxes import signed_balance
 from stability.kernel.theorems.driven_bounds import DrivenBounds
 from stability.kernel.theorems.eigenvalue_phrase import eigenvalue_phrase
 from stability.kernel.theorems.flow_lmi import enclosing_box
 from stability.kernel.theorems.flow_sets import Ranges
+from stability.kernel.theorems.local_planes import DEEPEST
 from stability.kernel.theorems.local_zonotopes import margins_left
+from stability.kernel.theorems.multiplier_lmi import majorant
 from stability.kernel.theorems.near_run import neighborhood_bounds
 from stability.kernel.theorems.norm_gain import prove_dissipates
 from stability.kernel.theorems.stack_bounds import steps_named
@@ -280,3 +284,34 @@ def test_constants_of_rounding_are_those_of_double_precision() -> None:
 def test_eigenvalues_are_written_to_six_digits() -> None:
     for size, text in ((1.23456789e-8, "1.23457e-08"), (1.23456789e12, "1.23457e+12"), (1234567.0, "1234567")):
         assert text in eigenvalue_phrase(complex(size), False)
+
+
+def test_trees_of_boxes_and_cuts_have_two_parts_and_an_end() -> None:
+    network, leaf, at = Classifier(network_of_one(), [[1.0], [-1.0]], [1.0, -1.0]), {"classes": []}, 0.3
+    data = {"x": np.full((1, 1), at), "label": 0, "norm": "linf", "radius": 1e-3}
+
+    def valid(tree: object) -> bool:
+        return RULES["local_planes"](network, propose(network, "local_planes", {**data, "tree": tree}))[0]
+
+    def cuts(depth: int) -> object:
+        tree: dict = {}
+        for _ in range(depth):
+            tree = {"value": 0, "at": at, "parts": [{}, tree]}
+        return {"classes": [{"class": 1, "cuts": tree}]}
+
+    for parts, accepted in (([leaf, leaf], True), ([leaf], False), ([leaf, leaf, leaf], False)):
+        assert valid({"entry": 0, "at": at, "parts": parts}) is accepted
+    assert [valid(cuts(depth)) for depth in (DEEPEST, DEEPEST + 1)] == [True, False]
+
+
+def test_a_box_by_signs_needs_no_inputs() -> None:
+    system = LureSystem([[0.0]], [[1.0]], [[-0.5]], None, (0.0, 1.0), 1.0)
+    network = DrivenSystem(system, "relu", np.zeros((1, 0)), [0.5])
+    _, (above, below) = signed_balance(network, np.ones(1), np.ones(1), np.zeros(0), np.zeros(0))
+    assert 0.5 <= above[0] < 0.5 + 1e-12
+    assert 0.0 <= below[0] < 1e-12
+
+
+def test_the_majorant_of_a_step_is_near(rng) -> None:
+    flow = LureSystem.recurrent(rng.normal(size=(3, 3)), rng.normal(size=(3, 3)))
+    assert (majorant(flow.euler(0.1)).A - 0.1 * np.abs(flow.A) <= np.eye(3) + 1e-9).all()
