@@ -120,10 +120,3 @@ class TestCommand:
     def model(self, tmp_path: Path) -> Path:
         np.savez(tmp_path / "m.npz", A=-2 * np.eye(2), W=0.5 * np.eye(2))
         return tmp_path / "m.npz"
-
-    def test_a_folder_is_refused_before_the_work(self, model: Path, tmp_path: Path) -> None:
-        model.write_bytes(b"no model")  # which only a reader of it finds out
-        done = stability("certify", str(model), "-o", str(tmp_path))
-        assert done.returncode == 2
-        assert "it is a directory" in done.stderr
-        assert done.stderr.count("\n") == 1

@@ -130,7 +130,7 @@ def test_no_run_leaves_the_sets(seed, rng) -> None:
         assert ((bounds.low <= ends) & (ends <= bounds.high)).all()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("name", "fed"), [("relu", 0.0), ("saturation", 0.0), ("tanh", 0.2), ("saturation", 0.2)])
 def test_pairs_of_trajectories_keep_the_bound(seed, name, fed) -> None:
     rng = np.random.default_rng(seed)

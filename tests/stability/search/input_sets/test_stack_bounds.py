@@ -50,11 +50,8 @@ STACKS: dict[str, Callable[[], LayerStack]] = {
 }
 
 
-LONG = "leaky on lstm on relu"
-
-
 @pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=pytest.mark.slow) if name == LONG else name for name in STACKS]
+    scope="module", params=[pytest.param(name, marks=pytest.mark.slow) if "leaky" in name else name for name in STACKS]
 )
 def proved(request: Any) -> tuple[LayerStack, Claim]:
     stack = STACKS[request.param]()

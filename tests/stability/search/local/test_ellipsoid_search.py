@@ -17,7 +17,7 @@ from stability.systems import DrivenSystem, LureSystem
 
 MADE = classifiers(1)
 RNG = np.random.default_rng(8)
-X = RNG.normal(size=(2, 4, 2))
+X = RNG.normal(size=(1, 4, 2))
 Y = {name: made.logits(X).argmax(axis=1) for name, made in MADE.items()}
 MASK = np.array([[True, False], [True, True], [False, False], [False, True]])
 

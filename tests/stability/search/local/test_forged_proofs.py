@@ -137,7 +137,7 @@ def specimens() -> dict[str, Specimen]:
     }
     found: dict[str, Specimen] = {}
     for name, (network, key, options) in told.items():
-        for _ in range(20):
+        for _ in range(60):
             one = made(kinds[network], np.clip(rng.normal(size=(3, 2)), -2.0, 2.0), key, **options)
             if one is not None:
                 found[name] = one

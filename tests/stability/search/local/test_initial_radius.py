@@ -17,6 +17,7 @@ RNG = np.random.default_rng(8)
 X = RNG.normal(size=(3, 4, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["relu"])
 def test_where_trials_are_dear_the_balls_hold_too(name, monkeypatch):
     made = MADE[name]

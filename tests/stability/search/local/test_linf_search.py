@@ -227,6 +227,7 @@ def test_masks_and_bounds_change_the_question():
     assert masked is None or "of the entries that its mask names" in masked.statement
 
 
+@pytest.mark.slow
 def test_affine_forms_go_beyond_zonotopes_on_small_problems_alone(monkeypatch):
     network = NETWORKS["lstm"]
     x, label = sample(network)

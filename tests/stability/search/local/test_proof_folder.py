@@ -25,7 +25,9 @@ from stability.search.local.proof_folder import (
 from stability.search.local.request import checked_request
 from stability.storage.folder import claim_folder
 
-from .affine_toy import engine, largest, network
+from .affine_toy import engine, largest, network, toy_rule
+
+__all__ = ["toy_rule"]
 
 
 def written(path: Path, seed: int = 0, count: int = 4) -> Path:

@@ -85,6 +85,7 @@ def test_cuts_prove_what_the_parabolas_of_a_box_leave_open(proved):
     assert "positive" in words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["lstm", pytest.param("gru", marks=pytest.mark.slow)])
 def test_what_a_leaf_says_holds_for_every_run_that_keeps_its_cuts(kind):
     subject, rng = network(kind, 2), np.random.default_rng(5)
