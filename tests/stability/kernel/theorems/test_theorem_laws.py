@@ -10,6 +10,7 @@ import pytest
 from specimens import latch, network_map, network_of_one, plain_map, remade, small_cell, specimens, two_levels
 
 from stability.certification import certify
+from stability.kernel.arithmetic.definiteness import prove_positive_definite
 from stability.kernel.arithmetic.fixed_point import ExactMatrix
 from stability.kernel.arithmetic.floating_point import EPS, UNIT
 from stability.kernel.format.theorem_table import RULES
@@ -257,7 +258,9 @@ def test_a_slack_of_storages_lies_between_zero_and_one() -> None:
 
 def test_an_eigenvalue_on_the_boundary_is_not_exponentially_stable() -> None:
     for system in (LureSystem.linear([[0.0, 1.0], [-1.0, 0.0]]), LureSystem.linear([[1.0]], dt=1.0)):
-        assert verify_claim(system, propose(system, "destabilising_slopes", {"K": np.zeros(0)})).valid
+        check = verify_claim(system, propose(system, "destabilising_slopes", {"K": np.zeros(0)}))
+        assert check.valid
+        assert " >= " in check.reason
 
 
 def test_two_equilibria_refute_a_merged_stack() -> None:
@@ -267,6 +270,10 @@ def test_two_equilibria_refute_a_merged_stack() -> None:
     inner = {"state1": np.array([0.0, 0.0, x]), "state2": np.array([0.0, 0.0, -x]), "input": np.zeros(2)}
     claim = propose(stack, "merged_stack", {"kind": "two_equilibria", "data": inner})
     assert verify_claim(stack, claim).valid
+    one = two_levels()
+    for second, valid in ((-x, True), (0.0, True), (x, False)):
+        orbits = {"first": np.full((1, 1), x), "second": np.full((1, 1), second), "input": np.zeros((1, 2))}
+        assert verify_claim(one, propose(one, "periodic_orbits", orbits)).valid is valid
     same = {**inner, "state2": inner["state1"]}
     assert not verify_claim(stack, propose(stack, "merged_stack", {"kind": "two_equilibria", "data": same})).valid
 
@@ -284,6 +291,9 @@ def test_constants_of_rounding_are_those_of_double_precision() -> None:
 def test_eigenvalues_are_written_to_six_digits() -> None:
     for size, text in ((1.23456789e-8, "1.23457e-08"), (1.23456789e12, "1.23457e+12"), (1234567.0, "1234567")):
         assert text in eigenvalue_phrase(complex(size), False)
+    assert eigenvalue_phrase(None, False) == eigenvalue_phrase(None, False, strict=True)
+    assert eigenvalue_phrase(None, False) != eigenvalue_phrase(None, False, strict=False)
+    assert prove_positive_definite(-np.eye(2)).shift == 0.0
 
 
 def test_trees_of_boxes_and_cuts_have_two_parts_and_an_end() -> None:
