@@ -38,6 +38,7 @@ def test_the_plain_examples_import_nothing_of_ours(name):
     assert not [n for n in names if n.split(".")[0] == "stability"]
 
 
+@pytest.mark.slow
 def test_a_network_trained_elsewhere_is_certified_from_its_file_and_its_export(tmp_path, monkeypatch, capsys):
     assert "norm of the recurrent matrix 0.95" in play("train_plain_torch.py", tmp_path, monkeypatch, capsys)
     command = [sys.executable, "-m", "stability", "certify", str(tmp_path / "rnn.pt"), "--cell", "rnn_tanh", "--json"]

@@ -35,6 +35,7 @@ def test_pairs_of_trajectories_keep_the_bound(seed, leak, name):
         assert "open" in claim.statement
 
 
+@pytest.mark.slow
 def test_a_leak_is_traced_back_over_its_time_constant():
     """Zonotopes prove nothing here, and bounds over a few steps little: the state keeps .7 of itself a step."""
     driven = reservoir(8, 0.95, 0.3, 2)

@@ -146,7 +146,7 @@ KEEPING = {
 }
 
 
-@pytest.mark.parametrize("of", KEEPING)
+@pytest.mark.parametrize("of", [pytest.param(of, marks=[pytest.mark.slow] * (of == "relu")) for of in KEEPING])
 def test_stacks_that_keep_a_share_of_their_state_are_in_their_sets_when_they_say(of, rng) -> None:
     """From starts far out, V, at step N + settled + levels - 1, inputs at the ends of the box."""
     stack = KEEPING[of]()
