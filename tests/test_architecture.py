@@ -212,31 +212,3 @@ def test_promised_names_exist_and_are_listed(module: str) -> None:
     package = importlib.import_module(module)
     assert set(PUBLIC[module].split()) <= set(package.__all__)
     assert not [name for name in package.__all__ if getattr(package, name, None) is None]
-
-
-def defined(tree: ast.Module) -> set[str]:
-    """Names that a module binds at its top other than by importing them."""
-    found: set[str] = set()
-    for node in tree.body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            found.add(node.name)
-        elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.If, ast.Try)):
-            found.update(n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
-    return found
-
-
-def test_a_name_is_imported_from_where_it_is_defined() -> None:
-    """Only a package passes on names of others, and lists them; what begins with an underscore stays in its file."""
-    packages = {module for module, path in MODULES.items() if path.name == "__init__.py"}
-    offered = {module: defined(tree_of(path)) for module, path in MODULES.items()}
-    wrong = [f"{name} has a list __all__" for name in MODULES.keys() - packages if "__all__" in offered[name]]
-    wrong += [
-        f"{label(path)} imports {name} from {source}"
-        for path in FILES
-        for source, name in imported_names(path)
-        if source in MODULES
-        and name
-        and f"{source}.{name}" not in MODULES
-        and (name.startswith("_") or (source not in packages and name not in offered[source]))
-    ]
-    assert not wrong

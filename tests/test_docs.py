@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shlex
 import subprocess
@@ -12,7 +11,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from stability.analysis.training.presets import preset_names
 from stability.reports.cli import COMMANDS, app
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -60,18 +58,6 @@ def test_commands_and_their_options_exist(page: Path) -> None:
         shown = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200", "TERM": "dumb"}).output
         for option in (word for word in words[2:] if word.startswith("-") and not word[1:2].isdigit()):
             assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", shown), (words, option)
-
-
-def test_the_gallery_shows_what_its_program_makes() -> None:
-    spec = importlib.util.spec_from_file_location("gallery", DOCS / "gallery.py")
-    assert spec is not None
-    assert spec.loader is not None
-    gallery = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(gallery)
-    text = TEXTS[DOCS / "gallery.md"]
-    assert re.findall(r'href="(\w+)/report.html"', text) == list(gallery.FAMILIES)
-    assert re.findall(r"--models ([\w,]+)`", text) == list(gallery.FAMILIES.values())
-    assert {name for names in gallery.FAMILIES.values() for name in names.split(",")} == set(preset_names("default"))
 
 
 @pytest.mark.slow

@@ -38,6 +38,7 @@ def test_the_plain_examples_import_nothing_of_ours(name):
     assert not [n for n in names if n.split(".")[0] == "stability"]
 
 
+@pytest.mark.slow
 def test_a_network_trained_elsewhere_is_certified_from_its_file_and_its_export(tmp_path, monkeypatch, capsys):
     assert "norm of the recurrent matrix 0.95" in play("train_plain_torch.py", tmp_path, monkeypatch, capsys)
     command = [sys.executable, "-m", "stability", "certify", str(tmp_path / "rnn.pt"), "--cell", "rnn_tanh", "--json"]
@@ -94,6 +95,7 @@ def test_a_network_and_data_of_ones_own_from_python_and_from_the_file(tmp_path, 
     assert answer["n"] == 100
 
 
+@pytest.mark.slow
 def test_training_comes_to_the_exponent_that_is_asked_for(tmp_path, monkeypatch, capsys):
     lines = play("lyapunov_target.py", tmp_path, monkeypatch, capsys).splitlines()
     plain, forgets, edge = (float(line.split("exponent ")[1].split()[0]) for line in lines)
@@ -134,15 +136,5 @@ def test_what_is_robust_by_construction_is_proved_so(tmp_path, monkeypatch, caps
     assert bounded[0] > 75
     assert bounded[0] >= bounded[1] >= bounded[2] > plain[2]
     assert bounded[2] > plain[1]  # proved where attacks succeed on the other
-    ratio, proved = (
-        float(word.rstrip(",")) for word in lines[2].split() if word.rstrip(",").replace(".", "").isdigit()
-    )
-    assert 0.1 < ratio <= proved
-    with (tmp_path / "observer.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 120
-    drawn = (tmp_path / "observer.svg").read_text()
-    assert drawn.count('id="line2d_') > 6  # the states, what is estimated, and both under the disturbance
-    assert "<svg" in drawn
     assert run(["certify", str(tmp_path / "bounded_gain"), "-o", str(tmp_path / "certificate.json"), "--quiet"]) == 0
     assert run(["verify", str(tmp_path / "certificate.json"), "--quiet"]) == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from pathlib import Path
@@ -21,7 +20,10 @@ BLOCKS = re.findall(
 )
 
 
-@pytest.mark.parametrize("code", BLOCKS, ids=lambda code: code.strip().splitlines()[-1][:40])
+LONG = [pytest.param(code, marks=[pytest.mark.slow] * ("report(" in code)) for code in BLOCKS]
+
+
+@pytest.mark.parametrize("code", LONG, ids=lambda code: code.strip().splitlines()[-1][:40])
 def test_python_runs_and_prints_what_its_comments_say(
     code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -50,6 +52,7 @@ def test_every_command_is_told() -> None:
     assert {n for n in COMMANDS if f"`stability {n}" not in section and f"`{n}`" not in section} == set()
 
 
+@pytest.mark.slow
 def test_commands_that_are_shown_are_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     shown = TEXT + (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
@@ -62,26 +65,3 @@ def test_commands_that_are_shown_are_real(tmp_path: Path, monkeypatch: pytest.Mo
         )  # a preset's pixels come in eights
         own = [f"--task-set={s}" for s in small if not any(word.startswith(s.split("=")[0] + "=") for word in line)]
         assert run([*line, *([*own, "--epochs", "1"] if line[0] == "train" else []), "--quiet"]) == 0
-
-
-def test_the_table_of_layers_has_the_numbers_of_its_rows() -> None:
-    table = TEXT[TEXT.index("## Which layer") : TEXT.index("## Start")]
-    rows = json.loads((ROOT / "benchmarks/results/studies/certified-robustness.json").read_text("utf-8"))["rows"]
-
-    def mean(model: str, variant: str, column: str) -> float:
-        return next(r[column] for r in rows if (r["model"], r["variant"]) == (model, variant))
-
-    aimed, plain = ("bounded gain", "radius 0.3"), ("bounded gain", "temperature 5")
-    for row, column in ((aimed, "test_metric"), (aimed, "certified at 0.5"), (plain, "test_metric")):
-        assert f"{100 * mean(*row, column):.1f} %" in table
-    assert f"{100 * mean(*plain, 'certified at 0.5'):.1f} % within 0.5" in table
-    assert f"median {mean(*aimed, 'median radius'):.2f}" in table
-    for model in ("LSTM", "Lipschitz RNN"):
-        assert f"{100 * mean(model, 'temperature 1', 'test_metric'):.1f} % clean" in table
-    kept = json.loads((ROOT / "benchmarks/results/local.json").read_text(encoding="utf-8"))
-    single = {r["name"]: r for r in kept["rows"] if r["kind"] == "default"}
-    ratios = [f"{single[name]['median_ratio']:.2f}"[1:] for name in ("lipschitz", "antisymmetric", "neural_ode")]
-    assert ", ".join(ratios) in table
-    assert f"median {single['contracting']['median_radius']:.2f}"[7:].lstrip("0") in table
-    speed = json.loads((ROOT / "benchmarks/results/bounded_gain.json").read_text(encoding="utf-8"))["rows"]
-    assert f"{next(r for r in speed if r['hidden'] == 128)['of_elman']['maxmin']:.2f} times" in table

@@ -18,9 +18,7 @@ from stability.kernel.systems.layer_stack import LayerStack
 from stability.search.criteria.kyp import kyp_criterion
 from stability.search.gains.stack import stack_gain
 from stability.search.solvers import riccati
-from stability.search.solvers.deadline import TOO_LATE, Deadline
-from stability.search.solvers.nonnegative_matrices import ComparisonMatrix
-from stability.search.solvers.state_space import StateSpace
+from stability.search.solvers.deadline import TOO_LATE
 from stability.systems import DrivenSystem
 
 LONG = ("cholesky", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "qr", "solve", "svd")
@@ -78,28 +76,16 @@ def stack(gain: float = 0.5) -> LayerStack:
     return LayerStack([network(flow(5, gain).euler(0.1)), DrivenSystem(upper, "tanh", np.ones((4, 5)))])
 
 
-PINNED = (np.zeros(7), np.r_[np.zeros(2), np.ones(5)])
 KINDS: dict[str, Callable[[], Any]] = {
     "flow": flow,
     "unstable flow": lambda: flow(gain=9.0),
-    "flow near the boundary": lambda: flow(gain=1.2),
     "direct term": lambda: flow(D=0.5),
     "slopes of their own": lambda: flow(slope=(np.linspace(-0.2, 0.0, 7), np.linspace(0.3, 1.0, 7))),
-    "pinned": lambda: flow(slope=PINNED),
-    "euler": lambda: flow().euler(0.1),
-    "midpoint": lambda: flow().midpoint(0.1),
-    "map": lambda: LureSystem(np.zeros((7, 7)), np.eye(7), 0.3 * flow().C, dt=1.0),
     "network": lambda: network(flow()),
-    "unstable network": lambda: network(flow(gain=9.0)),
     "network near the boundary": lambda: network(flow(gain=1.2).euler(0.1)),
-    "network with a direct term": lambda: network(flow(gain=2.0, D=0.5)),
-    "midpoint network": lambda: network(flow(gain=3.0).midpoint(0.1)),
     "lstm": lambda: cell("lstm"),
-    "gru": lambda: cell("gru"),
-    "lstm without a box": lambda: cell("lstm", box=False),
     "gru that does not contract": lambda: cell("gru", 3.0),
     "stack": stack,
-    "stack that does not contract": lambda: stack(9.0),
     "stack of cells": lambda: LayerStack([cell("gru"), GatedCell("gru", np.ones((3, 5)), np.ones((3, 1)))]),
 }
 
@@ -125,7 +111,7 @@ def test_a_search_for_witnesses_begins_nothing_after_its_end(name: str, work: Wo
         assert work.steps <= limit + MORE
 
 
-@pytest.mark.parametrize("name", [name for name in KINDS if "midpoint" not in name and "lstm without" not in name])
+@pytest.mark.parametrize("name", KINDS)
 def test_a_gain_begins_nothing_after_its_end(name: str, work: Work) -> None:
     for limit in (0, 60):
         subject, work.steps = KINDS[name](), 0
@@ -154,24 +140,3 @@ def test_a_step_of_known_cost_is_not_begun_without_the_time_for_it(monkeypatch: 
     assert not without.holds
     assert TOO_LATE in without.detail
     assert seen == [600]
-
-
-def test_doubling_ends_between_two_steps(work: Work) -> None:
-    loop = StateSpace(np.diag([0.999999, 0.5]), np.eye(2), 1e-9 * np.eye(2), np.zeros((2, 2)), True)
-    assert riccati.bounded_real(loop) is not None
-    whole, work.steps = work.steps, 0
-    assert whole > 10
-    deadline = Deadline.from_limit(5.0).named("doubling")
-    assert riccati.bounded_real(loop, deadline=deadline) is None
-    assert (deadline.cut, work.steps) == (True, 5)
-
-
-def test_many_right_hand_sides_take_one_factorisation(work: Work) -> None:
-    matrix = np.random.default_rng(0).uniform(0.0, 0.02, (30, 30))
-    found, rights = ComparisonMatrix(matrix), np.eye(30) + 1e-300
-    work.steps = 0
-    solved = found.solve(1.0, rights)
-    assert work.steps == 1
-    assert np.allclose(solved, np.linalg.inv(np.eye(30) - matrix), rtol=1e-12, atol=0.0)
-    for k in range(3):
-        assert np.allclose(solved[:, k], found.solve(1.0, rights[:, k]), rtol=1e-13, atol=0.0)

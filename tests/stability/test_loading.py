@@ -12,8 +12,7 @@ import pytest
 
 import stability
 from stability.kernel import theorems
-from stability.kernel.format.lazy_table import Table
-from stability.kernel.format.serialization import SUBJECTS, is_subject
+from stability.kernel.format.serialization import SUBJECTS
 from stability.kernel.format.theorem_files import KINDS
 from stability.kernel.format.theorem_table import RULES
 
@@ -43,14 +42,6 @@ def test_one_rule_is_loaded_without_the_others():
     assert int(run("from stability.kernel.format.theorem_table import RULES; print(len(RULES))")) == len(KINDS)
 
 
-def test_a_table_holds_what_its_files_enter():
-    table: Table[int] = Table({})
-    assert "b" not in table
-    table["b"] = 2
-    assert dict(table) == {"b": 2}
-    assert len(table) == 1
-
-
 def test_every_file_of_theorems_is_in_the_table():
     """A file with a rule that has no row cannot be imported; here all are."""
     for path in Path(theorems.__file__).parent.glob("[!_]*.py"):
@@ -68,19 +59,6 @@ def test_the_package_offers_what_it_lists_from_where_it_is_defined():
         stability.nothing  # noqa: B018
 
 
-def test_no_file_has_the_name_of_a_public_function():
-    """Importing such a file would replace the function in the package."""
-    files = {path.stem for path in Path(stability.__file__).parent.iterdir()}
-    assert not files & set(stability.__all__)
-
-
 def test_folders_are_reached_through_the_package():
     assert run("import stability; print(stability.systems.LureSystem.__name__)") == "LureSystem"
     assert run("import sys, stability; print('numpy' in sys.modules)") == "False"
-
-
-def test_a_subject_is_its_own_type_alone():
-    system = stability.LureSystem.recurrent([[-1.0]], [[0.5]])
-    assert is_subject(system)
-    assert not is_subject(system.A)
-    assert not is_subject(type("Sub", (stability.LureSystem,), {}))

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -70,27 +69,6 @@ def test_killed_it_is_succeeded_at_once_and_that_is_said(tmp_path: Path, caplog:
     assert {p.name for p in tmp_path.iterdir()} == {"notes.partial"}
 
 
-def test_within_a_thread_again_and_not_from_another(tmp_path: Path) -> None:
-    told: list[Exception] = []
-
-    def other() -> None:
-        try:
-            with claim_folder(tmp_path, "other"):
-                pass
-        except FolderInUseError as error:
-            told.append(error)
-
-    with claim_folder(tmp_path, "outer") as outer:
-        with claim_folder(tmp_path, "inner") as inner:
-            assert inner is outer
-        thread = threading.Thread(target=other)
-        thread.start()
-        thread.join()
-        assert (tmp_path / LOCK_FILE).exists()
-    assert len(told) == 1
-    assert not (tmp_path / LOCK_FILE).exists()
-
-
 def test_a_forked_child_does_not_give_back_what_its_parent_holds(tmp_path: Path) -> None:
     with claim_folder(tmp_path, "parent") as folder:
         child = os.fork()
@@ -103,16 +81,6 @@ def test_a_forked_child_does_not_give_back_what_its_parent_holds(tmp_path: Path)
         assert (tmp_path / LOCK_FILE).exists()
         done = subprocess.run([sys.executable, "-c", HOLD, str(tmp_path)], capture_output=True, text=True, timeout=60)
         assert "FolderInUseError" in done.stderr
-
-
-def test_a_folder_that_stays_empty_is_taken_away_again(tmp_path: Path) -> None:
-    with claim_folder(tmp_path / "a" / "b", "nothing"):
-        assert (tmp_path / "a" / "b").is_dir()
-    assert not (tmp_path / "a").exists()
-    (tmp_path / "mine").mkdir()
-    with claim_folder(tmp_path / "mine", "nothing"):
-        pass
-    assert (tmp_path / "mine").is_dir()
 
 
 def test_places_that_cannot_be(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from fractions import Fraction
 
 import numpy as np
@@ -119,13 +118,6 @@ def test_powers_of_two_change_nothing(powers):
         assert a == b
 
 
-def test_odd_powers_of_two_on_the_diagonal_stay_near_one():
-    for k in (-5, -1, 1, 3, 101):
-        outcome = prove_positive_definite(np.array([[2.0**k]]))
-        assert outcome.holds
-        assert Fraction(outcome.shift) <= 3 * documented_shift(1)
-
-
 def test_the_matrix_stays_as_it_is_unless_it_may_be_overwritten(rng):
     half = rng.normal(size=(4, 4))
     matrix = half @ half.T + np.eye(4)
@@ -136,55 +128,6 @@ def test_the_matrix_stays_as_it_is_unless_it_may_be_overwritten(rng):
     assert prove_positive_definite(matrix, overwrite=True) == kept
     assert kept.holds is True
     assert (matrix != before).any()  # which saves a copy of large matrices
-
-
-def test_a_lower_bound_that_fails_has_taken_two_copies():
-    size = 400
-    matrix = equal_correlations(size, 0.5)
-    tracemalloc.start()
-    assert not spectral_bounds(matrix, 0.6, 210.0).holds
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert most < 2.3 * matrix.nbytes
-
-
-def test_the_spectrum_of_a_large_matrix_takes_three_copies_of_it():
-    size = 400
-    matrix = equal_correlations(size, 0.5)
-    tracemalloc.start()
-    assert spectral_bounds(matrix, 0.4, 210.0).holds
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert most < 3.2 * matrix.nbytes
-
-
-REFUSED = {
-    "zero on the diagonal": (np.diag([1.0, 0.0]), None),
-    "negative diagonal": (np.diag([1.0, -1.0]), None),
-    "infinite diagonal": (np.diag([1.0, np.inf]), None),
-    "too large": (np.nextafter(LARGEST, np.inf) * np.eye(2), None),
-    "too small": (np.nextafter(1 / LARGEST, 0) * np.eye(2), None),
-    "not symmetric": (np.array([[1.0, 0.1], [0.2, 1.0]]), None),
-    "NaN beside the diagonal": (np.array([[1.0, np.nan], [np.nan, 1.0]]), None),
-    "NaN in the error": (np.eye(2), lambda s: s * np.nan),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused_at_the_door_has_no_shift(name):
-    matrix, action = REFUSED[name]
-    outcome = prove_positive_definite(matrix, action)
-    assert outcome.holds is False
-    assert outcome.shift == (float("inf") if action else 0.0)
-    assert isinstance(outcome.reason, str)
-
-
-@pytest.mark.parametrize("matrix", [np.array([[1.0, np.inf], [np.inf, 1.0]]), equal_correlations(3, 0.0)])
-def test_what_the_factorisation_refuses_tells_the_shift(matrix):
-    with np.errstate(all="ignore"):
-        outcome = prove_positive_definite(matrix)
-    assert outcome.holds is False
-    assert 0 < outcome.shift < 1e-12
 
 
 def test_an_error_beyond_the_diagonal_is_refused_before_the_factorisation(monkeypatch):
@@ -198,11 +141,6 @@ def test_a_factor_with_a_bad_pivot_proves_nothing(pivot, monkeypatch):
     """Some libraries go on through NaN instead of breaking down."""
     monkeypatch.setattr(np.linalg, "cholesky", lambda work: np.diag([1.0, pivot]))
     assert prove_positive_definite(np.eye(2)).holds is False
-
-
-def test_the_largest_and_the_smallest_entries_that_are_accepted():
-    assert prove_positive_definite(LARGEST * np.eye(2)).holds
-    assert prove_positive_definite(np.eye(2) * (1.0 / LARGEST)).holds
 
 
 def test_the_empty_matrix_is_definite():
@@ -297,20 +235,6 @@ def test_spectra_beyond_the_theorem_are_refused(matrix):
     assert spectral_bounds(matrix, -np.inf, np.inf) == Definiteness(
         False, 0.0, "the matrix is not symmetric, not finite or too large"
     )
-
-
-def test_the_side_that_fails_is_named_with_its_shift():
-    ends = np.diag([1.0, 2.0])
-    low, high = spectral_bounds(ends, 1.0 + 1e-9, 3.0), spectral_bounds(ends, 0.5, 2.0 - 1e-9)
-    assert (low.holds, high.holds) == (False, False)
-    assert low.reason.startswith("the lower bound fails: ")
-    assert high.reason.startswith("the upper bound fails: ")
-    low, high = spectral_bounds(ends, 1.0 - 2.0**-52, 3.0), spectral_bounds(ends, 0.5, 2.0 + 2.0**-51)
-    assert low.reason.startswith("the lower bound fails: the ")
-    assert high.reason.startswith("the upper bound fails: the ")
-    assert (low.holds, high.holds) == (False, False)
-    assert low.shift > 0
-    assert high.shift > 0
 
 
 def test_nothing_is_proved_where_small_numbers_are_taken_for_zero():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stability.errors import FileFormatError
-from stability.kernel.format.serialization import _difference, decode, digest_of, encode, is_sealed, seal
+from stability.kernel.format.serialization import decode, digest_of, encode, is_sealed, seal
 from stability.storage import documents
 from stability.storage.documents import parse_json, read_document, read_json
 from stability.storage.limits import DEPTH, DIGITS
@@ -71,41 +71,6 @@ def test_what_is_written_comes_back_and_nothing_else_is_written():
     for kind in ("nothing", 1, None, ["lure"]):
         with pytest.raises(FileFormatError, match="unknown subject type .*known: .*lure"):
             decode({"type": kind})
-
-
-PAIRS = [
-    ({}, [], "{} stands for []"),
-    ([], {}, "[] stands for {}"),
-    ({}, None, "{} stands for None"),
-    (None, {}, "None stands for {}"),
-    ([], None, "[] stands for None"),
-    ([1], [1, 2], "[1] stands for [1, 2]"),
-    ([1, 2], [1], "[1, 2] stands for [1]"),
-    ({"a": 1}, {}, "the key 'a' is unknown"),
-    ({}, {"a": 1}, "the key 'a' is missing"),
-    ({"a": 1}, {"a": 2}, "a: 1 stands for 2"),
-    ({"a": {"b": 1}}, {"a": {"b": 2}}, "b: 1 stands for 2"),
-    ({"a": [1, 2]}, {"a": [1, 3]}, "a: 2 stands for 3"),
-    ([1, {"a": "x"}], [1, {"a": "y"}], "a: x stands for y"),
-    (True, 1, "True stands for 1"),
-    (1.0, True, "1.0 stands for True"),
-    ("1", 1, "1 stands for 1"),
-    (0, None, "0 stands for None"),
-    (False, None, "False stands for None"),
-    ("", None, " stands for None"),
-]
-
-
-@pytest.mark.parametrize(("given", "canonical", "words"), PAIRS)
-def test_every_difference_from_what_is_written_is_told(given, canonical, words):
-    assert _difference(given, canonical) == words
-
-
-def test_the_same_value_in_the_same_words_is_no_difference():
-    for value in ({}, [], None, True, 1, 1.5, "x", {"a": [1, {"b": None}]}, [[], {}]):
-        assert _difference(value, value) is None
-    assert _difference(1, 1.0) is None
-    assert _difference({"a": 1, "b": 2}, {"b": 2, "a": 1}) is None
 
 
 def test_a_sealed_document_is_for_readers_too():

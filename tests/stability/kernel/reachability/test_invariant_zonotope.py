@@ -57,7 +57,7 @@ def network(rng: np.random.Generator, n: int, p: int, name: str, leak: float, mi
     return DrivenSystem(system, name, rng.normal(size=(n, p)), rng.normal(size=n), 0.1 * leak * rng.normal(size=(n, p)))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_no_trajectory_leaves_the_tube(seed):
     rng = np.random.default_rng(seed)
     name, leak, mixed = ("tanh", "sigmoid")[seed % 2], (1.0, 0.4)[seed // 2 % 2], seed % 3 == 0
@@ -213,7 +213,7 @@ def box_of(driven: DrivenSystem) -> np.ndarray:
 
 @pytest.mark.parametrize("name", ["tanh", "sigmoid", "saturation"])
 @pytest.mark.parametrize("make", [feeding, midpoint])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_no_trajectory_leaves_the_tube_of_channels_that_feed_one_another(seed, make, name):
     rng = np.random.default_rng(seed)
     driven = make(rng, name)
@@ -231,6 +231,7 @@ def test_no_trajectory_leaves_the_tube_of_channels_that_feed_one_another(seed, m
         assert ((x >= least) & (x <= most)).all()
 
 
+@pytest.mark.slow
 def test_channels_that_are_solved_for_leave_narrow_sets():
     """An interval of what they feed leaves these sets 2.7 to 150 times as wide as runs."""
     shares = []
@@ -275,7 +276,7 @@ def test_an_inverse_that_is_none_leaves_the_sets_true(monkeypatch):
             assert ((x >= least) & (x <= most)).all()
 
 
-@pytest.mark.parametrize("moved", ["A", "B", "C", "D"])
+@pytest.mark.parametrize("moved", ["B", "D"])
 def test_every_matrix_within_its_radius_is_inside_where_channels_feed_one_another(moved, monkeypatch):
     rng, radius = np.random.default_rng(8), 0.05
     driven = feeding(rng, size=0.4)

@@ -123,7 +123,7 @@ def test_what_gates_leave_of_their_planes_is_within_the_ends(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize(("window", "kept"), [(0, 30), (2, 30), (30, 30), (3, 4), (0, 0)])
+@pytest.mark.parametrize(("window", "kept"), [(2, 30), (3, 4), (0, 0)])
 def test_no_run_leaves_the_tube(name: str, window: int, kept: int) -> None:
     subject, steps = NETWORKS[name], 12
     x, label = sample(name, steps)
@@ -133,7 +133,7 @@ def test_no_run_leaves_the_tube(name: str, window: int, kept: int) -> None:
     for radius in (1e-6, 1e-3, 0.02, 0.1):
         low, high = input_box(x, radius, bounds=(float(x.min()) - 0.01, float(x.max()) + 0.02))
         least = lower(subject, (low, high), label, window, kept)
-        inputs = np.where(rng.random((3000, *x.shape)) < 0.5, low, high)
+        inputs = np.where(rng.random((600, *x.shape)) < 0.5, low, high)
         way, truth = inputs[0], np.inf
         logits = scale * subject.logits(inputs)
         margins = logits[:, [label]] - logits
@@ -216,6 +216,7 @@ def long() -> tuple[Classifier, Array, int, Any]:
     return subject, x, label, claim
 
 
+@pytest.mark.slow
 def test_long_sequences_get_most_of_what_the_linearisation_allows(long: Any) -> None:
     subject, x, label, claim = long
     assert claim.proof.kind == KIND

@@ -9,7 +9,7 @@ import pytest
 
 from stability import DrivenSystem, LureSystem
 from stability.errors import DimensionError, MaskedError, NonFiniteError, StabilityError
-from stability.kernel.checks import as_column, unmasked
+from stability.kernel.checks import as_column
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.pairwise import PairwiseSystem
 
@@ -44,12 +44,6 @@ def test_masked_entries_are_refused(make: Any) -> None:
     with pytest.raises(MaskedError, match="1 masked entry") as caught:
         make()
     assert isinstance(caught.value, NonFiniteError)
-
-
-def test_a_masked_array_without_masked_entries_is_an_array() -> None:
-    plain = np.ma.masked_array(A, mask=np.zeros((2, 2), dtype=bool))
-    assert unmasked("A", plain) is plain
-    np.testing.assert_array_equal(LureSystem.recurrent(plain, EYE).A, A)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def extremes(cell, h, rng, starts=24):
     return -found[1], found[0]
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])
 def test_no_point_of_the_boxes_lies_outside(scale, seed):
     rng, cell = np.random.default_rng(seed), cell_of(4, scale, seed)
@@ -145,7 +145,7 @@ def worst_input(cell, x, direction, rng):
     return after[np.argmax((after * direction).sum(-1), axis=0), np.arange(len(x))]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("scale", [0.4, 1.0])
 def test_runs_that_push_outwards_enter_and_stay(scale, seed):
     rng, cell = np.random.default_rng(seed), cell_of(5, scale, 100 + seed)
@@ -166,7 +166,7 @@ def test_runs_that_push_outwards_enter_and_stay(scale, seed):
         assert (x <= box.high).all()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(1))
 @pytest.mark.parametrize("scale", [0.4, 1.0])
 def test_inputs_that_gradients_ascend_leave_no_box(scale, seed):
     """A cell state after 40 steps, pushed up or down by the signs of its derivative by all inputs before."""
@@ -190,7 +190,7 @@ def test_inputs_that_gradients_ascend_leave_no_box(scale, seed):
             assert max(reached[1:]) > reached[0]  # the ascent ascends
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_steps_from_the_corners_stay_inside_to_forty_digits(seed):
     """One unit, one input: the corners and points between them, one step in mpmath."""
     rng = np.random.default_rng(seed)
@@ -216,7 +216,7 @@ def test_steps_from_the_corners_stay_inside_to_forty_digits(seed):
                     assert float(box.low[0]) <= o * mpmath.tanh(after) <= float(box.high[0])
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_box_that_runs_leave_is_refused(seed):
     """Every end of the cell state's box is drawn in to just before what a run under a constant input reaches."""
     cell = one_unit([1.0, 1.5, -1.0 + 0.2 * seed, 0.5], [0.3, 0.2, 0.4, 0.1], (0.1, 0.2, 0.1 * seed, 0.0))

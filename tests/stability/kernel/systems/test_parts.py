@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stability.conversion.parts import part_name, subject_as_part
+from stability.conversion.parts import subject_as_part
 from stability.errors import ConfigurationError, FileFormatError
 from stability.kernel.format.serialization import decode, encode
 from stability.kernel.systems.gated_cell import GatedCell
@@ -47,15 +47,6 @@ def test_a_part_is_the_same_subject_with_a_place(kind):
     assert decode(plain).part == ""
 
 
-def test_a_box_and_a_discretisation_keep_the_place():
-    known = subjects()
-    for kind in ("gated", "cascade"):
-        assert subject_as_part(known[kind], "a", "B").with_inputs(-1.0, 1.0).part == "a of B"
-    flow = subject_as_part(known["lure"], "a", "B")
-    assert flow.euler(0.1).part == flow.midpoint(0.1).part == "a of B"
-    assert subject_as_part(known["euler"], "a", "B").origin.base.part == "a of B"
-
-
 @pytest.mark.parametrize(
     "bad",
     ["cell", "cell of ", " of Net", "a of B of C", "a b of C", "x: all is stable of C", "a` of B", None, 3, "é of B"],
@@ -68,12 +59,3 @@ def test_no_sentence_fits_into_a_place(bad):
         document.get("base", document)["part"] = bad
         with pytest.raises(FileFormatError, match="PATH of WHOLE"):
             decode(document)
-
-
-def test_any_name_becomes_one():
-    assert part_name("", "") == "cell of model"
-    assert part_name("ä b", "N<e>") == "_ue4__u20_b of N_u3c_e_u3e_"
-    long = part_name("x" * 1000, "y" * 1000)
-    assert long == "x" * 200 + " of " + "y" * 100
-    assert as_part(long) == long
-    assert as_part("") == ""

@@ -6,15 +6,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from specimens import plain_map, remade, small_cell, specimens, two_levels
+from specimens import plain_map, remade, small_cell, specimens
 
 from stability.kernel.arithmetic.intervals import Interval
 from stability.kernel.format.theorem_table import RULES
 from stability.kernel.systems.gated_bounds import JacobianBound
-from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.theorems.multiplier_lmi import LARGEST_FACTOR
 from stability.kernel.theorems.periodic_orbits import MAX_UNKNOWNS
-from stability.kernel.theorems.stack_contraction import CONTRACTING, compose, layer_claim, part_problem
+from stability.kernel.theorems.stack_contraction import CONTRACTING, compose, layer_claim
 from stability.proposals import propose
 from stability.systems import DrivenSystem, LureSystem
 
@@ -65,32 +64,6 @@ def test_rate_and_overshoot_of_a_stack_are_those_of_its_layers():
         reason = answer("contraction of stack", data={"layers": [first, {**second, "kind": kind}]})[1]
         assert reason == f"layer 1: no layer is proved to contract by a {kind}"
     assert set(CONTRACTING) == {"multiplier_lmi", "interval_lmi", "interval_jacobian", "pair_norm"}
-
-
-def test_a_part_of_a_proof_is_kind_data_and_rate():
-    good = {"kind": "ball", "data": {}, "rate": 0.5}
-    assert part_problem(good) is None
-    for bad, word in (
-        (None, "nothing else"),
-        ([], "nothing else"),
-        ({**good, "note": 1}, "nothing else"),
-        ({"kind": "ball", "data": {}}, "nothing else"),
-        ({**good, "kind": 1}, "kind must be a string"),
-        ({**good, "data": []}, "data a mapping"),
-        ({**good, "rate": 1}, "floating-point"),
-        ({**good, "rate": None}, "floating-point"),
-    ):
-        assert word in part_problem(bad)
-
-
-def test_only_a_layer_of_the_lowest_level_speaks_about_the_stack():
-    specimen = specimens()["lowest layer"]
-    assert answer("lowest layer")[0]
-    for layer in (1, 2):
-        assert "only a layer of the lowest level" in why("lowest layer", data={"layer": layer})
-    for kind in ("cascade_layer", "merged_stack", "stack_orbits", "nothing", ""):
-        assert f"unknown kind of proof {kind!r}" in why("lowest layer", data={"kind": kind})
-    assert specimen.claim.proof.data["kind"] == "gated_orbits"
 
 
 def test_a_factor_of_growth_is_one_to_rounding():
@@ -150,33 +123,6 @@ def test_orbits_are_as_long_as_their_equations_can_be_solved():
     data = {"first": np.zeros((1, 2)), "input": np.zeros((1, 2))}
     reason = RULES["periodic_orbits"](flow, propose(flow, "periodic_orbits", data))[1]
     assert reason == "orbits step by step are for maps"
-
-
-def test_a_head_has_a_column_for_each_output():
-    specimen = specimens()["gain of a stack"]
-    for head in (np.ones((1, 3)), np.ones(2), np.ones((1, 1)), np.ones((2, 2, 1))):
-        assert "head must be a finite matrix with 2 columns" in why("gain of a stack", data={"head": head})
-    layers = list(specimen.claim.proof.data["layers"])
-    assert "one part for each of the 2 layers" in why("gain of a stack", data={"layers": layers[:1]})
-    assert "no gain is proved by a ball" in why(
-        "gain of a stack", data={"layers": [{**layers[0], "kind": "ball"}, layers[1]]}
-    )
-    for part in ({**layers[1], "rate": 1}, {**layers[1], "note": 1.0}, {}):
-        reason = why("gain of a stack", data={"layers": [layers[0], part]})
-        assert reason.startswith("layer 1: a part of a proof holds") or "rate must be" in reason
-    assert "layer 0: " in why("gain of a stack", data={"layers": [{**layers[0], "rate": 1e-9}, layers[1]]})
-    assert "the layers give the gain" in why("gain of a stack", data={"gain": 1e-3})
-
-
-@pytest.mark.parametrize("name", ["orbits of a stack", "unstable stack"])
-def test_orbits_of_stacks_are_those_of_discrete_ones_in_one_direction(name):
-    specimen = specimens()[name]
-    rule, claim = RULES[specimen.kind], specimen.claim
-    free = small_cell("gru", box=None)
-    flow = DrivenSystem(LureSystem.recurrent(-np.eye(2), np.eye(2)), "tanh", np.eye(2))
-    for stack in (LayerStack([free, free], directions=2), LayerStack([flow, flow])):
-        assert "discrete stacks with one direction" in rule(stack, claim)[1]
-    assert two_levels().system.is_discrete
 
 
 @pytest.mark.parametrize("discrete", [True, False])

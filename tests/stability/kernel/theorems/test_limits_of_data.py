@@ -8,7 +8,7 @@ from typing import Annotated
 
 import numpy as np
 import pytest
-from specimens import plain_map, remade, small_cell, specimens
+from specimens import remade, small_cell, specimens
 
 from stability.kernel.arithmetic.balls import Ball
 from stability.kernel.format import theorem_table as registry
@@ -29,9 +29,8 @@ from stability.kernel.format.theorem_files import KINDS
 from stability.kernel.format.theorem_table import RULES
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.theorems import stack_witness
-from stability.kernel.theorems.eigenvalue_phrase import Unstable, eigenvalue_text
 from stability.kernel.theorems.gated_orbits import MAX_UNKNOWNS, inputs_of, least_distance, orbit_of
-from stability.kernel.theorems.multiplier_lmi import Decay, overshoot_fits
+from stability.kernel.theorems.multiplier_lmi import overshoot_fits
 from stability.proposals import propose
 from stability.systems import DrivenSystem, LureSystem
 from stability.verification import verify_claim
@@ -76,32 +75,6 @@ def test_every_type_of_datum_takes_what_its_words_say():
             assert takes(value) is False, (kind, value)
 
 
-def test_all_proofs_by_a_multiplier_hold_the_same_data():
-    for kind in ("multiplier_lmi", "interval_lmi", "regional_lmi"):
-        assert issubclass(RULES[kind].data, Decay)
-        assert set(Decay.types(optional=False)) <= set(RULES[kind].fields)
-    assert set(RULES["multiplier_lmi"].fields) == {"P", "L", "rate", "overshoot", "p_min", "p_max"}
-    for kind in ("unstable_orbit", "unstable_equilibrium", "unstable_everywhere", "unstable_linear", "gated_unstable"):
-        assert RULES[kind].optional["eigenvalue"] == "pair"
-    assert list(Unstable.types(optional=True)) == ["eigenvalue"]
-
-
-def test_a_refusal_names_what_the_proof_is_about():
-    claim = specimens()["contraction of flow"].claim
-    reason = RULES["multiplier_lmi"](small_cell("gru"), claim)[1]
-    assert reason == "a proof of kind multiplier_lmi is about a LureSystem or DrivenSystem, not about a GatedCell"
-    two = specimens()["two equilibria"]
-    reason = RULES["two_equilibria"](two.subject, remade(two.subject, two.claim, name="bounded"))[1]
-    assert reason == "a proof of kind two_equilibria is about contraction or equilibrium, not about 'bounded'"
-    merged = RULES["merged_stack"](
-        specimens()["merged stack"].subject, Claim("contraction", "", Verdict.CERTIFIED, claim.proof)
-    )[1]
-    assert merged == "a proof of kind merged_stack supports the verdict refuted, not certified"
-    bent = remade(two.subject, two.claim, data={"note": 1.0, "more": 2.0}, without=["state1"])
-    reason = RULES["two_equilibria"](two.subject, bent)[1]
-    assert reason == "a proof of kind two_equilibria lacks state1 and holds unknown more, note"
-
-
 def test_vectors_and_symmetric_matrices_have_their_size_and_no_entry_beyond_the_limit():
     two, three = (LureSystem.linear(-np.eye(n)) for n in (2, 3))
     for value, subject, good in (
@@ -127,19 +100,6 @@ def test_vectors_and_symmetric_matrices_have_their_size_and_no_entry_beyond_the_
     network = DrivenSystem(LureSystem(-np.eye(2), np.ones((2, 3)), np.ones((3, 2))), "tanh", np.ones((3, 4)))
     for axes, length in (("n", 2), ("m", 3), ("p", 4)):
         assert [k for k in range(6) if Size((axes,)).admits(np.ones(k), network)] == [length]
-
-
-def test_an_eigenvalue_is_read_from_lists_and_arrays_alike():
-    for pair in ([1.5, -2.0], (1.5, -2.0), np.array([1.5, -2.0])):
-        assert Unstable.of({"eigenvalue": pair}).named == 1.5 - 2.0j
-    assert Unstable.of({}).named is None
-    assert [eigenvalue_text(z) for z in (2 + 0j, 1.5 - 2j, -0.25 + 1j)] == ["2", "1.5 - 2i", "-0.25 + 1i"]
-
-
-def test_a_network_and_its_system_are_one():
-    network = plain_map()
-    assert network.system is network.system
-    assert network.system.system is network.system
 
 
 def test_orbits_and_inputs_are_taken_up_to_their_limits():

@@ -55,16 +55,6 @@ class TestPeriodicOrbits:
         for size in (1e-3, 1e-6, 0.0):
             assert not check(flip, "periodic_orbits", {"first": np.array([[size], [-size]]), "input": ONE})[0]
 
-    def test_an_equilibrium_run_twice_is_one_orbit(self):
-        bistable = plain(2.0)
-        x = settled(bistable, np.ones(1), ONE)
-        twice = np.array([x, x])
-        assert "same" in check(bistable, "periodic_orbits", {"first": twice, "input": ONE})[1]
-        assert not check(bistable, "periodic_orbits", {"first": x[None], "input": ONE})[0]
-        two = {"first": x[None], "second": -x[None], "input": ONE}
-        assert check(bistable, "periodic_orbits", two)[0]
-        assert not check(bistable, "periodic_orbits", {**two, "second": x[None]})[0]
-
     def test_the_orbit_of_the_input_itself_proves_nothing(self):
         """Under an input of period two a contracting map runs an orbit of period two: no refutation."""
         calm, u = plain(0.5), np.array([[1.0], [-2.0]])

@@ -7,43 +7,19 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from specimens import linear, proof_of_linear
 
 from stability import LayerStack, certify
 from stability.errors import ConfigurationError, FileFormatError
 from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.serialization import decode, encode
-from stability.kernel.format.theorem_table import RULES, worded
+from stability.kernel.format.theorem_table import RULES
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.theorems.stack_contraction import _merge, compose, layer_norm
 from stability.proposals import pack
 from stability.systems import DrivenSystem, LureSystem
 
 BIG = 40.0  # a gate with this bias is 0 or 1 to 1e-17
-
-
-def linear(a, g, *, discrete=True) -> DrivenSystem:
-    """``x+ = a x + g u`` or ``dx/dt = -a x + g u``."""
-    system = LureSystem.linear([[a if discrete else -a]], 1.0 if discrete else None)
-    return DrivenSystem(system, "identity", np.zeros((0, 1)), None, [[g]])
-
-
-def proof_of_linear(layer) -> Claim:
-    """Contraction in ``|x|`` itself, at the rate of the scalar map or flow to nine digits."""
-    a = abs(float(layer.system.A[0, 0]))
-    rate = a * (1 + 1e-9) if layer.system.is_discrete else a * (1 - 1e-9)
-    data = {
-        "P": np.eye(1),
-        "L": np.zeros(0),
-        "rate": rate,
-        "overshoot": 1.0 + 1e-8,
-        "p_min": 1 - 1e-9,
-        "p_max": 1 + 1e-9,
-    }
-    draft = Claim("contraction", "", Verdict.CERTIFIED, Proof("multiplier_lmi", data), rate)
-    claim = worded(layer, draft)
-    valid, reason = RULES["multiplier_lmi"](layer, claim)
-    assert valid, reason
-    return claim
 
 
 def composed(layers, tolerance=1e-3):

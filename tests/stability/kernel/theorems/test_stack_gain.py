@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from specimens import linear, proof_of_linear
 
 from stability import LayerStack, certify
 from stability.kernel.format.claims import Claim, Proof, Verdict
@@ -17,30 +18,6 @@ from stability.proposals import pack
 from stability.systems import DrivenSystem, LureSystem
 
 BIG = 40.0
-
-
-def linear(a, g, *, discrete=True) -> DrivenSystem:
-    system = LureSystem.linear([[a if discrete else -a]], 1.0 if discrete else None)
-    return DrivenSystem(system, "identity", np.zeros((0, 1)), None, [[g]])
-
-
-def proof_of_linear(layer) -> Claim:
-    """Contraction in ``|x|`` itself, at the rate of the scalar map or flow to nine digits."""
-    a = abs(float(layer.system.A[0, 0]))
-    rate = a * (1 + 1e-9) if layer.system.is_discrete else a * (1 - 1e-9)
-    data = {
-        "P": np.eye(1),
-        "L": np.zeros(0),
-        "rate": rate,
-        "overshoot": 1.0 + 1e-8,
-        "p_min": 1 - 1e-9,
-        "p_max": 1 + 1e-9,
-    }
-    draft = Claim("contraction", "", Verdict.CERTIFIED, Proof("multiplier_lmi", data), rate)
-    claim = worded(layer, draft)
-    valid, reason = RULES["multiplier_lmi"](layer, claim)
-    assert valid, reason
-    return claim
 
 
 def proof_of(layer) -> Claim:

@@ -8,11 +8,8 @@ import pytest
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.search.counterexamples.counterexample_search import refute
 from stability.search.counterexamples.gated_equilibria import ascend_radius, equilibrium_near, radius_gradient
-from stability.search.counterexamples.reachability_in_use import states_reachable
 from stability.search.solvers.deadline import Deadline
-from stability.search.trajectories.input_range import ANYWHERE, InputRange, input_boxes, input_range
-
-KINDS = [("lstm", True), ("gru", True), ("gru", False)]
+from stability.search.trajectories.input_range import InputRange
 
 
 def random_cell(kind, reset_after, rng, scale, m=4, p=2) -> GatedCell:
@@ -63,45 +60,4 @@ def test_gradient_of_the_least_stable_eigenvalue(kind):
     assert all((np.abs(p.u) <= 1.0).all() for p in path)
 
 
-@pytest.mark.parametrize(("kind", "reset_after"), KINDS)
-def test_the_input_jacobian_is_the_derivative(kind, reset_after, rng):
-    cell = random_cell(kind, reset_after, rng, 1.0)
-    x, u = rng.normal(size=cell.states), rng.normal(size=2)
-    columns = [(cell.advance(x, u + 1e-6 * e) - cell.advance(x, u - 1e-6 * e)) / 2e-6 for e in np.eye(2)]
-    np.testing.assert_allclose(cell.input_jacobian(x, u), np.stack(columns, axis=1), atol=1e-8)
-
-
 # ---- where a witness lies --------------------------------------------------------------------------------------
-
-
-def test_a_cell_of_an_lstm_grows_by_at_most_one_a_step():
-    """Forget and input gates open, g = 1: c grows by one a step, exactly as fast as it can."""
-    b = np.array([50.0, 50.0, 50.0, 0.0])
-    cell = GatedCell("lstm", np.zeros((4, 1)), np.zeros((4, 1)), b, input_low=-1.0, input_high=1.0)
-    pushed = GatedCell(
-        "lstm", np.array([[0.0], [0.0], [90.0], [0.0]]), np.zeros((4, 1)), b - [0, 0, 50, 0], input_low=-1, input_high=1
-    )
-    for subject, c, horizon, expected in (
-        (cell, 10.0, 10, True),
-        (cell, 10.0, 9, False),
-        (cell, 10.5, 20, False),
-        (pushed, 9.5, 10, None),
-        (pushed, 9.5, 9, False),
-        (pushed, -9.5, 10, None),
-    ):
-        data = {"state": np.array([0.5 * np.tanh(c), c]), "input": np.zeros(1)}
-        assert states_reachable(subject, data, ANYWHERE, None, horizon) is expected, (c, horizon)
-    start = np.array([0.0, 3.0])
-    data = {"state": np.array([0.5 * np.tanh(10.0), 10.0]), "input": np.zeros(1)}
-    assert states_reachable(cell, data, ANYWHERE, start, 6) is False
-    assert states_reachable(cell, data, ANYWHERE, start, 7) is True
-
-
-def test_boxes_of_inputs():
-    whole = [(box.low.tolist(), box.high.tolist()) for box in input_boxes(None, None, ANYWHERE, 2)]
-    assert whole[0] == ([0.0, 0.0], [1.0, 1.0])
-    assert whole[1] == ([-1.0, -1.0], [1.0, 1.0])
-    low, high = -np.ones(1), 2 * np.ones(1)
-    for data, expected in (((0.0, 9.0), [(0.0, 2.0), (-1.0, 2.0)]), ((5.0, 9.0), [(-1.0, 2.0)])):
-        boxes = input_boxes(low, high, input_range(data, 1), 1)
-        assert [(box.low[0], box.high[0]) for box in boxes] == expected

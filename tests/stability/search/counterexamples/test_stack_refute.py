@@ -19,10 +19,6 @@ def plain(W, E, b=None, activation="tanh"):
     return DrivenSystem(LureSystem(np.zeros_like(W), np.eye(len(W)), W, dt=1.0), activation, E, b)
 
 
-def flow(A, W, E, F=None):
-    return DrivenSystem(LureSystem.recurrent(A, W), "tanh", E, None, F)
-
-
 def small(rng, p, n):
     W = rng.normal(size=(n, n))
     return plain(0.3 * W / np.linalg.norm(W, 2), rng.normal(size=(n, p)), rng.normal(size=n))
@@ -36,15 +32,6 @@ def test_the_merged_network_is_the_stack(levels, rng):
     for _ in range(5):
         np.testing.assert_allclose(whole.advance(x, u), stack.advance(x, u), rtol=0, atol=1e-14)
         x = stack.advance(x, u)
-
-
-def test_the_merged_flow_reads_the_state_of_the_level_below(rng):
-    first = flow(-np.eye(2), rng.normal(size=(2, 2)), rng.normal(size=(2, 1)), rng.normal(size=(2, 1)))
-    second = flow(-2 * np.eye(3), rng.normal(size=(3, 3)), rng.normal(size=(3, 2)), rng.normal(size=(3, 2)))
-    whole = merged_network(LayerStack([first, second]))
-    x, u = rng.normal(size=5), rng.normal(size=1)
-    expected = np.concatenate([first.advance(x[:2], u), second.advance(x[2:], x[:2])])
-    np.testing.assert_allclose(whole.advance(x, u), expected, atol=1e-14)
 
 
 def test_what_would_round_is_not_merged(rng):
@@ -140,14 +127,6 @@ def test_a_stack_is_unstable_where_a_layer_is(slope):
     assert verify_claim(stack, propose(stack, "stack_unstable", data)).valid is (slope > 1)
     for bent in ({"layer": 0}, {"layer": 2}, {"eigenvalue": [1.2, 0.0]}, {"state": np.array([x, 0.1])}):
         assert not verify_claim(stack, propose(stack, "stack_unstable", {**data, **bent})).valid, bent
-
-
-def test_no_jacobian_at_a_kink():
-    stack = LayerStack([plain([[0.5]], [[1.0]]), plain([[3.0]], [[1.0]], None, "relu")])
-    data = {"state": np.zeros(2), "input": np.zeros(1), "layer": 1}
-    assert "kink" in verify_claim(stack, propose(stack, "stack_unstable", data)).reason
-    two = LayerStack(stack.layers, directions=2)
-    assert "one direction" in verify_claim(two, propose(two, "stack_unstable", data)).reason
 
 
 def test_an_upper_layer_that_is_never_driven_there_refutes_nothing(rng):

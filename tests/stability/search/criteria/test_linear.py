@@ -4,11 +4,8 @@ import numpy as np
 import pytest
 from scipy.linalg import expm
 
-from stability.errors import ConfigurationError
 from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.search.criteria.linear import linear_criterion
-from stability.search.solvers.positive_real import interpolant
-from stability.search.solvers.rates import quadratic_rate
 from stability.systems import LureSystem
 
 
@@ -80,37 +77,3 @@ def test_single_slopes_are_absorbed(rng, slope):
     found = linear_criterion(system)
     assert found.rate == pytest.approx(exact(system.jacobian(system.alpha), False), abs=1e-5)
     assert check_lmi(system, found.witness["P"], found.witness["L"], found.rate)[0]
-
-
-def test_rate_argument():
-    system = LureSystem.linear([[-1.0, 3.0], [0.0, -2.0]])
-    assert 0.0 < linear_criterion(system, rate="any").rate < 1e-3  # exponentially, however slowly
-    assert linear_criterion(system, rate=0.5).rate == 0.5
-    assert not linear_criterion(system, rate=1.5).holds
-    assert not linear_criterion(LureSystem.recurrent([[-1.0]], [[1.0]])).holds
-    with pytest.raises(ConfigurationError):
-        linear_criterion(system, rate="soon")
-
-
-def test_quadratic_rate_is_the_boundary(rng):
-    for discrete in (False, True):
-        X = rng.normal(size=(4, 4))
-        P, A = X @ X.T + np.eye(4), rng.normal(size=(4, 4))
-        rate = quadratic_rate(A, P, discrete)
-        for shift in (-1e-6, 1e-6):
-            at = rate + shift
-            form = A.T @ P @ A - at**2 * P if discrete else A.T @ P + P @ A + 2 * at * P
-            assert (np.linalg.eigvalsh(form)[-1] < 0) == ((shift > 0) == discrete)
-    assert np.isnan(quadratic_rate(A, -P, False))
-
-
-def test_interpolant_describes_all_solutions(rng):
-    X = rng.normal(size=(5, 2))
-    P = rng.normal(size=(5, 5))
-    P = P @ P.T + np.eye(5)
-    base, null = interpolant(X, P @ X)
-    Z = rng.normal(size=(3, 3))
-    np.testing.assert_allclose((base + null @ (Z + Z.T) @ null.T) @ X, P @ X, atol=1e-9)
-    np.testing.assert_allclose(null @ null.T @ (P - base) @ null @ null.T, P - base, atol=1e-9)  # P itself is one
-    assert interpolant(X, -P @ X) is None
-    assert interpolant(X, rng.normal(size=(5, 2))) is None

@@ -11,9 +11,6 @@ from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.theorem_table import worded
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
-from stability.kernel.theorems.stack_contraction import compose, layer_claim
-from stability.proposals import pack
-from stability.search.criteria.stack_contraction import stack_claim
 from stability.systems import DrivenSystem, LureSystem
 from stability.verification import verify, verify_claim
 
@@ -157,56 +154,6 @@ def test_a_refuted_lowest_layer_refutes_the_stack(rng):
     assert "lowest level" in verify_claim(above.subject, bent).reason
 
 
-def test_tampered_stacks_are_refused(rng):
-    stack = LayerStack(STACKS["gru on rnn"](rng))
-    certificate = certify(stack)
-    data = dict(certificate.proof.data)
-    layers = list(data["layers"])
-    slower = {**layers[0], "rate": 0.1}
-    small = {**layers[1], "data": {**layers[1]["data"], "high": 0.1 * layers[1]["data"]["high"]}}
-    open_cell = LayerStack([stack.layers[0], stack.layers[1].with_inputs(-0.5, 0.5)])
-    cases = {
-        "rate": (stack, {**data, "rate": 0.5 * data["rate"]}, 0.5 * data["rate"]),
-        "value": (stack, data, 0.5),
-        "overshoot": (stack, {**data, "overshoot": 1.0}, data["rate"]),
-        "a layer missing": (stack, {**data, "layers": layers[:1]}, data["rate"]),
-        "layers swapped": (stack, {**data, "layers": layers[::-1]}, data["rate"]),
-        "a layer's rate": (stack, {**data, "layers": [slower, layers[1]]}, data["rate"]),
-        "a layer's box": (stack, {**data, "layers": [layers[0], small]}, data["rate"]),
-        "nested for ever": (
-            stack,
-            {**data, "layers": [{"kind": "cascade", "data": data, "rate": 0.5}] * 2},
-            data["rate"],
-        ),
-        "tolerance": (stack, {**data, "tolerance": 2.0}, data["rate"]),
-        "a box the layer below can leave": (open_cell, data, data["rate"]),
-        "no stack": (stack.layers[0], data, data["rate"]),
-    }
-    for name, (subject, changed, value) in cases.items():
-        draft = Claim("contraction", "", Verdict.CERTIFIED, Proof("cascade", changed), value)
-        bent = worded(stack if subject is not open_cell else subject, draft)
-        assert not verify_claim(subject, bent).valid, name
-
-
-def test_a_larger_overshoot_and_a_slower_rate_are_true_as_well(rng):
-    stack = LayerStack(STACKS["rnn rnn"](rng))
-    certificate = certify(stack)
-    data = {**certificate.proof.data, "overshoot": 2 * certificate.overshoot, "rate": 0.99}
-    draft = Claim("contraction", "", Verdict.CERTIFIED, Proof("cascade", data), 0.99)
-    assert verify_claim(stack, worded(stack, draft)).valid
-
-
-def test_composition_grows_with_the_coupling(rng):
-    below, above = rnn(rng, 2, 3), rnn(rng, 3, 3, 0.5)
-    louder = DrivenSystem(above.system, "tanh", 10 * above.E, above.b)
-    overshoots = []
-    for layer in (above, louder):
-        stack = LayerStack([below, layer])
-        claims = [layer_claim(pack(certify(part).claim)) for part in stack.layers]
-        overshoots.append(compose(stack, claims, 1e-3)[1])
-    assert overshoots[1] > 2 * overshoots[0]
-
-
 def test_boxes_reach_the_gated_layers_above(rng):
     stack = LayerStack([gru(rng, 2, 3, box=1.0), lstm(rng, 3, 2), gru(rng, 2, 2)])
     for layer in stack.layers[1:]:
@@ -234,10 +181,3 @@ def test_bad_stacks_are_refused(rng):
         LayerStack([layer], directions=3)
     with pytest.raises(ConfigurationError):
         LayerStack([layer, layer], directions=2).advance(np.zeros(6), np.zeros(2))
-
-
-def test_certificates_of_other_parts_do_not_fit(rng):
-    stack = LayerStack(STACKS["rnn rnn"](rng))
-    parts = [certify(layer) for layer in stack.layers]
-    assert stack_claim(stack, parts) is not None
-    assert stack_claim(stack, parts[::-1]) is None

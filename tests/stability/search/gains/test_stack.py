@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from stability.errors import DimensionError, UnsupportedError
-from stability.kernel.format.claims import Claim, Proof, Verdict
-from stability.kernel.format.theorem_table import worded
+from stability.kernel.format.claims import Verdict
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.models.adapters.modules import recurrent_subject
@@ -68,29 +67,6 @@ def test_a_stack_of_one_plain_layer_has_the_gain_of_that_layer():
     torch.manual_seed(0)
     layer = recurrent_subject(small(nn.RNN(2, 4), 0.6))
     assert stack_gain(LayerStack([layer])).value == pytest.approx(incremental_gain(layer).value, rel=1e-6)
-
-
-def test_bent_proofs_are_refused(rng):
-    torch.manual_seed(0)
-    subject = recurrent_subject(small(nn.GRU(2, 3, 2), 0.4)).with_inputs(-1.0, 1.0)
-    head = rng.normal(size=(2, 3))
-    claim = stack_gain(subject, head=head)
-    data = dict(claim.proof.data)
-    first = data["layers"][0]
-    cases = {
-        "smaller": ({**data, "gain": 0.9 * data["gain"]}, 0.9 * data["gain"]),
-        "another value": (data, 2.0 * data["gain"]),
-        "a louder head": ({**data, "head": 2 * head}, data["gain"]),
-        "a head of another size": ({**data, "head": np.ones((2, 5))}, data["gain"]),
-        "one layer": ({**data, "layers": [first]}, data["gain"]),
-        "a faster layer": ({**data, "layers": [{**first, "rate": 0.1}, data["layers"][1]]}, data["gain"]),
-        "a stack inside": ({**data, "layers": [{**first, "kind": "cascade"}] * 2}, data["gain"]),
-    }
-    for name, (changed, value) in cases.items():
-        draft = Claim("gain", "", Verdict.CERTIFIED, Proof("stack_gain", changed), value)
-        bent = worded(subject, draft)
-        assert not verify_claim(subject, bent).valid, name
-    assert not verify_claim(subject.with_inputs(-3.0, 3.0), claim).valid
 
 
 def test_open_layers_and_other_subjects():

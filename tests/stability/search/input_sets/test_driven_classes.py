@@ -8,8 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stability import certify, verify
-from stability.kernel.arithmetic.activation_lines import Lines, relaxation
+from stability.kernel.arithmetic.activation_lines import Lines, line_offset, relaxation
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.format.claims import Proof, Verdict
 from stability.kernel.format.theorem_table import RULES
@@ -56,6 +55,14 @@ def test_lines_hold_a_piecewise_linear_activation_exactly(name, scale) -> None:
             assert abs(value - Fraction(slope[i]) * z - Fraction(offset[i])) <= Fraction(error[i])
             for s, o in sides:
                 assert Fraction(s[0, i]) * z + Fraction(o[0, i]) >= value >= Fraction(s[1, i]) * z + Fraction(o[1, i])
+    for points in (
+        lines.start(up),
+        scale * rng.normal(size=(1, 2, 20)),
+    ):  # no line is farther at its point than a chord
+        z = np.where(up, np.clip(points, low, high), -np.clip(points, -high, -low))
+        (s, o), chord = lines.at(points, up), lines.chord
+        gap = np.where(up, 1, -1) * (s * z + o - chord * z - line_offset(activation(name), chord, low, high, up))
+        assert (gap <= 1e-12 * (1.0 + scale)).all()
     tight = 0.5 * np.ptp([activation(name).function(z) - slope * z for z in np.linspace(low, high, 4001)], axis=0)
     assert (error <= 1.01 * tight + 1e-11 * scale + 1e-11).all()
 
@@ -123,21 +130,7 @@ def test_no_run_leaves_the_sets(seed, rng) -> None:
         assert ((bounds.low <= ends) & (ends <= bounds.high)).all()
 
 
-@pytest.mark.parametrize("case", [("relu", 8, 1.2, 1.0, 1), ("relu", 6, 2.0, 0.5, 2), ("relu", 4, 1.6, 1.0, 1)])
-def test_what_no_input_at_all_may_do_is_not_asked_of_relu(case) -> None:
-    """Negative weights make the bare inequality fail; in the box most units are on or off for good."""
-    name, n, radius, leak, seed = case
-    driven = reservoir(n, radius, leak, seed, name)
-    assert certify(driven, refute=False, rate="any", criterion="multiplier").verdict is Verdict.INCONCLUSIVE
-    certificate = certify(driven, input_box=(-0.3, 0.3), tol=1e-2, refute=False)
-    assert (certificate.verdict, certificate.claim.name) == (Verdict.CERTIFIED, "driven_contraction")
-    assert verify(certificate).valid
-    assert "falls" in certificate.claim.statement
-    assert {c.name for c in certificate.claims} >= {"bounded_in_box", "equilibrium_in_box"}
-    assert holds_on_trajectories(driven, certificate.claim, 0, starts=30.0) <= 1.0
-
-
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("name", "fed"), [("relu", 0.0), ("saturation", 0.0), ("tanh", 0.2), ("saturation", 0.2)])
 def test_pairs_of_trajectories_keep_the_bound(seed, name, fed) -> None:
     rng = np.random.default_rng(seed)
@@ -195,16 +188,6 @@ def test_falls_and_rows_are_for_their_own_networks(proved) -> None:
     assert not valid
     assert "feedthrough" in reason
     assert data["falls"].max() < data["r"].max()  # what is never negative needs no room below zero
-
-
-def test_a_network_without_a_bound_says_why_not() -> None:
-    system = LureSystem([[0.0]], [[1.0]], [[1.5]], None, (0.0, 1.0), 1.0)
-    claim, finding = driven_contraction(DrivenSystem(system, "relu", [[1.0]]), (-1.0, 1.0))
-    assert claim.verdict is Verdict.INCONCLUSIVE
-    assert "relu has no bound" in finding.detail
-    fed = LureSystem(np.zeros((2, 2)), np.eye(2), np.zeros((2, 2)), [[0.0, 0.0], [1.0, 0.0]], (0.0, 1.0), 1.0)
-    _, finding = driven_contraction(DrivenSystem(fed, "relu", np.ones((2, 1))), (-1.0, 1.0))
-    assert "D = 0" in finding.detail
 
 
 def test_a_midpoint_map_is_enclosed_with_what_rounding_it_made() -> None:

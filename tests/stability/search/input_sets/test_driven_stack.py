@@ -9,16 +9,15 @@ import numpy as np
 import pytest
 
 from stability import certify, verify
-from stability.kernel.format.claims import Proof, Verdict
+from stability.kernel.format.claims import Verdict
 from stability.kernel.format.theorem_table import RULES
 from stability.kernel.systems.delayed_stack import delayed_network
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.theorems.stack_driven import StackDriven
 from stability.proposals import propose
-from stability.recovery import first_step, proved_pairs
+from stability.recovery import first_step
 from stability.search.input_sets.driven import driven_contraction
 from stability.systems import DrivenSystem, LureSystem
-from stability.verification import verify_claim
 from tests.stability.specimens import small_cell
 
 
@@ -132,17 +131,6 @@ def test_stacks_that_it_is_not_about(layers, words) -> None:
     assert words in finding.detail
 
 
-def test_the_last_digit_of_a_rate_does_not_cost_a_stack_its_overshoot() -> None:
-    """Layers that only feed one another have their best rate where scales lie apart without end."""
-    stack = LayerStack([layer(4, 1, 0.3, 0), layer(3, 4, 0.1, 5)])
-    claim, _ = driven_contraction(stack, (-0.3, 0.3))
-    finer, _ = driven_contraction(stack, (-0.3, 0.3), tol=1e-6)
-    assert claim.proof is not None
-    assert finer.proof is not None
-    assert claim.proof.data["rate"] < finer.proof.data["rate"] + 1e-3
-    assert claim.proof.data["overshoot"] < 10.0 < 1000.0 < finer.proof.data["overshoot"]
-
-
 def rectified(inputs: int, seed: int) -> DrivenSystem:
     """Weights mostly negative: by their signs they decay."""
     rng = np.random.default_rng(seed)
@@ -158,7 +146,7 @@ KEEPING = {
 }
 
 
-@pytest.mark.parametrize("of", KEEPING)
+@pytest.mark.parametrize("of", [pytest.param(of, marks=[pytest.mark.slow] * (of == "relu")) for of in KEEPING])
 def test_stacks_that_keep_a_share_of_their_state_are_in_their_sets_when_they_say(of, rng) -> None:
     """From starts far out, V, at step N + settled + levels - 1, inputs at the ends of the box."""
     stack = KEEPING[of]()
@@ -175,49 +163,3 @@ def test_stacks_that_keep_a_share_of_their_state_are_in_their_sets_when_they_say
         for _ in range(N + StackDriven.of(data).settled + data["levels"] - 1):
             x = stack.advance(x, rng.choice([-0.2, 0.2], size=(300, 1)))
         assert ((data["least"] <= x) & (x <= data["most"])).all()
-
-
-@pytest.mark.parametrize("of", KEEPING)
-def test_recovery_of_a_stack_is_about_all_states_at_one_step(of, rng) -> None:
-    """The claim is about states of different steps: what is said of disturbances has to be more than that."""
-    stack = KEEPING[of]()
-    certificate = certify(stack, input_box=(-0.2, 0.2), tol=1e-2, refute=False)
-    claim = next(c for c in (certificate.claim, *certificate.claims) if c.name == "driven_contraction")
-    levels, C, rate = len(stack.layers), claim.proof.data["overshoot"], claim.value
-    ((own, overshoot),) = proved_pairs(certificate, claim=claim)
-    assert own == rate
-    enough = levels**0.5 * C * (max(1.0, C * rate) / rate) ** (levels - 1)
-    assert overshoot == pytest.approx(enough, rel=1e-9)
-    assert overshoot >= enough
-    u = rng.choice([-0.2, 0.2], size=(400, 1))
-    x = rng.uniform(-1.0, 1.0, size=(200, stack.states)) * claim.proof.data["r"]
-    for row in u[:200]:
-        x = stack.advance(x, row)
-    y = x + 1e-3 * rng.normal(size=x.shape)
-    first = np.linalg.norm(x - y, axis=1)
-    for k, row in enumerate(u[200:230]):
-        assert (np.linalg.norm(x - y, axis=1) <= overshoot * rate**k * first).all()
-        x, y = stack.advance(x, row), stack.advance(y, row)
-
-
-def test_arrays_of_another_size_are_refused_in_words_of_their_fields(proved) -> None:
-    """Before their sentence is made, which reads them."""
-    stack, certificate = proved
-    data = certificate.claim.proof.data
-    for name, value in data.items():
-        for shape in ((), (1, 1, 1), (0,)) if isinstance(value, np.ndarray) else ():
-            forged = replace(certificate.claim, proof=Proof("stack_driven", {**data, name: np.ones(shape)}))
-            check = verify_claim(stack, forged)
-            assert not check.valid
-            assert name in check.reason or name == "backward", check.reason  # of which the sentence counts the steps
-            assert "malformed" not in check.reason, check.reason
-
-
-def test_what_all_layers_prove_alone_the_stack_proves() -> None:
-    """ReLU layers, each certified in a box of its own by the signs of its weights."""
-    stack = KEEPING["relu"]()
-    certificate = certify(stack, input_box=(-0.2, 0.2), tol=1e-2, refute=False)
-    assert certificate.verdict is Verdict.CERTIFIED
-    assert "V the largest h_i(0) / r_i or -h_i(0) / falls_i of all layers in both runs" in next(
-        c.statement for c in (certificate.claim, *certificate.claims) if c.name == "driven_contraction"
-    )

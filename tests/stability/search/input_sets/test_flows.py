@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from stability import certify, verify
-from stability.certificate import Certificate
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.theorem_table import RULES
 from stability.kernel.theorems.flow_lmi import FlowLmi
-from stability.recovery import recovery_time
 from stability.search.input_sets.driven import driven_contraction
 from stability.search.trajectories.simulation import advance_batch, natural_step
 from stability.systems import DrivenSystem, LureSystem
@@ -49,7 +47,7 @@ def runs(driven: DrivenSystem, states: np.ndarray, time: float, rng: np.random.G
     return states
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", ["tanh", "sigmoid", "saturation"])
 def test_pairs_of_trajectories_keep_the_bound(seed, name, rng) -> None:
     driven = flow(2 + seed, 1.4, seed, name)
@@ -131,32 +129,3 @@ def test_bent_proofs_are_refused(proved, bend) -> None:
     rule = RULES["flow_lmi"]
     assert rule(driven, claim)[0]
     assert not rule(driven, replace(claim, proof=Proof("flow_lmi", data), value=data["rate"]))[0]
-
-
-@pytest.mark.parametrize(
-    ("driven", "why"),
-    [
-        (DrivenSystem(LureSystem.recurrent([[0.0]], [[-1.0]]), "tanh", [[1.0]]), "linear part is not stable"),
-        (DrivenSystem(LureSystem.recurrent([[-1.0]], [[-1.0]]), "relu", [[1.0]]), "bounded activation"),
-        (DrivenSystem(LureSystem([[-1.0]], [[1.0]], [[0.5]], [[0.1]]), "tanh", [[1.0]]), "feedthrough"),
-    ],
-)
-def test_what_is_not_covered_is_open_with_a_reason(driven, why) -> None:
-    claim, finding = driven_contraction(driven, (-1, 1))
-    assert claim.verdict is Verdict.INCONCLUSIVE
-    assert why in finding.detail
-
-
-def test_the_memory_horizon_counts_from_the_last_ellipsoid(proved, rng) -> None:
-    """Its diameter is the longest that points on it are apart, shorter than the global ball or the first ellipsoid."""
-    driven, claim = proved
-    data = claim.proof.data
-    root = np.linalg.cholesky(data["shapes"][-1]) * np.sqrt(1.0 + data["room"])
-    points = rng.normal(size=(20_000, driven.states))
-    points /= np.linalg.norm(points, axis=1, keepdims=True)
-    longest = 2.0 * np.linalg.norm(points @ root.T, axis=1).max()
-    size = 2.0 * np.sqrt(np.linalg.eigvalsh(root @ root.T)[-1])
-    assert 0.8 * size <= longest <= size
-    horizon = Certificate(driven, claim).memory_horizon(1e-3)
-    assert size <= horizon.size <= size * (1 + 1e-6)
-    assert horizon == recovery_time(Certificate(driven, claim), horizon.size, 1e-3)

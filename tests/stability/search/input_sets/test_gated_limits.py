@@ -74,19 +74,6 @@ def test_bent_data_are_refused(proved) -> None:
     assert "not proved" in refused(cell, resting, rate=0.5 * resting.proof.data["rate"])
 
 
-def test_an_equilibrium_in_a_box_is_not_one_under_every_input(proved) -> None:
-    cell, certificate = proved
-    claim = claim_of(certificate, "equilibrium_in_box")
-    draft = propose(cell, "gated_equilibrium", claim.proof.data, "equilibrium")
-    assert "equilibrium_in_box" in RULES["gated_equilibrium"](cell, draft)[1]
-    both = propose(cell, "gated_equilibrium", {**claim.proof.data, "d": np.ones(cell.states)}, "equilibrium_in_box")
-    if "P" in claim.proof.data:
-        assert "no metric" in RULES["gated_equilibrium"](cell, both)[1]
-    none = {k: claim.proof.data[k] for k in ("low", "high", "rate", "overshoot")}
-    lacks = propose(cell, "gated_equilibrium", none, "equilibrium_in_box")
-    assert "lacks" in RULES["gated_equilibrium"](cell, lacks)[1]
-
-
 def test_a_wider_box_of_inputs_refuses_the_same_proofs(proved) -> None:
     cell, certificate = proved
     wider = cell.with_inputs(-30.0, 30.0)

@@ -20,16 +20,13 @@ from stability.kernel.theorems.near_run import (
     distance_after,
     distance_bound,
     neighborhood_bounds,
-    why_no_run,
 )
 from stability.proposals import propose
-from stability.recovery import first_step, recovery_time, settling_time
 from stability.search.input_sets.driven import driven_contraction
 from stability.search.input_sets.narrowing import initial_box, narrowed_bounds
 from stability.search.input_sets.near_run import contraction_near_run
 from stability.search.solvers.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem
-from stability.verification import verify_claim
 from tests.stability.driven_runs import holds_on_trajectories, reservoir
 
 
@@ -51,6 +48,7 @@ def found_near(driven: DrivenSystem, reach: float, rate="best") -> Claim | None:
     return None if found is None else found[0]
 
 
+@pytest.mark.slow
 def test_a_network_of_wide_sets_is_certified_near_a_run(crowded):
     driven, certificate = crowded
     claim = next(c for c in (certificate.claim, *certificate.claims) if c.name == "driven_contraction")
@@ -69,20 +67,7 @@ def test_a_network_of_wide_sets_is_certified_near_a_run(crowded):
     assert holds_on_trajectories(driven, claim, 3) <= 1.0
 
 
-def test_the_step_from_which_it_holds_counts_the_way_to_the_run(crowded):
-    _, certificate = crowded
-    claim = next(c for c in (certificate.claim, *certificate.claims) if c.name == "driven_contraction")
-    data = claim.proof.data
-    settled = RunLmi.of(data).settled
-    assert settled == max(Absorbed.settled.fget(RunLmi.of(data)), data["turns"] + data["settling"]) + data["waits"]
-    assert settled > data["waits"] > 10
-    assert f"from step K = {settled + 1} on" in claim.statement
-    assert first_step(claim) == settled + 1
-    assert settling_time(claim) == settled
-    assert recovery_time(certificate, claim=claim).since == settled + 1
-
-
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(1))
 def test_pairs_of_trajectories_keep_the_bound(seed):
     driven = reservoir(12, 1.1, 0.5, (1, 3, 4)[seed])
     claim = found_near(driven, 0.05)
@@ -169,13 +154,6 @@ def test_more_waiting_and_more_room_are_allowed_and_say_less(leaky):
         assert RULES["run_lmi"](driven, replace(bent, statement=RunLmi.of(bent.proof.data).sentence(driven, bent)))[0]
 
 
-def test_the_claim_of_other_weights_is_refused(leaky):
-    driven, claim = leaky
-    system = driven.system
-    louder = LureSystem(system.A, system.B, 1.4 * system.C, None, (0.0, 1.0), 1.0)
-    assert not verify_claim(DrivenSystem(louder, "tanh", driven.E, driven.b), claim).valid
-
-
 def test_the_bounds_are_those_of_the_runs_and_what_is_left_to_them():
     driven = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[3.0]], dt=1.0), "tanh", [[1.0]])
     one, wide = np.ones(1), np.full(1, 5.0)
@@ -222,32 +200,9 @@ def test_a_box_that_is_left_between_its_turns_is_refused():
         assert inside or "leave its box" in reason
 
 
-@pytest.mark.parametrize(
-    ("driven", "words"),
-    [
-        (reservoir(3, 0.5, 1.0, 0, "relu"), "smooth"),
-        (reservoir(3, 0.5, 1.0, 0, fed=0.1), "feedthrough"),
-        (DrivenSystem(HIDDEN.midpoint(1.0), "tanh", np.zeros((2, 1))), "feedthrough"),
-        (DrivenSystem(LureSystem.recurrent(-np.eye(2), np.eye(2)), "tanh", np.eye(2)), "flows"),
-    ],
-)
-def test_networks_without_such_a_run_are_refused_with_the_reason(leaky, driven, words):
-    assert words in why_no_run(driven)
-    assert words in RULES["run_lmi"](driven, leaky[1])[1]
-    assert contraction_near_run(driven, {}, "best", 1e-3, Deadline()) is None
-
-
 def test_sets_that_may_leave_their_box_are_none_where_rounding_hides_feedthrough():
     """Found by a forgery: such sets are cut with those of all steps, and seem to be inside of a box that runs leave."""
     driven = DrivenSystem(HIDDEN.midpoint(1.0), "tanh", np.zeros((2, 1)))
     assert not driven.system.D.any()
     with pytest.raises(StabilityError, match="feed one another"):
         InvariantZonotope(driven, np.zeros(1), np.zeros(1), np.ones(2), 5, -0.5 * np.ones(2), stays=False)
-
-
-def test_a_rate_that_is_asked_for_is_kept_and_time_that_is_over_ends_it(leaky):
-    driven, claim = leaky
-    assert found_near(driven, 0.2, 0.95).value == 0.95
-    assert found_near(driven, 0.2, 0.9 * claim.value) is None
-    data = {k: claim.proof.data[k] for k in ("low", "high", "r", "share", "room", "steps", "window")}
-    assert contraction_near_run(driven, data, "best", 1e-2, Deadline.from_limit(0.0)) is None

@@ -293,7 +293,9 @@ def test_no_run_breaks_a_claim(kind: str, part: int) -> None:
     assert held >= EACH // 3
 
 
-@pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.slow] * (k == "crowded")) for k in KINDS])
+@pytest.mark.parametrize(
+    "kind", [k if k in ("cell", "rectified") else pytest.param(k, marks=pytest.mark.slow) for k in KINDS]
+)
 def test_the_attacks_find_claims_that_are_false(kind: str) -> None:
     """Boxes of a fifth of their size, and rates that are far too fast, are broken by the same runs."""
     subject, certificate = proved(kind, 1)

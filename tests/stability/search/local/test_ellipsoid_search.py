@@ -7,19 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from local_specimens import attacked, classifiers, plain
+from local_specimens import attacked, classifiers
 
-from stability.errors import StabilityError
 from stability.kernel.format.claims import Claim, Proof
 from stability.kernel.format.theorem_table import RULES
 from stability.kernel.systems.classifier import Classifier
-from stability.proposals import propose
 from stability.search.local.largest_radius import largest_balls
 from stability.systems import DrivenSystem, LureSystem
 
-MADE = classifiers(1)
+KEPT = ("tanh", "relu", "midpoint", "lstm", "gru")
+MADE = {name: made for name, made in classifiers(1).items() if name in KEPT}
 RNG = np.random.default_rng(8)
-X = RNG.normal(size=(2, 4, 2))
+X = RNG.normal(size=(1, 4, 2))
 Y = {name: made.logits(X).argmax(axis=1) for name, made in MADE.items()}
 MASK = np.array([[True, False], [True, True], [False, False], [False, True]])
 
@@ -83,7 +82,7 @@ def test_no_attack_succeeds_inside_a_certified_ball(name, claims):
         assert attacked(MADE[name], x, y, 60.0 * claim.value)  # the attack is none that always fails
 
 
-@pytest.mark.parametrize("name", ["tanh", "lstm"])
+@pytest.mark.parametrize("name", ["tanh"])
 def test_masks_and_budgets_by_step(name):
     made, y = MADE[name], Y[name]
     whole = largest_balls(made, X, y)
@@ -100,7 +99,7 @@ def test_masks_and_budgets_by_step(name):
 
 
 @pytest.mark.parametrize("budget", ["total", "step"])
-@pytest.mark.parametrize("name", ["tanh", "lstm"])
+@pytest.mark.parametrize("name", ["tanh"])
 def test_steps_that_may_not_change_before_the_others(name, budget):
     """Before them nothing moves but roundings, which the multipliers have to exceed all the same."""
     made, y, late = MADE[name], Y[name], np.zeros(X.shape[1:], dtype=bool)
@@ -111,21 +110,6 @@ def test_steps_that_may_not_change_before_the_others(name, budget):
         assert b is not None
         assert b.value > a.value
         assert not attacked(made, x, label, b.value, late, step=budget == "step")
-
-
-def test_only_what_is_asked_is_decided(claims):
-    made, y = MADE["tanh"], Y["tanh"]
-    radii = [c.value for c in claims["tanh"] if c is not None]
-    inside = largest_balls(made, X, y, epsilon=0.9 * min(radii))
-    assert [c.value for c in inside if c is not None] == [0.9 * min(radii)] * 2
-    assert largest_balls(made, X, y, epsilon=1.05 * max(radii)) == [None, None]
-    wrong = (y + 1) % 3
-    assert largest_balls(made, X, wrong) == [None, None]
-    below = largest_balls(made, X, y, upper=np.array([0.5 * radii[0], np.inf]))
-    assert below[0] is not None
-    assert below[0].value <= 0.5 * radii[0]
-    assert below[1] is not None
-    assert below[1].value == pytest.approx(radii[1], rel=1e-6)
 
 
 def altered(claim: Claim, **data: Any) -> Claim:
@@ -189,25 +173,6 @@ def test_the_errors_of_the_run_count(monkeypatch, claims):
 
     monkeypatch.setattr(stages.Activated, "nominal", coarse)
     assert not RULES["local_ellipsoids"](made, claim)[0]
-
-
-def test_the_sentence_names_class_and_radius():
-    made = Classifier(plain(np.random.default_rng(0)), np.eye(3))
-    data = {"x": X[0], "label": 2, "norm": "l2", "radius": 0.25, "T": np.ones((4, 3))}
-    assert propose(made, "local_ellipsoids", data).statement.endswith(
-        "no perturbation of the proof's input within l2 radius 0.25 changes its class, 2."
-    )
-
-
-def test_inputs_are_checked():
-    made = MADE["tanh"]
-    for arguments in (
-        {"x": X[0], "y": [0]}, {"x": X, "y": [0]}, {"x": X, "y": [0, 0], "mask": np.ones((4, 2))},
-        {"x": X, "y": [0, 0], "budget": "month"}, {"x": X, "y": [0, 0], "norm": "l3"},
-        {"x": X, "y": [0, 9]}, {"x": X, "y": [0, 0], "epsilon": -1.0},
-    ):  # fmt: skip
-        with pytest.raises(StabilityError):
-            largest_balls(made, **arguments)
 
 
 def test_with_a_budget_for_each_step_affine_networks_are_exact() -> None:

@@ -67,21 +67,3 @@ def test_a_question_knows_its_proofs() -> None:
     assert not asked.asks_for(1, data)
     assert budget_of({"tau": 1.0}) == budget_of({"budget": "step"}) == "step"
     assert budget_of({}) == budget_of({"budget": np.zeros(2)}) == "total"
-
-
-def test_only_the_own_steps_of_a_packed_input_are_asked_about() -> None:
-    asked = ProofQuery(np.zeros((2, 3, 1)), "l2", mask=np.array([[True], [True], [False]]), lengths=np.array([2, 3]))
-    whole = {"x": np.zeros((3, 1)), "norm": "l2", "mask": np.array([[1.0], [1.0], [0.0]])}
-    own = {"x": X, "norm": "l2"}  # all of its steps may change
-    assert asked.asks_for(0, own)
-    assert asked.asks_for(1, whole)
-    assert not asked.asks_for(0, whole)
-    assert not asked.asks_for(1, own)
-
-
-@pytest.mark.parametrize("full", [np.ones((2, 1), bool), np.ones((2, 1))])
-def test_a_mask_that_is_true_everywhere_is_none(full: Any) -> None:
-    data = {"x": X, "norm": "l2"}
-    assert ProofQuery(X[None], "l2").asks_for(0, {**data, "mask": full})
-    assert ProofQuery(X[None], "l2", mask=full == 1).asks_for(0, data)
-    assert ProofQuery(X[None], "l2", mask=full == 1).asks_for(0, {**data, "mask": full})

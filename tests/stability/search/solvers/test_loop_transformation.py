@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from stability import LureSystem, certify, multiplier_criterion, verify
-from stability.kernel.theorems.multiplier_lmi import check_lmi, lmi_matrix
+from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.search.criteria.kyp import kyp_criterion
-from stability.search.solvers.loop_transformation import completed_multipliers, fixed_channels
 
 
 def _mixed(seed, width=0.0):
@@ -78,37 +77,6 @@ def test_with_single_slopes_alone_the_rate_is_that_of_the_eigenvalues(seed):
     certificate = certify(system)
     assert certificate.rate == pytest.approx(exact, rel=1e-5)
     assert verify(certificate).valid
-
-
-@pytest.mark.parametrize("dt", [None, 1.0])
-def test_channels_that_no_state_reaches_change_nothing(dt, rng):
-    A, W = rng.normal(size=(5, 5)) / 5, rng.normal(size=(5, 5)) / 4
-    A = A - 2 * np.eye(5) if dt is None else 0.5 * A
-    W[[1, 3]] = 0.0
-    keep = [0, 2, 4]
-    system = LureSystem(A, np.eye(5), W, dt=dt)
-    assert list(fixed_channels(system)) == [False, True, False, True, False]
-    finding = multiplier_criterion(system, solver="riccati")
-    fewer = multiplier_criterion(LureSystem(A, np.eye(5)[:, keep], W[keep], dt=dt), solver="riccati")
-    assert finding.rate == pytest.approx(fewer.rate, rel=1e-5)
-    assert np.isfinite(finding.witness["L"]).all()
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_completion_completes_what_holds_and_refuses_what_does_not(seed):
-    system, single = _mixed(seed)
-    finding = multiplier_criterion(_folded(system, single), rate="any")
-    L = np.zeros(system.channels)
-    L[~single] = finding.witness["L"]
-    P = finding.witness["P"]
-    full, more = completed_multipliers(system, P, L, finding.rate, single)
-    assert np.array_equal(more[~single], L[~single])
-    assert (more[single] > full[single]).all()
-    assert np.array_equal(full[~single], L[~single])
-    assert (full[single] > 0).all()
-    assert np.linalg.eigvalsh(lmi_matrix(system, P, full, finding.rate))[-1] < 0
-    beyond = 1e-3 if system.is_discrete else 1e3
-    assert not list(completed_multipliers(system, P, L, beyond, single))
 
 
 def test_a_linear_channel_does_not_hide_the_rate_of_the_others():

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stability.search.solvers.deadline import Deadline, TimeOverError
-from stability.search.solvers.transfer_function import Response, complex_schur, state_space
+from stability.search.solvers.transfer_function import Response, state_space
 
 
 def system(n: int, m: int, p: int, seed: int = 0, dt: float | None = None):
@@ -48,32 +47,3 @@ def test_a_pole_is_infinite_and_spoils_no_other_point():
     assert np.abs(found[[0, 2]] - dense(G, points[[0, 2]])).max() < 1e-12
     integrator = Response(state_space([[0.0]], [[1.0]], [[1.0]]))
     assert integrator.gains(np.array([0.0, 2.0, np.inf])).tolist() == [np.inf, 0.5, 0.0]
-
-
-def test_the_deadline_is_asked_before_each_point():
-    G = system(6, 3, 2)
-    response, points = Response(G), 1j * np.linspace(0.0, 4.0, 11)
-    assert response.values(points[:0]).shape == (0, 2, 3)
-    with pytest.raises(TimeOverError):
-        response.values(points, Deadline.from_limit(1e-9))
-
-
-@pytest.mark.parametrize("kind", ["random", "symmetric", "rotations", "blocks of one eigenvalue", "nearly defective"])
-@pytest.mark.parametrize("n", [5, 47, 48, 96])
-def test_both_ways_to_a_complex_schur_form_are_backward_stable(kind, n):
-    rng = np.random.default_rng(n)
-    A = rng.standard_normal((n, n))
-    if kind == "symmetric":
-        A = A + A.T
-    elif kind == "rotations":
-        A = np.linalg.qr(A)[0] * 3.0
-    elif kind == "blocks of one eigenvalue":
-        A = np.kron(np.eye(n // 2 + 1), [[0.0, 1.0], [-1.0, 0.0]])[:n, :n] + np.eye(n, k=2)
-    elif kind == "nearly defective":
-        A = np.eye(n, k=1) - 0.5 * np.eye(n)
-        A[-1, 0] = 1e-9
-    T, U = complex_schur(A)
-    size = np.linalg.norm(A, 2)
-    assert not np.tril(T, -1).any()
-    assert np.linalg.norm(U @ T @ U.conj().T - A, 2) <= 1e-13 * n * size
-    assert np.linalg.norm(U.conj().T @ U - np.eye(n), 2) <= 1e-14 * n
