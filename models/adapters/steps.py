@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from stability.errors import DisagreementError, StabilityError, UnsupportedError
@@ -25,14 +25,27 @@ from ..readers.limits import LOOP_ENTRIES
 from .cross_check import in_each_mode
 from .inspection import refuse_altered, twin
 
-if TYPE_CHECKING:
-    from ..step_layer import StepLayer
-
 Array = np.ndarray
 _BATCH = 7
 """Sequences of the run that is followed; no size of a weight is taken for it, since what has it is checked."""
 _SAME = ("alias", "detach", "clone", "lift_fresh", "contiguous", "expand", "view", "_unsafe_view", "reshape", "dropout")
 _CHANNELS = {"tanh": "tanh", "relu": "relu", "sigmoid": "sigmoid"}
+
+
+class StepModule(Protocol):
+    """Layer that is made of a step function and the module whose weights the function uses."""
+
+    input_size: int
+    hidden_size: int
+    held: nn.Module
+
+    def initial_state(self, x: Tensor, prepared: Any) -> Any:
+        """Return the state before the first step."""
+        ...
+
+    def transition(self, drive: Tensor, state: Any, prepared: Any = None) -> Any:
+        """Return the state after one step."""
+        ...
 
 
 class _Unread(UnsupportedError):
@@ -233,7 +246,7 @@ _RULES: dict[str, Callable[..., Any]] = {
 """Operations of torch that are affine in what moves, by their names below autograd."""
 
 
-def read_step(layer: StepLayer, name: str) -> Any:
+def read_step(layer: StepModule, name: str) -> Any:
     """The system that a step runs.
 
     Args:
@@ -272,7 +285,7 @@ def read_step(layer: StepLayer, name: str) -> Any:
     return read.subject(name)
 
 
-def _follow(layer: StepLayer) -> ChannelMap:
+def _follow(layer: StepModule) -> ChannelMap:
     x = torch.linspace(-1.0, 1.0, _BATCH * layer.input_size, dtype=torch.float64).reshape(_BATCH, -1)
     h = layer.initial_state(x[:, None], None)
     if not isinstance(h, Tensor) or tuple(h.shape) != (_BATCH, layer.hidden_size):
@@ -289,7 +302,7 @@ def _follow(layer: StepLayer) -> ChannelMap:
     return ChannelMap.of(follower.channels, *sizes, [value])
 
 
-def _opaque(layer: StepLayer, name: str, why: str) -> OpaqueMap:
+def _opaque(layer: StepModule, name: str, why: str) -> OpaqueMap:
     digest = hashlib.sha256()
     for key, value in sorted(layer.held.state_dict().items()):
         if isinstance(value, Tensor):
