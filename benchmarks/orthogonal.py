@@ -30,7 +30,6 @@ import stability.models as models
 from stability.models.orthogonal import OrthogonalLayer
 from stability.models.parametrizations.reflections import householder_apply
 from stability.models.recurrent import RecurrentLayer
-from stability.models.scans.unrolled import Dense
 
 try:
     import geotorch
@@ -54,9 +53,6 @@ class FullLayer(OrthogonalLayer):
 
     def weight(self, double: bool = False) -> Tensor:
         return self.square.weight
-
-    def recurrence(self, rows: int, steps: int) -> Dense:
-        return Dense(self.square.weight)
 
     def config(self) -> dict[str, object]:
         return {}
