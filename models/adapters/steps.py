@@ -7,7 +7,6 @@ norm, a look at a value) ends the reading with its name. What was read is then r
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -21,6 +20,7 @@ from stability.kernel.arithmetic.activations import ACTIVATIONS
 from stability.kernel.systems.opaque import OpaqueMap
 
 from ..affine import Affine, ChannelMap
+from ..opaque import opaque_map
 from ..readers.limits import LOOP_ENTRIES
 from .cross_check import in_each_mode
 from .inspection import refuse_altered, twin
@@ -303,9 +303,4 @@ def _follow(layer: StepModule) -> ChannelMap:
 
 
 def _opaque(layer: StepModule, name: str, why: str) -> OpaqueMap:
-    digest = hashlib.sha256()
-    for key, value in sorted(layer.held.state_dict().items()):
-        if isinstance(value, Tensor):
-            digest.update(f"{key}{tuple(value.shape)}".encode())
-            digest.update(np.ascontiguousarray(value.detach().cpu().double().numpy()).tobytes())
-    return OpaqueMap(layer.hidden_size, layer.input_size, why, weights=digest.hexdigest(), name=name)
+    return opaque_map(layer.held, layer.hidden_size, layer.input_size, why, name)

@@ -18,9 +18,9 @@ from .every_layer import (
     drawn_like,
     flat,
     inputs,
-    leaky,  # noqa: F401 - a fixture
     leaves,
     make,
+    own_layers,  # noqa: F401 - a fixture
 )
 
 
