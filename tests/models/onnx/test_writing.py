@@ -99,7 +99,7 @@ def test_a_step_of_torch_export_is_certified_as_the_layer(make, tmp_path) -> Non
 
 
 def test_what_is_no_step_is_refused_by_torch_export_too(tmp_path) -> None:
-    with pytest.raises(UnsupportedError, match="no one real tensor"):
+    with pytest.raises(UnsupportedError):
         export_step(LSTM(2, 4), tmp_path / "a.pt2")
     (tmp_path / "b.pt2").write_bytes(b"nothing")
     for wrong in (tmp_path / "b.pt2", 3):
