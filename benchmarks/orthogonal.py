@@ -188,9 +188,8 @@ def memory(args: argparse.Namespace) -> list[dict]:
             layer = models.HouseholderRNN(1, n, reflections=m)
             x = torch.randn(batch, steps, 1)
             runs: dict[str, Callable[..., object]] = {
-                "written-out loop": layer,
-                "recorded loop": partial(RecurrentLayer.forward, layer),
-                "Algorithm 1, regenerating": partial(one_by_one, layer, product=householder_apply),
+                "recorded loop": layer,
+                "two thin factors": partial(one_by_one, layer, product=householder_apply),
                 "every H stored": partial(one_by_one, layer, product=recorded_reflections),
             }
             own = list(layer.parameters())

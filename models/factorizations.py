@@ -25,7 +25,7 @@ from torch import Tensor
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, RankError
 
-from .factorization_kernels import lq_factors, pivot_order, qr_factors
+from .factorization_kernels import pivot_order, qr_factors
 from .precision import full_precision
 from .tensors import kind_of
 
@@ -127,7 +127,7 @@ def lq(A: Tensor) -> LQ:
                 [-1.,  2.]])
     """
     A = _checked("A", A)
-    L, Q = lq_factors(A)
+    L, Q = (factor.mH for factor in reversed(qr_factors(A.mH)))
     _require_rank(L.mH, "L", "row", "reorder the rows, for instance by pivoted_qr(A.mH).permutation")
     return LQ(L, Q)
 

@@ -1,4 +1,4 @@
-r"""Products of Householder reflections as pure functions, real or complex, with their own gradients.
+r"""Products of Householder reflections as differentiable functions, real or complex.
 
 .. math:: W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1}), \quad
           H_k(u) = \mathrm{diag}(I_{n-k},\, I_k - 2 u u^H / |u|^2), \quad H_1(u) = \mathrm{diag}(I_{n-1}, u)
@@ -25,7 +25,6 @@ from stability.errors import ConfigurationError, DimensionError, NonFiniteError,
 
 from ..precision import full_precision
 from ..tensors import kind_of
-from .reflection_kernels import full_matrix, one_by_one, scaled, triangle
 
 DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
@@ -60,17 +59,14 @@ def householder_matrix(U: Tensor) -> Tensor:
         tensor([[ 0., -1.],
                 [-1.,  0.]])
     """
-    vectors, sign = _split(check_reflections(U))
-    W = full_matrix(vectors)
+    V, X, sign = compact_wy(U)
+    W = torch.eye(len(U), dtype=U.dtype, device=U.device) - V @ X
     return W if sign is None else W * _last_factor(sign, len(U))
 
 
 @full_precision
 def householder_apply(U: Tensor, h: Tensor) -> Tensor:
-    """``W h`` for rows ``h (..., n)`` by Algorithm 1: one by one, O(nm) a row, little memory.
-
-    Only U, h and the result are kept for the backward pass: reflections are their own inverses, so the
-    intermediate ``H_k`` are regenerated from the result on the way back.
+    """Return ``W h`` for rows ``h (..., n)`` by the two thin factors, in ``4 n m`` operations a row.
 
     Args:
         U: ``(n, m)`` as for ``householder_matrix``.
@@ -87,14 +83,15 @@ def householder_apply(U: Tensor, h: Tensor) -> Tensor:
         >>> householder_apply(torch.tensor([[1.0], [1.0]]), torch.tensor([2.0, 3.0]))
         tensor([-3., -2.])
     """
-    vectors, sign = _split(check_reflections(U))
+    V, X, sign = compact_wy(U)
     n = U.shape[0]
     if not isinstance(h, Tensor) or h.dtype != U.dtype:
         raise ConfigurationError(f"h must be a tensor of the dtype of U, {U.dtype}, got {kind_of(h)}")
     if h.dim() == 0 or h.shape[-1] != n or 0 in h.shape:
         raise DimensionError("h", f"(..., {n})", tuple(h.shape), "each row is a vector")
     rows = h.reshape(-1, n)
-    return one_by_one(vectors, rows if sign is None else rows * _last_factor(sign, n)).reshape(h.shape)
+    rows = rows if sign is None else rows * _last_factor(sign, n)
+    return (rows - (rows @ X.mT) @ V.mT).reshape(h.shape)
 
 
 @full_precision
@@ -118,8 +115,11 @@ def compact_wy(U: Tensor) -> CompactWY:
                 [-1.,  0.]])
     """
     vectors, sign = _split(check_reflections(U))
-    V, _ = scaled(vectors)
-    return CompactWY(V, torch.linalg.solve_triangular(triangle(V), V.mH, upper=True), sign)
+    V = vectors.tril()
+    V = V / V.detach().abs().amax(dim=0)  # W does not depend on lengths; no square over- or underflows
+    half = V.mH @ V
+    T = half.triu(1) + 0.5 * torch.diag_embed(half.diagonal())
+    return CompactWY(V, torch.linalg.solve_triangular(T, V.mH, upper=True), sign)
 
 
 def check_reflections(U: Any) -> Tensor:
