@@ -1,9 +1,8 @@
 """The contract of a recurrent layer: one step, a whole sequence, and the system that proofs are about.
 
-A layer stores parameters. ``prepare`` realises its matrices once per forward pass, ``drive`` computes what
-the input adds for all times at once, ``transition`` advances the state by one step. The loop is written here,
-once (``walk``). What else is known of a layer (its time base, a contraction gap, bounds of its spectrum, a law
-of its norms) it says in methods that all layers have; by default nothing is known.
+A layer stores parameters. ``prepare`` realises its matrices once per forward pass, ``drive`` computes what the input
+adds for all times, ``transition`` advances the state by one step, ``walk`` is the loop over time. Further methods
+return what is known of a layer, by default nothing: time base, contraction gap, bounds of its spectrum, law of norms.
 """
 
 from __future__ import annotations
@@ -361,7 +360,7 @@ class RecurrentLayer(nn.Module, ABC):
             A ``DrivenSystem`` or another subject; by default an ``OpaqueMap``, about which ``certify`` is inconclusive.
 
         Raises:
-            UnsupportedError: the differential equation of a map, which has none.
+            UnsupportedError: there is no differential equation.
             NonFiniteError: NaN or infinite weights.
         """
         self.refuse_equation(continuous)

@@ -145,14 +145,13 @@ def test_any_associative_operator(length):
 
 
 @pytest.mark.parametrize("length", [1, 2, 7, 64, 101])
-@pytest.mark.parametrize("chunk", [None, 1, 3, 16, 1000])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_an_operator_that_does_not_commute(length, chunk, reverse):
+def test_an_operator_that_does_not_commute(length, reverse):
     """Products of matrices in the right order, inside a nested structure, with gradients."""
     x = (noise(length, 3, 3, seed=4) / 2).requires_grad_()
 
     def run(operator):
-        return associative_scan(operator, {"a": [x]}, dim=0, reverse=reverse, chunk=chunk)["a"][0]
+        return associative_scan(operator, {"a": [x]}, dim=0, reverse=reverse)["a"][0]
 
     got = run(lambda left, right: {"a": [left["a"][0] @ right["a"][0]]})
     rows = list(x.flip(0) if reverse else x)
@@ -165,23 +164,6 @@ def test_an_operator_that_does_not_commute(length, chunk, reverse):
     weight = noise(length, 3, 3, seed=6)
     grads = [torch.autograd.grad((y * weight).sum(), x)[0] for y in (got, want)]
     torch.testing.assert_close(*grads, rtol=1e-9, atol=1e-9)
-
-
-def test_chunks_keep_little_for_backward():
-    """What is saved between forward and backward no longer grows with the rounds of the recursion."""
-    x = noise(1, 4096, 4).requires_grad_()
-    sizes = []
-    for chunk in (None, 64):
-        kept = [0]
-
-        def pack(t, kept=kept):
-            kept[0] += t.numel()
-            return t
-
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-            associative_scan(affine, (torch.sigmoid(x), x), chunk=chunk)[1].sum()
-        sizes.append(kept[0])
-    assert sizes[1] < sizes[0] / 2
 
 
 @pytest.mark.parametrize("d", [1, 2, 5, 6])
@@ -264,7 +246,6 @@ def test_bad_operators_give_typed_errors():
         lambda: associative_scan(torch.add, []),
         lambda: associative_scan(torch.add, [1.0]),
         lambda: associative_scan(torch.add, x, dim=2),
-        lambda: associative_scan(torch.add, x, chunk=0),
         lambda: associative_scan(lambda a, b: (a, b), x),
         lambda: associative_scan(lambda a, b: None, x),
     ):
