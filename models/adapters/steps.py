@@ -33,7 +33,7 @@ _CHANNELS = {"tanh": "tanh", "relu": "relu", "sigmoid": "sigmoid"}
 
 
 class StepModule(Protocol):
-    """Layer that is made of a step function and the module whose weights the function uses."""
+    """``nn.Module`` that is made of a step function and the module whose weights the function uses."""
 
     input_size: int
     hidden_size: int
@@ -227,7 +227,8 @@ def read_step(layer: StepModule, name: str) -> Any:
         UnsupportedError: hooks, replaced methods or dropout that is switched on.
     """
     refuse_altered(layer.held, type(layer.held))
-    copied = twin(layer).to(device="cpu", dtype=torch.float64)
+    module: Any = layer
+    copied = twin(module).to(device="cpu", dtype=torch.float64)
     try:
         read = _follow(copied)
     except UnsupportedError as error:

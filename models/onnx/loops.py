@@ -94,7 +94,7 @@ def _opened(graph: Graph, node: Any, where: str) -> tuple[Body, list[str], list[
         UnsupportedError: attributes that are not known here.
     """
     options = attributes(node)
-    proto = options.get("body")
+    proto: Any = options.get("body")
     scanned = int(options.get("num_scan_inputs", 0))
     if not hasattr(proto, "node") or (node.op_type == "Scan" and not 0 < scanned < len(proto.input)):
         raise FileFormatError(f"{where} has no body, or does not say what it reads")
