@@ -25,7 +25,6 @@ import stability.models as models
 from stability.models.orthogonal import OrthogonalLayer
 from stability.models.parametrizations.reflections import householder_apply
 from stability.models.recurrent import RecurrentLayer
-from stability.models.scans.unrolled import Dense
 
 from .timing import arguments, in_turns, keep
 
@@ -53,9 +52,6 @@ class FullLayer(OrthogonalLayer):
 
     def weight(self, double: bool = False) -> Tensor:
         return self.square.weight
-
-    def recurrence(self, rows: int, steps: int) -> Dense:
-        return Dense(self.square.weight)
 
     def config(self) -> dict[str, object]:
         return {}
@@ -128,7 +124,6 @@ def memory(options: Namespace, steps: int = 50, batch: int = 16) -> Rows:
     for n, m in ((units, m) for units in options.sizes for m in sorted({min(16, units), units // 2})):
         layer, x = models.HouseholderRNN(1, n, reflections=m), torch.randn(batch, steps, 1)
         runs: dict[str, Callable[..., object]] = {
-            "written-out loop": layer,
             "recorded loop": partial(RecurrentLayer.forward, layer),
             "Algorithm 1, regenerating": partial(one_by_one, layer, product=householder_apply),
             "every H stored": partial(one_by_one, layer, product=recorded_reflections),

@@ -11,7 +11,6 @@ from .contracting import ContractingRNN
 from .counting import free_parameters
 from .deep import DeepNetwork
 from .elman import ElmanRNN
-from .exported import export_step, exported_step
 from .factorizations import LQ, QR, PivotedQR, lq, lstsq, pivoted_qr, qr
 from .files import build, describe, load, save
 from .gated import GRU, LSTM
@@ -81,8 +80,6 @@ __all__ = [
     "diagonal_convolution",
     "diagonal_scan",
     "export_onnx",
-    "export_step",
-    "exported_step",
     "free_parameters",
     "from_rows",
     "householder_apply",

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from stability.errors import UnsupportedError
 from stability.kernel.arithmetic.activations import activation as lookup
 from stability.systems import DrivenSystem, LureSystem
 
@@ -45,6 +47,61 @@ class Affine:
         for s, m in other.terms.items():
             terms[s] = terms[s] + m if s in terms else m
         return Affine(self.size, terms, self.offset + np.broadcast_to(other.offset, (self.size,)))
+
+
+def added(a: Affine | Array, b: Affine | Array, factor: Any = 1.0) -> Affine:
+    """Return ``a + factor * b``, where at least one of them is an expression.
+
+    Raises:
+        UnsupportedError: sizes that do not fit.
+    """
+    b = b.scaled(factor) if isinstance(b, Affine) else np.asarray(b) * factor
+    if isinstance(a, Affine) and isinstance(b, Affine):
+        if a.size != b.size:
+            raise UnsupportedError(f"vectors of {a.size} and {b.size} entries are added")
+        return a.plus(b)
+    moving, constant = _moving(a, b)
+    return moving.plus(Affine(moving.size, {}, _vector(constant, moving.size)))
+
+
+def multiplied(a: Affine | Array, b: Affine | Array) -> Affine:
+    """Return the entrywise product of an expression and a constant.
+
+    Raises:
+        UnsupportedError: a product of two expressions, or sizes that do not fit.
+    """
+    moving, constant = _moving(a, b)
+    return moving.scaled(_vector(constant, moving.size))
+
+
+def divided(a: Affine | Array, b: Affine | Array) -> Affine:
+    """Return an expression divided by a constant, entry by entry.
+
+    Raises:
+        UnsupportedError: a division by an expression, or sizes that do not fit.
+    """
+    if isinstance(b, Affine):
+        raise UnsupportedError("it divides by a value that depends on state or input")
+    moving, constant = _moving(a, b)
+    return moving.scaled(1.0 / _vector(constant, moving.size))
+
+
+def _moving(a: Affine | Array, b: Affine | Array) -> tuple[Affine, Array]:
+    """Return the expression of an expression and a constant, and the constant."""
+    if isinstance(a, Affine) and isinstance(b, Affine):
+        raise UnsupportedError("two values that depend on state or input are multiplied (a gate)")
+    if isinstance(a, Affine):
+        return a, np.asarray(b)
+    if isinstance(b, Affine):
+        return b, np.asarray(a)
+    raise UnsupportedError("constants that do not fit together are combined")
+
+
+def _vector(value: Array, size: int) -> Array:
+    flat = np.squeeze(np.asarray(value, dtype=np.float64))
+    if flat.shape not in ((), (size,)):
+        raise UnsupportedError(f"a constant of shape {np.shape(value)} meets a vector of {size} entries")
+    return np.broadcast_to(flat, (size,))
 
 
 @dataclass(frozen=True, eq=False)

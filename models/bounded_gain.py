@@ -24,8 +24,7 @@ from .parametrizations.householder import random_reflections
 from .parametrizations.sloped_gain import SlopedGain, sloped_gain
 from .precision import full_precision
 from .recurrent import RecurrentLayer, register_layer
-from .scans.unrolled import Dense, can_fuse, unroll
-from .tensors import check_sequence, to_numpy
+from .tensors import to_numpy
 
 MARGIN = 1e-5
 """By how much the norm of ``K`` stays below one: above the rounding of float32 (some 1e-6 for hundreds of units), so
@@ -179,16 +178,6 @@ class BoundedGainRNN(RecurrentLayer):
     def transition(self, drive: Tensor, state: Tensor, prepared: tuple[Tensor, Tensor]) -> Tensor:
         """One step, ``(batch, n)`` to ``(batch, n)``."""
         return self._activated(torch.addmm(drive, state.to(drive.dtype), prepared[0].mT))
-
-    def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Tensor]:
-        """Run over a sequence; see ``RecurrentLayer.forward``."""
-        check_sequence(x, self.input_size)
-        name = "oplu" if self.activation == "maxmin" else self.activation
-        if not can_fuse(name, x):
-            return super().forward(x, state)
-        prepared, start = self.begin(x, state)
-        states = unroll(self.drive(x.transpose(0, 1), prepared), start, Dense(prepared[0]), name)  # time first
-        return states.transpose(0, 1), states[-1]
 
     def _activated(self, z: Tensor) -> Tensor:
         if self.activation == "householder":

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stability.errors import DimensionError
 from stability.kernel.checks import as_choice
 from stability.systems import LureSystem
 
@@ -17,9 +16,7 @@ from .lure import INTEGRATORS, LureLayer, input_parameters
 from .options import real
 from .parametrizations.contracting import (
     continuous_factors,
-    continuous_free,
     discrete_factors,
-    discrete_free,
 )
 from .recurrent import register_layer
 from .tensors import to_numpy
@@ -123,66 +120,6 @@ class ContractingRNN(LureLayer):
             "S_raw": noise * torch.randn(n, n),
             "K_raw": torch.randn(n, n) / math.sqrt(n),
         }
-
-    @classmethod
-    def from_system(
-        cls,
-        A: Any,
-        W: Any,
-        P: Any,
-        L: Any,
-        rate: float,
-        *,
-        B: Any = None,
-        U: Any = None,
-        b: Any = None,
-        dtype: torch.dtype = torch.float64,
-        **options: Any,
-    ) -> ContractingRNN:
-        """The layer whose matrices are those of a certified system.
-
-        Args:
-            A: ``(n, n)``.
-            W: ``(n, n)``.
-            P: ``(n, n)``, and
-            L: ``(n,)``: the witness of the multiplier LMI for slopes [0, 1].
-            rate: the rate at which they certify the system: per unit of time, or per step when B is given.
-            B: ``(n, n)`` for a discrete-time system ``h+ = A h + B phi(W h + ...)``.
-            U: ``(n, p)`` input weights; the identity by default.
-            b: ``(n,)`` bias; zero by default.
-            dtype: of the layer.
-            options: ``margin``, ``activation``, and for continuous time ``dt``, ``integrator``.
-
-        Returns:
-            The layer.
-
-        Raises:
-            DimensionError: shapes that do not fit.
-            ConfigurationError: when the witness does not certify the system at this rate with the margin.
-
-        Example:
-            >>> eye = torch.eye(2, dtype=torch.float64)
-            >>> layer = ContractingRNN.from_system(-eye, 0.5 * eye, eye, torch.ones(2), rate=0.1)
-            >>> bool(torch.allclose(layer.matrices()["W"], 0.5 * eye))
-            True
-        """
-        A = torch.as_tensor(A)
-        n = A.shape[0] if A.dim() == 2 else 0
-        U = torch.eye(n, dtype=torch.float64) if U is None else torch.as_tensor(U)
-        b = torch.zeros(n, dtype=torch.float64) if b is None else torch.as_tensor(b)
-        if n == 0 or U.dim() != 2 or U.shape[0] != n or tuple(b.shape) != (n,):
-            raise DimensionError("A, U and b", "(n, n), (n, p) and (n,)", (*map(tuple, (A.shape, U.shape, b.shape)),))
-        time = "continuous" if B is None else "discrete"
-        layer = cls(U.shape[1], n, rate=rate, time=time, **options).to(dtype)
-        if B is None:
-            free = continuous_free(A, W, P, L, layer.rate, layer.margin)
-        else:
-            *matrices, l = discrete_free(A, B, W, P, L, layer.rate, layer.margin)
-            free = (*(M / STEP for M in matrices), l)
-        with torch.no_grad():
-            for name, value in zip((*FREE[time], "weight_ih", "bias"), (*free, U, b)):
-                getattr(layer, name).copy_(value)
-        return layer
 
     def factors(self) -> Any:
         """The matrices with their witness in float64, before they are rounded to the layer's dtype."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -14,79 +16,17 @@ from stability.errors import ConfigurationError, UnsupportedError
 from stability.kernel.checks import as_choice
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.residual_stack import ResidualStack
-from stability.systems import DrivenSystem
+from stability.systems import DrivenSystem, PairwiseSystem
 
-from .deep_gain import residual_stack, why_without_gain
+from .deep_block import DeepBlock
 from .deep_recurrence import DeepRecurrence
 from .network import REDUCTIONS, over_time, refuse_last_step
 from .options import constructor_arguments, made_with, positive_int, real
 from .recurrent import LAYERS, RecurrentLayer
-from .tensors import check_sequence
+from .tensors import check_sequence, to_numpy
 
 NORMS = ("batch", "layer", "none")
 MIXINGS = ("glu", "gelu", "linear")
-
-
-class DeepBlock(nn.Module):
-    """Norm, recurrent layer, mixing, dropout, and the input added: ``x + mix(layer(norm(x)))``.
-
-    Args:
-        layer: reads ``width`` features.
-        width: features between blocks.
-        norm: ``batch``, ``layer`` or ``none``.
-        mixing: after the layer: ``glu``: GELU, then a gated linear unit; ``gelu``: GELU, then a linear map;
-            ``linear``: a linear map.
-        dropout: probability, after the GELU and after the mixing.
-    """
-
-    def __init__(self, layer: RecurrentLayer, width: int, norm: str, mixing: str, dropout: float) -> None:
-        super().__init__()
-        self.norm = {"batch": nn.BatchNorm1d, "layer": nn.LayerNorm, "none": lambda n: nn.Identity()}[norm](width)
-        self.layer = layer
-        self.mix = nn.Linear(layer.output_size, 2 * width if mixing == "glu" else width)
-        self.mixing = mixing
-        self.drop = nn.Dropout(dropout)
-
-    def normalised(self, x: Tensor, batch_statistics: bool = False) -> Tensor:
-        """What the recurrent layer reads, ``(batch, time, width)``.
-
-        Args:
-            x: ``(batch, time, width)``.
-            batch_statistics: batch norm with the statistics of ``x``, leaving the running ones alone.
-        """
-        if not isinstance(self.norm, nn.BatchNorm1d):
-            return self.norm(x)
-        rows = x.transpose(1, 2)
-        if batch_statistics:
-            norm = self.norm
-            rows = nn.functional.batch_norm(rows, None, None, norm.weight, norm.bias, True, 0.0, norm.eps)
-        else:
-            rows = self.norm(rows)
-        return rows.transpose(1, 2)
-
-    def at_rest(self, x: Tensor) -> Tensor:
-        """What the recurrent layer reads of ``x (batch, width)`` at one time step, with the running statistics."""
-        norm = self.norm
-        if not isinstance(norm, nn.BatchNorm1d):
-            return norm(x)
-        return nn.functional.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps)
-
-    def mixed(self, y: Tensor, drop: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        """What the block adds to its input, of the recurrent layer's outputs ``(..., output_size)``.
-
-        Args:
-            y: outputs.
-            drop: applied after the GELU, in training.
-        """
-        if self.mixing != "linear":
-            y = nn.functional.gelu(y) if drop is None else drop(nn.functional.gelu(y))
-        y = self.mix(y)
-        return nn.functional.glu(y, dim=-1) if self.mixing == "glu" else y
-
-    def forward(self, x: Tensor, read: Tensor | None = None) -> Tensor:
-        """``(batch, time, width)`` to the same shape; ``read`` is what the layer reads, where it is known."""
-        y, _ = self.layer(self.normalised(x) if read is None else read)
-        return x + self.drop(self.mixed(y, self.drop))
 
 
 class DeepNetwork(nn.Module):
@@ -265,12 +205,35 @@ class DeepNetwork(nn.Module):
         return why_without_gain(self) is None and all(layer.prescribed_gain is not None for layer in self.layers)
 
     def residual(self) -> ResidualStack:
-        """Encoder and blocks as one subject, norms as they are evaluated; see ``deep_gain``.
+        """Return encoder and blocks as one subject in float64, with norms as they are evaluated.
 
         Raises:
             UnsupportedError: gated linear units, layer norms, or layers that are no such subjects.
+
+        Example:
+            >>> options = {"layer": "bounded_gain", "hidden_size": 4, "width": 6, "norm": "none", "mixing": "linear"}
+            >>> DeepNetwork(3, 10, **options).residual()
+            ResidualStack(2 layers, inputs=3, name='DeepNetwork')
         """
-        return residual_stack(self)
+        why = why_without_gain(self)
+        if why is not None:
+            raise UnsupportedError(why)
+        subjects = [layer.driven() for layer in self.layers]
+        for layer, found in zip(self.layers, subjects):
+            if not layer.outputs_hidden or not isinstance(found, (DrivenSystem, PairwiseSystem)):
+                raise UnsupportedError(f"residual branches with a {type(layer).__name__} are not combined here")
+        norms = [[to_numpy(v) for v in copy.deepcopy(block).double().affine_norm()] for block in self.residuals]
+        return ResidualStack(
+            subjects,
+            to_numpy(self.encoder.weight),
+            [to_numpy(block.mix.weight) for block in self.residuals],
+            scales=np.stack([scale for scale, _ in norms]),
+            shifts=np.stack([shift for _, shift in norms]),
+            encoder_bias=to_numpy(self.encoder.bias),
+            mixing_bias=np.stack([to_numpy(block.mix.bias) for block in self.residuals]),
+            between="gelu" if self.mixing == "gelu" else "identity",
+            name=type(self).__name__,
+        )
 
     def witness(self) -> dict[str, Any] | None:
         """The proofs that the layers carry, where the whole is one subject and one of them does; see ``Stack``."""
@@ -295,3 +258,18 @@ class DeepNetwork(nn.Module):
         names = constructor_arguments(type(self))
         values = {name: getattr(self, "layer_name" if name == "layer" else name) for name in names}
         return {**values, "options": dict(self.options)}
+
+
+def why_without_gain(network: DeepNetwork) -> str | None:
+    """Return the reason why no gain holds for all inputs of a network, whatever its layers are, or None."""
+    if network.mixing == "glu":
+        return (
+            "between the layers of this deep network stand gated linear units, whose slope grows with their input, "
+            "so that no gain from inputs to logits holds for all inputs: take mixing=linear or mixing=gelu"
+        )
+    if network.norm == "layer":
+        return (
+            "layer norms divide by the size of their input: the gain through them has no useful bound: take norm=none "
+            "or norm=batch"
+        )
+    return None

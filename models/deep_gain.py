@@ -11,86 +11,15 @@ The last layer's gain is one to its last state, the others' are to whole sequenc
 
 from __future__ import annotations
 
-import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from stability.errors import UnsupportedError
-from stability.kernel.systems.residual_stack import STRETCH, ResidualStack
-from stability.systems import DrivenSystem, PairwiseSystem
+from stability.kernel.systems.residual_stack import STRETCH
 
-from .tensors import to_numpy
-
-if TYPE_CHECKING:
-    from .deep import DeepBlock, DeepNetwork
-
-
-def why_without_gain(network: DeepNetwork) -> str | None:
-    """Why no gain holds for all inputs of a deep network, whatever its layers are; or ``None``."""
-    if network.mixing == "glu":
-        return (
-            "between the layers of this deep network stand gated linear units, whose slope grows with their input, "
-            "so that no gain from inputs to logits holds for all inputs: take mixing=linear or mixing=gelu"
-        )
-    if network.norm == "layer":
-        return (
-            "layer norms divide by the size of their input: the gain through them has no useful bound: take norm=none "
-            "or norm=batch"
-        )
-    return None
-
-
-def affine_norm(block: DeepBlock, width: int) -> tuple[Tensor, Tensor]:
-    """Scales and shifts ``(width,)`` of a block's norm as it is evaluated."""
-    norm = block.norm
-    if not isinstance(norm, nn.BatchNorm1d):
-        like = block.mix.weight
-        return like.new_ones(width), like.new_zeros(width)
-    assert norm.running_var is not None
-    assert norm.running_mean is not None
-    scale = norm.weight / (norm.running_var + norm.eps).sqrt()
-    return scale, norm.bias - scale * norm.running_mean
-
-
-def residual_stack(network: DeepNetwork) -> ResidualStack:
-    """Encoder and blocks as one subject, norms as they are evaluated, computed in float64.
-
-    Args:
-        network: with linear or GELU mixing, and batch norms or none.
-
-    Raises:
-        UnsupportedError: another network, or one whose layers are no such subjects.
-
-    Example:
-        >>> from stability.models import DeepNetwork
-        >>> network = DeepNetwork(3, 10, layer="bounded_gain", hidden_size=4, width=6, norm="none", mixing="linear")
-        >>> residual_stack(network)
-        ResidualStack(2 layers, inputs=3, name='DeepNetwork')
-    """
-    why = why_without_gain(network)
-    if why is not None:
-        raise UnsupportedError(why)
-    subjects = [layer.driven() for layer in network.layers]
-    for layer, found in zip(network.layers, subjects):
-        if not layer.outputs_hidden or not isinstance(found, (DrivenSystem, PairwiseSystem)):
-            raise UnsupportedError(f"residual branches with a {type(layer).__name__} are not combined here")
-    norms = [
-        [to_numpy(v) for v in affine_norm(copy.deepcopy(block).double(), network.width)] for block in network.residuals
-    ]
-    return ResidualStack(
-        subjects,
-        to_numpy(network.encoder.weight),
-        [to_numpy(block.mix.weight) for block in network.residuals],
-        scales=np.stack([scale for scale, _ in norms]),
-        shifts=np.stack([shift for _, shift in norms]),
-        encoder_bias=to_numpy(network.encoder.bias),
-        mixing_bias=np.stack([to_numpy(block.mix.bias) for block in network.residuals]),
-        between="gelu" if network.mixing == "gelu" else "identity",
-        name=type(network).__name__,
-    )
+from .deep import DeepNetwork, why_without_gain
 
 
 def deep_reach(network: DeepNetwork) -> Tensor:
@@ -122,7 +51,7 @@ def deep_reach(network: DeepNetwork) -> Tensor:
         raise UnsupportedError(why)
     stretch, w = STRETCH["gelu" if network.mixing == "gelu" else "identity"], network.decoder.weight
     below = torch.linalg.matrix_norm(network.encoder.weight, 2)
-    scales = [affine_norm(block, network.width)[0].abs().amax() * stretch for block in network.residuals]
+    scales = [block.affine_norm()[0].abs().amax() * stretch for block in network.residuals]
     for block, scale, gain in zip(network.residuals[:-1], scales, gains):
         below = below * (1.0 + torch.linalg.matrix_norm(block.mix.weight, 2) * scale * gain)
     through = network.residuals[-1].mix.weight

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from stability.errors import UnsupportedError
 
+from .deep_block import DeepBlock
 from .recurrent import RecurrentLayer
-
-if TYPE_CHECKING:
-    from .deep import DeepBlock
 
 
 class DeepRecurrence(RecurrentLayer):

@@ -13,29 +13,11 @@ from stability.systems import DrivenSystem
 from .activations import CHANNELWISE, Expansion, expansion_of, layer_activation, modrelu, oplu
 from .lure import rnn_subject
 from .recurrent import RecurrentLayer
-from .scans.unrolled import Dense, Thin, can_fuse, unroll
-from .tensors import check_sequence, to_numpy
-
-
-class _Plan:
-    """W of one forward pass: realised when the batch and the number of steps are known, then kept."""
-
-    def __init__(self, layer: OrthogonalLayer) -> None:
-        self._layer = layer
-        self._form: Dense | Thin | None = None
-
-    def form(self, rows: int = 1, steps: int = 1) -> Dense | Thin:
-        """W in the form that suits the first caller."""
-        if self._form is None:
-            self._form = self._layer.recurrence(rows, steps)
-        return self._form
+from .tensors import to_numpy
 
 
 class OrthogonalLayer(RecurrentLayer):
     r"""Base of the layers :math:`h^+ = \phi(W h + V x + b)` with orthogonal W and a learned ``h0``.
-
-    OPLU and channelwise activations run as one written-out loop over the sequence (``unrolled``); modReLU, autocast
-    and ``torch.func`` transforms take the recorded loop. Both give the same values.
 
     Args:
         input_size: features per time step.
@@ -57,53 +39,27 @@ class OrthogonalLayer(RecurrentLayer):
     def weight(self, double: bool = False) -> Tensor:
         """``W (n, n)`` as realised now; ``double``: from exact float64 copies of the parameters."""
 
-    def recurrence(self, rows: int, steps: int) -> Dense | Thin:
-        """W in the form that is cheapest for ``rows`` rows a step and ``steps`` steps: one matrix."""
-        return Dense(self.weight())
+    def prepare(self) -> tuple[Tensor, ...]:
+        """Return the factors of W for rows: ``W^T``, or ``(X^T, V^T)`` where ``W = I - V X``."""
+        return (self.weight().mT,)
 
-    def prepare(self) -> _Plan:
-        """W, realised on first use."""
-        return _Plan(self)
+    def drive(self, x: Tensor, prepared: tuple[Tensor, ...]) -> Tensor:
+        """Return ``V x + b`` for all times (``V x`` with modReLU, whose bias is inside the activation)."""
+        return nn.functional.linear(x, self.V, None if self.activation == "modrelu" else self.b)
 
-    def drive(self, x: Tensor, prepared: _Plan) -> Tensor:
-        """``V x + b`` for all times (``V x`` with modReLU, which has the bias inside)."""
-        prepared.form(x.shape[0], x.shape[1])
-        return self._input(x)
-
-    def initial_state(self, x: Tensor, prepared: _Plan) -> Tensor:
-        """The learned ``h0`` for every sequence of the batch."""
+    def initial_state(self, x: Tensor, prepared: tuple[Tensor, ...]) -> Tensor:
+        """Return the learned ``h0`` for every sequence of the batch."""
         return self.h0.expand(x.shape[0], -1)
 
-    def transition(self, drive: Tensor, state: Tensor, prepared: _Plan) -> Tensor:
-        """``phi(W h + drive)``."""
-        z = prepared.form().rows(drive, state)
+    def transition(self, drive: Tensor, state: Tensor, prepared: tuple[Tensor, ...]) -> Tensor:
+        """Return ``phi(W h + drive)``."""
+        if len(prepared) == 1:
+            z = torch.addmm(drive, state, prepared[0])
+        else:
+            z = torch.addmm(drive + state, state @ prepared[0], prepared[1], alpha=-1.0)
         if self.activation == "modrelu":
             return modrelu(z, self.b)
         return oplu(z) if self.activation == "oplu" else CHANNELWISE[self.activation](z)
-
-    def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Run over a sequence.
-
-        Args:
-            x: ``(batch, time, input_size)``.
-            state: ``(batch, hidden_size)`` before the first step; ``None`` for the learned ``h0``.
-
-        Returns:
-            Outputs ``(batch, time, hidden_size)`` and the final state.
-
-        Raises:
-            DimensionError: a wrong shape, or an empty batch or sequence.
-            ConfigurationError: not a floating-point tensor.
-            RankError: a reflection vector has become zero.
-            NonFiniteError: NaN or infinite reflection vectors.
-        """
-        check_sequence(x, self.input_size)
-        if not can_fuse(self.activation, x):
-            return super().forward(x, state)
-        prepared, start = self.begin(x, state)
-        form = prepared.form(x.shape[0], x.shape[1])
-        states = unroll(self._input(x.transpose(0, 1)), start, form, self.activation)  # time first
-        return states.transpose(0, 1), states[-1]
 
     def matrices(self) -> dict[str, Tensor]:
         """``W``."""
@@ -143,6 +99,3 @@ class OrthogonalLayer(RecurrentLayer):
         if self.activation in PAIRWISE:
             return PairwiseSystem(W, V, b, self.activation, orthogonal=True, name=name)
         return rnn_subject(W, V, b, self.activation, name)
-
-    def _input(self, x: Tensor) -> Tensor:
-        return nn.functional.linear(x, self.V, None if self.activation == "modrelu" else self.b)

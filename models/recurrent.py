@@ -1,9 +1,8 @@
 """The contract of a recurrent layer: one step, a whole sequence, and the system that proofs are about.
 
-A layer stores parameters. ``prepare`` realises its matrices once per forward pass, ``drive`` computes what
-the input adds for all times at once, ``transition`` advances the state by one step. The loop is written here,
-once (``walk``). What else is known of a layer (its time base, a contraction gap, bounds of its spectrum, a law
-of its norms) it says in methods that all layers have; by default nothing is known.
+A layer stores parameters. ``prepare`` realises its matrices once per forward pass, ``drive`` computes what the input
+adds for all times, ``transition`` advances the state by one step, ``walk`` is the loop over time. Further methods
+return what is known of a layer, by default nothing: time base, contraction gap, bounds of its spectrum, law of norms.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, UnsupportedError
 from stability.systems import DrivenSystem, LureSystem
 
+from .opaque import opaque_map
 from .options import constructor_arguments, positive_int
 from .tensors import check_sequence, state_leaves
 
@@ -351,18 +351,21 @@ class RecurrentLayer(nn.Module, ABC):
         return None if squared is None else math.sqrt(float(squared.sum()))
 
     def driven(self, continuous: bool = False) -> Any:
-        """The subject that a claim about this layer is about, in exact float64 copies of its weights.
+        """Return the subject of claims about this layer, in exact float64 copies of its weights.
 
         Args:
             continuous: the differential equation behind the layer instead of the map that runs.
 
         Returns:
-            A ``DrivenSystem``, or another subject type for gated cells.
+            A ``DrivenSystem`` or another subject; by default an ``OpaqueMap``, about which ``certify`` is inconclusive.
 
         Raises:
-            UnsupportedError: when the layer has none.
+            UnsupportedError: there is no differential equation.
+            NonFiniteError: NaN or infinite weights.
         """
-        raise UnsupportedError(f"{type(self).__name__} is no Lur'e system")
+        self.refuse_equation(continuous)
+        self.check_finite()
+        return opaque_map(self, self.hidden_size, self.input_size, "no theorem covers it", type(self).__name__)
 
     def lure(self, continuous: bool = False) -> LureSystem:
         """The Lur'e system of the map that runs (or of the differential equation behind it).

@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, DimensionError, UnsupportedError
 from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.systems.opaque import OpaqueMap
 
 from .linear import LinearLayer, series
+from .opaque import opaque_map
 from .options import positive_int
 from .recurrent import RecurrentLayer
 from .tensors import check_sequence
@@ -158,20 +160,24 @@ class Stack(RecurrentLayer):
         return {f"{name}_{k}": value for k, layer in enumerate(self.parts) for name, value in layer.matrices().items()}
 
     def driven(self, continuous: bool = False) -> Any:
-        """The layers' systems as a ``LayerStack``; linear layers as one linear system.
+        """Return the layers' systems as a ``LayerStack``; linear layers as one system; opaque, if one layer is.
 
         Raises:
-            UnsupportedError: when a layer has no system, or puts out something else than its state.
+            UnsupportedError: a layer puts out something else than its state.
         """
         linear = [layer for layer in self.parts if isinstance(layer, LinearLayer)]
         if len(linear) == len(self.layers) > 1 and not continuous:
             return series(linear)
+        subjects = [layer.driven(continuous) for layer in self.parts]
+        if any(isinstance(subject, OpaqueMap) for subject in subjects):
+            states = sum(subject.states for subject in subjects)
+            return opaque_map(self, states, self.input_size, "no theorem covers one of its layers", "stack")
         for layer in self.parts:
             if not layer.outputs_hidden:
                 raise UnsupportedError(
                     f"a stack needs layers that put out their state, and {type(layer).__name__} does not"
                 )
-        return LayerStack([layer.driven(continuous) for layer in self.parts])
+        return LayerStack(subjects)
 
     def witness(self) -> dict[str, Any] | None:
         """The proofs that the layers carry, where one does.

@@ -44,7 +44,7 @@ class StepLayer(RecurrentLayer):
 
     Args:
         step: ``(x (batch, p), h (batch, n)) -> next h``; with ``held`` it gets the module first. A module is a step,
-            too, called as ``step(x, h)`` or, of a registered class, by its registered step; it is then what is held.
+            too, called as ``step(x, h)``; it is then what is held.
         input_size: ``p``.
         hidden_size: ``n``.
         held: the module whose weights the step uses, or a mapping of names to tensors and modules, which are trained
@@ -151,18 +151,13 @@ class StepLayer(RecurrentLayer):
 
 
 def _stepping(step: Callable[..., Any], held: Any) -> tuple[Callable[..., Any], Any, bool]:
-    """The step, what is held, and whether the step takes ``(x, h)`` alone; of a module both are the module itself.
+    """Return the step function, what is held, and True if the step takes ``(x, h)`` alone; a module is held itself.
 
     Raises:
-        ConfigurationError: a module that cannot be called and is of no registered class.
+        ConfigurationError: a module that cannot be called.
     """
-    from .cells import cell_of  # which makes such layers
-
     if not isinstance(step, nn.Module) or not (held is None or held is step):
         return step, held, held is None
-    known = cell_of(step)
-    if known is not None:
-        return known.step, step, False
     if type(step).forward is nn.Module.forward:
         name = type(step).__name__
         raise ConfigurationError(

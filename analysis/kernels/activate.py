@@ -6,14 +6,25 @@ of torch's on one core.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...models.scans.unrolled import FUSED
+from stability.kernel.arithmetic.activations import ACTIVATIONS
 
 _BY_NUMPY = (torch.float32, torch.float64)
+LEAK = ACTIVATIONS["leaky_relu"].slope[0]
 _aten = torch.ops.aten
+IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh_,
+    "relu": torch.relu_,
+    "leaky_relu": lambda z: torch.nn.functional.leaky_relu_(z, LEAK),
+    "sigmoid": torch.sigmoid_,
+    "saturation": torch.nn.functional.hardtanh_,
+    "deadzone": lambda z: z.sub_(z.clamp(-1.0, 1.0)),
+}
 
 
 def activate_(activation: str, z: Tensor) -> Tensor:
@@ -31,7 +42,7 @@ def activate_(activation: str, z: Tensor) -> Tensor:
         array = z.numpy()
         np.tanh(array, array)
     else:
-        FUSED[activation].phi_(z, None)
+        IN_PLACE[activation](z)
     return z
 
 
@@ -44,5 +55,9 @@ def steepened(activation: str, mu: Tensor, c: Tensor, out: Tensor) -> Tensor:
     """
     if activation == "tanh":
         return _aten.tanh_backward.grad_input(mu, c, grad_input=out)
-    FUSED[activation].back_(out.copy_(mu), c, None)
-    return out
+    if activation == "sigmoid":
+        return _aten.sigmoid_backward.grad_input(mu, c, grad_input=out)
+    if activation == "leaky_relu":
+        return _aten.leaky_relu_backward.grad_input(mu, c, LEAK, True, grad_input=out)
+    moves = {"relu": c > 0, "saturation": c.abs() < 1.0, "deadzone": c != 0}[activation]
+    return torch.where(moves, mu, torch.zeros_like(mu), out=out)

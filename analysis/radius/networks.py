@@ -17,8 +17,7 @@ from stability.kernel.systems.layer_stack import LayerStack
 from stability.systems import DrivenSystem, PairwiseSystem
 
 from ...models.classifier import classifier
-from ...models.deep import DeepNetwork
-from ...models.deep_gain import why_without_gain
+from ...models.deep import DeepNetwork, why_without_gain
 from ...models.network import SequenceModel
 from ...models.recurrent import RecurrentLayer
 from ...models.tensors import to_numpy

@@ -16,8 +16,7 @@ from stability.kernel.theorems.stack_gain import Span, layer_gain
 from stability.search.gains.stack import stack_gain
 from stability.systems import PairwiseSystem
 
-from ...models.deep import DeepNetwork
-from ...models.deep_gain import why_without_gain
+from ...models.deep import DeepNetwork, why_without_gain
 from ...models.network import SequenceModel
 from ...models.stack import Stack
 from ...models.tensors import to_numpy

@@ -15,8 +15,8 @@ from stability.verification import verify
 
 from ...models import RotRNN
 from ...models.factorizations import pivoted_qr
-from ...models.parametrizations import proposition1_bounds, published_proposition1_bounds, symmetric_skew
 from ...models.parametrizations.rotation import normaliser, published_normaliser
+from ...models.parametrizations.symmetric_skew import proposition1_bounds, published_proposition1_bounds, symmetric_skew
 from .base import Frame, Row, Study, register_study
 from .lipschitz import GAMMA
 from .lipschitz_spectra import STEP_BETAS, exponent, step_change

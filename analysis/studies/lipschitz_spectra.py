@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ...models import LipschitzRNN, SequenceModel
-from ...models.parametrizations import proposition1_bounds, published_proposition1_bounds, symmetric_skew
+from ...models.parametrizations.symmetric_skew import proposition1_bounds, published_proposition1_bounds, symmetric_skew
 from .base import Frame, Row, Size, Study, register_study
 from .lipschitz import GAMMA, PAPER
 from .result import Compared, Figure

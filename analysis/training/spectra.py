@@ -93,6 +93,8 @@ def _radius(matrix: np.ndarray) -> float:
 class SpectrumTracker:
     """Records spectra and margins while a model trains, whatever loop trains it.
 
+    A layer without recurrent matrices adds no rows, unless ``probe`` gives its Jacobians.
+
     Args:
         model: any module with recurrent layers, ``torch.nn``'s included.
         every: record at every so many optimizer steps (and at step 0).
@@ -118,8 +120,7 @@ class SpectrumTracker:
 
     Raises:
         ConfigurationError: a bad option.
-        UnsupportedError: a model without recurrent matrices and without ``probe``, or a margin that none of its layers
-            has.
+        UnsupportedError: a model without recurrent layers, or a margin that none of its layers has.
 
     Example:
         >>> model = nn.RNN(2, 4)
@@ -158,11 +159,10 @@ class SpectrumTracker:
         self.step = 0
         self.seconds = 0.0
         self._layers = recurrent_layers(model)
-        tracked = any(recurrent_matrices(layer) for _, layer in self._layers)
-        if not tracked and not self._layers:
+        if not self._layers:
             raise UnsupportedError(
-                f"{type(model).__name__} has no recurrent matrices that could be tracked: name those of a cell of your "
-                "own with register_cell(..., matrices=), or take its Jacobians along sequences, probe="
+                f"{type(model).__name__} has no recurrent layer, so no recurrent matrices that could be tracked: teach "
+                "a cell of your own with register_cell(...)"
             )
         self.margins = self._recordable(margins)
         self._spectra = CsvLog(SPECTRA_COLUMNS, SPECTRA_COLUMNS[:4])

@@ -169,10 +169,8 @@ def _driven(module: Any) -> Subject:
         )
     refuse_altered_layer(module)
     subject = module.driven()
-    if isinstance(module, RecurrentLayer) and not isinstance(
-        module, StepLayer
-    ):  # one of ours as well: an attribute may have been set to something else
-        cross_check_layer(module, subject)
+    if isinstance(module, RecurrentLayer) and not isinstance(module, StepLayer) and not isinstance(subject, OpaqueMap):
+        cross_check_layer(module, subject)  # ours as well: an attribute may have been set to something else
     return subject
 
 
@@ -193,8 +191,9 @@ def refuse_altered_layer(module: Any) -> None:
     """
     for part in module.modules() if isinstance(module, nn.Module) else ():
         if isinstance(part, RecurrentLayer):
-            known = (c for c in type(part).__mro__ if "driven" in vars(c) or c.__module__.startswith(_OURS))
-            refuse_altered(part, next(known))
+            known = next(c for c in type(part).__mro__ if "driven" in vars(c) or c.__module__.startswith(_OURS))
+            if known is not RecurrentLayer:  # which claims nothing of a layer without a system
+                refuse_altered(part, known)
         elif is_torch_recurrent(part) and not is_quantized(part):
             refuse_altered(part, torch_kind(part))
 

@@ -7,26 +7,23 @@ norm, a look at a value) ends the reading with its name. What was read is then r
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from stability.errors import DisagreementError, StabilityError, UnsupportedError
 from stability.kernel.arithmetic.activations import ACTIVATIONS
 from stability.kernel.systems.opaque import OpaqueMap
 
-from ..affine import Affine, ChannelMap
+from ..affine import Affine, ChannelMap, added, divided, multiplied
+from ..opaque import opaque_map
 from ..readers.limits import LOOP_ENTRIES
 from .cross_check import in_each_mode
 from .inspection import refuse_altered, twin
-
-if TYPE_CHECKING:
-    from ..step_layer import StepLayer
 
 Array = np.ndarray
 _BATCH = 7
@@ -35,8 +32,20 @@ _SAME = ("alias", "detach", "clone", "lift_fresh", "contiguous", "expand", "view
 _CHANNELS = {"tanh": "tanh", "relu": "relu", "sigmoid": "sigmoid"}
 
 
-class _Unread(UnsupportedError):
-    """An operation that is not followed."""
+class StepModule(Protocol):
+    """``nn.Module`` that is made of a step function and the module whose weights the function uses."""
+
+    input_size: int
+    hidden_size: int
+    held: nn.Module
+
+    def initial_state(self, x: Tensor, prepared: Any) -> Any:
+        """Return the state before the first step."""
+        ...
+
+    def transition(self, drive: Tensor, state: Any, prepared: Any = None) -> Any:
+        """Return the state after one step."""
+        ...
 
 
 class _Follower(TorchDispatchMode):
@@ -62,13 +71,13 @@ class _Follower(TorchDispatchMode):
         """What stands behind a tensor.
 
         Raises:
-            _Unread: expressions that take more room than is given to them, or a tensor of no rows.
+            UnsupportedError: expressions that take more room than is given to them, or a tensor of no rows.
         """
         self.spent += sum(m.size for m in value.terms.values())
         if self.spent > LOOP_ENTRIES:
-            raise _Unread(f"its values unfold to more than {LOOP_ENTRIES} entries")
+            raise UnsupportedError(f"its values unfold to more than {LOOP_ENTRIES} entries")
         if tuple(tensor.shape) != (_BATCH, value.size):
-            raise _Unread(f"a value of shape {tuple(tensor.shape)} is no row for each sequence")
+            raise UnsupportedError(f"a value of shape {tuple(tensor.shape)} is no row for each sequence")
         self.values[id(tensor)] = value
         self.alive.append(tensor)
 
@@ -86,7 +95,7 @@ class _Follower(TorchDispatchMode):
             return func(*args, **kwargs)
         name = func._schema.name.split("::")[-1]
         if func._schema.is_mutable:
-            raise _Unread(f"it writes into a value ({name})")
+            raise UnsupportedError(f"it writes into a value ({name})")
         out = func(*args, **kwargs)
         value = self._followed(name, args, kwargs)
         for tensor, one in zip(out if isinstance(out, (list, tuple)) else [out], value):
@@ -104,13 +113,13 @@ class _Follower(TorchDispatchMode):
             return [self.of(args[0])]
         rule = _RULES.get(name)
         if rule is None:
-            raise _Unread(f"it contains the operation {name}")
+            raise UnsupportedError(f"it contains the operation {name}")
         made = rule(*(_each(self.of, a) for a in args), **{k: self.of(v) for k, v in kwargs.items()})
         return made if isinstance(made, list) else [made]
 
     def _channel(self, name: str, tensor: Tensor, slope: float = 0.01) -> Affine:
         if name == "leaky_relu" and slope != ACTIVATIONS["leaky_relu"].slope[0]:
-            raise _Unread(f"it contains a leaky ReLU of slope {slope:g} instead of 0.1")
+            raise UnsupportedError(f"it contains a leaky ReLU of slope {slope:g} instead of 0.1")
         return self._new(_CHANNELS.get(name, name), self.of(tensor))
 
     def _new(self, kind: str, z: Affine) -> Affine:
@@ -128,7 +137,7 @@ class _Follower(TorchDispatchMode):
             ends = [named.get(key, at) for key, at in zip(("min", "max"), (*given, *first[len(given) :]))]
             ends = [named.get(f"{key}_val", at) for key, at in zip(("min", "max"), ends)]
         if not all(isinstance(end, (int, float)) for end in ends) or not ends[0] < ends[1]:
-            raise _Unread(f"it contains {name} with other bounds than two numbers")
+            raise UnsupportedError(f"it contains {name} with other bounds than two numbers")
         middle, half = 0.5 * (ends[0] + ends[1]), 0.5 * (ends[1] - ends[0])
         z = self.of(tensor)
         if middle:
@@ -141,44 +150,14 @@ def _each(of: Callable[[Any], Any], value: Any) -> Any:
     return [of(part) for part in value] if isinstance(value, (list, tuple)) else of(value)
 
 
-def _vector(value: Any, size: int) -> Array:
-    flat = np.squeeze(np.asarray(value, dtype=np.float64))
-    if flat.shape not in ((), (size,)):
-        raise _Unread(f"a constant of shape {np.shape(value)} meets a row of {size} entries")
-    return np.broadcast_to(flat, (size,))
-
-
-def _add(a: Any, b: Any, *, alpha: float = 1.0) -> Affine:
-    b = b.scaled(alpha) if isinstance(b, Affine) else np.asarray(b) * alpha
-    if isinstance(a, Affine) and isinstance(b, Affine):
-        if a.size != b.size:
-            raise _Unread(f"rows of {a.size} and {b.size} entries are added")
-        return a.plus(b)
-    moving, constant = (a, b) if isinstance(a, Affine) else (b, a)
-    return moving.plus(Affine(moving.size, {}, _vector(constant, moving.size)))
-
-
-def _mul(a: Any, b: Any) -> Affine:
-    if isinstance(a, Affine) and isinstance(b, Affine):
-        raise _Unread("two values that depend on state or input are multiplied (a gate)")
-    moving, constant = (a, b) if isinstance(a, Affine) else (b, a)
-    return moving.scaled(_vector(constant, moving.size))
-
-
-def _div(a: Any, b: Any) -> Affine:
-    if isinstance(b, Affine):
-        raise _Unread("it divides by a value that depends on state or input")
-    return _mul(a, 1.0 / np.asarray(b, dtype=np.float64))
-
-
 def _mm(a: Any, b: Any) -> Affine:
     if not isinstance(a, Affine) or isinstance(b, Affine) or np.ndim(b) != 2:
-        raise _Unread("a product of two values that depend on state or input")
+        raise UnsupportedError("a product of two values that depend on state or input")
     return a.mapped(b.T)
 
 
 def _addmm(bias: Any, a: Any, b: Any, *, beta: float = 1.0, alpha: float = 1.0) -> Affine:
-    return _add(_mm(a, b).scaled(alpha), bias, alpha=beta)
+    return added(_mm(a, b).scaled(alpha), bias, beta)
 
 
 def _rows(value: Affine, keep: Array) -> Affine:
@@ -187,25 +166,25 @@ def _rows(value: Affine, keep: Array) -> Affine:
 
 
 def _select(value: Affine, dim: int, index: int) -> Affine:
-    raise _Unread("it takes some of the sequences apart, or looks at a single entry")
+    raise UnsupportedError("it takes some of the sequences apart, or looks at a single entry")
 
 
 def _slice(value: Affine, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Affine:
     if dim not in (-1, 1):
-        raise _Unread("it takes some of the sequences apart")
+        raise UnsupportedError("it takes some of the sequences apart")
     return _rows(value, np.arange(value.size)[slice(start, end, step)])
 
 
 def _split(value: Affine, sizes: Any, dim: int = 0) -> list[Affine]:
     if dim not in (-1, 1):
-        raise _Unread("it takes some of the sequences apart")
+        raise UnsupportedError("it takes some of the sequences apart")
     ends = range(0, value.size, sizes) if isinstance(sizes, int) else np.cumsum([0, *sizes])[:-1]
     return [_rows(value, part) for part in np.split(np.arange(value.size), [int(e) for e in ends][1:])]
 
 
 def _cat(parts: list[Any], dim: int = 0) -> Affine:
     if dim not in (-1, 1) or not all(isinstance(part, Affine) for part in parts):
-        raise _Unread("it joins values with something that depends on neither state nor input")
+        raise UnsupportedError("it joins values with something that depends on neither state nor input")
     ends = np.cumsum([0, *(part.size for part in parts)])
     whole = Affine(int(ends[-1]))
     for part, start in zip(parts, ends):
@@ -215,11 +194,11 @@ def _cat(parts: list[Any], dim: int = 0) -> Affine:
 
 
 _RULES: dict[str, Callable[..., Any]] = {
-    "add": _add,
-    "sub": lambda a, b, alpha=1.0: _add(a, b, alpha=-alpha),
-    "rsub": lambda a, b, alpha=1.0: _add(a.scaled(-alpha), b),
-    "mul": _mul,
-    "div": _div,
+    "add": lambda a, b, alpha=1.0: added(a, b, alpha),
+    "sub": lambda a, b, alpha=1.0: added(a, b, -alpha),
+    "rsub": lambda a, b, alpha=1.0: added(b, a, -alpha),
+    "mul": multiplied,
+    "div": divided,
     "neg": lambda a: a.scaled(-1.0),
     "mm": _mm,
     "matmul": _mm,
@@ -233,7 +212,7 @@ _RULES: dict[str, Callable[..., Any]] = {
 """Operations of torch that are affine in what moves, by their names below autograd."""
 
 
-def read_step(layer: StepLayer, name: str) -> Any:
+def read_step(layer: StepModule, name: str) -> Any:
     """The system that a step runs.
 
     Args:
@@ -248,10 +227,11 @@ def read_step(layer: StepLayer, name: str) -> Any:
         UnsupportedError: hooks, replaced methods or dropout that is switched on.
     """
     refuse_altered(layer.held, type(layer.held))
-    copied = twin(layer).to(device="cpu", dtype=torch.float64)
+    module: Any = layer
+    copied = twin(module).to(device="cpu", dtype=torch.float64)
     try:
         read = _follow(copied)
-    except _Unread as error:
+    except UnsupportedError as error:
         return _opaque(layer, name, str(error))
     except StabilityError as error:
         return _opaque(layer, name, f"its step is no system: {error}")
@@ -272,11 +252,11 @@ def read_step(layer: StepLayer, name: str) -> Any:
     return read.subject(name)
 
 
-def _follow(layer: StepLayer) -> ChannelMap:
+def _follow(layer: StepModule) -> ChannelMap:
     x = torch.linspace(-1.0, 1.0, _BATCH * layer.input_size, dtype=torch.float64).reshape(_BATCH, -1)
     h = layer.initial_state(x[:, None], None)
     if not isinstance(h, Tensor) or tuple(h.shape) != (_BATCH, layer.hidden_size):
-        raise _Unread("its state is no single row of numbers")
+        raise UnsupportedError("its state is no single row of numbers")
     h = torch.linspace(-0.9, 0.8, h.numel(), dtype=torch.float64).reshape(h.shape)
     with torch.no_grad(), _Follower() as follower:
         follower.begin(x, "x")
@@ -284,15 +264,10 @@ def _follow(layer: StepLayer) -> ChannelMap:
         after = layer.transition(x, h)
         value = follower.values.get(id(after))
     if value is None:
-        raise _Unread("its next state depends on neither state nor input by what was followed")
+        raise UnsupportedError("its next state depends on neither state nor input by what was followed")
     sizes = [("h", layer.hidden_size)], [("x", layer.input_size)]
     return ChannelMap.of(follower.channels, *sizes, [value])
 
 
-def _opaque(layer: StepLayer, name: str, why: str) -> OpaqueMap:
-    digest = hashlib.sha256()
-    for key, value in sorted(layer.held.state_dict().items()):
-        if isinstance(value, Tensor):
-            digest.update(f"{key}{tuple(value.shape)}".encode())
-            digest.update(np.ascontiguousarray(value.detach().cpu().double().numpy()).tobytes())
-    return OpaqueMap(layer.hidden_size, layer.input_size, why, weights=digest.hexdigest(), name=name)
+def _opaque(layer: StepModule, name: str, why: str) -> OpaqueMap:
+    return opaque_map(layer.held, layer.hidden_size, layer.input_size, why, name)

@@ -1,10 +1,10 @@
-"""An ONNX graph with its constants folded, and a way to run pieces of it in onnx's own reference evaluator."""
+"""An ONNX graph whose constants are folded, and whose pieces run in onnx's own reference evaluator."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -13,57 +13,58 @@ import numpy as np
 from stability.errors import FileFormatError, StabilityError, UnsupportedError
 
 from ..readers.limits import UNFOLDED
-from ..readers.postorder import postorder
-from .sizes import FOLDED, RUN, Budget, entries_of
+from .sizes import FOLDED, RUN, entries_of
 from .wire import read_model
 
 DOMAINS = ("", "ai.onnx")
 
 
 class Graph:
-    """A graph with its constants, folded through the operators that exporters put between them.
+    """A graph whose nodes are in order, and whose constants are folded by onnx's reference evaluator.
 
     Args:
         proto: ``onnx.GraphProto``.
         outer: the graph around it, whose names it can see.
-        opsets: the versions of the operators; those of the outer graph where it has one.
+        opsets: versions of the operators; those of the outer graph where there is one.
+
+    Attributes:
+        producers: node by the name of each of its outputs.
+        initializers: stored tensors by name.
+
+    Raises:
+        FileFormatError: a value that is given twice, a node that reads what is computed after it, a damaged constant,
+            or constants that unfold to more than ``UNFOLDED`` entries.
     """
 
     def __init__(self, proto: Any, outer: Graph | None = None, opsets: Sequence[Any] = ()) -> None:
         self.proto, self.outer, self.nodes = proto, outer, list(proto.node)
         self.opsets: tuple[Any, ...] = tuple(opsets) if outer is None else outer.opsets
-        self.budget: Budget = Budget() if outer is None else outer.budget
-        self.producers: dict[str, Any] = {}
-        self.initializers: dict[str, Any] = {}
-        for tensor in proto.initializer:
-            self._refuse_second(tensor.name)
-            self.initializers[tensor.name] = tensor
-        for node in self.nodes:
-            for name in filter(None, node.output):
-                self._refuse_second(name)
-                self.producers[name] = node
-        for value in proto.input:
-            if value.name in self.producers:
-                raise FileFormatError(f"the ONNX value {value.name[:60]!a} is an input and computed as well")
-        self._refuse_circles()
-        self._cache: dict[str, np.ndarray | None] = {}
+        self._root: Graph = self if outer is None else outer._root
+        self._room = UNFOLDED
+        self._fed = {value.name for value in proto.input}
+        self.initializers = {tensor.name: tensor for tensor in proto.initializer}
+        self.producers = {name: node for node in self.nodes for name in filter(None, node.output)}
+        self._check_names()
+        self._constants: dict[str, np.ndarray] = {}
         self._evaluators: dict[Any, Any] = {}
+        for node in self.nodes:
+            if node.domain in DOMAINS and node.op_type in (*FOLDED, "Constant"):
+                given = [self.constant(name) if name else None for name in node.input]
+                if all(value is not None for name, value in zip(node.input, given) if name):
+                    self._constants.update(self._folded(node, given))
 
-    def _refuse_second(self, name: str) -> None:
-        if name in self.producers or name in self.initializers:
-            raise FileFormatError(f"the ONNX value {name[:60]!a} is given twice")
-
-    def _refuse_circles(self) -> None:
-        """Refuse a graph of which no node can be the first to run."""
-        makers = {name: k for k, node in enumerate(self.nodes) for name in filter(None, node.output)}
-        before = {k: {makers[i] for i in _needs(node) if i in makers} for k, node in enumerate(self.nodes)}
-        try:
-            TopologicalSorter(before).prepare()
-        except CycleError as error:
-            node = self.nodes[error.args[1][0]]
-            raise FileFormatError(
-                f"the ONNX node {name_of(node)[:60]!a} is in a circle: it reads what is computed from it"
-            ) from error
+    def _check_names(self) -> None:
+        made = [name for node in self.nodes for name in filter(None, node.output)]
+        inner = self.outer is not None  # a stored value that a file's outermost graph takes as an input is a default
+        fed = [value.name for value in self.proto.input if inner or value.name not in self.initializers]
+        for name, count in Counter([*made, *fed, *(tensor.name for tensor in self.proto.initializer)]).items():
+            if count > 1:
+                raise FileFormatError(f"the ONNX value {name[:60]!a} is given twice")
+        waiting = set(made)
+        for node in self.nodes:
+            if read_names(node) & waiting:
+                raise FileFormatError(f"the ONNX node {name_of(node)[:60]!a} reads what is computed after it")
+            waiting.difference_update(node.output)
 
     @classmethod
     def read(cls, path: Path) -> Graph:
@@ -71,8 +72,7 @@ class Graph:
 
         Raises:
             ConfigurationError: ``onnx`` is not installed.
-            FileFormatError: no ONNX model, or none that is whole, too large, with nodes in a circle, or with
-                operators of its own in the place of standard ones.
+            FileFormatError: no whole ONNX model, too large, or with operators of its own in place of standard ones.
         """
         model = read_model(path)
         if not model.graph.node:
@@ -80,8 +80,8 @@ class Graph:
         own = [f.name for f in model.functions if f.domain in DOMAINS]
         if own:
             raise FileFormatError(f"{path} defines the standard operator {own[0][:60]!a} itself")
-        lacks = [("inputs", model.graph.input), ("outputs", model.graph.output), ("opset", model.opset_import)]
-        missing = [word for word, held in lacks if not held]
+        parts = {"inputs": model.graph.input, "outputs": model.graph.output, "opset": model.opset_import}
+        missing = [word for word, held in parts.items() if not held]
         if missing:
             raise FileFormatError(f"{path} is no whole ONNX model: it has no {' and no '.join(missing)}")
         try:
@@ -90,63 +90,48 @@ class Graph:
             raise FileFormatError(f"{path}: {error}") from error
 
     def constant(self, name: str) -> np.ndarray | None:
-        """The value of a name when it does not depend on any input, else ``None``."""
-        for each in postorder(name, self._folds, self._cache.__contains__, lambda _: None):
-            self._cache[each] = self._fold(each)  # a circle, which no valid graph has, is no constant
-        return self._cache[name]
+        """Return the value of a name that depends on no input, else None."""
+        if name in self.initializers and name not in self._constants:
+            self._constants[name] = _stored(self.initializers[name], name)
+        if name in self._constants:
+            return self._constants[name]
+        hidden = self.outer is None or name in self.producers or name in self._fed
+        return None if hidden else self.outer.constant(name)  # type: ignore[union-attr]
 
-    def _folds(self, name: str) -> list[str]:
-        """What must be constant for a name to be."""
-        node = None if name in self.initializers else self.producers.get(name)
-        if node is None or node.op_type not in FOLDED or node.domain not in DOMAINS:
-            return []
-        return [i for i in node.input if i]
-
-    def _fold(self, name: str) -> np.ndarray | None:
-        if name in self.initializers:
-            return _stored(self.initializers[name], name)
-        node = self.producers.get(name)
-        if node is None:
-            return None if self.outer is None else self.outer.constant(name)
-        if node.domain not in DOMAINS or node.op_type not in (*FOLDED, "Constant"):
-            return None
-        values = {i: self._cache.get(i) for i in node.input if i}
-        if node.op_type == "Identity" and len(node.input) == 1:
-            return self._cache.get(node.input[0])
-        return None if any(v is None for v in values.values()) else self._evaluate(node, values, name)
-
-    def _evaluate(self, node: Any, values: dict[str, Any], name: str) -> np.ndarray | None:
+    def _folded(self, node: Any, given: Sequence[np.ndarray | None]) -> dict[str, np.ndarray]:
+        """Return the outputs of a node of constants by name; none where it cannot be evaluated."""
         from onnx import TensorProto
         from onnx.reference.op_run import RuntimeTypeError
 
         try:
             options = attributes(node)
-            if node.op_type == "Constant":
-                if list(options) == ["value"]:
-                    return _stored(options["value"], name)
-                if "sparse_value" in options:
-                    return None
-            if node.op_type == "Cast" and options.get("to") == TensorProto.STRING:
-                return None
-            entries = entries_of(node, [values.get(i) for i in node.input], options)
-            self.budget.take(entries, name)
-            (operator,) = self._operators([node], values, [name])
+            if node.op_type == "Constant" and "value" in options:
+                return {node.output[0]: _stored(options["value"], node.output[0])}
+            if "sparse_value" in options or options.get("to") == TensorProto.STRING:
+                return {}
+            if node.op_type == "Identity":
+                return {node.output[0]: given[0]}  # type: ignore[dict-item]
+            entries = entries_of(node, given, options)
+            if entries > self._root._room:
+                raise FileFormatError(
+                    f"the ONNX value {node.output[0][:60]!a} unfolds to {entries} entries; of constants a graph may "
+                    f"have {UNFOLDED}"
+                )
+            self._root._room -= entries
+            known = {name: value for name, value in zip(node.input, given) if value is not None}
+            (operator,) = self._operators([node], known, node.output)
             with np.errstate(all="ignore"):
-                results = operator.run(*(values.get(i) for i in node.input))
-            result = dict(zip(node.output, results))[name]
+                results = operator.run(*given)
         except FileFormatError:
             raise
         except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeTypeError):
-            return None
-        if result is None:
-            return None
-        result = np.asarray(result)
-        if any(np.may_share_memory(result, v) for v in values.values()):
-            self.budget.left += entries  # another view of the same numbers
-        return result
+            return {}
+        if any(np.may_share_memory(result, value) for result in results for value in known.values()):
+            self._root._room += entries  # another view of the same numbers
+        return {name: np.asarray(value) for name, value in zip(node.output, results) if name and value is not None}
 
     def sizes(self, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
-        """The declared shape of a value; the default's entries where a size is not declared."""
+        """Return the declared shape of a value, with the default's entries where a size is not declared."""
         for value in (*self.proto.input, *self.proto.value_info):
             if value.name == name:
                 dims = [int(d.dim_value) for d in value.type.tensor_type.shape.dim]
@@ -154,7 +139,7 @@ class Graph:
         return default
 
     def run(self, outputs: Sequence[str], feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Some values of the graph, computed by onnx's reference evaluator from others.
+        """Compute some values of the graph from others by onnx's reference evaluator.
 
         Args:
             outputs: names to compute.
@@ -177,7 +162,7 @@ class Graph:
             with np.errstate(all="ignore"):
                 for operator in operators:
                     node = operator.onnx_node
-                    given = [results[i] for i in node.input]
+                    given = [results[name] for name in node.input]
                     entries = entries_of(node, given, attributes(node))
                     if entries > UNFOLDED:
                         raise FileFormatError(f"the ONNX value {node.output[0][:60]!a} has {entries} entries")
@@ -194,29 +179,24 @@ class Graph:
     def _piece(
         self, outputs: Sequence[str], feeds: Mapping[str, np.ndarray]
     ) -> tuple[list[Any], dict[str, np.ndarray]]:
-        """The operators between what is fed and what is wanted, made once, and the constants that they read."""
-        wanted, seen, constants = list(outputs), set(feeds), {}
-        needed: set[int] = set()
-        while wanted:
-            name = wanted.pop()
-            if not name or name in seen:
+        """Return the operators between what is fed and what is wanted, and the constants that they read."""
+        wanted, constants, nodes = {name for name in outputs if name not in feeds}, {}, []
+        for node in reversed(self.nodes):
+            if wanted.isdisjoint(name for name in node.output if name not in self._constants):
                 continue
-            seen.add(name)
-            constant, node = self.constant(name), self.producers.get(name)
-            if constant is not None:
-                constants[name] = np.asarray(constant, order="C")  # which leaves a number without axes one
-            elif node is None:
-                raise UnsupportedError(f"the value {name} comes from outside and cannot be run beside its system")
-            elif node.op_type not in RUN or node.domain not in DOMAINS:
+            if node.op_type not in RUN or node.domain not in DOMAINS:
                 raise UnsupportedError(f"the operator {node.op_type} is not run beside a system")
-            else:
-                needed.add(id(node))
-                wanted.extend(node.input)
-        nodes = [node for node in self.nodes if id(node) in needed]
+            nodes.insert(0, node)
+            wanted.update(name for name in node.input if name and name not in feeds)
+        for name in wanted - {name for node in nodes for name in node.output}:
+            constant = self.constant(name)
+            if constant is None:
+                raise UnsupportedError(f"the value {name} comes from outside and cannot be run beside its system")
+            constants[name] = np.asarray(constant, order="C")  # which leaves a number without axes one
         return self._operators(nodes, {**feeds, **constants}, outputs), constants
 
     def _operators(self, nodes: list[Any], given: Mapping[str, np.ndarray], outputs: Sequence[str]) -> list[Any]:
-        """Nodes as operators of onnx's reference evaluator, for values of the given kinds and shapes."""
+        """Return nodes as operators of onnx's reference evaluator, for values of the given kinds and shapes."""
         from onnx import helper
         from onnx.reference import ReferenceEvaluator
 
@@ -230,7 +210,7 @@ class Graph:
 
 
 def _stored(tensor: Any, name: str) -> np.ndarray:
-    """The numbers of a stored tensor, whose shape must be that of its bytes."""
+    """Return the numbers of a stored tensor, whose shape must be that of its bytes."""
     from onnx import numpy_helper
 
     count = math.prod(tensor.dims)
@@ -244,34 +224,24 @@ def _stored(tensor: Any, name: str) -> np.ndarray:
         raise FileFormatError(f"the ONNX constant {name[:60]!a} is damaged ({str(error)[:120]})") from error
 
 
-def inputs_of(node: Any) -> list[str]:
-    """Every name that a node reads, inner graphs included."""
-    names = list(node.input)
+def read_names(node: Any) -> set[str]:
+    """Return the names that a node reads: its inputs, and what its inner graphs read from outside."""
+    names = set(filter(None, node.input))
     for attribute in node.attribute:
         for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-            names.extend(name for part in inner.node for name in inputs_of(part))
-            names.extend(value.name for value in inner.output)
-    return names
-
-
-def _needs(node: Any) -> set[str]:
-    """What must be computed before a node: its inputs, and what its inner graphs read from outside."""
-    names = set(node.input)
-    for attribute in node.attribute:
-        for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-            read = {value.name for value in inner.output}.union(*map(_needs, inner.node))
+            read = {value.name for value in inner.output}.union(*map(read_names, inner.node))
             own = {value.name for value in (*inner.input, *inner.initializer)}
             names |= read - own - {name for part in inner.node for name in part.output}
     return names
 
 
 def name_of(node: Any) -> str:
-    """What a node is called: by its name, else by its first output."""
+    """Return the name of a node, else that of its first output."""
     return node.name or (node.output[0] if node.output else node.op_type)
 
 
 def refuse_rounding(graph: Graph, node: Any, where: str) -> None:
-    """Refuse a node that hands on other numbers than it gets though it looks like a change of form.
+    """Refuse a node that looks like a change of form and hands on other numbers than it gets.
 
     Raises:
         UnsupportedError: a cast to anything but float and double, or dropout in training mode.
@@ -280,10 +250,8 @@ def refuse_rounding(graph: Graph, node: Any, where: str) -> None:
 
     options = attributes(node)
     if node.op_type == "Cast" and options.get("to") not in (TensorProto.FLOAT, TensorProto.DOUBLE):
-        to = {value: key for key, value in TensorProto.DataType.items()}.get(options.get("to", -1), "nothing")
         raise UnsupportedError(
-            f"{where}: a Cast to {to} rounds what passes through it; only casts to FLOAT and DOUBLE are read as the "
-            "identity"
+            f"{where}: a Cast rounds what passes through it; only casts to FLOAT and DOUBLE are read"
         )
     if node.op_type == "Dropout":
         mode = graph.constant(node.input[2]) if len(node.input) > 2 and node.input[2] else np.array(False)
@@ -292,7 +260,7 @@ def refuse_rounding(graph: Graph, node: Any, where: str) -> None:
 
 
 def attributes(node: Any) -> dict[str, Any]:
-    """A node's attributes as Python values."""
+    """Return the attributes of a node as Python values."""
     from onnx import helper
 
     def python_value(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What an ONNX graph does with its recurrent part's outputs, where that is one linear head: the whole network."""
+"""Whole networks of ONNX graphs: recurrent nodes, their last or mean output, and a linear head."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from stability.errors import DisagreementError, FileFormatError, UnsupportedError
+from stability.errors import DisagreementError, UnsupportedError
 from stability.kernel.systems.classifier import REDUCTIONS, Classifier
 
 from ..adapters.cross_check import GRAPH_ADVICE
@@ -26,7 +26,7 @@ _ROUNDING = 1e-4
 
 
 def onnx_network(graph: Graph, nodes: list[Any], subject: Any) -> ClassifierNetwork:
-    """The network of a graph: recurrent nodes in a chain, what is read of their outputs, a linear head.
+    """Return the network of a graph: recurrent nodes in a chain, what is read of their outputs, a linear head.
 
     A softmax at the end is left off: the answers are the logits before it. What stands between input, recurrent part
     and head is run in onnx's reference evaluator, and refused where it does anything but turn axes, take the last step
@@ -43,7 +43,6 @@ def onnx_network(graph: Graph, nodes: list[Any], subject: Any) -> ClassifierNetw
     Raises:
         UnsupportedError: saying what stands in the way.
         DisagreementError: run beside the graph, what was read gives other numbers.
-        FileFormatError: a graph that is not as ONNX has it.
     """
     logits, weight, bias = _linear_head(graph)
     for node in nodes:
@@ -57,36 +56,29 @@ def onnx_network(graph: Graph, nodes: list[Any], subject: Any) -> ClassifierNetw
         layout = bool(attributes(first).get("layout"))
         own = x if layout is not turned else np.swapaxes(x, 0, 1)
         (theirs,) = graph.run([logits], {name: np.ascontiguousarray(own, dtype=_stored(graph, first).dtype)})
-        _agree(theirs, found.logits(x))
+        ours = found.logits(x)
+        apart = np.abs(theirs - ours).max() if theirs.shape == ours.shape else np.inf
+        if not apart <= _ROUNDING * (1.0 + np.abs(ours).max()):
+            raise DisagreementError(
+                f"the graph and its recurrent part with a linear head differ by {apart:.1e}. {GRAPH_ADVICE}"
+            )
     single = _stored(graph, first).dtype == np.float32
     return ClassifierNetwork(found, torch.float32 if single else torch.float64).eval()
 
 
-def _stored(graph: Graph, node: Any) -> Array:
-    """The input weights of a recurrent node: what it computes with has their type."""
-    weights = graph.constant(node.input[1])
+def _stored(graph: Graph, node: Any, which: int = 1) -> Array:
+    """Return the input weights of a recurrent node, whose type is that of its numbers; 2: the recurrent weights."""
+    weights = graph.constant(node.input[which])
     assert weights is not None, "the weights of a node that became a subject are stored"
     return weights
 
 
-def _agree(theirs: Array, ours: Array) -> None:
-    apart = np.abs(theirs - ours).max() if theirs.shape == ours.shape else np.inf
-    if not apart <= _ROUNDING * (1.0 + np.abs(ours).max()):
-        raise DisagreementError(
-            f"the graph and its recurrent part with a linear head differ by {apart:.1e}. {GRAPH_ADVICE}"
-        )
-
-
 def _linear_head(graph: Graph) -> tuple[str, Array, Array]:
-    """The name of the logits, and the head that makes them: ``weight (k, n)``, ``bias (k,)``."""
-    outputs = [value.name for value in graph.proto.output]
-    if len(outputs) < 1:
-        raise FileFormatError("the ONNX graph has no output")
-    name, bias, logits = outputs[0], None, outputs[0]
-    for _ in range(len(graph.nodes) + 1):
-        node = graph.producers.get(name)
-        if node is None:
-            break
+    """Return the name of the logits, and the head that makes them: ``weight (k, n)``, ``bias (k,)``."""
+    name = logits = graph.proto.output[0].name
+    bias: Array | None = None
+    while name in graph.producers:
+        node = graph.producers[name]
         op = node.op_type if node.domain in DOMAINS else ""
         if op in _AT_THE_END and name == logits and bias is None:
             name = logits = node.input[0]
@@ -94,55 +86,40 @@ def _linear_head(graph: Graph) -> tuple[str, Array, Array]:
             refuse_rounding(graph, node, "behind the head")
             name = node.input[0]
         elif op == "Add" and bias is None:
-            name, bias = _constant_part(graph, node)
-            bias = np.squeeze(bias)
-        elif op == "MatMul":
-            weight = graph.constant(node.input[1])
-            if weight is not None and weight.ndim == 2:
-                return logits, weight.T, _bias_of(weight.shape[1], bias)
-            break
-        elif op == "Gemm" and bias is None:
-            return (logits, *_gemm(graph, node))
+            first, second = (graph.constant(other) for other in node.input)
+            if (first is None) is (second is None):
+                raise UnsupportedError(f"the node {name_of(node)} adds no constant to what the head makes")
+            name, bias = (node.input[1], first) if second is None else (node.input[0], second)
+        elif op in ("MatMul", "Gemm"):
+            return (logits, *_weight_and_bias(graph, node, bias))
         else:
             break
     raise UnsupportedError("its outputs are no linear function of what its recurrent part puts out (a MatMul or Gemm)")
 
 
-def _constant_part(graph: Graph, node: Any) -> tuple[str, Array]:
-    """The other input of an addition, and the constant one."""
-    for own, other in (node.input[0], node.input[1]), (node.input[1], node.input[0]):
-        value = graph.constant(other)
-        if value is not None and graph.constant(own) is None:
-            return own, value
-    raise UnsupportedError(f"the node {name_of(node)} adds no constant to what the head makes")
-
-
-def _bias_of(classes: int, bias: Array | None) -> Array:
-    if bias is not None and bias.shape not in ((), (classes,)):
-        raise UnsupportedError(f"what is added behind the head has the shape {bias.shape}, not ({classes},)")
-    return np.zeros(classes) if bias is None else np.broadcast_to(bias, (classes,)).copy()
-
-
-def _gemm(graph: Graph, node: Any) -> tuple[Array, Array]:
-    options = attributes(node)
+def _weight_and_bias(graph: Graph, node: Any, bias: Array | None) -> tuple[Array, Array]:
+    """Return the head of a MatMul or Gemm, and of what is added behind it."""
+    options, weight = attributes(node), graph.constant(node.input[1])
+    if len(node.input) > 2 and node.input[2]:
+        if bias is not None:
+            raise UnsupportedError(f"the head {name_of(node)} has two biases")
+        bias = graph.constant(node.input[2])
+    elif bias is None:
+        bias = np.zeros(())
+    if weight is None or weight.ndim != 2 or bias is None:
+        raise UnsupportedError(f"the weights of the head {name_of(node)} are not stored")
     if options.get("alpha", 1.0) != 1.0 or options.get("beta", 1.0) != 1.0 or options.get("transA"):
         raise UnsupportedError(f"the Gemm {name_of(node)} scales or transposes what it gets")
-    weight = graph.constant(node.input[1])
-    if weight is None or weight.ndim != 2:
-        raise UnsupportedError(f"the weight of the Gemm {name_of(node)} is not stored")
-    weight = weight if options.get("transB") else weight.T
-    added = graph.constant(node.input[2]) if len(node.input) > 2 and node.input[2] else None
-    if len(node.input) > 2 and node.input[2] and added is None:
-        raise UnsupportedError(f"the bias of the Gemm {name_of(node)} is not stored")
-    return weight, _bias_of(len(weight), None if added is None else np.squeeze(added))
+    weight, bias = weight if options.get("transB") else weight.T, np.squeeze(bias)
+    if bias.shape not in ((), (len(weight),)):
+        raise UnsupportedError(f"what is added behind the head has the shape {bias.shape}, not ({len(weight)},)")
+    return weight, np.broadcast_to(bias, (len(weight),)).copy()
 
 
 def _refuse_start(graph: Graph, node: Any) -> None:
-    """Refuse lengths of sequences, another direction, and initial states that are not zero."""
+    """Refuse another direction, and initial states that are not zero."""
     if attributes(node).get("direction", "forward") != "forward":
         raise UnsupportedError(f"the node {name_of(node)} does not run forwards: what its head reads is not followed")
-    if len(node.input) > 4 and node.input[4]:
-        raise UnsupportedError(f"the node {name_of(node)} is told the lengths of its sequences")
     for start in filter(None, list(node.input[5:7])):
         value = graph.constant(start)
         if value is None:  # made in the shape of the input, which then has to be given
@@ -164,7 +141,7 @@ def _inputs(graph: Graph) -> list[Any]:
 
 
 def _declared(graph: Graph, name: str, default: tuple[int, int], width: int) -> tuple[int, int]:
-    """The first two sizes of a value as they are declared, else by default; not beyond what is run here."""
+    """Return the first two declared sizes of a value, else the default; refuse more than is run here."""
     outer = graph.sizes(name, (*default, width))[:2]
     if outer[0] * outer[1] * width > _MOST:
         raise UnsupportedError(f"sequences of the declared sizes {outer} of {width} features are too large to try")
@@ -172,7 +149,7 @@ def _declared(graph: Graph, name: str, default: tuple[int, int], width: int) -> 
 
 
 def _shapes(graph: Graph, node: Any) -> list[tuple[int, int]]:
-    """Numbers of steps and sequences that the graph can be run with."""
+    """Return numbers of steps and sequences that the graph can run with."""
     layout = bool(attributes(node).get("layout"))
     found, width = [], max(_stored(graph, node).shape)
     for steps, batch in _SIZES:
@@ -182,7 +159,7 @@ def _shapes(graph: Graph, node: Any) -> list[tuple[int, int]]:
 
 
 def _input_of(graph: Graph, node: Any) -> tuple[str, bool]:
-    """The graph's input, and whether its first two axes are turned on the way to the first recurrent node."""
+    """Return the name of the input, and True if its first two axes are swapped before the first recurrent node."""
     given = _inputs(graph)
     if len(given) != 1:
         raise UnsupportedError(f"the graph has {len(given)} inputs, a network of sequences has one")
@@ -205,10 +182,9 @@ def _input_of(graph: Graph, node: Any) -> tuple[str, bool]:
 
 
 def _reduction(graph: Graph, node: Any, head: tuple[str, Array, Array]) -> str:
-    """Which outputs the head reads: that of the last step, or the mean of all."""
+    """Return which outputs the head reads: ``last`` or ``mean``."""
     logits, weight, bias = head
-    R, layout = graph.constant(node.input[2]), bool(attributes(node).get("layout"))
-    assert R is not None, "the weights of a node that became a subject are stored"
+    R, layout = _stored(graph, node, 2), bool(attributes(node).get("layout"))
     hidden, rng = R.shape[2], np.random.default_rng(0)
     left = list(REDUCTIONS)
     if weight.shape[1] != hidden:

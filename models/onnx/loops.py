@@ -16,10 +16,10 @@ from stability.systems import DrivenSystem, LureSystem
 
 from ..adapters.cross_check import GRAPH_ADVICE, Run, compare
 from ..affine import Affine, ChannelMap
+from ..readers.closure import closure
 from ..readers.limits import LOOP_NODES, LOOP_VALUES
-from ..readers.postorder import closure
 from .algebra import Body
-from .graph import DOMAINS, Graph, attributes, inputs_of, name_of
+from .graph import DOMAINS, Graph, attributes, name_of, read_names
 from .sizes import RESHAPES
 
 Array = np.ndarray
@@ -29,9 +29,8 @@ _ATTRIBUTES = {
 }
 
 
-@np.errstate(all="ignore")  # numbers that are not finite are told by their names
 def loop_subject(graph: Graph, node: Any) -> DrivenSystem | LureSystem:
-    """The system inside a ``Scan`` or ``Loop`` node.
+    """Return the system inside a ``Scan`` or ``Loop`` node.
 
     Args:
         graph: the graph around it.
@@ -43,64 +42,71 @@ def loop_subject(graph: Graph, node: Any) -> DrivenSystem | LureSystem:
     Raises:
         FileFormatError: a node without a body, or one whose names and values do not match.
         NonFiniteError: a stored number that the states depend on is NaN or infinite.
-        StabilityError: what reading the body raised.
+        DisagreementError: the system that was read gives other numbers than the body.
         UnsupportedError: anything but affine maps and known activations; the text says what was met.
     """
-    body, carried, entries, results = _opened(graph, node)
+    where = f"{node.op_type} node {name_of(node)}"
+    body, carried, entries, results = _opened(graph, node, where)
     pairs = _states(body.graph, carried, results)
-    if not pairs:
-        raise body.refuse("no carried value depends on its own past")
-    _declare(body, [state for state, _ in pairs], entries)
-    following = [body.read(r) for _, r in pairs]
-    for (state, _), value in zip(pairs, following):
-        if not isinstance(value, Affine) or value.size != body.sizes[state]:
-            raise body.refuse(f"the next value of {state} has another size than itself")
-    try:
-        return _assemble(body, pairs, following)  # type: ignore[arg-type]
-    except StabilityError as error:
-        held = _not_finite(body.graph, [result for _, result in pairs])
-        if held is not None:
-            raise NonFiniteError(f"{body.where}: the constant {held[:60]!a} of the file") from error
-        if isinstance(error, (UnsupportedError, DisagreementError)):
-            raise
-        raise UnsupportedError(f"{body.where}: the loop is no system: {error}") from error
-
-
-def _not_finite(graph: Graph, results: list[str]) -> str | None:
-    """A stored constant with NaN or infinities that some values are computed from."""
-    for name in sorted(set().union(*(_reads(graph, result) for result in results))):
-        value = None if graph.producers.get(name) is not None and inputs_of(graph.producers[name]) else name
-        array = None if value is None else graph.constant(value)
+    for name in sorted(set().union(*(_reads(body.graph, result) for _, result in pairs))):
+        array = body.graph.constant(name)
         if array is not None and array.dtype.kind == "f" and not np.isfinite(array).all():
-            return name
-    return None
+            raise NonFiniteError(f"{where}: the constant {name[:60]!a} of the file")
+    try:
+        return _read(body, where, pairs, entries)
+    except (DisagreementError, FileFormatError):
+        raise
+    except (StabilityError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        raise UnsupportedError(
+            f"{where}: {error}; only affine maps, tanh, ReLU, sigmoid, saturation and dead zone are read in a loop"
+        ) from error
 
 
-def _opened(graph: Graph, node: Any) -> tuple[Body, list[str], list[str], list[str]]:
-    """The body of a node, with the names of what it carries, of what it reads each step, and of its results.
+def _read(body: Body, where: str, pairs: list[tuple[str, str]], entries: list[str]) -> DrivenSystem | LureSystem:
+    if not pairs:
+        raise UnsupportedError("no carried value depends on its own past")
+    for name in (*(state for state, _ in pairs), *entries):
+        size = _size(body.graph, name)  # an input that the states never read has none
+        if size is None and name not in entries:
+            raise UnsupportedError(f"the size of {name} is not given")
+        if size is not None:
+            body.values[name] = body.symbol(name, size)
+            body.inputs += [name] if name in entries else []
+    following = []
+    for state, result in pairs:
+        value = body.read(result)
+        if not isinstance(value, Affine) or value.size != body.sizes[state]:
+            raise UnsupportedError(f"the next value of {state} has another size than itself")
+        following.append(value)
+    states, inputs = ([(name, body.sizes[name]) for name in names] for names in ([s for s, _ in pairs], body.inputs))
+    read = ChannelMap.of(body.channels, states, inputs, following)
+    # a cast to float32, or the slope 0.1 in float32, is read as if it did not round
+    relative = 1e-5 if body.casts or "leaky_relu" in read.kinds else 1e-9
+    compare(_reference(body, pairs), read, where, relative=relative, advice=GRAPH_ADVICE)
+    return read.subject(f"ONNX {where.split()[0]}")
+
+
+def _opened(graph: Graph, node: Any, where: str) -> tuple[Body, list[str], list[str], list[str]]:
+    """Return the body of a node, and the names of what it carries, of what it reads each step, and of its results.
 
     Raises:
         FileFormatError: no body, too large, or one that gives fewer values than it carries.
         UnsupportedError: attributes that are not known here.
     """
     options = attributes(node)
-    where = f"{node.op_type} node {name_of(node)}"
-    proto = options.get("body")
+    proto: Any = options.get("body")
     scanned = int(options.get("num_scan_inputs", 0))
-    if proto is None or (node.op_type == "Scan" and not 0 < scanned < len(proto.input)):
+    if not hasattr(proto, "node") or (node.op_type == "Scan" and not 0 < scanned < len(proto.input)):
         raise FileFormatError(f"{where} has no body, or does not say what it reads")
-    if not hasattr(proto, "node") or len(proto.node) > LOOP_NODES or len(proto.input) > LOOP_VALUES:
+    if len(proto.node) > LOOP_NODES or len(proto.input) > LOOP_VALUES:
         raise FileFormatError(
             f"{where}: of the body of a loop at most {LOOP_NODES} nodes and {LOOP_VALUES} inputs are read"
         )
     unknown = sorted(set(options) - _ATTRIBUTES)
     if unknown:
         raise UnsupportedError(f"{where} has the attribute {unknown[0][:60]!a}, which is not known here")
-    body = Body(Graph(proto, graph), where)
-    names = [value.name for value in proto.input]
-    if len(set(names)) < len(names):
-        raise FileFormatError(f"{where}: two inputs of its body have one name")
-    results = [value.name for value in proto.output]
+    names, results = [v.name for v in proto.input], [v.name for v in proto.output]
+    body = Body(Graph(proto, graph))
     if node.op_type == "Scan":
         carried, entries = names[:-scanned], names[-scanned:]
     else:
@@ -110,21 +116,11 @@ def _opened(graph: Graph, node: Any) -> tuple[Body, list[str], list[str], list[s
     return body, carried, entries, results
 
 
-def _declare(body: Body, states: list[str], entries: list[str]) -> None:
-    """Make states and inputs the variables of a body; an input that the states never read has no size."""
-    for name in (*states, *entries):
-        size = _size(body.graph, name)
-        if size is None and name in states:
-            raise body.refuse(f"the size of {name} is not given")
-        if size is not None:
-            body.values[name] = body.symbol(name, size)
-            body.inputs += [name] if name in entries else []
-
-
 def _states(graph: Graph, carried: list[str], results: list[str]) -> list[tuple[str, str]]:
-    """Carried values with a memory, each with the name of its next value.
+    """Return the carried values with a memory, each with the name of its next value.
 
-    Those that go round in a circle, alone or with others, and whatever these read; not those that are handed through.
+    A value has a memory if its next value depends on its past, directly or through other values. What such values read
+    counts as well, and what is handed through does not.
     """
     after = dict(zip(carried, results))
     reads = {s: _reads(graph, r) & set(carried) for s, r in after.items() if not _same(graph, r, s)}
@@ -137,27 +133,25 @@ def _states(graph: Graph, carried: list[str], results: list[str]) -> list[tuple[
 
 
 def _reads(graph: Graph, result: str) -> set[str]:
-    """Every name that a value is computed from, inner graphs included."""
-    producer = graph.producers.get
-    return closure([result], lambda name: inputs_of(producer(name)) if producer(name) is not None else ())
+    """Return every name that a value is computed from, inner graphs included."""
+    made = graph.producers
+    return closure([result], lambda name: read_names(made[name]) if name in made else ())
 
 
 def _same(graph: Graph, result: str, state: str) -> bool:
-    seen: set[str] = set()
+    """Return True if a result is a state that is handed through by identities."""
     while result != state:
         node = graph.producers.get(result)
-        if node is None or node.op_type != "Identity" or node.domain not in DOMAINS or result in seen or not node.input:
+        if node is None or node.op_type != "Identity" or node.domain not in DOMAINS or not node.input:
             return False
-        seen.add(result)
         result = node.input[0]
     return True
 
 
 def _gathered(graph: Graph, names: list[str]) -> list[str]:
-    """Values that a ``Loop`` picks from outside by its counter: the inputs of this step.
+    """Return the values that a ``Loop`` gathers from outside by its counter: the inputs of this step.
 
-    What is picked by a carried value as well is no input: it is fed back. ``names`` are the counter, the condition and
-    the carried values.
+    A value gathered by a carried value as well is feedback, no input. ``names``: counter, condition, carried values.
     """
     found, counter, carried = [], set(names[:1]), set(names[2:])
     for node in graph.nodes:
@@ -169,7 +163,7 @@ def _gathered(graph: Graph, names: list[str]) -> list[str]:
 
 
 def _size(graph: Graph, name: str) -> int | None:
-    """Entries of a vector in the body: from its declared shape, else from the matrix that it meets."""
+    """Return the entries of a vector in the body by its declared shape, else by the matrix that it meets."""
     for value in (*graph.proto.input, *graph.proto.value_info):
         dims = value.type.tensor_type.shape.dim if value.name == name else []
         if len(dims) and dims[-1].HasField("dim_value") and dims[-1].dim_value > 0:
@@ -185,26 +179,15 @@ def _size(graph: Graph, name: str) -> int | None:
     return None
 
 
-def _assemble(body: Body, pairs: list[tuple[str, str]], following: list[Affine]) -> DrivenSystem | LureSystem:
-    states, inputs = ([(name, body.sizes[name]) for name in names] for names in ([s for s, _ in pairs], body.inputs))
-    read = ChannelMap.of(body.channels, states, inputs, following)
-    # a cast to float32, or the slope 0.1 in float32, is read as if it did not round
-    relative = 1e-5 if body.casts or "leaky_relu" in read.kinds else 1e-9
-    compare(_reference(body, pairs), read, body.where, relative=relative, advice=GRAPH_ADVICE)
-    return read.subject(f"ONNX {body.where.split()[0]}")
-
-
 def _reference(body: Body, pairs: list[tuple[str, str]]) -> Run:
-    """The body run by onnx's reference evaluator, one sample and one step at a time."""
+    """Return a run of the body by onnx's reference evaluator, one sample and one step at a time."""
     proto, states = body.graph.proto, [state for state, _ in pairs]
 
-    def shaped(name: str, row: Array) -> Array:
-        declared = next((v.type.tensor_type.shape.dim for v in proto.input if v.name == name), ())
-        return row.reshape([1] * (len(declared) - 1) + [row.size]) if len(declared) else row[None]
+    ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in proto.input}
 
     def split(row: Array, names: list[str]) -> dict[str, Array]:
-        ends = np.cumsum([body.sizes[name] for name in names])[:-1]
-        return {name: shaped(name, part) for name, part in zip(names, np.split(row, ends))}
+        parts = np.split(row, np.cumsum([body.sizes[name] for name in names])[:-1])
+        return {k: part.reshape([1] * ((ranks.get(k) or 2) - 1) + [-1]) for k, part in zip(names, parts)}
 
     def run(x: Array, start: list[Array]) -> tuple[None, list[Array]]:
         rows = []

@@ -1,4 +1,4 @@
-"""Recurrent parts of ONNX graphs: ``RNN``, ``LSTM``, ``GRU`` nodes, and recognisable cells in ``Scan`` and ``Loop``.
+"""Recurrent parts of ONNX graphs: ``RNN``, ``LSTM``, ``GRU`` nodes, and cells in ``Scan`` and ``Loop`` bodies.
 
 ONNX orders the gates i, o, f, c (LSTM) and z, r, h (GRU); they are put into torch's order here. A chain of nodes,
 each reading the whole output of the one before, becomes a stack.
@@ -44,7 +44,7 @@ _OWN = {"RNN": set(), "GRU": {"linear_before_reset"}, "LSTM": {"input_forget"}}
 
 
 def onnx_subject(path: str | Path, part: str | None = None) -> tuple[Subject, dict[str, Any]]:
-    """The recurrent part of an ONNX file, and the whole network where the rest of it is a linear head.
+    """Return the recurrent part of an ONNX file, and the whole network where the rest of it is a linear head.
 
     Args:
         path: the file.
@@ -88,25 +88,22 @@ def _part(graph: Graph, path: str, part: str | None) -> tuple[Subject, dict[str,
         if part not in names:
             raise ConfigurationError(f"{path} has no recurrent node {part!r}; it has {shown(names)}")
         nodes, loops = ([names[part]], []) if names[part] in nodes else ([], [names[part]])
-    if len(nodes) > 1 and not loops and _is_chain(graph, nodes):
-        subject = _chain(graph, nodes, path)
-        found = {"part": ", ".join(map(name_of, nodes)), "nodes": "chain"}
-        return subject, {**found, "network": _network(graph, nodes, subject)}
-    if len(nodes) + len(loops) > 1:
+    chosen = [*nodes, *loops]
+    if len(chosen) > 1 and (loops or not _is_chain(graph, nodes)):
         raise ConfigurationError(
             f"{path} has {len(names)} recurrent nodes that form no plain chain: name one of {shown(names)} after the "
             f"file, as in FILE#{ascii(next(iter(names)))[1:-1]}"
         )
-    (node,) = (*nodes, *loops)
-    subject = _chain(graph, nodes, path) if nodes else loop_subject(graph, node)
-    found = {"part": name_of(node), "nodes": node.op_type}
+    subject = _chain(graph, nodes, path) if nodes else loop_subject(graph, loops[0])
+    kind = chosen[0].op_type if len(chosen) == 1 else "chain"
+    found = {"part": ", ".join(map(name_of, chosen)), "nodes": kind}
     if part is not None:
         return subject_as_part(subject, part, "onnx_graph"), found
     return subject, {**found, "network": _network(graph, nodes, subject)}
 
 
 def _network(graph: Graph, nodes: list[Any], subject: Subject) -> Any:
-    """The whole network, or why it cannot be run: the recurrent part is a subject either way."""
+    """Return the whole network, or the reason why it cannot be run: the recurrent part is a subject either way."""
     if not nodes:
         return "what follows a Scan or Loop is not read"
     try:
@@ -116,14 +113,13 @@ def _network(graph: Graph, nodes: list[Any], subject: Subject) -> Any:
 
 
 def _is_chain(graph: Graph, nodes: list[Any]) -> bool:
-    """Whether each node reads the first output of the one before, through nothing but changes of shape."""
+    """Return True if each node reads the first output of the one before, through nothing but changes of shape."""
     for before, node in pairwise(nodes):
-        name, seen = node.input[0], set()
+        name = node.input[0]
         while name != before.output[0]:
             source = graph.producers.get(name)
-            if source is None or source.op_type not in _FORMS or source.domain not in DOMAINS or name in seen:
+            if source is None or source.op_type not in _FORMS or source.domain not in DOMAINS:
                 return False
-            seen.add(name)
             refuse_rounding(graph, source, f"between the nodes {name_of(before)} and {name_of(node)}")
             name = source.input[0]
     return True
@@ -150,9 +146,8 @@ def _chain(graph: Graph, nodes: list[Any], where: str) -> Subject:
 def _check_link(graph: Graph, before: Any, node: Any) -> None:
     """Run what stands between two nodes: the upper one must read the outputs of all directions side by side."""
     where = f"between the nodes {name_of(before)} and {name_of(node)}"
-    R = graph.constant(before.input[2])
-    directions, hidden = R.shape[0], R.shape[2]  # type: ignore[union-attr]
-    W = graph.constant(before.input[1])
+    W, R = (np.asarray(graph.constant(name)) for name in before.input[1:3])
+    directions, _, hidden = R.shape
     for default in ((3, 2), (4, 5)):  # a shape with fixed numbers in it may fit one of them by chance
         outer = graph.sizes(before.input[0], default)[:2]
         entries = math.prod(outer) * directions * hidden
@@ -163,7 +158,7 @@ def _check_link(graph: Graph, before: Any, node: Any) -> None:
         values = expected.reshape(*outer, directions, hidden)
         if not attributes(before).get("layout"):
             values = values.transpose(0, 2, 1, 3)
-        feeds = {before.output[0]: values, before.input[0]: np.ones((*outer, W.shape[2]))}  # type: ignore[union-attr]
+        feeds = {before.output[0]: values, before.input[0]: np.ones((*outer, W.shape[2]))}
         (got,) = graph.run([node.input[0]], feeds)
         if not np.array_equal(got, expected):
             raise DisagreementError(
@@ -172,22 +167,26 @@ def _check_link(graph: Graph, before: Any, node: Any) -> None:
 
 
 def _cells(graph: Graph, node: Any) -> list[Subject]:
-    """One subject a direction, each run beside the node in onnx's reference evaluator."""
+    """Return one subject per direction, each compared with the node in onnx's reference evaluator."""
     where, options = f"{node.op_type} node {name_of(node)}", attributes(node)
     W, R, B = _weights(graph, node, options, where)
-    out = []
-    for k, label in enumerate(("",) if len(R) == 1 else (" forward", " backward")):
+    hidden, out = R.shape[2], []
+    rows = np.concatenate([np.arange(g * hidden, (g + 1) * hidden) for g in _ORDER[node.op_type]])
+    reset_after = node.op_type == "LSTM" or bool(options.get("linear_before_reset"))
+    for k, way in enumerate(("",) if len(R) == 1 else (" forward", " backward")):
         bias = np.zeros(2 * R.shape[1]) if B is None else np.asarray(B[k], dtype=np.float64)
-        activations = _activations(node, options, (k, len(R)), where)
-        cell = _cell(node, options, [W[k], R[k], *np.split(bias, 2)], activations, f"ONNX {node.op_type}{label}")
-        if node.op_type != "RNN" or cell.activation == "tanh":  # the reference evaluator knows no other
+        weights, label = [w[rows] for w in (W[k], R[k], *np.split(bias, 2))], f"ONNX {node.op_type}{way}"
+        phi = _activations(node, options, (k, len(R)), where)[0]
+        kind = node.op_type.lower()
+        cell = RecurrentWeights(kind, [weights], [label], label, activation=phi, reset_after=reset_after).subject()
+        if kind != "rnn" or phi == "tanh":  # the reference evaluator knows no other
             compare(_reference(graph, node, options, [W[k], R[k], bias]), cell, where, advice=GRAPH_ADVICE)
         out.append(cell)
     return out
 
 
 def _weights(graph: Graph, node: Any, options: Mapping[str, Any], where: str) -> tuple[Array, Array, Array | None]:
-    """``W (directions, gates n, p)``, ``R (directions, gates n, n)`` and ``B``, of a node without further parts.
+    """Return ``W (directions, gates n, p)``, ``R (directions, gates n, n)`` and ``B`` of a node without further parts.
 
     Raises:
         FileFormatError: too many inputs, or shapes that do not fit together.
@@ -195,9 +194,11 @@ def _weights(graph: Graph, node: Any, options: Mapping[str, Any], where: str) ->
     """
     if len(node.input) > (8 if node.op_type == "LSTM" else 6):
         raise FileFormatError(f"{where} has {len(node.input)} inputs, more than the operator takes")
-    keys = [node.input[k] if k < len(node.input) else "" for k in (1, 2, 3, 7)]
-    W, R, B, peepholes = arrays = [graph.constant(key) if key else None for key in keys]
-    if any(key and array is None for key, array in zip(keys, arrays)):
+    keys = [*node.input, *[""] * 8][:8]
+    if keys[4]:
+        raise UnsupportedError(f"{where} is told the lengths of its sequences, at which it stops")
+    W, R, B, peepholes = arrays = [graph.constant(keys[k]) if keys[k] else None for k in (1, 2, 3, 7)]
+    if any(keys[k] and array is None for k, array in zip((1, 2, 3, 7), arrays)):
         raise UnsupportedError(f"{where}: its weights are computed in the graph, not stored")
     if W is None or R is None or W.ndim != 3 or R.ndim != 3:
         raise FileFormatError(f"{where}: W and R must be stored arrays with three axes")
@@ -209,22 +210,16 @@ def _weights(graph: Graph, node: Any, options: Mapping[str, Any], where: str) ->
     good = W.shape[:2] == outer == R.shape[:2] and (B is None or B.shape == (outer[0], 2 * outer[1]))
     if not good or hidden == 0 or options.get("hidden_size", hidden) != hidden:
         raise FileFormatError(f"{where}: shapes W {W.shape}, R {R.shape} do not fit together")
-    variants = {
-        "has peepholes": peepholes is not None and peepholes.any(),
-        "clips its pre-activations": "clip" in options,
-        "couples its input and forget gates": options.get("input_forget"),
-    }
-    for what, found in variants.items():
-        if found:
-            raise UnsupportedError(f"{where} {what}, for which there is no criterion")
     unknown = sorted(set(options) - _ATTRIBUTES - _OWN[node.op_type])
+    unknown += ["input_forget"] if options.get("input_forget") else []
+    unknown += ["peepholes"] if peepholes is not None and peepholes.any() else []
     if unknown:
-        raise UnsupportedError(f"{where} has the attributes {shown(unknown)}, which are not known here")
+        raise UnsupportedError(f"{where} has {shown(unknown)}, for which there is no criterion")
     return W, R, B
 
 
 def _reference(graph: Graph, node: Any, options: Mapping[str, Any], weights: list[np.ndarray]) -> Run:
-    """One direction of a node, run forward from given states by onnx's reference evaluator."""
+    """Return a run of one direction of a node, forward from given states, by onnx's reference evaluator."""
     from onnx import helper
 
     lstm = node.op_type == "LSTM"
@@ -244,28 +239,12 @@ def _reference(graph: Graph, node: Any, options: Mapping[str, Any], weights: lis
 
 
 def _activations(node: Any, options: Mapping[str, Any], place: tuple[int, int], where: str) -> list[str]:
-    """Those of one direction; ``place``: which one it is, and of how many."""
+    """Return the activations of one direction; ``place``: its index, and the number of directions."""
     k, directions = place
     given, usual = [str(a).lower() for a in options.get("activations", [])], _USUAL[node.op_type]
     if given and len(given) != len(usual) * directions:
         raise FileFormatError(f"{where} has {len(given)} activations, {len(usual)} a direction are needed")
     own = given[k * len(usual) : (k + 1) * len(usual)] or usual
-    if node.op_type == "RNN" and own[0] not in ("tanh", "relu", "sigmoid"):
-        raise UnsupportedError(f"{where} has the activation {ascii(own[0])[1:-1]}; known: Tanh, Relu, Sigmoid")
-    if node.op_type != "RNN" and own != usual:
-        raise UnsupportedError(f"{where} has the activations {shown(own)}, not {', '.join(usual)}")
+    if own != usual and not (node.op_type == "RNN" and own[0] in ("relu", "sigmoid")):
+        raise UnsupportedError(f"{where} has the activations {shown(own)}, for which there is no criterion")
     return own
-
-
-def _cell(node: Any, options: Mapping[str, Any], weights: list[Array], activations: list[str], label: str) -> Subject:
-    """The subject of one direction."""
-    hidden = weights[1].shape[1]
-    rows = np.concatenate([np.arange(g * hidden, (g + 1) * hidden) for g in _ORDER[node.op_type]])
-    return RecurrentWeights(
-        node.op_type.lower(),
-        [[w[rows] for w in weights]],
-        [label],
-        label,
-        activation=activations[0],
-        reset_after=node.op_type == "LSTM" or bool(options.get("linear_before_reset")),
-    ).subject()

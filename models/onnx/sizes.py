@@ -1,4 +1,4 @@
-"""What an ONNX node would make, computed from the sizes of what it gets, before it is run."""
+"""Number of entries that an ONNX node computes, bounded from the shapes of its inputs before it runs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-
-from stability.errors import FileFormatError
 
 from ..readers.limits import UNFOLDED
 
@@ -19,45 +17,13 @@ _SAME = (*RESHAPES, "Transpose", "Slice", "Split", "Neg")
 FOLDED = (*_SAME, *_BROADCAST[:4], "Concat", "Gather", "Shape", "ConstantOfShape", "Expand")
 """Operators that exporters put between the constants of a graph."""
 _CELLS = ("RNN", "LSTM", "GRU")
-RUN = (
-    *FOLDED,
-    *_CELLS,
-    "Sum",
-    "Tanh",
-    "Relu",
-    "Sigmoid",
-    "LeakyRelu",
-    "Clip",
-    "Shrink",
-    "MatMul",
-    "Gemm",
-    "Constant",
-    "ReduceMean",
-)
+_COMPUTED = ("Sum", "Tanh", "Relu", "Sigmoid", "LeakyRelu", "Clip", "Shrink", "MatMul", "Gemm", "ReduceMean")
+RUN = (*FOLDED, "Constant", *_CELLS, *_COMPUTED)
 """Operators that are run beside a system; of each the size of the result is known before."""
 
 
-class Budget:
-    """Numbers that one file may still unfold to; every graph of the file shares it."""
-
-    def __init__(self) -> None:
-        self.left = UNFOLDED
-
-    def take(self, entries: int, name: str) -> None:
-        """Count the entries of a value.
-
-        Raises:
-            FileFormatError: when there is no room for them.
-        """
-        if entries > self.left:
-            raise FileFormatError(
-                f"the ONNX value {name[:60]!a} unfolds to {entries} entries; of constants a graph may have {UNFOLDED}"
-            )
-        self.left -= entries
-
-
 def entries_of(node: Any, values: Sequence[np.ndarray | None], options: Mapping[str, Any]) -> int:
-    """Entries of the outputs of a node.
+    """Bound the number of entries of the outputs of a node.
 
     Args:
         node: of an operator in ``RUN``.

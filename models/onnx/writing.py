@@ -69,7 +69,16 @@ def export_onnx(model: nn.Module, path: str | Path) -> Path:
             "a head on the last output is written: this model reads the mean, or answers at every step"
         )
     subject = as_subject(model)
-    _refuse_other(subject)
+    if (
+        not isinstance(subject, DrivenSystem)
+        or not subject.is_discrete
+        or subject.system.D.any()
+        or subject.activation not in _NODES
+    ):
+        raise UnsupportedError(
+            f"this {type(subject).__name__} is not written as a Scan: maps h+ = A h + B phi(C h + E x + b) + F x "
+            f"with phi = {', '.join(_NODES)} are"
+        )
     system, double = subject.system, TensorProto.DOUBLE
     n, p = subject.states, subject.inputs
     terms = {"A": system.A, "C": system.C, "B": system.B, "E": subject.E, "F": subject.F}
@@ -111,14 +120,3 @@ def export_onnx(model: nn.Module, path: str | Path) -> Path:
     checker.check_model(made)
     write_bytes(path, made.SerializeToString())
     return Path(path)
-
-
-def _refuse_other(subject: Any) -> None:
-    if not isinstance(subject, DrivenSystem) or not subject.is_discrete:
-        raise UnsupportedError(
-            f"a {type(subject).__name__} is not written as a Scan: layers h+ = A h + B phi(C h + E x + b) + F x are"
-        )
-    if subject.system.D.any():
-        raise UnsupportedError("its channels read each other (the midpoint rule): maps and Euler's rule are written")
-    if subject.activation not in _NODES:
-        raise UnsupportedError(f"the activation {subject.activation} is not written: {', '.join(_NODES)} are")

@@ -14,8 +14,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from stability.errors import ConfigurationError, DimensionError, NonFiniteError
-
 
 class ContinuousFactors(NamedTuple):
     """``dh/dt = A h + phi(W h + ...)`` with the witness: ``P (n, n)``, ``L (n,)``."""
@@ -65,26 +63,6 @@ def unit_ball(raw: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(lower.T, raw, upper=True, left=False)
 
 
-def unit_ball_inverse(S: Tensor) -> Tensor:
-    """The free matrix behind ``unit_ball``.
-
-    Args:
-        S: ``(n, n)`` of spectral norm below 1.
-
-    Returns:
-        ``(n, n)``.
-
-    Raises:
-        ConfigurationError: when the norm is not below 1.
-    """
-    # U U^T = (I - S^T S)^{-1} with U upper: the Cholesky factor of the matrix read backwards
-    gap, info = torch.linalg.cholesky_ex(_eye(S) - S.T @ S)
-    if info.item() != 0:
-        raise ConfigurationError(f"the spectral norm must be below 1, got {float(torch.linalg.matrix_norm(S, 2)):.9g}")
-    inverse = torch.cholesky_inverse(gap).flip(0, 1)
-    return S @ torch.linalg.cholesky(inverse).flip(0, 1)
-
-
 def continuous_factors(
     V: Tensor, l: Tensor, X: Tensor, S_raw: Tensor, K_raw: Tensor, rate: float, margin: float
 ) -> ContinuousFactors:
@@ -116,40 +94,6 @@ def continuous_factors(
     A = torch.cholesky_solve(K_raw - K_raw.T - 0.5 * Q, factor) - rate * _eye(P)
     coupling = math.sqrt(2.0) * torch.exp(-0.5 * l)[:, None] * (unit_ball(S_raw) @ X)
     return ContinuousFactors(A, coupling - torch.exp(-l)[:, None] * P, P, torch.exp(l))
-
-
-def continuous_free(
-    A: Tensor, W: Tensor, P: Tensor, L: Tensor, rate: float, margin: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Free parameters ``(V, l, X, S_raw, K_raw)`` of a certified continuous-time network.
-
-    Args:
-        A: ``(n, n)``.
-        W: ``(n, n)``.
-        P: ``(n, n)`` symmetric, positive definite.
-        L: ``(n,)`` positive.
-        rate: ``lambda >= 0`` at which ``(P, L)`` certifies the network.
-        margin: relative strictness that the parametrisation keeps.
-
-    Raises:
-        ConfigurationError: when ``(P, L, rate)`` does not certify the network with this margin.
-    """
-    A, W, P, L = _checked(A=A, W=W, P=P, L=L)
-    eye, mean = _eye(P), P.diagonal().mean()
-    V = _factor(P - margin / (1.0 + margin) * mean * eye, "P")
-    PA = P @ A
-    Q = -(PA + PA.T) - 2.0 * rate * P
-    square = (Q.diagonal().mean() - margin * mean) / (1.0 + margin)  # mean of the diagonal of X^T X
-    X = _factor(Q - margin * (mean + square) * eye, "-(A^T P + P A + 2 rate P)")
-    # P + L W = sqrt(2) L^{1/2} S X
-    S = torch.linalg.solve_triangular(X, (P + L[:, None] * W) / (2.0 * L).sqrt()[:, None], upper=True, left=False)
-    norm = float(torch.linalg.matrix_norm(S, 2))
-    if norm >= 1.0:
-        raise ConfigurationError(
-            f"the witness does not certify the system at this rate: the coupling block of the LMI is {norm:.6g} "
-            "of what its diagonal blocks allow; try a slower rate or a smaller margin"
-        )
-    return V, L.log(), X, unit_ball_inverse(S), 0.25 * (PA - PA.T)
 
 
 def discrete_factors(
@@ -193,70 +137,6 @@ def discrete_factors(
     return DiscreteFactors(AB[:, :n], AB[:, n:], W, E, H33, L)
 
 
-def discrete_free(
-    A: Tensor, B: Tensor, W: Tensor, P: Tensor, L: Tensor, rho: float, margin: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Free parameters ``(X, Y, W, V, l)`` of a certified discrete-time network.
-
-    Args:
-        A: ``(n, n)``.
-        B: ``(n, n)``.
-        W: ``(n, n)``.
-        P: ``(n, n)`` symmetric, positive definite.
-        L: ``(n,)`` positive.
-        rho: in (0, 1], at which ``(P, L)`` certifies the network.
-        margin: relative strictness that the parametrisation keeps.
-
-    Raises:
-        ConfigurationError: when ``(P, L, rho)`` does not certify the network with this margin.
-    """
-    A, B, W, P, L = _checked(A=A, B=B, W=W, P=P, L=L)
-    # with E = rho^2 P and H33 = rho^4 P all inequalities of the construction are equalities
-    E, kappa = rho**2 * P, 0.5 * (1.0 + margin)
-    V = E @ B
-    H31 = E @ A + kappa * (V @ W)
-    H11 = _loose(E, margin) - kappa * (W.T @ (L[:, None] * W))
-    H33 = _loose(rho**2 * E, margin) - kappa * ((V / L) @ V.T)
-    M = torch.cat((torch.cat((H11, H31.T), dim=1), torch.cat((H31, H33), dim=1)))
-    return _factor(M, "the LMI"), torch.zeros_like(P), W, V, L.log()
-
-
 def _strict(block: Tensor, margin: float) -> Tensor:
     """``block`` with ``margin`` times the mean of its diagonal added to the diagonal."""
     return block + margin * block.diagonal().mean() * _eye(block)
-
-
-def _loose(block: Tensor, margin: float) -> Tensor:
-    """Inverse of ``_strict``."""
-    return block - margin / (1.0 + margin) * block.diagonal().mean() * _eye(block)
-
-
-def _checked(**matrices: Tensor) -> tuple[Tensor, ...]:
-    """Float64 copies of the parts of a certified system: all ``(n, n)`` but ``L (n,)``, P symmetrised."""
-    out = {name: torch.as_tensor(value).detach().to(torch.float64) for name, value in matrices.items()}
-    n = out["A"].shape[0] if out["A"].dim() else 0
-    for name, value in out.items():
-        shape = (n,) if name == "L" else (n, n)
-        if n == 0 or tuple(value.shape) != shape:
-            raise DimensionError(name, shape, tuple(value.shape))
-        if not torch.isfinite(value).all():
-            raise NonFiniteError(name)
-    if not bool((out["L"] > 0).all()):
-        raise ConfigurationError("the multipliers L must be positive")
-    if not torch.allclose(out["P"], out["P"].T, rtol=1e-9, atol=1e-12):
-        raise ConfigurationError("P must be symmetric")
-    out["P"] = 0.5 * (out["P"] + out["P"].T)
-    return tuple(out.values())
-
-
-def _factor(matrix: Tensor, name: str) -> Tensor:
-    """Upper ``F`` with ``F^T F = matrix``."""
-    matrix = 0.5 * (matrix + matrix.T)
-    lower, info = torch.linalg.cholesky_ex(matrix)
-    if info.item() != 0:
-        raise ConfigurationError(
-            f"{name} is not positive definite with the margin to spare (smallest eigenvalue "
-            f"{float(torch.linalg.eigvalsh(matrix)[0]):.3g} short of it): the witness does not certify the "
-            "system at this rate; try a slower rate or a smaller margin"
-        )
-    return lower.T

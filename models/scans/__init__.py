@@ -1,1 +1,1 @@
-"""Whole sequences at once: prefix scans, linear recurrences, and the unrolled nonlinear one."""
+"""Whole sequences at once: prefix scans and linear recurrences."""

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
-from torch.utils.checkpoint import checkpoint
 
 from stability.errors import ConfigurationError, DimensionError
 
@@ -21,9 +20,7 @@ Leaves = list[Tensor]
 LeafOperator = Callable[[Leaves, Leaves], Leaves]
 
 
-def associative_scan(
-    operator: Operator, elements: Any, *, dim: int = 1, reverse: bool = False, chunk: int | None = None
-) -> Any:
+def associative_scan(operator: Operator, elements: Any, *, dim: int = 1, reverse: bool = False) -> Any:
     r"""All prefixes of an associative operator: :math:`y_t = e_1 \circ e_2 \circ \dots \circ e_t`.
 
     Odd-even recursion: about ``2 T`` applications of the operator, in ``2 log2 T`` rounds, each on whole slices
@@ -35,15 +32,12 @@ def associative_scan(
         elements: a tensor, or a nested tuple, list or dictionary of tensors of the same length along ``dim``.
         dim: the axis to scan along.
         reverse: scan from the end: :math:`y_t = e_T \circ e_{T-1} \circ \dots \circ e_t`.
-        chunk: scan that many elements at a time and carry the last result on. What backward needs is then
-            recomputed chunk by chunk instead of kept: the memory beside elements and results no longer grows
-            with the length. ``None``: all at once.
 
     Returns:
         The prefixes, in the structure and shapes of ``elements``.
 
     Raises:
-        ConfigurationError: no tensors, a bad ``dim`` or ``chunk``, or an operator that returns something else.
+        ConfigurationError: no tensors, a bad ``dim``, or an operator that returns something else.
         DimensionError: lengths that differ, or are zero.
 
     Source:
@@ -58,18 +52,18 @@ def associative_scan(
         >>> x
         tensor([[1.0000, 1.5000, 1.7500]])
     """
-    leaves, spec = _checked(operator, elements, dim, chunk)
+    leaves, spec = _checked(operator, elements, dim)
 
     def combine(left: Leaves, right: Leaves) -> Leaves:
         return _combined(operator(pytree.tree_unflatten(left, spec), pytree.tree_unflatten(right, spec)), right, spec)
 
     moved = [leaf.movedim(dim, 0) for leaf in leaves]
     moved = [leaf.flip(0) for leaf in moved] if reverse else moved
-    out = _scan(combine, moved) if chunk is None or chunk >= len(moved[0]) else _chunked(combine, moved, chunk)
+    out = _scan(combine, moved)
     return pytree.tree_unflatten([(leaf.flip(0) if reverse else leaf).movedim(0, dim) for leaf in out], spec)
 
 
-def _checked(operator: Any, elements: Any, dim: Any, chunk: Any) -> tuple[Leaves, Any]:
+def _checked(operator: Any, elements: Any, dim: Any) -> tuple[Leaves, Any]:
     """The tensors of the elements, all as long along ``dim``, and their structure."""
     if not callable(operator):
         raise ConfigurationError(f"operator must be a function of two arguments, got {type(operator).__name__}")
@@ -78,8 +72,6 @@ def _checked(operator: Any, elements: Any, dim: Any, chunk: Any) -> tuple[Leaves
         raise ConfigurationError("elements must be a tensor, or a tuple, list or dictionary of tensors")
     if isinstance(dim, bool) or not isinstance(dim, int):
         raise ConfigurationError(f"dim must be an integer, got {dim!r}")
-    if chunk is not None and (isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1):
-        raise ConfigurationError(f"chunk must be None or a positive integer, got {chunk!r}")
     for leaf in leaves:
         if not -leaf.dim() <= dim < leaf.dim():
             raise ConfigurationError(f"dim {dim} does not exist in a tensor of shape {tuple(leaf.shape)}")
@@ -121,24 +113,3 @@ def _interleave(even: Tensor, odd: Tensor) -> Tensor:
     """``even[0], odd[0], even[1], ...``; ``even`` is as long as ``odd`` or one longer."""
     both = torch.stack([even[: len(odd)], odd], dim=1).flatten(0, 1)
     return both if len(even) == len(odd) else torch.cat([both, even[-1:]])
-
-
-def _chunked(combine: LeafOperator, e: Leaves, chunk: int) -> Leaves:
-    """Chunk by chunk; backward recomputes a chunk from its elements and the carry before it."""
-    count = len(e)
-
-    def first(*leaves: Tensor) -> tuple[Tensor, ...]:
-        return tuple(_scan(combine, list(leaves)))
-
-    def after(*leaves: Tensor) -> tuple[Tensor, ...]:
-        carry, own = list(leaves[:count]), _scan(combine, list(leaves[count:]))
-        return tuple(combine([c.expand_as(x) for c, x in zip(carry, own)], own))
-
-    parts: list[tuple[Tensor, ...]] = []
-    for piece in zip(*(x.split(chunk) for x in e)):
-        run, inputs = (after, (*(y[-1:] for y in parts[-1]), *piece)) if parts else (first, piece)
-        if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
-            parts.append(checkpoint(run, *inputs, use_reentrant=False, preserve_rng_state=False))
-        else:
-            parts.append(run(*inputs))
-    return [torch.cat(leaf) for leaf in zip(*parts)]

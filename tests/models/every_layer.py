@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from stability.analysis.unroll import as_layer
+from stability.kernel.systems.opaque import OpaqueMap
 from stability.models import (
     GRU,
     LAYERS,
@@ -64,12 +65,31 @@ class LeakyRNN(RecurrentLayer):
         return DrivenSystem(LureSystem((1 - self.leak) * eye, self.leak * eye, W, dt=1.0), "tanh", U)
 
 
+class GatedLinearRNN(RecurrentLayer):
+    """A user's own layer without a system, ``h+ = (1 - z) h + z c`` with ``z = sigmoid(W x + b)``, ``c = V x + d``."""
+
+    def __init__(self, input_size, hidden_size):
+        super().__init__(input_size, hidden_size)
+        self.gate, self.candidate = nn.Linear(input_size, hidden_size), nn.Linear(input_size, hidden_size)
+
+    def prepare(self):
+        return None
+
+    def drive(self, x, prepared):
+        return torch.cat([torch.sigmoid(self.gate(x)), self.candidate(x)], dim=-1)
+
+    def transition(self, drive, state, prepared):
+        z, c = drive.chunk(2, dim=-1)
+        return (1 - z) * state + z * c
+
+
 @pytest.fixture(autouse=True, scope="module")
-def leaky():
-    """A module that imports this name has the user's own layer registered."""
+def own_layers():
+    """A module that imports this name has the user's own layers registered."""
     register_layer("leaky")(LeakyRNN)
+    register_layer("gated_linear")(GatedLinearRNN)
     yield
-    del LAYERS["leaky"]
+    del LAYERS["leaky"], LAYERS["gated_linear"]
 
 
 MADE = {  # layers made of layers, and torch's own modules of several layers, keep the same laws
@@ -78,6 +98,7 @@ MADE = {  # layers made of layers, and torch's own modules of several layers, ke
     "lstm of two layers": lambda: LSTM(INPUT, HIDDEN, num_layers=2),
     "gru of three layers": lambda: GRU(INPUT, HIDDEN, num_layers=3),
     "a user's own": lambda: LeakyRNN(INPUT, HIDDEN),
+    "a user's gated": lambda: GatedLinearRNN(INPUT, HIDDEN),
     "layer of a deep network": lambda: DeepNetwork(
         INPUT, 2, layer="lru", hidden_size=HIDDEN, width=INPUT, depth=2
     ).layers[1],
@@ -97,6 +118,14 @@ def make(name, dtype=torch.float64, seed=0, **options):
         return MADE[name]().to(dtype)
     layer = LAYERS[name](INPUT, HIDDEN, **OPTIONS.get(name, {}), **options).to(dtype)
     return layer.requires_grad_()  # what is drawn once and kept obeys the laws of gradients, too
+
+
+def system_of(layer):
+    """The system of a layer; the test is skipped where no theorem covers the layer."""
+    subject = layer.driven()
+    if isinstance(subject, OpaqueMap):
+        pytest.skip("no theorem covers this layer")
+    return subject
 
 
 def inputs(batch=4, time=6, dtype=torch.float64, seed=1):

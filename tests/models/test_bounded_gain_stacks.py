@@ -8,14 +8,11 @@ import torch
 
 from stability import certify
 from stability.analysis import certified_radius, deepfool, make_task
-from stability.errors import ConfigurationError
-from stability.kernel.systems.layer_stack import LayerStack
-from stability.models import BoundedGainRNN, ElmanRNN, SequenceModel, load
+from stability.models import BoundedGainRNN, SequenceModel, load
 from stability.models.stack import Stack, stack_configs
 from stability.proposals import propose
 from stability.reports.cli import run
 from stability.search.gains.stack import stack_gain
-from stability.systems import PairwiseSystem
 from stability.verification import verify_claim
 
 
@@ -100,15 +97,6 @@ def test_a_layer_below_needs_a_gain_to_its_whole_output():
     assert not verify_claim(stack, propose(stack, "stack_gain", over_all)).valid
 
 
-def test_layers_that_grow_have_gains_over_a_number_of_steps():
-    growing = PairwiseSystem(1.1 * np.eye(2), np.eye(2), np.zeros(2), "oplu")
-    stack = LayerStack([growing, growing])
-    assert stack_gain(stack, measure="final").value is None
-    value = stack_gain(stack, measure="final", horizon=3).value
-    assert 3 * 1.21 <= value < 20.0  # one push at first is 1, 1.1, 1.21 below, and 1.21 + 1.1 * 1.1 + 1.21 above
-    assert stack_gain(stack, measure="final", horizon=4).value > value
-
-
 def test_radii_of_a_stack_lie_below_attacks_and_steps_equal_the_pass(tmp_path):
     asked = ["train", "--model", "bounded_gain", "--set", "layers=2", "--hidden", "8", "--epochs", "1", "--lr", "0.05"]
     small = [
@@ -141,13 +129,3 @@ def test_radii_of_a_stack_lie_below_attacks_and_steps_equal_the_pass(tmp_path):
     for t in range(x.shape[1]):
         output, state = model.layer.step(x[:, t], state)
         torch.testing.assert_close(output, outputs[:, t], rtol=0, atol=1e-6)
-
-
-def test_stacks_of_other_layers_prescribe_nothing_and_options_are_checked(capsys):
-    mixed = Stack([BoundedGainRNN(2, 4, rate=0.9), ElmanRNN(4, 3)])
-    assert mixed.prescribed_gain is None
-    assert mixed.prescribed_sequence_gain is None
-    with pytest.raises(ConfigurationError):
-        stack_configs(BoundedGainRNN, 2, 4, 0)
-    assert run(["train", "--model", "elman", "--set", "layers=0"]) == 2
-    assert "layers" in capsys.readouterr().err

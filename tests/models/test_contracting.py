@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from stability.errors import ConfigurationError, DimensionError, NonFiniteError, UnsupportedError
+from stability.errors import ConfigurationError, NonFiniteError, UnsupportedError
 from stability.models import ContractingRNN
-from stability.models.parametrizations.contracting import unit_ball, unit_ball_inverse
 
 CASES = {
     "discrete": {"time": "discrete"},
@@ -120,67 +119,6 @@ def test_continuous_form_proves_its_map_for_small_steps_only(integrator):
     assert ContractingRNN(3, 6, dt=30.0, **options).witness() is None
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_certified_systems_come_back(case):
-    """The right inverse of another layer's matrices, with that layer's own proof, gives the same matrices."""
-    layer = ContractingRNN(3, 7, **CASES[case]).double()
-    with torch.no_grad():
-        for value in layer.parameters():
-            value.add_(0.3 * torch.randn_like(value))
-        matrices = layer.matrices()
-    witness = layer.witness(layer.time == "continuous")
-    again = ContractingRNN.from_system(
-        matrices["A"], matrices["W"], witness["P"], witness["L"], layer.rate,
-        B=matrices.get("B"), U=layer.weight_ih.detach(), b=layer.bias.detach(), margin=1e-5,
-    )  # fmt: skip
-    for name, value in again.matrices().items():
-        torch.testing.assert_close(value, matrices[name], rtol=1e-8, atol=1e-9)
-    x = torch.randn(2, 5, 3, dtype=torch.float64)
-    torch.testing.assert_close(again(x)[0], layer(x)[0], rtol=1e-7, atol=1e-8)
-    check(again)
-
-
-def test_a_system_from_elsewhere_comes_back(rng):
-    """Theorem 1(a): symmetric part of A below -|W| is certified by P = I, L = I / |W|."""
-    W = rng.normal(size=(6, 6))
-    norm = np.linalg.norm(W, 2)
-    K = rng.normal(size=(6, 6))
-    A = K - K.T - (norm + 1.0) * np.eye(6)
-    layer = ContractingRNN.from_system(A, W, np.eye(6), np.ones(6) / norm, rate=0.5)
-    np.testing.assert_allclose(layer.matrices()["A"].detach().numpy(), A, atol=1e-10)
-    np.testing.assert_allclose(layer.matrices()["W"].detach().numpy(), W, atol=1e-10)
-
-
-def test_what_is_not_certified_has_no_inverse():
-    eye = np.eye(3)
-    with pytest.raises(ConfigurationError, match="does not certify"):
-        ContractingRNN.from_system(-eye, 0.5 * eye, eye, np.ones(3), rate=0.9)
-    with pytest.raises(ConfigurationError, match="does not certify"):
-        ContractingRNN.from_system(-eye, 5.0 * eye, eye, np.ones(3), rate=0.1)
-    with pytest.raises(ConfigurationError, match="positive"):
-        ContractingRNN.from_system(-eye, eye, eye, -np.ones(3), rate=0.1)
-    with pytest.raises(ConfigurationError, match="symmetric"):
-        ContractingRNN.from_system(-eye, eye, eye + np.eye(3, k=1), np.ones(3), rate=0.1)
-    with pytest.raises(ConfigurationError, match="does not certify"):
-        ContractingRNN.from_system(eye, eye, eye, np.ones(3), rate=0.9, B=eye)
-    with pytest.raises(DimensionError, match="W"):
-        ContractingRNN.from_system(-eye, np.eye(2), eye, np.ones(3), rate=0.1)
-    with pytest.raises(NonFiniteError):
-        ContractingRNN.from_system(-eye, eye * np.nan, eye, np.ones(3), rate=0.1)
-    with pytest.raises(DimensionError):
-        ContractingRNN.from_system(np.ones(3), eye, eye, np.ones(3), rate=0.1)
-
-
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
-def test_unit_ball_is_a_bijection(scale, rng):
-    raw = torch.from_numpy(scale * rng.normal(size=(6, 6)))
-    S = unit_ball(raw)
-    assert torch.linalg.matrix_norm(S, 2) < 1
-    torch.testing.assert_close(unit_ball_inverse(S), raw, rtol=1e-6 * max(scale, 1.0), atol=1e-12)
-    with pytest.raises(ConfigurationError, match="below 1"):
-        unit_ball_inverse(1.001 * S / torch.linalg.matrix_norm(S, 2))
-
-
 @pytest.mark.parametrize("case", ["discrete .9", "continuous .5"])
 def test_gradient_through_the_construction(case):
     layer = ContractingRNN(1, 3, **CASES[case]).double()
@@ -215,16 +153,10 @@ def test_bad_options(options):
 
 
 def test_questions_without_an_answer():
-    with pytest.raises(UnsupportedError, match="differential"):
+    with pytest.raises(UnsupportedError):
         ContractingRNN(2, 4).driven(continuous=True)
     layer = ContractingRNN(2, 4)
     with torch.no_grad():
         layer.X[0, 0] = float("inf")
-    with pytest.raises(NonFiniteError, match="X"):
+    with pytest.raises(NonFiniteError):
         layer.witness()
-
-
-def test_one_unit():
-    layer = ContractingRNN(1, 1, rate=0.7)
-    check(layer)
-    assert layer(torch.zeros(1, 1, 1))[0].shape == (1, 1, 1)

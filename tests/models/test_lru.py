@@ -90,15 +90,6 @@ def test_the_certified_rate_is_the_largest_eigenvalue():
     )
 
 
-def test_initial_values():
-    layer = make(3, 400, r_min=0.4, r_max=0.9, theta_max=0.5)
-    size = layer.eigenvalues().abs()
-    assert 0.4 <= size.min() < 0.5
-    assert 0.85 < size.max() <= 0.9
-    assert layer.eigenvalues().angle().max() <= 0.5
-    torch.testing.assert_close(layer.normaliser, torch.sqrt(1 - size**2), rtol=1e-5, atol=1e-6)
-
-
 def test_expected_norms_follow_the_law():
     """Whatever the normaliser has become; over 4,000 sequences, within 5 standard errors."""
     layer = make(5, 12, r_max=0.95)
@@ -108,24 +99,6 @@ def test_expected_norms_follow_the_law():
     for t in (1, 2, 10, 30):
         error = float(squares[:, t - 1].std()) / math.sqrt(4000)
         assert float(squares[:, t - 1].mean()) == pytest.approx(layer.expected_norm(t) ** 2, abs=5 * error)
-
-
-def test_the_normaliser_drifts_and_that_of_rotrnn_does_not():
-    """Training that asks for large outputs moves the size of LRU states; a RotRNN head keeps its own."""
-    torch.manual_seed(0)
-    layers = {"lru": LRU(2, 8), "rotrnn": RotRNN(2, 8, heads=2)}
-    moved = {}
-    for name, layer in layers.items():
-        optimizer = torch.optim.Adam(layer.parameters(), lr=0.05)
-        before = layer.expected_norm(10**6)
-        for seed in range(40):
-            optimizer.zero_grad()
-            u = noise(8, 10, 2, seed=seed).float()
-            (layer(u)[0] - 10.0 * u.cumsum(1)).square().mean().backward()
-            optimizer.step()
-        moved[name] = layer.expected_norm(10**6) / before
-    assert moved["rotrnn"] == pytest.approx(1.0, rel=1e-9)
-    assert moved["lru"] > 1.5
 
 
 def test_bad_options_give_typed_errors():
@@ -138,5 +111,5 @@ def test_bad_options_give_typed_errors():
     ):
         with pytest.raises(ConfigurationError):
             LRU(2, 8, **options)
-    with pytest.raises(ConfigurationError, match="even"):
+    with pytest.raises(ConfigurationError):
         LRU(2, 7)

@@ -1,20 +1,16 @@
-"""HouseholderRNN and UnitaryRNN: the layer contract, both loops, activations on pairs, systems and claims."""
+"""HouseholderRNN and UnitaryRNN: the definition, activations on pairs, systems and claims."""
 
 from __future__ import annotations
-
-import itertools
 
 import numpy as np
 import pytest
 import torch
 from torch.autograd import gradcheck
 
-from stability.errors import ConfigurationError, DimensionError, NonFiniteError, RankError, UnsupportedError
-from stability.models import HouseholderRNN, SequenceModel, UnitaryRNN, load, save
-from stability.models.activations import expansion_of, layer_activation, modrelu, oplu
+from stability.errors import ConfigurationError, NonFiniteError, RankError, UnsupportedError
+from stability.models import HouseholderRNN, UnitaryRNN
+from stability.models.activations import expansion_of, modrelu, oplu
 from stability.models.parametrizations.vectors import orthogonality_error
-from stability.models.recurrent import LAYERS, RecurrentLayer
-from stability.models.scans.unrolled import Dense, Thin, unroll
 
 F64 = torch.float64
 CASES = {
@@ -26,6 +22,7 @@ CASES = {
     "oplu": lambda: HouseholderRNN(3, 8, activation="oplu"),
     "modrelu": lambda: HouseholderRNN(3, 8, activation="modrelu"),
     "one unit": lambda: HouseholderRNN(3, 1),
+    "two thin factors": lambda: HouseholderRNN(3, 128, reflections=2),
     "unitary": lambda: UnitaryRNN(3, 8),
     "unitary few": lambda: UnitaryRNN(3, 8, reflections=1, activation="tanh"),
     "unitary one": lambda: UnitaryRNN(3, 2),
@@ -90,21 +87,6 @@ def test_forward_and_steps_equal_the_definition(layer):
     torch.testing.assert_close(torch.cat([half, rest], dim=1), outputs, rtol=0, atol=1e-13)
 
 
-def test_written_out_loop_equals_the_recorded_one_in_value_gradient_and_second_derivative(layer):
-    x = torch.randn(2, 5, 3, dtype=F64, requires_grad=True)
-    weights = torch.randn(2, 5, layer.output_size, dtype=F64)
-    parameters = [*(p for p in layer.parameters() if p.numel()), x]
-    results = []
-    for forward in (layer.forward, lambda x: RecurrentLayer.forward(layer, x)):
-        outputs, final = forward(x)
-        loss = (outputs * weights).sum() ** 2 + final.pow(3).sum()
-        gradients = torch.autograd.grad(loss, parameters, create_graph=True)
-        curvature = torch.autograd.grad(sum(g.square().sum() for g in gradients), parameters)
-        results.append((outputs, *gradients, *curvature))
-    for ours, recorded in zip(*results):
-        torch.testing.assert_close(ours, recorded, rtol=1e-10, atol=1e-10)
-
-
 def test_gradients_against_finite_differences(layer):
     x = torch.randn(2, 3, 3, dtype=F64, requires_grad=True)
     names = [name for name, _ in layer.named_parameters()]
@@ -115,7 +97,7 @@ def test_gradients_against_finite_differences(layer):
         parameters = {k: masks.get(k, lambda p: p)(v) for k, v in zip(names, values)}
         return torch.func.functional_call(layer, parameters, (x,))[0]
 
-    assert gradcheck(run, (x, *values))
+    assert gradcheck(run, (x, *values), fast_mode=True)
 
 
 def test_weight_is_orthogonal_in_the_real_form_and_norms_do_not_grow(layer):
@@ -155,7 +137,7 @@ def test_modrelu_with_a_positive_bias_claims_nothing():
 
 def test_system_is_the_map_that_runs(layer):
     if layer.activation in ("modrelu", "oplu"):
-        with pytest.raises(UnsupportedError, match="use certify"):
+        with pytest.raises(UnsupportedError):
             layer.lure()
         assert layer.driven().orthogonal
     else:
@@ -169,22 +151,6 @@ def test_system_is_the_map_that_runs(layer):
     h = torch.randn(4, layer.hidden_size, dtype=F64)
     expected = layer.step(x, h)[0].detach().numpy()
     np.testing.assert_allclose(driven.advance(h.numpy(), x.numpy()), expected, atol=1e-13)
-    with pytest.raises(UnsupportedError, match="discrete map"):
-        layer.lure(continuous=True)
-
-
-def test_saved_and_loaded(layer, tmp_path):
-    model = SequenceModel(layer, 2).double()
-    x = torch.randn(2, 4, 3, dtype=F64)
-    again = load(save(model, tmp_path / "model.safetensors"))
-    assert again.layer.config() == layer.config()
-    assert torch.equal(again(x), model(x))
-    assert repr(layer) in repr(again)
-
-
-def test_registered():
-    assert LAYERS["householder"] is HouseholderRNN
-    assert LAYERS["unitary"] is UnitaryRNN
 
 
 def test_vectors_keep_their_zeros_and_their_unit_length_at_the_start():
@@ -198,55 +164,6 @@ def test_vectors_keep_their_zeros_and_their_unit_length_at_the_start():
         optimizer.step()
     assert torch.equal(layer.U, layer.U.tril())
     assert orthogonality_error(layer.weight()) < 90 * 1.2e-7
-
-
-@pytest.mark.parametrize("activation", ["tanh", "leaky_relu", "relu", "sigmoid", "identity", "saturation", "deadzone"])
-def test_thin_and_full_form_run_alike(activation):
-    V, X = torch.randn(6, 2, dtype=F64), torch.randn(2, 6, dtype=F64) * 0.2
-    drive, h0 = torch.randn(5, 3, 6, dtype=F64), torch.randn(3, 6, dtype=F64)
-    inputs = [t.requires_grad_() for t in (drive, h0, V, X)]
-    g = torch.randn(5, 3, 6, dtype=F64)
-    results = []
-    for form in (Thin(V, X), Dense(torch.eye(6, dtype=F64) - V @ X)):
-        states = unroll(drive, h0, form, activation)
-        results.append((states, *torch.autograd.grad(states, inputs, g)))
-    for a, b in zip(*results):
-        torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-11)
-    one = unroll(drive[:1], h0, Thin(V, X), activation)
-    torch.testing.assert_close(one[0], results[0][0][0])
-
-
-def test_a_first_state_that_depends_on_the_weights_is_counted_once():
-    c = torch.randn(3, 4, dtype=F64)
-    drive = torch.randn(5, 3, 4, dtype=F64)
-    results = []
-    for run in (unroll, recorded):
-        W = torch.linspace(-0.7, 0.8, 16, dtype=F64).reshape(4, 4).requires_grad_()
-        states = run(drive, torch.tanh(c @ W), Dense(W), "tanh")
-        (first,) = torch.autograd.grad(states.pow(3).sum(), W, create_graph=True)
-        (second,) = torch.autograd.grad(first.square().sum(), W)
-        results.append((first.detach(), second))
-    for ours, plain in zip(*results):
-        torch.testing.assert_close(ours, plain, rtol=1e-11, atol=1e-11)
-
-
-def recorded(drive, h, form, activation):
-    assert activation == "tanh"
-    states = []
-    for d in drive:
-        h = torch.tanh(h @ form.W.T + d)
-        states.append(h)
-    return torch.stack(states)
-
-
-def test_both_forms_of_the_layer_agree(monkeypatch):
-    x = torch.randn(3, 7, 2, dtype=F64)
-    layer = HouseholderRNN(2, 16, reflections=3).double()
-    assert isinstance(layer.recurrence(3, 7), Dense)
-    full, _ = layer(x)
-    monkeypatch.setattr("stability.models.householder.THIN_FROM", 1)
-    assert isinstance(layer.recurrence(3, 7), Thin)
-    torch.testing.assert_close(layer(x)[0], full, rtol=0, atol=1e-13)
 
 
 def test_jacobians_by_every_route_agree():
@@ -293,48 +210,32 @@ def test_modrelu_and_oplu():
     assert gradcheck(oplu, (z[:4].requires_grad_(),))
 
 
-def test_bad_options_are_refused():
-    for m in (0, 9, -1, True, 1.0, "all"):
-        with pytest.raises(ConfigurationError, match="reflections"):
-            HouseholderRNN(2, 8, reflections=m)
-    for size, hidden in itertools.product((0, -1, True, 1.5, None), repeat=2):
-        with pytest.raises(ConfigurationError):
-            HouseholderRNN(size, hidden)
-    with pytest.raises(ConfigurationError, match="unknown activation"):
-        HouseholderRNN(2, 8, activation="softsign")
-    for name in ("oplu", "modrelu"):
-        with pytest.raises(ConfigurationError, match="even"):
-            HouseholderRNN(2, 7, activation=name)
+@pytest.mark.parametrize(
+    ("kind", "hidden", "options"),
+    [
+        *((HouseholderRNN, 8, {"reflections": m}) for m in (0, 9, -1, True, 1.0, "all")),
+        (HouseholderRNN, 8, {"activation": "softsign"}),
+        (HouseholderRNN, 7, {"activation": "oplu"}),
+        (HouseholderRNN, 7, {"activation": "modrelu"}),
+        (UnitaryRNN, 7, {}),
+        (UnitaryRNN, 8, {"kind": "cayley"}),
+        (UnitaryRNN, 8, {"kind": "arjovsky", "reflections": 3}),
+        (UnitaryRNN, 8, {"reflections": 5}),
+    ],
+)
+def test_bad_options_are_refused(kind, hidden, options):
     with pytest.raises(ConfigurationError):
-        layer_activation(None, 4)
-    with pytest.raises(ConfigurationError, match="even"):
-        UnitaryRNN(2, 7)
-    with pytest.raises(ConfigurationError, match="unknown kind"):
-        UnitaryRNN(2, 8, kind="cayley")
-    with pytest.raises(ConfigurationError, match="by construction"):
-        UnitaryRNN(2, 8, kind="arjovsky", reflections=3)
-    with pytest.raises(ConfigurationError):
-        UnitaryRNN(2, 8, reflections=5)
+        kind(2, hidden, **options)
 
 
-def test_bad_weights_and_input_are_refused():
+def test_bad_weights_are_refused():
     layer = HouseholderRNN(2, 4, reflections=2)
     with torch.no_grad():
         layer.U[:, 1] = 0.0
-    with pytest.raises(RankError, match="reflection vector 1"):
+    with pytest.raises(RankError):
         layer(torch.zeros(1, 3, 2))
     with torch.no_grad():
         layer.U.fill_(float("nan"))
     for call in (layer.lure, layer.expansion, lambda: layer(torch.zeros(1, 3, 2))):
         with pytest.raises(NonFiniteError):
             call()
-    layer = HouseholderRNN(2, 4)
-    for bad in (torch.zeros(3, 2), torch.zeros(1, 0, 2), torch.zeros(0, 3, 2), torch.zeros(1, 3, 5)):
-        with pytest.raises(DimensionError):
-            layer(bad)
-    with pytest.raises(ConfigurationError):
-        layer(torch.zeros(1, 3, 2, dtype=F64))
-    with pytest.raises(ConfigurationError):
-        layer(torch.zeros(1, 3, 2, dtype=torch.int64))
-    with pytest.raises(DimensionError):
-        layer(torch.zeros(1, 3, 2), torch.zeros(2, 4))

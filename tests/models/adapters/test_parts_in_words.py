@@ -6,13 +6,10 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from typer.testing import CliRunner
 
 from stability import Certificate, certify, verify
-from stability.kernel.systems.parts import part_phrase
-from stability.models import ElmanRNN, LipschitzRNN, certify_all, recurrent_parts
+from stability.models import LipschitzRNN
 from stability.models.adapters.modules import _ADAPTERS, register_adapter
-from stability.reports.cli import app
 from stability.systems import LureSystem
 
 
@@ -77,37 +74,3 @@ def test_every_sentence_names_the_part(name, tmp_path):
     assert alone.subject.part == ""
     assert "part" not in alone.meta
     assert "the part `" not in alone.claim.statement.lower()
-
-
-def test_a_bare_system_from_an_adapter_names_the_part(bare):
-    certificate = certify(nn.ModuleDict({"core": bare()}))
-    assert "the part `core` of ModuleDict" in certificate.claim.statement
-    assert verify(certificate).valid
-
-
-def test_each_of_several_parts_is_named():
-    model = nn.ModuleDict({"encoder": scaled(nn.GRU(2, 3), 0.1), "decoder": scaled(ElmanRNN(3, 3), 0.1)})
-    assert [part.part for part in recurrent_parts(model).values()] == ["encoder of ModuleDict", "decoder of ModuleDict"]
-    for path, certificate in certify_all(model, rate="any", refute=False).items():
-        assert part_phrase(certificate.subject) == f"the part `{path}` of ModuleDict"
-        assert f"`{path}`" in certificate.claim.statement
-
-
-def test_the_screen_and_the_json_name_the_part(tmp_path, monkeypatch):
-    (tmp_path / "my_residual_network.py").write_text(
-        "import torch\n"
-        "class Residual(torch.nn.Module):\n"
-        "    def __init__(self):\n"
-        "        super().__init__()\n"
-        "        self.cell = torch.nn.RNNCell(2, 3)\n"
-        "        torch.nn.init.zeros_(self.cell.weight_hh)\n"
-        "def make():\n"
-        "    return Residual()\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    shown = CliRunner().invoke(app, ["certify", "my_residual_network:make"])
-    assert shown.exit_code == 0
-    assert shown.stdout.startswith("my_residual_network:make, the part cell of Residual: CERTIFIED")
-    assert "the part `cell` of Residual" in " ".join(shown.stdout.split())
-    stated = CliRunner().invoke(app, ["certify", "my_residual_network:make", "--json"])
-    assert '"part": "cell of Residual"' in stated.stdout

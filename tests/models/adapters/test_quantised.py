@@ -82,7 +82,7 @@ def test_weights_with_a_scale_for_each_channel(rng):
     np.testing.assert_array_equal(_exact(values.half()), values.half().double().numpy())
     odd = torch.quantize_per_channel(values, scales.float(), torch.zeros(4), 0, torch.quint8)
     if odd.qscheme() not in (torch.per_tensor_affine, torch.per_channel_affine):
-        with pytest.raises(UnsupportedError, match="cannot be converted exactly"):
+        with pytest.raises(UnsupportedError):
             _exact(odd)
 
 

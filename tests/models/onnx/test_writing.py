@@ -7,19 +7,16 @@ import pytest
 import torch
 
 from stability.certification import certify
-from stability.errors import ConfigurationError, UnsupportedError
+from stability.errors import UnsupportedError
 from stability.kernel.format.claims import Verdict
 from stability.models import (
     GRU,
-    LSTM,
     ContractingRNN,
     ElmanRNN,
     LipschitzRNN,
     RotRNN,
     SequenceModel,
     export_onnx,
-    export_step,
-    exported_step,
 )
 from stability.models.sources import load_subject
 from stability.reports import cli
@@ -82,26 +79,3 @@ def test_what_has_no_such_form_is_refused(tmp_path) -> None:
         with pytest.raises(UnsupportedError):
             export_onnx(layer, tmp_path / "no.onnx")
     assert not (tmp_path / "no.onnx").exists()
-
-
-@pytest.mark.parametrize("make", [contracting, lipschitz])
-def test_a_step_of_torch_export_is_certified_as_the_layer(make, tmp_path) -> None:
-    torch.manual_seed(0)
-    layer = make()
-    again = exported_step(export_step(layer, tmp_path / "step.pt2"))
-    mine, theirs = certify(layer, rate="any"), certify(again, rate="any")
-    assert mine.verdict is theirs.verdict is Verdict.CERTIFIED
-    np.testing.assert_allclose(theirs.subject.system.A, mine.subject.system.A, rtol=1e-6, atol=1e-9)
-    x = torch.randn(4, 6, 3)
-    np.testing.assert_allclose(
-        again(x.double())[0].detach().numpy(), layer(x)[0].detach().numpy(), rtol=1e-5, atol=1e-6
-    )
-
-
-def test_what_is_no_step_is_refused_by_torch_export_too(tmp_path) -> None:
-    with pytest.raises(UnsupportedError, match="no one real tensor"):
-        export_step(LSTM(2, 4), tmp_path / "a.pt2")
-    (tmp_path / "b.pt2").write_bytes(b"nothing")
-    for wrong in (tmp_path / "b.pt2", 3):
-        with pytest.raises(ConfigurationError):
-            exported_step(wrong)

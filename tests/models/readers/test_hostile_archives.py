@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from .hostile import Cases, Maker, archive, npy, refused
+from .hostile import Cases, Maker, archive, is_refused, npy
 
 CASES = Cases()
 
@@ -158,4 +158,4 @@ def compressed_text(folder: Path) -> Path:
 
 @pytest.mark.parametrize("maker", CASES.parameters())
 def test_one_line_in_bounded_memory_and_time(maker: Maker, tmp_path: Path) -> None:
-    assert refused(maker(tmp_path)) == ""
+    assert is_refused(maker(tmp_path))

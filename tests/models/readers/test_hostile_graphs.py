@@ -12,7 +12,7 @@ import pytest
 from stability.errors import FileFormatError
 from stability.models.onnx import wire
 
-from .hostile import Cases, Maker, refused
+from .hostile import Cases, Maker, is_refused
 
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
@@ -223,7 +223,7 @@ def varint(value: int) -> bytes:
 
 @pytest.mark.parametrize("maker", CASES.parameters())
 def test_one_line_in_bounded_memory_and_time(maker: Maker, tmp_path: Path) -> None:
-    assert refused(maker(tmp_path)) == ""
+    assert is_refused(maker(tmp_path))
 
 
 def test_messages_inside_the_least_known_ones_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,5 +242,5 @@ def test_messages_inside_the_least_known_ones_are_counted(tmp_path: Path, monkey
         if good:
             wire.check_message(raw, onnx.ModelProto.DESCRIPTOR, tmp_path)
         else:
-            with pytest.raises(FileFormatError, match="too many parts"):
+            with pytest.raises(FileFormatError):
                 wire.check_message(raw, onnx.ModelProto.DESCRIPTOR, tmp_path)
