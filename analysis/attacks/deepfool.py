@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError
 
 from ..guard import check_int, check_number, logits_of, untouched
-from ..kernels.inputs import by_input
 from .masked import by_the_input, finite, warn_of
 from .threat import AttackResult, Bounds, Threat, open_threat
 
@@ -58,16 +57,15 @@ def search_boundary(threat: Threat, steps: int, overshoot: float, candidates: in
     order = logits.scatter(1, threat.y[:, None], float("-inf")).argsort(dim=1, descending=True)
     rivals = order[:, : min(candidates, logits.shape[1]) - 1]
     standing = (logits.argmax(dim=1) == threat.y).nonzero()[:, 0]
-    with by_input(threat.model, rivals.shape[1]):
-        for taken in range(steps):
-            if not len(standing):
-                return z, taken
-            part = threat.take(standing)
-            f, gradient, wrong = _differences(part, z[standing], rivals[standing])
-            total[standing] += torch.where(wrong[:, None, None], 0.0, _nearest(part, z[standing], f, gradient))
-            moved = part.box.clip(part.x + (1 + overshoot) * total[standing])
-            z[standing] = torch.where(wrong[:, None, None], z[standing], moved)
-            standing = standing[~wrong]
+    for taken in range(steps):
+        if not len(standing):
+            return z, taken
+        part = threat.take(standing)
+        f, gradient, wrong = _differences(part, z[standing], rivals[standing])
+        total[standing] += torch.where(wrong[:, None, None], 0.0, _nearest(part, z[standing], f, gradient))
+        moved = part.box.clip(part.x + (1 + overshoot) * total[standing])
+        z[standing] = torch.where(wrong[:, None, None], z[standing], moved)
+        standing = standing[~wrong]
     return z, steps
 
 
@@ -95,13 +93,12 @@ def draw_back(threat: Threat, z: Tensor, halvings: int, fooled: bool = False) ->
     found = end
     low = torch.zeros(len(rows), 1, 1, dtype=z.dtype, device=z.device)
     high = torch.ones_like(low)
-    with by_input(threat.model):
-        for _ in range(halvings):
-            middle = (low + high) / 2
-            point = part.box.clip(part.x + middle * (end - part.x))
-            wrong = part.wrong(point)[:, None, None]
-            found = torch.where(wrong, point, found)
-            low, high = torch.where(wrong, low, middle), torch.where(wrong, middle, high)
+    for _ in range(halvings):
+        middle = (low + high) / 2
+        point = part.box.clip(part.x + middle * (end - part.x))
+        wrong = part.wrong(point)[:, None, None]
+        found = torch.where(wrong, point, found)
+        low, high = torch.where(wrong, low, middle), torch.where(wrong, middle, high)
     shorter = z.index_copy(0, rows, found)
     sure = threat.wrong(threat.box.clip(shorter))  # so near the boundary a batch of another size may round otherwise
     return torch.where(sure[:, None, None], shorter, z)

@@ -15,7 +15,6 @@ from stability.errors import ConfigurationError, NonFiniteError
 from ..curvature.products import select_parameters
 from ..guard import check_int, check_labelled, logits_of, untouched
 from ..intervals import check_confidence
-from ..kernels.inputs import by_input
 from .projections import Box
 from .sweep import SweepResult, check_levels
 from .threat import Bounds, free_box
@@ -130,7 +129,7 @@ def noise_sweep(
         return _accuracy(model, noisy if mask is None else torch.where(free, noisy, x), y)
 
     options = {"clip": bool(clip)}
-    with untouched(model), by_input(model):
+    with untouched(model):
         return _sweep(kind, grid, measure, len(x), draws=draws, seed=seed, confidence=confidence, options=options)
 
 
@@ -183,8 +182,7 @@ def parameter_noise_sweep(
         def measure(level: float, generator: torch.Generator) -> float:
             shake(level, generator)
             try:
-                with by_input(twin):
-                    return _accuracy(twin, x, y)
+                return _accuracy(twin, x, y)
             except NonFiniteError:
                 if level == 0:
                     raise

@@ -14,7 +14,6 @@ from stability.errors import ConfigurationError, DimensionError
 
 from ..drawn import Curve
 from ..guard import check_int, check_labelled, check_number, logits_of, untouched
-from ..kernels.inputs import by_input
 from ..results import Record, plain_value
 from .masked import by_the_input, finite, vanishes, warn_of
 from .projections import Box, Geometry, Radius, geometry
@@ -157,8 +156,7 @@ class Threat:
     def ascend(self, z: Tensor, loss: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Loss ``(batch,)``, its gradient by the input (0 where frozen or not finite), and the logits."""
         z = z.detach().requires_grad_(True)
-        with by_input(self.model):
-            logits = logits_of(self.model, z, self.y)
+        logits = logits_of(self.model, z, self.y)
         values = loss(logits, self.y)
         return values.detach(), self.seen(by_the_input(values, z)), logits.detach()
 
@@ -170,8 +168,7 @@ class Threat:
         """Return ``(batch,)``: True where the margin has no finite gradient at ``z``, though some entry may change."""
         z = z.detach().requires_grad_(True)
         free = self.box.lower < self.box.upper
-        with by_input(self.model):
-            gradient = by_the_input(margins(logits_of(self.model, z, self.y), self.y), z)
+        gradient = by_the_input(margins(logits_of(self.model, z, self.y), self.y), z)
         return vanishes(torch.where(free, gradient, 0.0)) & free.flatten(1).any(dim=1)
 
     def inside(self, z: Tensor, epsilon: Radius | None = None) -> Tensor:
@@ -233,8 +230,7 @@ def attacked(threat: Threat, name: str, run: Callable[[Threat], tuple[Tensor, in
             if not len(standing):
                 break
             part = threat.take(standing)
-            with by_input(threat.model):
-                z, taken = run(part)
+            z, taken = run(part)
             longest = max(longest, taken)
             found[standing] = z
             standing = standing[~part.wrong(z)] if left else standing

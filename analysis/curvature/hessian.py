@@ -85,8 +85,7 @@ def _trace(
         return known, 0.0, 0
     probes = np.stack([rng.choice([-1.0, 1.0], operator.size) for _ in range(samples)])
     probes -= (probes @ krylov.basis.T) @ krylov.basis
-    values = (probes * operator.matvecs_of(probes)).sum(axis=1)
-    mean, error, _ = sample_mean([float(value) for value in values])
+    mean, error, _ = sample_mean([float(probe @ operator.matvec(probe)) for probe in probes])
     return known + mean, error, samples
 
 
@@ -113,7 +112,7 @@ def ends_and_trace(operator: HessianOperator, krylov: Krylov, samples: int, rng:
     _, vectors = krylov.ritz()
     ends = vectors[:, [0, -1]].T @ krylov.basis
     ends /= np.linalg.norm(ends, axis=1, keepdims=True)
-    smallest, largest = map(_residual, ends, operator.matvecs_of(ends))
+    smallest, largest = (_residual(end, operator.matvec(end)) for end in ends)
     return Estimates(largest, smallest, _trace(operator, krylov, samples, rng))
 
 

@@ -26,7 +26,6 @@ from ...models.tensors import check_sequence, state_leaves
 from ..campaign.steps import step
 from ..drawn import Curve
 from ..guard import check_batch, check_int, check_model, untouched
-from ..kernels.swap import plain_lstm
 from ..results import Record
 from ..unroll import flat_state, layer_inputs, only_layer
 from .envelope import expected_rms, norm_bound
@@ -281,9 +280,7 @@ def norm_drift(
 
 
 def _norms(layer: Any, x: Tensor) -> Tensor:
-    """Norms of the hidden states, ``(layers, time, batch)``; an LSTM puts out its own in one pass."""
-    if plain_lstm(layer):
-        return layer(x)[0].double().norm(dim=-1).T[None]
+    """Return the norms of the hidden states, ``(layers, time, batch)``."""
     states = (layer.hidden_states(step.after) for step in layer.walk(x))
     return torch.stack([torch.stack([h.double().norm(dim=-1) for h in parts]) for parts in states], dim=1)
 
