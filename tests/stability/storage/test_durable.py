@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat
 from pathlib import Path
@@ -11,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from stability import FileFormatError
-from stability.analysis.tables import CsvLog
 from stability.storage.folder import claim_folder
 from stability.storage.writing import make_folder, write_bytes, write_text
 
@@ -88,55 +86,6 @@ def test_a_folder_that_cannot_be_read_is_written_to(tmp_path: Path) -> None:
 def test_a_device_is_not_waited_for(calls: list) -> None:
     write_text(os.devnull, "text")
     assert calls == []
-
-
-def test_a_table_is_on_the_disk_when_that_is_asked_once(tmp_path: Path, calls: list) -> None:
-    log = CsvLog(("step", "value"))
-    log.sync()
-    log.open(tmp_path / "t.csv")
-    calls.clear()
-    log.append([(1, 2.0)])
-    log.append([(2, 3.0)])
-    assert calls == []
-    log.sync()
-    log.sync()
-    assert calls == [("content", b"step,value\n1,2.0\n2,3.0\n")]
-    (tmp_path / "t.csv").unlink()
-    log._unsynced = True
-    with pytest.raises(FileFormatError, match="cannot write"):
-        log.sync()
-
-
-def test_a_checkpoint_relies_on_nothing_that_is_not_on_the_disk(tmp_path: Path, calls: list) -> None:
-    """A checkpoint says how long the tables were: after a loss of power shorter ones would end the training."""
-    import torch
-
-    from stability.analysis import SpectrumTracker, make_task, train
-    from stability.models import ElmanRNN, SequenceModel
-
-    task = make_task("digits", size=7, limit=20, test_limit=10)
-    torch.manual_seed(0)
-    model = SequenceModel(ElmanRNN(task.input_size, 3), 10)
-    train(model, task, epochs=2, batch_size=10, out=tmp_path / "run", tracker=SpectrumTracker(model, every=1))
-    durable: dict[str, bytes] = {}
-    checkpoints = 0
-    for kind, what in calls:
-        if kind == "content":
-            assert isinstance(what, bytes)
-            durable.setdefault("spectra", b"")
-            if what.startswith(b"step,epoch,matrix,quantity"):
-                durable["spectra"] = what
-            durable["last"] = what
-        if kind == "rename" and what == "checkpoint.safetensors":
-            state = json.loads(
-                json.loads(durable["last"][8 : 8 + int.from_bytes(durable["last"][:8], "little")])["__metadata__"][
-                    "checkpoint"
-                ]
-            )
-            size = state["tables"]["spectra.csv"]["size"]
-            assert 0 < size <= len(durable["spectra"])
-            checkpoints += 1
-    assert checkpoints >= 2
 
 
 def test_texts_that_are_no_unicode_are_written_as_escapes(tmp_path: Path) -> None:
