@@ -45,7 +45,7 @@ from stability.kernel.format.claims import Verdict
 MODELS = ("contracting", "lipschitz", "antisymmetric", "neural_ode", "lstm")
 RESULTS = Path(__file__).parent / "results"
 NEW: tuple[tuple[str, str, Callable[[dict[str, Any]], bool]], ...] = (
-    ("stability.analysis.campaign.steps.certificate", "like_data", lambda told: True),
+    ("stability.analysis.campaign.certificate", "like_data", lambda told: True),
     ("stability.analysis.curvature.density", "opinion_on", lambda told: True),  # PyHessian's
     ("stability.analysis.attacks.steps", "parameter_noise_sweep", lambda told: True),
     ("stability.analysis.radius.certified", "logit_gain", lambda told: not APART.certified),

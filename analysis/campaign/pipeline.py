@@ -21,20 +21,48 @@ from torch import nn
 from stability.certificate import Certificate
 from stability.errors import ContradictionError, FileFormatError, StabilityError
 from stability.storage.artifacts import ANALYSIS_FILE
+from stability.storage.artifacts import STEPS as DESCRIBED
 
 from ...models.counting import free_parameters
-from .. import attacks, curvature, dynamics, radius
+from ..attacks.steps import attacks_step, noise_step
+from ..curvature.density import hessian_step
+from ..dynamics.growth import growth_step
+from ..dynamics.lyapunov import lyapunov_step
+from ..dynamics.norms import norms_step
+from ..dynamics.pairs import pairs_step
+from ..dynamics.recovery import recovery_step
 from ..environment import environment
+from ..radius.certified import robustness_step
+from ..radius.single import local_step
 from ..tasks import Task
 from ..threads import threads_fitting
-from . import steps
 from .budgets import AnalysisSettings
+from .certificate import certificate_step
+from .cross_check import cross_check_step
 from .digests import file_digests, model_digest
 from .inputs import about_inputs, data_range
+from .margin import margin_step
 from .owned import INPUTS, RESULTS, begin_analysis, owned
+from .performance import performance_step
 from .work import NoDataError, Work
 
-STEPS = steps.steps_in(steps, attacks, curvature, dynamics, radius)
+_FUNCTIONS: dict[str, Callable[[Work], None]] = {
+    "certificate": certificate_step,
+    "cross_check": cross_check_step,
+    "performance": performance_step,
+    "margin": margin_step,
+    "noise": noise_step,
+    "attacks": attacks_step,
+    "hessian": hessian_step,
+    "growth": growth_step,
+    "lyapunov": lyapunov_step,
+    "norms": norms_step,
+    "pairs": pairs_step,
+    "recovery": recovery_step,
+    "robustness": robustness_step,
+    "local": local_step,
+}
+STEPS = {name: _FUNCTIONS[name] for name in DESCRIBED if name != "training"}
 """The function of every step, in the order in which they run; each stands in the file of its analyzer."""
 
 

@@ -13,7 +13,6 @@ from torch import nn
 
 from stability.errors import ConfigurationError
 
-from ..campaign.steps import step
 from ..drawn import Curve
 from ..guard import check_int, check_number
 from ..results import Record
@@ -230,8 +229,8 @@ def spectrum_of(
     return replace(summary, matvecs=operator.matvecs - others), _smoothed(operator, spaces, parameters, seed)
 
 
-@step("hessian")
-def _hessian_step(work: Work) -> None:
+def hessian_step(work: Work) -> None:
+    """Run the step ``hessian`` of an analysis and write its files."""
     model, task = work.with_answers()
     x, y = (part[: work.budget.curved] for part in task.train)
     steps, probes = work.budget.iterations, work.budget.probes

@@ -23,7 +23,6 @@ from stability.kernel.checks import as_choice
 from ...models.deep import DeepNetwork
 from ...models.network import over_time
 from ...models.tensors import check_sequence, state_leaves
-from ..campaign.steps import step
 from ..drawn import Curve
 from ..guard import check_batch, check_int, check_model, untouched
 from ..results import Record
@@ -335,8 +334,8 @@ def _doublings(curve: np.ndarray) -> float:
     return float(np.log2(high / low)) if low > 0 else float("inf")
 
 
-@step("norms")
-def _norms_step(work: Work) -> None:
+def norms_step(work: Work) -> None:
+    """Run the step ``norms`` of an analysis and write its files."""
     model, x = work.whole_sequences(min(work.budget.samples, 100))
     result = norm_drift(model, x, factor=work.budget.stretch, seed=work.seed, certificate=work.certificate)
     work.write_table("norms.csv", result.frame())

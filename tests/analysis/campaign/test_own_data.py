@@ -13,8 +13,8 @@ from torch.nn.utils.rnn import pack_padded_sequence
 from stability.analysis import lyapunov_exponents, measured_recovery, norm_drift, task_from_arrays
 from stability.analysis.campaign.fitting import fitted
 from stability.analysis.campaign.inputs import boxed, part_range
+from stability.analysis.campaign.performance import performance
 from stability.analysis.campaign.plan import Campaign, Given
-from stability.analysis.campaign.steps.performance import performance
 from stability.analysis.tasks import Task, data_options, identity, make_task
 from stability.analysis.unroll import layer_inputs
 from stability.errors import ConfigurationError, DimensionError, StabilityError, UnsupportedError

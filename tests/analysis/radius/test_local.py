@@ -199,7 +199,7 @@ def test_a_refuted_proof_is_no_missing_result_of_a_report(affine, monkeypatch: p
     from stability.analysis.radius import single
 
     subject, x, _ = affine
-    monkeypatch.setattr(pipeline, "STEPS", {"local": single._local_step})
+    monkeypatch.setattr(pipeline, "STEPS", {"local": single.local_step})
     told = {"model": ClassifierNetwork(subject), "title": "net", "source": "test"}
     settings = AnalysisSettings(budget=Budget(certified=6))
     for share in (0.9, 1.01):
