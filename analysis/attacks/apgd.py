@@ -87,8 +87,7 @@ def ascend_loss(
 ) -> tuple[Tensor, int]:
     """One run from a start; the first misclassified point visited, else that of highest loss.
 
-    A sequence that has a misclassified point takes part in no further step. In l2 the points are in their balls to
-    rounding.
+    A sequence that has a misclassified point takes part in no further step.
 
     Args:
         threat: the problem.
@@ -102,7 +101,7 @@ def ascend_loss(
     Returns:
         Points ``(batch, time, features)``, and the steps taken.
     """
-    threat, shape = threat.limited(), threat.geometry
+    shape = threat.geometry
 
     def loss(logits: Tensor, y: Tensor) -> Tensor:
         return objective(logits, y) if rival is None else _lead(logits, y, rival)
@@ -127,9 +126,9 @@ def ascend_loss(
         if k - 1 in reviews:
             at.review(k - 1 - last_review)
             last_review = k - 1
-        target = threat.nearly_inside(at.z + shape.step(at.gradient, at.length))
+        target = threat.inside(at.z + shape.step(at.gradient, at.length))
         blend = at.z + _MOMENTUM * (target - at.z) + (1 - _MOMENTUM) * (at.z - at.previous)
-        z = target if k == 1 else threat.nearly_inside(blend)
+        z = target if k == 1 else threat.inside(blend)
         if k < steps:
             value, gradient, logits = threat.ascend(z, loss)
         else:  # from the last point no step is taken

@@ -28,7 +28,6 @@ def climb(
     A point is the first visited one whose margin rounding cannot undo, else the visited one of largest margin; a
     sequence that has the first takes part in no further step.
     """
-    threat = threat.limited()
     start = threat.x
     if generator is not None:
         start = start + threat.geometry.random(start, threat.reach, generator)

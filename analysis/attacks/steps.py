@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from stability.errors import NonFiniteError
 
 from ..tasks import Task
-from ..tasks.base import width
+from ..tasks.ranges import width
 from .deepfool import deepfool
 from .masked import masked_words, unwarned
 from .noise import noise_sweep, parameter_noise_sweep

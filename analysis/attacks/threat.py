@@ -109,7 +109,6 @@ class Threat:
     """A checked problem: these sequences, this model, these bounds and radius; the tensors are per sample.
 
     With ``radii (batch,)`` every sequence has its own radius, and ``epsilon`` is only the largest that is meant.
-    ``limits`` is the ball of that radius and the box as one box (``limited``). ``frozen``: some entry must not change.
     """
 
     model: nn.Module
@@ -120,8 +119,6 @@ class Threat:
     epsilon: float
     seed: int
     radii: Tensor | None = None
-    limits: Box | None = None
-    frozen: bool = True
 
     @property
     def reach(self) -> Radius:
@@ -131,18 +128,8 @@ class Threat:
     def take(self, index: Tensor) -> Threat:
         """The problem for some samples."""
         radii = None if self.radii is None else self.radii[index]
-        limits = None if self.limits is None else self.limits.take(index)
         parts = {"x": self.x[index], "y": self.y[index], "box": self.box.take(index)}
-        return replace(self, **parts, radii=radii, limits=limits)
-
-    def limited(self) -> Threat:
-        """The same problem with ball and box as one box, where the ball is one: rounded once for all steps."""
-        bounded = isinstance(self.reach, Tensor) or self.reach < float("inf")
-        ball = self.geometry.ball(self.x, self.reach) if bounded else None
-        if ball is None:
-            return self
-        low, high = torch.maximum(ball[0], self.box.lower), torch.minimum(ball[1], self.box.upper)
-        return replace(self, limits=Box(low, high))  # x is in both
+        return replace(self, **parts, radii=radii)
 
     def logits(self, z: Tensor) -> Tensor:
         """Checked logits of ``z``, without a graph."""
@@ -162,7 +149,7 @@ class Threat:
 
     def seen(self, gradient: Tensor) -> Tensor:
         """Gradients ``(batch, time, features)``, 0 where not finite or frozen."""
-        return finite(torch.where(self.box.lower < self.box.upper, gradient, 0.0) if self.frozen else gradient)
+        return finite(torch.where(self.box.lower < self.box.upper, gradient, 0.0))
 
     def blind(self, z: Tensor) -> Tensor:
         """Return ``(batch,)``: True where the margin has no finite gradient at ``z``, though some entry may change."""
@@ -173,20 +160,10 @@ class Threat:
 
     def inside(self, z: Tensor, epsilon: Radius | None = None) -> Tensor:
         """``z`` pulled into the ball (of another radius, where one is given) and the box; rounding leaves neither."""
-        if epsilon is None and self.limits is not None:
-            return self.limits.clip(z)
         radius = self.reach if epsilon is None else epsilon
         if isinstance(radius, Tensor) or radius < float("inf"):
             z = self.geometry.clip(self.x, z, radius)
         return self.box.clip(z)  # x is in the box, so clipping only brings z nearer to x
-
-    def nearly_inside(self, z: Tensor) -> Tensor:
-        """``inside``, of points on the way: in l2 to rounding. What is kept of them goes through ``inside``."""
-        if self.limits is not None or self.geometry.pull is None:
-            return self.inside(z)
-        if isinstance(self.reach, Tensor) or self.reach < float("inf"):
-            z = self.geometry.pull(self.x, z, self.reach)
-        return self.box.clip(z)
 
     def judge(self, attack: str, z: Tensor, iterations: int, already: Tensor | None = None) -> AttackResult:
         """Clip, run the model again, and say what succeeded.
@@ -323,6 +300,4 @@ def open_threat(
     shape = geometry(norm)
     radius = float("inf") if epsilon is None else check_number("epsilon", epsilon)
     x, y = check_labelled(model, x, y)
-    box = _box(x, bounds, mask)
-    frozen = bool((box.lower >= box.upper).any())
-    return Threat(model, x, y, box, shape, radius, check_int("seed", seed, 0), frozen=frozen)
+    return Threat(model, x, y, _box(x, bounds, mask), shape, radius, check_int("seed", seed, 0))

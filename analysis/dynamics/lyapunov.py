@@ -50,7 +50,7 @@ from ...models.tensors import check_sequence
 from ..drawn import Curve
 from ..guard import check_int, check_model, check_number, check_real_sequences
 from ..results import Record, plain_value
-from ..tasks.base import covers
+from ..tasks.ranges import covers
 from ..threads import threads_fitting
 from ..unroll import flat_state, layer_inputs, only_layer, step_jacobians
 

@@ -33,7 +33,7 @@ from ..drawn import Curve
 from ..dynamics.stepbound import SLACK, StepBound, horizon_gain, joint_bound, pair_gains, step_bound
 from ..guard import check_labelled, check_number, logits_of, untouched
 from ..results import Record
-from ..tasks.base import width
+from ..tasks.ranges import width
 from ..tasks.scores import counted
 from .affine import affine_gains, affine_gains_at_steps, is_affine
 from .answers import by_row, check_step_labelled, step_logits

@@ -11,7 +11,6 @@ from stability.analysis.guard import check_number
 from stability.analysis.tasks.arrays import task_from_arrays
 from stability.errors import ConfigurationError, MaskedError
 from stability.models import ElmanRNN, SequenceModel
-from stability.reports import render
 
 MODEL = SequenceModel(ElmanRNN(2, 3), 2)
 X, Y = np.zeros((2, 3, 2), dtype=np.float32), np.zeros(2, dtype=np.int64)
@@ -48,11 +47,6 @@ def test_training_needs_a_model_and_a_task() -> None:
     ):
         with pytest.raises(ConfigurationError):
             train(model, task)  # type: ignore[arg-type]
-
-
-def test_render_needs_a_path() -> None:
-    with pytest.raises(ConfigurationError):
-        render(None)  # type: ignore[arg-type]
 
 
 def test_an_endless_time_limit_is_none_and_others_contradict_nobody() -> None:

@@ -71,24 +71,3 @@ def at_the_bounds():
         optimizer.step()
     optimizer.zero_grad()
     return model, x[:64], y[:64]
-
-
-@pytest.mark.parametrize("norm", ["l2", "linf"])
-@pytest.mark.parametrize("steps", [7, 20])
-def test_deepfool_is_not_larger_where_inputs_sit_at_a_bound(foolbox, at_the_bounds, norm, steps):
-    model, x, y = at_the_bounds
-    attack = {"l2": foolbox.attacks.L2DeepFoolAttack, "linf": foolbox.attacks.LinfDeepFoolAttack}[norm]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        peer = foolbox.PyTorchModel(model.eval(), bounds=(0, 1))
-        raw, _, theirs = attack(steps=steps, loss="logits")(peer, x, y, epsilons=None)
-    ours = deepfool(model, x, y, norm=norm, steps=steps)
-    assert ours.success.sum() >= theirs.sum()
-    both = ours.success & theirs & ~ours.already_wrong
-    size = torch.linalg.vector_norm((raw - x).flatten(1), ord=ORDER[norm], dim=1)
-    ratio = ours.norms[both] / size[both]
-    assert ratio.median().item() <= 1.05
-    assert ratio.quantile(0.9).item() <= 1.05
-    published = deepfool(model, x, y, norm=norm, steps=steps, halvings=0)
-    assert (ours.norms <= published.norms).all()
-    assert (ours.norms[both] < 0.98 * published.norms[both]).double().mean() > 0.5  # there was something to gain

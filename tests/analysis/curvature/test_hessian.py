@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import nn
 
 from stability.analysis.curvature.density import spectral_density
@@ -103,20 +102,6 @@ def test_pyhessian_agrees_at_both_ends_and_in_the_trace(known):
     assert any("copy of the model" in note for note in s.notes)
 
 
-def test_pyhessian_takes_all_samples_although_the_trace_is_negative():
-    model, x, y = problem()
-
-    def negative(outputs, targets):
-        return -nn.functional.cross_entropy(outputs, targets)
-
-    s = hessian_summary(model, x, y, loss=negative, method="pyhessian", trace_samples=60)
-    exact = hessian_summary(model, x, y, loss=negative, method="dense")
-    assert exact.trace < 0
-    assert s.trace_samples == 60
-    assert abs(s.trace - exact.trace) < 4 * s.trace_standard_error
-    assert s.lambda_min == pytest.approx(exact.lambda_min, rel=0.02)
-
-
 @pytest.mark.parametrize("method", ["lanczos", "pyhessian", "dense"])
 def test_minibatches_and_loader_give_the_hessian_of_the_whole(method):
     model, x, y = problem()
@@ -144,16 +129,6 @@ def test_recurrent_parameters_are_those_of_the_recurrent_matrices(kind):
     assert s.lambda_min == pytest.approx(values[0], abs=1e-7)
     by_name = hessian_summary(model, x, y, parameters=names, method="dense")
     assert (by_name.lambda_max, by_name.parameters) == (s.lambda_max, tuple(names))
-
-
-def test_trace_error_bar_is_honest():
-    model, x, y = problem()
-    exact = hessian_summary(model, x, y, method="dense").trace
-    found = [hessian_summary(model, x, y, seed=k, max_iter=4, trace_samples=16) for k in range(50)]
-    scores = np.array([(s.trace - exact) / s.trace_standard_error for s in found])
-    assert (np.abs(scores) < 2).mean() > 0.85  # about 94 % for Student's t with 15 degrees of freedom
-    assert np.abs(scores).max() > 0.8  # the bars are not absurdly wide either
-    assert abs(np.mean(scores)) < 0.5
 
 
 @pytest.mark.parametrize("method", ["lanczos", "pyhessian", "dense"])
@@ -254,15 +229,6 @@ def test_zero_hessian_has_no_condition_number():
         assert (s.lambda_max, s.lambda_min, s.condition_number) == pytest.approx((0.0, 0.0, None), abs=1e-12)
 
 
-def test_results_turn_into_tables():
-    model, x, y = problem()
-    s = hessian_summary(model, x, y)
-    assert s.frame().loc[0, "lambda_max"] == s.to_dict()["lambda_max"] == s.lambda_max
-    d = spectral_density(model, x, y, n_vectors=2, steps=4)
-    assert list(d.frame().columns) == ["eigenvalue", "density", "standard_error"]
-    assert len(d.to_dict()["nodes"]) == 2
-
-
 # ------------------------------------------------------------------------------------------ density
 
 
@@ -294,14 +260,6 @@ def test_density_matches_the_smoothed_spectrum():
 
 
 # ------------------------------------------------------------------------------------------ other oracles
-
-
-def test_scipy_finds_the_same_ends(known):
-    model, x, y, matrix = known
-    s = hessian_summary(model, x, y, tol=1e-9, max_iter=300)
-    operator = LinearOperator(matrix.shape, matvec=matrix.dot, dtype=float)
-    low, high = eigsh(operator, k=2, which="BE", return_eigenvectors=False)
-    assert (s.lambda_min, s.lambda_max) == pytest.approx((low, high), abs=1e-7)
 
 
 def test_curvlinops_finds_the_same_matrix():

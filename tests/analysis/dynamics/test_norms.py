@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from stability.analysis import make_task, norm_drift
+from stability.analysis import norm_drift
 from stability.analysis.dynamics.norms import EXTENSIONS, extend
 from stability.errors import ConfigurationError, NonFiniteError, StabilityError
 from stability.models import GRU, LSTM, ElmanRNN, LipschitzRNN, SequenceModel
-from stability.storage.artifacts import artifact
 
 
 def linear_layer(matrix, dt=1.0):
@@ -143,18 +140,6 @@ def test_the_model_is_left_as_it_was():
     assert (model.head.weight.grad == 1).all()
     assert model.layer.M_A.grad is None
     assert all(torch.equal(before[n], p) for n, p in model.state_dict().items())
-
-
-def test_records():
-    task = make_task("digits", size=14, limit=10, test_limit=10)
-    model = SequenceModel(LipschitzRNN(14, 4, dt=0.1), 10)
-    result = norm_drift(model, *task.test, loss=task.loss, factor=2, name="mine")
-    table = result.frame()
-    assert tuple(table.columns) == tuple(artifact("norms.csv").columns)
-    assert set(table.model) == {"mine"}
-    assert table.t.tolist() == list(range(1, 29))
-    json.dumps(result.to_dict(), allow_nan=False)
-    assert result.to_dict()["drift_index"] == result.drift_index
 
 
 def test_norms_that_vanish_rank_last():

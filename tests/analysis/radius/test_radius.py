@@ -181,11 +181,6 @@ def test_step_bound_holds_at_every_corner_of_the_slopes(rng, slope, feedthrough)
             assert np.linalg.norm(B @ w @ E + G, 2) <= bound.drive * (1 + 1e-12)
 
 
-def test_input_to_the_state_counts_with_feedthrough():
-    system = LureSystem(np.eye(2) / 2, np.zeros((2, 2)), np.eye(2), [[0, 0], [1, 0]], dt=1.0)
-    assert step_bound(DrivenSystem(system, "tanh", np.eye(2), F=[[3.0, 0], [0, 4]])).drive == pytest.approx(4)
-
-
 def test_step_bound_holds_along_pairs_of_trajectories(rng):
     for kind in ("midpoint", "contracting", "lipschitz"):
         model, _, _ = network(kind)
@@ -349,17 +344,6 @@ def test_gain_that_overflows_gives_radius_zero():
     assert result.gain == math.inf
     assert (result.radius == 0).all()
     assert result.to_dict()["gain"] is None
-
-
-def test_model_is_left_as_found_and_tables_are_made():
-    model, x, y = network("elman")
-    model = model.float().train()
-    result = certified_radius(model, x.float(), y)
-    assert model.training
-    assert next(model.parameters()).dtype == torch.float32
-    assert list(result.frame().columns) == ["sample", "margin", "radius", "radius_linf"]
-    assert result.accuracy_at(0.0) == pytest.approx((result.margin > 0).mean())
-    assert len(result.to_dict()["radius"]) == 30
 
 
 def test_questions_without_an_answer_and_bad_input():

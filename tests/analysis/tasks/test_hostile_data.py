@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import os
 import struct
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -37,13 +36,3 @@ def test_an_idx_bomb_is_refused_by_its_header(tmp_path: Path) -> None:
     outcome = jailed(lambda: read_idx(path), memory=64)
     assert outcome.typed, outcome
     assert "at most" in outcome.text
-
-
-def test_a_bundle_of_recordings_is_read_like_any_archive(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as out:
-        out.writestr("samples.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", 118) + (
-            b"{'descr': '<i2', 'fortran_order': False, 'shape': (1099511627776,), }".ljust(117) + b"\n"
-        ))  # fmt: skip
-    outcome = jailed(lambda: make_task("spoken", data_dir=tmp_path), memory=64)
-    assert outcome.typed, outcome
-    assert "claims the shape" in outcome.text

@@ -10,8 +10,7 @@ import pytest
 import torch
 from scipy.integrate import solve_ivp
 
-from benchmarks.mnist_small import build
-from stability.analysis.tasks import TASKS, make_task, read_idx
+from stability.analysis.tasks import make_task, read_idx
 from stability.analysis.tasks.folders import embedded_data
 from stability.analysis.tasks.images import image_sequences
 from stability.errors import DimensionError, FileFormatError, StabilityError
@@ -163,24 +162,6 @@ class TestImages:
         with pytest.raises(FileFormatError):
             make_task("digits", data_dir=folder)
 
-    def test_the_builder_refuses_another_table(self, tmp_path):
-        table = tmp_path / "x.csv.gz"
-        table.write_bytes(gzip.compress(b"1,2,3\n"))
-        with pytest.raises(FileFormatError):
-            build(table, tmp_path / "out.npz")
-
-    def test_the_builder_is_stratified(self, tmp_path):
-        labels = np.repeat(np.arange(10), 500)
-        pixels = np.zeros((5000, 784), int)
-        pixels[:, 0], pixels[:, 1] = np.arange(5000) // 256, np.arange(5000) % 256
-        lines = "\n".join(",".join(map(str, row)) for row in np.column_stack([pixels, labels]))
-        (tmp_path / "x.csv.gz").write_bytes(gzip.compress(lines.encode(), 1))
-        made = np.load(build(tmp_path / "x.csv.gz", tmp_path / "out.npz"))
-        ids = made["images"][:, 0, 0].astype(int) * 256 + made["images"][:, 0, 1]
-        assert sorted(ids) == list(range(5000))
-        assert (made["labels"] == ids // 500).all()
-        assert np.bincount(made["labels"][: int(made["train"])]).tolist() == [400] * 10
-
 
 class TestGenerated:
     def test_adding(self):
@@ -289,12 +270,6 @@ def test_outputs_of_another_shape_are_refused():
     for shape in ((10, 9), (10, 28, 10), (9, 10)):
         with pytest.raises(DimensionError):
             task.loss(torch.zeros(shape), task.test[1])
-
-
-def test_every_task_is_known_by_name():
-    generated = {"adding", "copying", "pendulum", "listops"}
-    assert {"digits", "characters", "spoken", "ucr"} | generated <= set(TASKS)
-    assert all(make_task(name, train=2, test=2).sample is not None for name in generated)
 
 
 def test_every_embedded_data_set_has_its_licence():
