@@ -88,32 +88,6 @@ def test_the_figure_of_a_result_is_its_curve() -> None:
     pyplot.close("all")
 
 
-def test_what_is_drawn_of_attacks_and_radii_are_shares_of_the_samples() -> None:
-    torch.manual_seed(0)
-    model, x = SequenceModel(ContractingRNN(2, 4), 3), torch.rand(12, 6, 2)
-    y = model(x).argmax(1)
-    attack = pgd(model, x, y, epsilon=3.0, norm="l2", steps=20, bounds=None)
-    assert attack.success.any()
-    curve = attack.curves()
-    assert curve.robust_accuracy.iloc[0] == 1.0
-    assert curve.robust_accuracy.iloc[-1] == pytest.approx(attack.robust_accuracy)
-    known = certified_radius(model, x, y)
-    curve = known.curves()
-    for radius, share in zip(curve.radius, curve.certified_accuracy):
-        assert share == known.accuracy_at(radius)
-    assert curve.certified_accuracy.iloc[-1] == 0.0
-    single = local_radius(model, x[:4], y[:4], bounds=None)
-    curve = single.curves()
-    assert (curve.certified <= curve.left_by_attacks).all()
-    middle = float(np.median(single.radius))
-    at = curve[curve.radius <= middle].iloc[-1]
-    assert at.certified == (single.radius > middle).mean()
-    recovery = measured_recovery(model, x)
-    curve = recovery.curves()
-    assert curve.still_apart.iloc[0] == 1.0
-    assert curve.still_apart.iloc[-1] == pytest.approx(1.0 - recovery.recovered)
-
-
 def test_what_is_no_module_is_refused_by_name() -> None:
     with pytest.raises(ConfigurationError):
         SpectrumTracker([ContractingRNN(2, 4)])  # type: ignore[arg-type]

@@ -7,11 +7,9 @@ import warnings
 
 import pytest
 import torch
-from torch import nn
 
 from stability.analysis.attacks.deepfool import deepfool
 from stability.analysis.attacks.gradient import pgd
-from stability.models import LSTM, SequenceModel
 
 ORDER = {"l2": 2, "linf": math.inf}
 
@@ -55,19 +53,3 @@ def test_foolbox_finds_perturbations_of_the_same_size_by_deepfool(foolbox, train
     ratio = ours.norms[both] / size[both]
     assert ratio.median().item() == pytest.approx(1.0, abs=0.05)
     assert ratio.mean().item() < 1.1
-
-
-@pytest.fixture(scope="module")
-def at_the_bounds():
-    """An LSTM that knows which feature has the largest sum, and data half of which sit at 0 or at 1."""
-    torch.manual_seed(0)
-    model = SequenceModel(LSTM(3, 8), 3)
-    x = (2 * torch.rand(256, 6, 3, generator=torch.Generator().manual_seed(3)) - 0.5).clamp(0, 1)
-    y = x.sum(dim=1).argmax(dim=1)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
-    for _ in range(80):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-    optimizer.zero_grad()
-    return model, x[:64], y[:64]

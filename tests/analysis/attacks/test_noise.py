@@ -145,26 +145,16 @@ def test_parameter_noise_on_named_and_recurrent_parameters():
         assert parameter_noise_sweep(model, x, y, levels=[0, 5.0], parameters=chosen).n == 30
 
 
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        ({"kind": "pink"}, ConfigurationError),
-        ({"levels": [-0.1]}, ConfigurationError),
-        ({"levels": []}, ConfigurationError),
-        ({"levels": [float("inf")]}, ConfigurationError),
-        ({"levels": ["a"]}, ConfigurationError),
-        ({"kind": "salt_pepper", "levels": [1.5]}, ConfigurationError),
-        ({"kind": "salt_pepper", "bounds": None}, ConfigurationError),
-        ({"clip": True, "bounds": (0, 0.5)}, ConfigurationError),
-        ({"draws": 0}, ConfigurationError),
-        ({"seed": -3}, ConfigurationError),
-        ({"confidence": 0}, ConfigurationError),
-        ({"mask": torch.ones(9, dtype=torch.bool)}, DimensionError),
-        ({"x": X[:4] * float("nan")}, NonFiniteError),
-        ({"y": Y[:3]}, DimensionError),
-        ({"y": Y[:4] + 5}, ConfigurationError),
-    ],
-)
+@pytest.mark.parametrize(("options", "error"), [
+    ({"kind": "pink"}, ConfigurationError), ({"levels": [-0.1]}, ConfigurationError),
+    ({"levels": []}, ConfigurationError), ({"levels": [float("inf")]}, ConfigurationError),
+    ({"levels": ["a"]}, ConfigurationError), ({"kind": "salt_pepper", "levels": [1.5]}, ConfigurationError),
+    ({"kind": "salt_pepper", "bounds": None}, ConfigurationError),
+    ({"clip": True, "bounds": (0, 0.5)}, ConfigurationError), ({"draws": 0}, ConfigurationError),
+    ({"seed": -3}, ConfigurationError), ({"confidence": 0}, ConfigurationError),
+    ({"mask": torch.ones(9, dtype=torch.bool)}, DimensionError), ({"x": X[:4] * float("nan")}, NonFiniteError),
+    ({"y": Y[:3]}, DimensionError), ({"y": Y[:4] + 5}, ConfigurationError),
+])  # fmt: skip
 def test_bad_input_gets_a_typed_error(options, error):
     arguments = {"x": X[:4], "y": Y[:4], "levels": [0.1], **options}
     with pytest.raises(error):

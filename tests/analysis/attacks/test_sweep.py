@@ -81,18 +81,10 @@ def test_several_models_have_a_students_interval(network):
         over_models([])
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"attack": "magic"},
-        {"stepz": 3},
-        {"epsilon": 3},
-        {"epsilons": []},
-        {"epsilons": 0.1},
-        {"epsilons": [0.1, -0.1]},
-        {"confidence": 1.0},
-    ],
-)
+@pytest.mark.parametrize("options", [
+    {"attack": "magic"}, {"stepz": 3}, {"epsilon": 3}, {"epsilons": []}, {"epsilons": 0.1},
+    {"epsilons": [0.1, -0.1]}, {"confidence": 1.0},
+])  # fmt: skip
 def test_bad_sweeps(network, options):
     with pytest.raises(ConfigurationError):
         attack_sweep(*network, **{"epsilons": [0.1], **options})

@@ -294,36 +294,21 @@ def test_cuda_gives_the_same_ends(method):
 X, Y = torch.zeros(4, 3, 2, dtype=torch.float64), torch.zeros(4, dtype=torch.long)
 
 
-@pytest.mark.parametrize(
-    ("x", "y", "options", "error"),
-    [
-        (X, Y, {"method": "magic"}, ConfigurationError),
-        (X, Y, {"parameters": "some"}, ConfigurationError),
-        (X, Y, {"parameters": ["nope"]}, ConfigurationError),
-        (X, Y, {"parameters": []}, ConfigurationError),
-        (X, Y, {"seed": -1}, ConfigurationError),
-        (X, Y, {"seed": 2**64}, ConfigurationError),
-        (X, Y, {"tol": 10**400}, ConfigurationError),
-        (X, Y, {"seed": True}, ConfigurationError),
-        (X, Y, {"max_iter": 1}, ConfigurationError),
-        (X, Y, {"trace_samples": 1}, ConfigurationError),
-        (X, Y, {"tol": float("nan")}, ConfigurationError),
-        (X, Y, {"batch_size": 0}, ConfigurationError),
-        (X, Y[:2], {}, DimensionError),
-        (X.float(), Y, {}, ConfigurationError),
-        (X[:0], Y[:0], {}, DimensionError),
-        (X * float("nan"), Y, {}, NonFiniteError),
-        (X, Y + 9, {}, ConfigurationError),
-        (X, Y.double(), {}, ConfigurationError),
-        (X, None, {}, ConfigurationError),
-        ([], None, {}, ConfigurationError),
-        (iter([(X, Y)]), None, {}, ConfigurationError),
-        ("x", Y, {}, ConfigurationError),
-        (X, Y, {"loss": lambda o, t: o}, ConfigurationError),
-        (X, Y, {"loss": lambda o, t: o.detach().mean()}, ConfigurationError),
-        (X, Y, {"loss": lambda o, t: o.mean() * float("inf")}, NonFiniteError),
-    ],
-)
+@pytest.mark.parametrize(("x", "y", "options", "error"), [
+    (X, Y, {"method": "magic"}, ConfigurationError), (X, Y, {"parameters": "some"}, ConfigurationError),
+    (X, Y, {"parameters": ["nope"]}, ConfigurationError), (X, Y, {"parameters": []}, ConfigurationError),
+    (X, Y, {"seed": -1}, ConfigurationError), (X, Y, {"seed": 2**64}, ConfigurationError),
+    (X, Y, {"tol": 10**400}, ConfigurationError), (X, Y, {"seed": True}, ConfigurationError),
+    (X, Y, {"max_iter": 1}, ConfigurationError), (X, Y, {"trace_samples": 1}, ConfigurationError),
+    (X, Y, {"tol": float("nan")}, ConfigurationError), (X, Y, {"batch_size": 0}, ConfigurationError),
+    (X, Y[:2], {}, DimensionError), (X.float(), Y, {}, ConfigurationError), (X[:0], Y[:0], {}, DimensionError),
+    (X * float("nan"), Y, {}, NonFiniteError), (X, Y + 9, {}, ConfigurationError),
+    (X, Y.double(), {}, ConfigurationError), (X, None, {}, ConfigurationError), ([], None, {}, ConfigurationError),
+    (iter([(X, Y)]), None, {}, ConfigurationError), ("x", Y, {}, ConfigurationError),
+    (X, Y, {"loss": lambda o, t: o}, ConfigurationError),
+    (X, Y, {"loss": lambda o, t: o.detach().mean()}, ConfigurationError),
+    (X, Y, {"loss": lambda o, t: o.mean() * float("inf")}, NonFiniteError),
+])  # fmt: skip
 def test_bad_input_gets_a_typed_error(x, y, options, error):
     model = SequenceModel(ElmanRNN(2, 4), 3).double()
     with pytest.raises(error) as caught:

@@ -104,15 +104,6 @@ def test_a_crossing_is_judged_in_that_measure(toy_rule: None, monkeypatch: pytes
         local_radius(model, x, y, budget="step")
 
 
-def test_engines_are_told_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, x, y = made(ElmanRNN)
-    told = []
-    monkeypatch.setitem(ENGINES, "l2", lambda asked: told.append(asked) or [None] * len(asked.x))
-    found = [local_radius(model, x, y, budget=budget, restarts=0) for budget in ("total", "step")]
-    assert [asked.budget for asked in told] == ["total", "step"]
-    np.testing.assert_array_equal(told[1].upper, found[1].attack_radius)
-
-
 @pytest.mark.parametrize(
     "told",
     [

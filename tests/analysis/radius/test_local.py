@@ -103,40 +103,6 @@ def test_proofs_are_handed_over_as_they_come(affine, monkeypatch: pytest.MonkeyP
     assert said == [("attacks", 0, 6), ("certificates", 0, 5), ("certificates", 2, 5), ("certificates", 4, 5)]
 
 
-def test_few_long_sequences_are_examined_together(affine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an interrupt loses is one portion."""
-    subject, x, y = affine
-    monkeypatch.setattr("stability.analysis.radius.local._WORK", 3.5 * x.shape[1] * subject.states**2)
-    said = []
-    local_radius(subject, x, y, progress=lambda *now: said.append(now))
-    assert said == [("attacks", 0, 6), ("certificates", 0, 5), ("certificates", 3, 5)]
-
-
-def test_engines_are_told_what_was_asked(affine, monkeypatch: pytest.MonkeyPatch) -> None:
-    subject, told = affine[0], {}
-
-    def listens(asked):
-        told.update(vars(asked))
-        return [None] * len(asked.x)
-
-    monkeypatch.setitem(ENGINES, "linf", listens)
-    mask = np.zeros((4, 2), dtype=bool)
-    mask[1] = True
-    x32 = (0.1 + 0.8 * np.random.default_rng(0).random((6, 4, 2))).astype(np.float32)
-    options = {"bounds": (0.1, 0.9), "mask": mask, "time_limit": 3.0}
-    found = local_radius(
-        subject, torch.tensor(x32), torch.tensor(subject.logits(x32).argmax(1)), norm="linf", **options
-    )
-    assert told["time_limit"] == 3.0
-    assert told["epsilon"] is None
-    assert told["bounds"] == (float(np.float32(0.1)), float(np.float32(0.9)))  # the data's own 0.1
-    np.testing.assert_array_equal(told["mask"], mask)
-    np.testing.assert_array_equal(told["x"], x32.astype(np.float64))
-    np.testing.assert_array_equal(told["upper"], found.attack_radius)
-    moved = (found.adversarial != x32).any(axis=0)
-    assert not moved[~mask].any()
-
-
 def test_models_are_read_and_no_proof_is_radius_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ENGINES, "l2", lambda asked: [None] * len(asked.x))
     model = SequenceModel(GRU(2, 4), 3)
@@ -160,20 +126,13 @@ def test_no_attack_is_null_and_infinite(affine) -> None:
     np.testing.assert_array_equal(found.adversarial, x)
 
 
-@pytest.mark.parametrize(
-    ("told", "error"),
-    [
-        ({"norm": "l1"}, ConfigurationError),
-        ({"epsilon": -1.0}, ConfigurationError),
-        ({"epsilon": 0}, ConfigurationError),
-        ({"epsilon": 1e12}, ConfigurationError),
-        ({"time_limit": 0.0}, ConfigurationError),
-        ({"bounds": (0.0, 0.1)}, ConfigurationError),
-        ({"mask": np.ones((2, 2), dtype=bool)}, ConfigurationError),
-        ({"y": np.full(6, 9)}, ConfigurationError),
-        ({"x": np.zeros((6, 4, 3))}, DimensionError),
-    ],
-)
+@pytest.mark.parametrize(("told", "error"), [
+    ({"norm": "l1"}, ConfigurationError), ({"epsilon": -1.0}, ConfigurationError),
+    ({"epsilon": 0}, ConfigurationError), ({"epsilon": 1e12}, ConfigurationError),
+    ({"time_limit": 0.0}, ConfigurationError), ({"bounds": (0.0, 0.1)}, ConfigurationError),
+    ({"mask": np.ones((2, 2), dtype=bool)}, ConfigurationError), ({"y": np.full(6, 9)}, ConfigurationError),
+    ({"x": np.zeros((6, 4, 3))}, DimensionError),
+])  # fmt: skip
 def test_bad_input_is_refused_by_name(told: dict, error: type, affine) -> None:
     subject, x, y = affine
     given = {"x": x, "y": y, **told}

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from stability.analysis import certified_radius, deepfool
 from stability.analysis.radius.certified import logit_gain
-from stability.certification import certify
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.models import ElmanRNN, SequenceModel
 
@@ -55,12 +54,6 @@ def test_a_module_of_ones_own_has_the_radii_of_the_layer_with_its_weights(mean: 
     size = (attack.adversarial - x).flatten(1).norm(dim=1).numpy()
     assert (np.maximum(found.radius, sharper.radius) < size).all()
     assert np.median(found.radius / size) > 0.15  # and no empty promise
-
-
-def test_a_certificate_of_the_part_serves_too() -> None:
-    own, x = Own(), inputs()
-    y = own(x).argmax(1)
-    assert certified_radius(own, x, y, certificate=certify(own)).radius.min() > 0.0
 
 
 def test_what_has_no_gain_is_refused_with_its_own_name() -> None:

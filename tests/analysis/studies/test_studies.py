@@ -133,13 +133,6 @@ def test_the_sizes_of_every_study_fit_each_other(name):
                 assert case.make(made[key])(x).shape[-1] == made[key].output_size
 
 
-def test_sizes_of_the_adding_problem_have_near_equal_parameters():
-    for size in STUDIES["adding"].sizes.values():
-        task = make_task("adding", steps=5, train=2, test=2)
-        counts = [sum(p.numel() for p in c.make(task).parameters()) for c in STUDIES["adding"].cases(size)]
-        assert max(counts) < 1.08 * min(counts)
-
-
 @pytest.mark.parametrize("name", ["errata", "qr-gradients", "lrnn-spectra", "contracting"])
 def test_figures_have_rows(name, tmp_path, monkeypatch):
     study = STUDIES[name]

@@ -30,16 +30,11 @@ class TestText:
         assert not seen & held
         assert max(seen) < 180 <= min(held)
 
-    @pytest.mark.parametrize(
-        ("files", "error"),
-        [
-            ({}, FileFormatError),
-            ({"a.txt": b"ab", "b.txt": b"ab"}, ConfigurationError),
-            ({"a.txt": b"\xff\xfe\xfa"}, FileFormatError),
-            ({"a.txt": b"short"}, FileFormatError),
-            ({"a.txt": "".join(map(chr, range(500, 900))).encode()}, FileFormatError),
-        ],
-    )
+    @pytest.mark.parametrize(("files", "error"), [
+        ({}, FileFormatError), ({"a.txt": b"ab", "b.txt": b"ab"}, ConfigurationError),
+        ({"a.txt": b"\xff\xfe\xfa"}, FileFormatError), ({"a.txt": b"short"}, FileFormatError),
+        ({"a.txt": "".join(map(chr, range(500, 900))).encode()}, FileFormatError),
+    ])  # fmt: skip
     def test_bad_texts(self, tmp_path, files, error):
         for name, data in files.items():
             (tmp_path / name).write_bytes(data)
@@ -92,19 +87,11 @@ class TestSpoken:
         with pytest.raises(FileFormatError):
             make_task("spoken", data_dir=wave_folder)
 
-    @pytest.mark.parametrize(
-        "changes",
-        [
-            {"take": None},
-            {"samples": np.zeros(5)},
-            {"offsets": np.arange(21)[::-1]},
-            {"offsets": np.arange(3)},
-            {"offsets": np.arange(21) * 10**6},
-            {"digit": np.full(20, 12)},
-            {"take": np.zeros(20, int)},
-            {"digit": np.array([object()] * 20)},
-        ],
-    )
+    @pytest.mark.parametrize("changes", [
+        {"take": None}, {"samples": np.zeros(5)}, {"offsets": np.arange(21)[::-1]}, {"offsets": np.arange(3)},
+        {"offsets": np.arange(21) * 10**6}, {"digit": np.full(20, 12)}, {"take": np.zeros(20, int)},
+        {"digit": np.array([object()] * 20)},
+    ])  # fmt: skip
     def test_bad_bundles(self, tmp_path, changes):
         self.bundle(tmp_path / "x.npz", **changes)
         with pytest.raises(FileFormatError):

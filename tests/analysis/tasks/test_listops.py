@@ -53,17 +53,10 @@ def test_values_and_limits():
         assert all(isinstance(n, int) or 2 <= len(n) - 1 <= 5 for n in nodes(parsed))
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("7", 7),
-        ("[MAX 4 3 [MIN 2 3 ] 1 0 [MED 1 5 8 9 2 ] ]", 5),
-        ("[MED 1 2 ]", 1),
-        ("[MED 9 0 4 8 ]", 6),
-        ("[SM 9 9 9 ]", 7),
-        ("[MIN [SM 5 5 ] 3 ]", 0),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), [
+    ("7", 7), ("[MAX 4 3 [MIN 2 3 ] 1 0 [MED 1 5 8 9 2 ] ]", 5), ("[MED 1 2 ]", 1), ("[MED 9 0 4 8 ]", 6),
+    ("[SM 9 9 9 ]", 7), ("[MIN [SM 5 5 ] 3 ]", 0),
+])  # fmt: skip
 def test_known_values(text, expected):
     assert solve_listops(text.split()) == expected
 

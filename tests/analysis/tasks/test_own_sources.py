@@ -87,20 +87,12 @@ def test_the_digest_of_a_source_is_that_of_its_numbers(place: Path) -> None:
         make_task("data", file="givers:other_each_time", digest=read_source("givers:other_each_time").digest)
 
 
-@pytest.mark.parametrize(
-    ("source", "says"),
-    [
-        ("givers:three", "tuple: data are"),
-        ("givers:strange", "'weights', which is not read"),
-        ("givers:objects", "must hold numbers"),
-        ("givers:failing", "KeyError"),
-        ("givers:missing", "missing"),
-        ("empty", "lacks x and y"),
-        ("mixed", "train.npz and test.npz"),
-        ("torn", "truncated|no whole"),
-        ("nowhere.npz", "cannot read"),
-    ],
-)
+@pytest.mark.parametrize(("source", "says"), [
+    ("givers:three", "tuple: data are"), ("givers:strange", "'weights', which is not read"),
+    ("givers:objects", "must hold numbers"), ("givers:failing", "KeyError"), ("givers:missing", "missing"),
+    ("empty", "lacks x and y"), ("mixed", "train.npz and test.npz"), ("torn", "truncated|no whole"),
+    ("nowhere.npz", "cannot read"),
+])  # fmt: skip
 def test_what_gives_no_data_is_refused(place: Path, source: str, says: str) -> None:
     for name in ("empty", "mixed", "torn"):
         Path(name).mkdir()

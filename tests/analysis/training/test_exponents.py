@@ -19,7 +19,6 @@ from stability.analysis import (
     task_from_arrays,
     train,
 )
-from stability.analysis.training.settings import Aim, Settings
 from stability.errors import ConfigurationError, NonFiniteError, RankError, UnsupportedError
 from stability.models import (
     GRU,
@@ -88,16 +87,6 @@ def test_gradients_go_through_a_parametrisation_of_torch():
     assert bool(size.grad.any())
 
 
-def test_all_together_they_are_the_logarithm_of_the_determinant():
-    """For damped rotations it is ``d log gamma = -d exp(g)`` a head, and so is its derivative."""
-    layer = RotRNN(2, 6, heads=2).double()
-    total = finite_time_exponents(layer, sequences(), 6, skip=3).sum(1).mean()
-    total.backward()
-    damping = layer.gamma_log.detach().exp()
-    assert float(total.detach()) == pytest.approx(-3 * float(damping.sum()), rel=1e-12)
-    torch.testing.assert_close(layer.gamma_log.grad, -3 * damping)
-
-
 def test_the_unit_of_time(rng):
     layer, x = LipschitzRNN(2, 4, dt=0.05).double(), sequences()
     torch.testing.assert_close(finite_time_exponents(layer, x, per_time=True) * 0.05, finite_time_exponents(layer, x))
@@ -159,14 +148,6 @@ def test_the_penalty_is_of_short_trajectories_of_the_batch():
     assert lyapunov_penalty(layer, x, 0.1) == lyapunov_penalty(layer, changed, 0.1)
     own = finite_time_exponents(layer, x[:8, :50]).mean()
     torch.testing.assert_close(lyapunov_penalty(layer, x, 0.1), (own - 0.1) ** 2)
-
-
-def test_settings_of_it():
-    assert "lyapunov_target" not in Settings().to_dict()
-    assert Settings(aim=Aim(lyapunov_target=0.0)).to_dict()["lyapunov_target"] == 0.0
-    for wrong in ({"lyapunov_weight": 2.0}, {"lyapunov_target": 0.0, "lyapunov_weight": 0.0}):
-        with pytest.raises(ConfigurationError):
-            Aim(**wrong)
 
 
 def test_a_training_whose_exponent_is_lost_says_so():

@@ -14,7 +14,6 @@ from stability.analysis.training.presets import (
     preset_training,
     train_preset,
 )
-from stability.errors import ConfigurationError
 from stability.models import ElmanRNN
 from stability.models.recurrent import LAYERS, register_layer
 
@@ -44,8 +43,3 @@ def test_a_registered_layer_of_ones_own_has_a_preset(task):
         assert type(preset_model("my_own", task).layer) is MyOwn
     finally:
         del LAYERS["my_own"]
-
-
-def test_unknown(task):
-    with pytest.raises(ConfigurationError):
-        preset_model("transformer", task)

@@ -204,19 +204,16 @@ def in_checkpoint(folder, change):
     torch.save(change(state), folder / CHECKPOINT)
 
 
-@pytest.mark.parametrize(
-    "edit",
-    [
-        *(lambda f, odd=odd: in_document(f, tracker=odd) for odd in ([], "x", {"every": 1}, {"margins": []})),
-        lambda f: in_document(f, data={"seed": "x"}),
-        *(lambda f, odd=odd: in_checkpoint(f, lambda _: odd) for odd in (5, [], {}, None)),
-        lambda f: in_checkpoint(f, lambda s: {k: v for k, v in s.items() if k != "bad"}),
-        *(lambda f, k=k: in_checkpoint(f, lambda s: {**s, k: "x"}) for k in ("history", "optimizer", "tracker")),
-        lambda f: in_checkpoint(f, lambda s: {**s, "model": {"layer.weight_hh": torch.zeros(2)}}),
-        lambda f: (f / CHECKPOINT).write_bytes((f / CHECKPOINT).read_bytes()[:900]),
-        lambda f: ((f / CHECKPOINT).unlink(), os.mkfifo(f / CHECKPOINT)),
-    ],
-)
+@pytest.mark.parametrize("edit", [
+    *(lambda f, odd=odd: in_document(f, tracker=odd) for odd in ([], "x", {"every": 1}, {"margins": []})),
+    lambda f: in_document(f, data={"seed": "x"}),
+    *(lambda f, odd=odd: in_checkpoint(f, lambda _: odd) for odd in (5, [], {}, None)),
+    lambda f: in_checkpoint(f, lambda s: {k: v for k, v in s.items() if k != "bad"}),
+    *(lambda f, k=k: in_checkpoint(f, lambda s: {**s, k: "x"}) for k in ("history", "optimizer", "tracker")),
+    lambda f: in_checkpoint(f, lambda s: {**s, "model": {"layer.weight_hh": torch.zeros(2)}}),
+    lambda f: (f / CHECKPOINT).write_bytes((f / CHECKPOINT).read_bytes()[:900]),
+    lambda f: ((f / CHECKPOINT).unlink(), os.mkfifo(f / CHECKPOINT)),
+])  # fmt: skip
 def test_edited_or_damaged_runs_are_refused(task, tmp_path, edit):
     model = new_model(task, ElmanRNN)
     train(model, task, epochs=1, batch_size=200, out=tmp_path, tracker=SpectrumTracker(model, every=1, margins=[]))

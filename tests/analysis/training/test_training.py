@@ -63,12 +63,6 @@ class TestLearning:
         result = train(new_model(copying, ElmanRNN), copying, epochs=30, lr=1e-2, batch_size=20)
         assert result.test_metric > 0.8
 
-    @pytest.mark.parametrize("optimizer", ["adam", "sgd", "rmsprop", "adamw"])
-    def test_each_optimizer_lowers_the_loss(self, task, optimizer):
-        lr = {"adam": 1e-2, "sgd": 0.1, "rmsprop": 3e-3, "adamw": 1e-2}[optimizer]
-        result = train(new_model(task), task, epochs=4, lr=lr, batch_size=20, optimizer=optimizer)
-        assert result.history[-1].train_loss < 0.97 * result.history[0].train_loss
-
     def test_a_cosine_schedule_rises_linearly_then_falls_to_zero(self):
         epochs, batches, warm = 5, 100, 0.04
         settings = Settings(epochs=epochs, lr=2.0, schedule="cosine", warm_up=warm)
@@ -204,50 +198,12 @@ class TestPatience:
         assert len(seen) == len(set(seen)) == 180
 
 
-class TestEvaluate:
-    def test_a_model_that_fails_is_left_in_its_mode(self, task):
-        class Failing(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.inner = nn.Dropout()
-                self.frozen = nn.BatchNorm1d(3).eval()
-
-            def forward(self, x):
-                assert not self.training
-                assert not self.inner.training
-                raise RuntimeError("no memory")
-
-        model = Failing().train()
-        model.frozen.eval()
-        with pytest.raises(RuntimeError):
-            evaluate(model, *task.test, task)
-        assert model.training
-        assert model.inner.training
-        assert not model.frozen.training
-
-
 class TestBadInput:
-    @pytest.mark.parametrize(
-        "options",
-        [
-            {"epochs": 0},
-            {"epochs": 2.5},
-            {"epochs": True},
-            {"lr": 0},
-            {"lr": float("nan")},
-            {"lr": "fast"},
-            {"batch_size": 0},
-            {"optimizer": "adamw2"},
-            {"seed": -1},
-            {"clip": -1.0},
-            {"momentum": 1.0},
-            {"patience": 0},
-            {"milestones": "12"},
-            {"milestones": (0,)},
-            {"time_limit": 0},
-            {"margin_penalty": -1},
-        ],
-    )
+    @pytest.mark.parametrize("options", [
+        {"epochs": 0}, {"epochs": 2.5}, {"epochs": True}, {"lr": 0}, {"lr": float("nan")}, {"lr": "fast"},
+        {"batch_size": 0}, {"optimizer": "adamw2"}, {"seed": -1}, {"clip": -1.0}, {"momentum": 1.0}, {"patience": 0},
+        {"milestones": "12"}, {"milestones": (0,)}, {"time_limit": 0}, {"margin_penalty": -1},
+    ])  # fmt: skip
     def test_options(self, task, options):
         with pytest.raises(StabilityError):
             train(new_model(task), task, **{"epochs": 1, **options})
@@ -303,24 +259,14 @@ class TestEvaluating:
         assert whole == pytest.approx((task.loss(model(x), y).item(), task.score(model(x), y)))
         assert evaluate(model, x, y, task, batch_size=7) == pytest.approx(whole)
 
-    @pytest.mark.parametrize(
-        ("change", "error"),
-        [
-            ({"x": "numpy"}, ConfigurationError),
-            ({"x": "sparse"}, ConfigurationError),
-            ({"x": "meta"}, ConfigurationError),
-            ({"x": "empty"}, DimensionError),
-            ({"y": "empty"}, DimensionError),
-            ({"y": "sparse"}, ConfigurationError),
-            ({"y": "float"}, ConfigurationError),
-            ({"y": "beyond"}, ConfigurationError),
-            ({"y": "ignored"}, ConfigurationError),
-            ({"model": nn.RNN(14, 4, batch_first=True)}, ConfigurationError),
-            ({"task": "digits"}, ConfigurationError),
-            ({"model": None}, ConfigurationError),
-            ({"batch_size": 0}, ConfigurationError),
-        ],
-    )
+    @pytest.mark.parametrize(("change", "error"), [
+        ({"x": "numpy"}, ConfigurationError), ({"x": "sparse"}, ConfigurationError),
+        ({"x": "meta"}, ConfigurationError), ({"x": "empty"}, DimensionError), ({"y": "empty"}, DimensionError),
+        ({"y": "sparse"}, ConfigurationError), ({"y": "float"}, ConfigurationError),
+        ({"y": "beyond"}, ConfigurationError), ({"y": "ignored"}, ConfigurationError),
+        ({"model": nn.RNN(14, 4, batch_first=True)}, ConfigurationError), ({"task": "digits"}, ConfigurationError),
+        ({"model": None}, ConfigurationError), ({"batch_size": 0}, ConfigurationError),
+    ])  # fmt: skip
     def test_bad_input(self, task, change, error):
         as_told = {
             "numpy": lambda t: t.numpy(),
