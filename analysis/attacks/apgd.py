@@ -9,8 +9,10 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor, nn
 
+from stability.kernel.checks import as_choice
+
 from ..guard import check_int
-from .threat import LOSSES, AttackResult, Bounds, Threat, attacked, check_loss, open_threat
+from .threat import LOSSES, AttackResult, Bounds, Threat, attacked, open_threat
 
 _MOMENTUM = 0.75  # alpha of the paper, section 3.1
 _PROGRESS = 0.75  # rho: share of steps that must raise the loss for the step size to stay
@@ -190,6 +192,6 @@ def apgd(
     """
     threat = open_threat(model, x, y, norm=norm, bounds=bounds, mask=mask, seed=seed, epsilon=epsilon)
     steps, restarts = check_int("steps", steps), check_int("restarts", restarts)
-    check_loss(loss)
+    as_choice("loss", loss, LOSSES)
     generator = torch.Generator().manual_seed(threat.seed)
     return attacked(threat, "apgd", lambda part: ascend_loss(part, steps, LOSSES[loss], generator), restarts)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, NonFiniteError
+from stability.kernel.checks import as_choice
 
 from ..curvature.products import select_parameters
 from ..guard import check_int, check_labelled, logits_of, untouched
@@ -113,9 +114,7 @@ def noise_sweep(
     >>> sweep.frame()["level"].tolist()
     [0.0, 0.5]
     """
-    if kind not in KINDS:
-        raise ConfigurationError(f"kind must be one of {sorted(KINDS)}, got {kind!r}")
-    disturb, largest = KINDS[kind]
+    disturb, largest = KINDS[as_choice("kind", kind, KINDS)]
     grid = check_levels("levels", levels, largest)
     x, y = check_labelled(model, x, y)
     bounded = kind == "salt_pepper" or clip

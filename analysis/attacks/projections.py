@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from stability.errors import ConfigurationError
+from stability.kernel.checks import as_choice
 
 Radius = float | Tensor
 """One radius for all samples, or one each, ``(batch,)`` in float64."""
@@ -144,12 +144,7 @@ class Geometry:
 NORMS: dict[str, Geometry] = {
     "l2": Geometry("l2", _l2, _clip_l2, _random_l2, _jump_l2, _l2),
     "linf": Geometry(
-        "linf",
-        _linf,
-        _clip_linf,
-        _random_linf,
-        _jump_linf,
-        lambda g: g.double().abs().flatten(1).sum(dim=1),
+        "linf", _linf, _clip_linf, _random_linf, _jump_linf, lambda g: g.double().abs().flatten(1).sum(dim=1)
     ),
     "l2_step": Geometry(
         "l2_step",
@@ -171,6 +166,4 @@ def geometry(norm: str) -> Geometry:
     >>> geometry("linf").size(torch.tensor([[[1.0, -3.0]]]))
     tensor([3.], dtype=torch.float64)
     """
-    if norm not in NORMS:
-        raise ConfigurationError(f"norm must be one of {sorted(NORMS)}, got {norm!r}")
-    return NORMS[norm]
+    return NORMS[as_choice("norm", norm, NORMS)]

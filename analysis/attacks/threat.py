@@ -87,17 +87,6 @@ def margins(logits: Tensor, y: Tensor) -> Tensor:
     return others - logits.gather(1, y[:, None])[:, 0]
 
 
-def check_loss(loss: str) -> str:
-    """Refuse a loss that is no key of ``LOSSES``.
-
-    Raises:
-        ConfigurationError: when it is none.
-    """
-    if loss not in LOSSES:
-        raise ConfigurationError(f"loss must be one of {sorted(LOSSES)}, got {loss!r}")
-    return loss
-
-
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "cross_entropy": lambda logits, y: nn.functional.cross_entropy(logits, y, reduction="none"),
     "margin": margins,

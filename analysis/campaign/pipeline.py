@@ -46,23 +46,12 @@ from .owned import INPUTS, RESULTS, begin_analysis, owned
 from .performance import performance_step
 from .work import NoDataError, Work
 
-_FUNCTIONS: dict[str, Callable[[Work], None]] = {
-    "certificate": certificate_step,
-    "cross_check": cross_check_step,
-    "performance": performance_step,
-    "margin": margin_step,
-    "noise": noise_step,
-    "attacks": attacks_step,
-    "hessian": hessian_step,
-    "growth": growth_step,
-    "lyapunov": lyapunov_step,
-    "norms": norms_step,
-    "pairs": pairs_step,
-    "recovery": recovery_step,
-    "robustness": robustness_step,
-    "local": local_step,
-}
-STEPS = {name: _FUNCTIONS[name] for name in DESCRIBED if name != "training"}
+_FUNCTIONS: tuple[Callable[[Work], None], ...] = (
+    certificate_step, cross_check_step, performance_step, margin_step, noise_step, attacks_step, hessian_step,
+    growth_step, lyapunov_step, norms_step, pairs_step, recovery_step, robustness_step, local_step,
+)  # fmt: skip
+_BY_NAME = {function.__name__.removesuffix("_step"): function for function in _FUNCTIONS}
+STEPS = {name: _BY_NAME[name] for name in DESCRIBED if name != "training"}
 """The function of every step, in the order in which they run; each stands in the file of its analyzer."""
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from torch import nn
 
 from stability.errors import ConfigurationError
+from stability.kernel.checks import as_choice
 from stability.statistics import student_half_width
 
 from ..guard import check_int, check_number
@@ -195,8 +196,7 @@ def hessian_summary(
     >>> round(s.lambda_max, 6), round(s.lambda_min, 6), round(s.trace, 6)
     (9.0, 1.0, 10.0)
     """
-    if method not in METHODS:
-        raise ConfigurationError(f"method must be one of {sorted(METHODS)}, got {method!r}")
+    as_choice("method", method, METHODS)
     settings = Search(
         max_iter=check_int("max_iter", max_iter, 2),
         tol=check_number("tol", tol),

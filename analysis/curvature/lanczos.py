@@ -54,12 +54,7 @@ def _orthogonalise(w: Vector, basis: Vector) -> Vector:
 
 
 def lanczos(
-    matvec: Callable[[Vector], Vector],
-    start: Vector,
-    steps: int,
-    *,
-    tol: float = 0.0,
-    noise: float = 1e-14,
+    matvec: Callable[[Vector], Vector], start: Vector, steps: int, *, tol: float = 0.0, noise: float = 1e-14
 ) -> Krylov:
     """Lanczos with full re-orthogonalisation: no ghost copies of converged eigenvalues.
 

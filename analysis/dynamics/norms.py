@@ -92,10 +92,7 @@ class NormDrift(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values, with ``drift_index``."""
-        return {
-            **super().to_dict(),
-            "drift_index": self.drift_index if np.isfinite(self.drift_index) else None,
-        }
+        return {**super().to_dict(), "drift_index": self.drift_index if np.isfinite(self.drift_index) else None}
 
     def frame(self) -> pd.DataFrame:
         """One row a layer and step, ``t`` counts from 1: the columns of ``norms.csv``."""

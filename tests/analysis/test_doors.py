@@ -40,11 +40,7 @@ def test_arrays_of_objects_are_refused() -> None:
 
 
 def test_training_needs_a_model_and_a_task() -> None:
-    for model, task in (
-        (None, None),
-        (MODEL, "digits"),
-        (MODEL, None),
-    ):
+    for model, task in ((None, None), (MODEL, "digits"), (MODEL, None)):
         with pytest.raises(ConfigurationError):
             train(model, task)  # type: ignore[arg-type]
 

@@ -39,10 +39,7 @@ from stability.analysis.attacks import MaskedGradientWarning
 from stability.analysis.attacks.strong import strong
 from stability.models import LAYERS, SequenceModel, load, save
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 DEVICE = "cuda"
 T, F, CLASSES, N = 9, 4, 3, 8
 

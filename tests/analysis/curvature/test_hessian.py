@@ -14,13 +14,7 @@ from stability.analysis.curvature.density import spectral_density
 from stability.analysis.curvature.hessian import hessian_summary
 from stability.analysis.curvature.lanczos import random_direction
 from stability.analysis.guard import untouched
-from stability.errors import (
-    ConfigurationError,
-    DimensionError,
-    NonFiniteError,
-    StabilityError,
-    UnsupportedError,
-)
+from stability.errors import ConfigurationError, DimensionError, NonFiniteError, StabilityError, UnsupportedError
 from stability.models.elman import ElmanRNN
 from stability.models.gated import LSTM
 from stability.models.lipschitz import LipschitzRNN

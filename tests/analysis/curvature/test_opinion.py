@@ -6,7 +6,9 @@ import pytest
 from torch import nn
 
 from stability.analysis.curvature.hessian import hessian_summary
-from stability.analysis.curvature.opinion import hessian_opinion
+from stability.analysis.curvature.opinion import opinion_on
+from stability.analysis.curvature.products import hessian_of
+from stability.analysis.curvature.pyhessian import Search
 
 from .test_hessian import problem
 
@@ -21,7 +23,8 @@ def test_the_second_opinion_is_about_the_largest_eigenvalue_and_the_same_trace(s
 
     exact = hessian_summary(model, x, y, loss=loss, method="dense")
     assert (abs(exact.lambda_min) > exact.lambda_max) == (sign < 0)
-    opinion = hessian_opinion(exact, model, x, y, loss=loss, max_iter=400, trace_samples=60)
+    with hessian_of(model, x, y, loss, "all", None) as operator:
+        opinion = opinion_on(exact, operator, Search(400, 0.0, 60, exact.seed))
     assert opinion.lambda_max == pytest.approx(exact.lambda_max, rel=1e-2)
     assert opinion.lambda_max_difference == pytest.approx(opinion.lambda_max / exact.lambda_max - 1, abs=1e-9)
     assert abs(opinion.trace - exact.trace) < 2 * opinion.trace_half_width

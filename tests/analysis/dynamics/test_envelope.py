@@ -12,17 +12,7 @@ from stability.analysis.dynamics.envelope import expected_rms, norm_bound, why_n
 from stability.errors import ConfigurationError
 from stability.kernel.format.claims import Verdict
 from stability.kernel.format.sentences import at_most
-from stability.models import (
-    GRU,
-    LRU,
-    LSTM,
-    ContractingRNN,
-    ElmanRNN,
-    HouseholderRNN,
-    LipschitzRNN,
-    RotRNN,
-    UnitaryRNN,
-)
+from stability.models import GRU, LRU, LSTM, ContractingRNN, ElmanRNN, HouseholderRNN, LipschitzRNN, RotRNN, UnitaryRNN
 
 
 def noise(batch, steps, features, seed=0):

@@ -299,14 +299,7 @@ def test_torch_modules_and_the_model_stays_as_it_was():
 def test_bad_input():
     layer = ElmanRNN(2, 3)
     x = torch.zeros(1, 4, 2)
-    bad = [
-        (layer, x[0]),
-        (layer, x[:, :0]),
-        (layer, "x"),
-        (layer, torch.zeros(1, 4, 3)),
-        (layer, None),
-        ("m", x),
-    ]
+    bad = [(layer, x[0]), (layer, x[:, :0]), (layer, "x"), (layer, torch.zeros(1, 4, 3)), (layer, None), ("m", x)]
     for model, sequence in bad:
         with pytest.raises(StabilityError):
             lyapunov_exponents(model, sequence)

@@ -158,14 +158,7 @@ def test_norms_that_vanish_rank_last():
 
 def test_bad_input():
     layer, x = ElmanRNN(2, 3), torch.zeros(1, 4, 2)
-    bad = [
-        (layer, x[0]),
-        (layer, None),
-        (layer, x.double()),
-        (layer, x.long()),
-        ("layer", x),
-        (nn.Linear(2, 2), x),
-    ]
+    bad = [(layer, x[0]), (layer, None), (layer, x.double()), (layer, x.long()), ("layer", x), (nn.Linear(2, 2), x)]
     for model, sequence in bad:
         with pytest.raises(StabilityError):
             norm_drift(model, sequence)

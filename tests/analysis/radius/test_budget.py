@@ -104,14 +104,7 @@ def test_a_crossing_is_judged_in_that_measure(toy_rule: None, monkeypatch: pytes
         local_radius(model, x, y, budget="step")
 
 
-@pytest.mark.parametrize(
-    "told",
-    [
-        {"budget": "month"},
-        {"budget": "step", "norm": "linf"},
-        {"budget": None},
-    ],
-)
+@pytest.mark.parametrize("told", [{"budget": "month"}, {"budget": "step", "norm": "linf"}, {"budget": None}])
 def test_other_budgets_are_refused_before_any_work(told: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     model, x, y = made(ElmanRNN)
     monkeypatch.setattr(local, "attack_radii", None)

@@ -361,11 +361,7 @@ def test_questions_without_an_answer_and_bad_input():
         certified_radius(SequenceModel(ElmanRNN(F, 4), C, "all").double(), x, y)
     with pytest.raises(UnsupportedError):
         step_bound(LipschitzRNN(F, 4).driven(continuous=True))
-    for options in (
-        {"gain": 0.0},
-        {"gain": float("nan")},
-        {"gain": "big"},
-    ):
+    for options in ({"gain": 0.0}, {"gain": float("nan")}, {"gain": "big"}):
         with pytest.raises(ConfigurationError):
             certified_radius(model, x, y, **options)
     with pytest.raises(DimensionError):

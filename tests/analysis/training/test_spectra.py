@@ -11,14 +11,7 @@ from stability.analysis import SpectrumTracker, make_task, train
 from stability.analysis.training.margins import layer_margins
 from stability.analysis.training.spectra import matrix_quantities
 from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
-from stability.models import (
-    LSTM,
-    ElmanRNN,
-    LipschitzRNN,
-    NeuralODERNN,
-    SequenceModel,
-    symmetric_skew,
-)
+from stability.models import LSTM, ElmanRNN, LipschitzRNN, NeuralODERNN, SequenceModel, symmetric_skew
 from stability.systems import LureSystem
 
 

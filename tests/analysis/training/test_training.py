@@ -11,22 +11,9 @@ import pytest
 import torch
 from torch import nn
 
-from stability.analysis import (
-    SpectrumTracker,
-    evaluate,
-    make_task,
-    read_run,
-    resume_run,
-    train,
-)
+from stability.analysis import SpectrumTracker, evaluate, make_task, read_run, resume_run, train
 from stability.analysis.training.settings import Settings
-from stability.errors import (
-    ConfigurationError,
-    DimensionError,
-    FileFormatError,
-    NonFiniteError,
-    StabilityError,
-)
+from stability.errors import ConfigurationError, DimensionError, FileFormatError, NonFiniteError, StabilityError
 from stability.models import ElmanRNN, LipschitzRNN, SequenceModel
 from stability.storage.folder import claim_folder
 
