@@ -24,11 +24,9 @@ def masked(value: np.ndarray) -> np.ma.MaskedArray:
 
 def test_masked_data_are_refused() -> None:
     for call in (
-        lambda: local_radius(MODEL, masked(X), Y),
-        lambda: local_radius(MODEL, X, masked(Y)),
-        lambda: pgd(MODEL, masked(X), torch.tensor(Y), epsilon=0.1),
-        lambda: task_from_arrays(masked(X), Y),
-    ):
+        lambda: local_radius(MODEL, masked(X), Y), lambda: local_radius(MODEL, X, masked(Y)),
+        lambda: pgd(MODEL, masked(X), torch.tensor(Y), epsilon=0.1), lambda: task_from_arrays(masked(X), Y),
+    ):  # fmt: skip
         with pytest.raises(MaskedError):
             call()
 

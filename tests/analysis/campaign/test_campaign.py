@@ -17,7 +17,6 @@ from stability.analysis.campaign import each
 from stability.analysis.campaign.budgets import BUDGETS, AnalysisSettings, Budget
 from stability.analysis.campaign.pipeline import STEPS, analyse
 from stability.analysis.campaign.plan import Campaign, Given
-from stability.analysis.campaign.work import Work
 from stability.analysis.jobs import cluster
 from stability.analysis.tasks import make_task
 from stability.errors import ConfigurationError, FileFormatError
@@ -92,19 +91,6 @@ def test_every_file_is_as_it_is_described(analysed: Path) -> None:
             if described.name == "local.json":  # of a network that packs its sequences
                 fields -= {"shortest", "longest", "unread"}
             assert set(json.loads(path.read_text())) == fields, path
-
-
-def test_a_step_writes_its_own_files_and_described_fields_alone(tmp_path: Path) -> None:
-    work = Work(tmp_path, None, None, None, AnalysisSettings(SMALL))
-    work.begin("lyapunov")
-    with pytest.raises(AssertionError, match=r"hessian\.json is no file of the step lyapunov"):
-        work.write_json("hessian.json", {})
-    with pytest.raises(AssertionError, match=r"fields that nothing describes: \['lagrest'\]"):
-        work.write_json("exponents.json", {"lagrest": 0.0})
-    with pytest.raises(AssertionError, match=r"lyapunov\.csv has the columns \['index'\]"):
-        work.write_table("lyapunov.csv", pd.DataFrame({"index": [1]}))
-    assert work.written == []
-    assert not any(tmp_path.iterdir())
 
 
 def test_the_certificate_on_disk_is_valid(analysed: Path) -> None:

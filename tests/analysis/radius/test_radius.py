@@ -323,11 +323,9 @@ def test_gain_must_be_of_this_model_output_and_length():
     broken = dataclasses.replace(gain, value=gain.value / 3)
     foreign = incremental_gain(other.layer.driven(), output=head, horizon=T, solver="riccati")
     for odd, data in (
-        (foreign, x),
-        (incremental_gain(subject, horizon=T, solver="riccati"), x),
-        (gain, torch.cat([x, x], dim=1)),
+        (foreign, x), (incremental_gain(subject, horizon=T, solver="riccati"), x), (gain, torch.cat([x, x], dim=1)),
         (broken, x),
-    ):
+    ):  # fmt: skip
         with pytest.raises(ConfigurationError):
             certified_radius(model, data, y, gain=odd)
     nothing = dataclasses.replace(gain, value=math.inf, proof=None)

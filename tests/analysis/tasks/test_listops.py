@@ -67,37 +67,6 @@ def test_malformed_expressions(text):
         solve_listops(text.split())
 
 
-def test_the_probabilities_are_those_of_the_grammar():
-    """A quarter of the nodes above the greatest depth are lists; arguments, operators and digits are uniform."""
-    rng = random.Random(0)
-    lists, total, arguments, operators, digits = 0, 0, [], [], []
-    for _ in range(4000):
-        parsed = tree(listops_expression(rng, max_depth=4, max_args=6))
-
-        def count(node, at):
-            nonlocal lists, total
-            if at < 4:
-                total += 1
-                lists += not isinstance(node, int)
-            if isinstance(node, int):
-                digits.append(node)
-                return
-            arguments.append(len(node) - 1)
-            operators.append(node[0])
-            for child in node[1:]:
-                count(child, at + 1)
-
-        count(parsed, 1)
-
-    def close(share, p, n):
-        return abs(share - p) < 5 * (p * (1 - p) / n) ** 0.5
-
-    assert close(lists / total, 0.25, total)
-    assert all(close(arguments.count(k) / len(arguments), 1 / 5, len(arguments)) for k in range(2, 7))
-    assert all(close(operators.count(o) / len(operators), 1 / 4, len(operators)) for o in ("MIN", "MAX", "MED", "SM"))
-    assert all(close(digits.count(d) / len(digits), 1 / 10, len(digits)) for d in range(10))
-
-
 def test_the_task():
     task = make_task("listops", max_length=30, min_length=5, train=200, test=100, seed=3)
     assert (task.input_size, task.output_size, task.steps, task.kind) == (15, 10, 30, "classes")

@@ -13,8 +13,6 @@ from stability.analysis.training.objectives import Objective, reach
 from stability.analysis.training.settings import Aim, Settings
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.models import BoundedGainRNN, ElmanRNN, SequenceModel
-from stability.reports.cli.options import Compute
-from stability.reports.cli.training import ModelOptions, TrainingOptions, plan_of
 
 
 @pytest.fixture(scope="module")
@@ -131,18 +129,3 @@ def test_what_an_objective_is_not_about_is_refused(digits):
                     {"adversarial": float("nan")}, {"objective": "margin", "target_radius": 0.0}):  # fmt: skip
         with pytest.raises(ConfigurationError):
             Aim(**options)
-
-
-def test_a_layer_brings_settings_of_its_own_and_the_command_line_replaces_them():
-    def asked(model, task="digits", **options):
-        return plan_of(ModelOptions(model=model, task=task), TrainingOptions(**options), Compute())
-
-    own, digits = asked("bounded_gain"), make_task("digits", limit=9, test_limit=9)
-    adding = make_task("adding", train=2, test=2)
-    assert {k: own.training[k] for k in BoundedGainRNN.training_defaults} == dict(BoundedGainRNN.training_defaults)
-    assert own.settings_for(digits) == dict(own.training)
-    assert {"temperature", "objective"} & set(asked("bounded_gain", "adding").settings_for(adding)) == set()
-    said = asked("bounded_gain", "adding", temperature=2.0, lr=0.5)
-    assert said.settings_for(adding)["temperature"] == 2.0
-    assert said.training["lr"] == 0.5
-    assert "temperature" not in asked("elman").training
