@@ -10,28 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from stability.analysis import (
-    apgd,
-    attack_scores,
-    attack_sweep,
-    certified_radius,
-    deepfool,
-    fgsm,
-    finite_time_exponents,
-    hessian_summary,
-    local_radius,
-    lyapunov_exponents,
-    lyapunov_penalty,
-    make_task,
-    measured_recovery,
-    noise_scores,
-    noise_sweep,
-    norm_drift,
-    parameter_noise_sweep,
-    pgd,
-    rounding_distance,
-    spectral_density,
-)
+from stability import analysis as an
 from stability.analysis.dynamics.growth import local_growth
 from stability.analysis.dynamics.pairs import pair_distances
 from stability.errors import ConfigurationError, NonFiniteError, StabilityError
@@ -39,31 +18,31 @@ from stability.models import ElmanRNN, SequenceModel
 
 Call = Callable[[nn.Module, Any, Any], object]
 DYNAMICS: dict[str, Call] = {
-    "lyapunov": lambda m, x, _: lyapunov_exponents(m, x),
-    "differentiable": lambda m, x, _: finite_time_exponents(m, x),
-    "penalty": lambda m, x, _: lyapunov_penalty(m, x, -1.0),
+    "lyapunov": lambda m, x, _: an.lyapunov_exponents(m, x),
+    "differentiable": lambda m, x, _: an.finite_time_exponents(m, x),
+    "penalty": lambda m, x, _: an.lyapunov_penalty(m, x, -1.0),
     "growth": lambda m, x, _: local_growth(m, x),
-    "norms": lambda m, x, _: norm_drift(m, x),
-    "recovery": lambda m, x, _: measured_recovery(m, x),
+    "norms": lambda m, x, _: an.norm_drift(m, x),
+    "recovery": lambda m, x, _: an.measured_recovery(m, x),
     "pairs": lambda m, x, _: pair_distances(m, x, steps=3),
-    "rounding": lambda m, x, _: rounding_distance(m, x),
+    "rounding": lambda m, x, _: an.rounding_distance(m, x),
 }
 LABELLED: dict[str, Call] = {
-    "pgd": lambda m, x, y: pgd(m, x, y, epsilon=0.1),
-    "apgd": lambda m, x, y: apgd(m, x, y, epsilon=0.1),
-    "fgsm": lambda m, x, y: fgsm(m, x, y, epsilon=0.1),
-    "deepfool": lambda m, x, y: deepfool(m, x, y),
-    "sweep": lambda m, x, y: attack_sweep(m, x, y, epsilons=[0.0, 0.1]),
-    "noise": lambda m, x, y: noise_sweep(m, x, y, levels=[0.0, 0.1]),
-    "weights": lambda m, x, y: parameter_noise_sweep(m, x, y, levels=[0.0, 0.1]),
-    "hessian": lambda m, x, y: hessian_summary(m, x, y, loss=cross_entropy),
-    "density": lambda m, x, y: spectral_density(m, x, y, loss=cross_entropy),
-    "certified": lambda m, x, y: certified_radius(m, x, y),
-    "local": lambda m, x, y: local_radius(m, x, y, epsilon=0.01),
-    "scores": lambda m, x, y: attack_scores(m, x, y, task=TASK, epsilons=[0.0, 0.1]),
-    "noise scores": lambda m, x, y: noise_scores(m, x, y, task=TASK, levels=[0.0, 0.1]),
+    "pgd": lambda m, x, y: an.pgd(m, x, y, epsilon=0.1),
+    "apgd": lambda m, x, y: an.apgd(m, x, y, epsilon=0.1),
+    "fgsm": lambda m, x, y: an.fgsm(m, x, y, epsilon=0.1),
+    "deepfool": lambda m, x, y: an.deepfool(m, x, y),
+    "sweep": lambda m, x, y: an.attack_sweep(m, x, y, epsilons=[0.0, 0.1]),
+    "noise": lambda m, x, y: an.noise_sweep(m, x, y, levels=[0.0, 0.1]),
+    "weights": lambda m, x, y: an.parameter_noise_sweep(m, x, y, levels=[0.0, 0.1]),
+    "hessian": lambda m, x, y: an.hessian_summary(m, x, y, loss=cross_entropy),
+    "density": lambda m, x, y: an.spectral_density(m, x, y, loss=cross_entropy),
+    "certified": lambda m, x, y: an.certified_radius(m, x, y),
+    "local": lambda m, x, y: an.local_radius(m, x, y, epsilon=0.01),
+    "scores": lambda m, x, y: an.attack_scores(m, x, y, task=TASK, epsilons=[0.0, 0.1]),
+    "noise scores": lambda m, x, y: an.noise_scores(m, x, y, task=TASK, levels=[0.0, 0.1]),
 }
-TASK = make_task("digits", size=7, limit=10, test_limit=4)
+TASK = an.make_task("digits", size=7, limit=10, test_limit=4)
 ABSENT: dict[str, Callable[[Tensor], Tensor]] = {
     "sparse": Tensor.to_sparse,
     "meta": lambda t: t.to("meta"),
