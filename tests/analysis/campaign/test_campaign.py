@@ -14,7 +14,7 @@ import torch
 
 from stability.analysis.campaign import campaign as c
 from stability.analysis.campaign import each
-from stability.analysis.campaign.budgets import BUDGETS, AnalysisSettings, Budget
+from stability.analysis.campaign.budgets import AnalysisSettings
 from stability.analysis.campaign.pipeline import STEPS, analyse
 from stability.analysis.campaign.plan import Campaign, Given
 from stability.analysis.jobs import cluster
@@ -25,27 +25,9 @@ from stability.storage import artifacts
 from stability.systems import LureSystem
 from stability.verification import verify
 
-SMALL = Budget(
-    samples=20,
-    attacked=20,
-    curved=10,
-    draws=2,
-    levels=(0.0, 0.3),
-    epsilons_linf=(0.0, 0.1),
-    epsilons_l2=(0.0, 0.001, 1.0),
-    steps=2,
-    stretch=3,
-    iterations=5,
-    probes=2,
-    trajectories=2,
-    program_states=0,
-)
+from .conftest import SMALL
+
 DIGITS = {"size": 7, "limit": 40, "test_limit": 20}
-
-
-@pytest.fixture(autouse=True)
-def _small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(BUDGETS, "quick", SMALL)
 
 
 def contracting_network() -> SequenceModel:

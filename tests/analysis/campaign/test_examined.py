@@ -15,7 +15,7 @@ import torch
 from stability.analysis.attacks.noise import noise_sweep
 from stability.analysis.campaign import campaign as c
 from stability.analysis.campaign import each
-from stability.analysis.campaign.budgets import BUDGETS, AnalysisSettings, Budget
+from stability.analysis.campaign.budgets import AnalysisSettings
 from stability.analysis.campaign.digests import model_digest
 from stability.analysis.campaign.labels import names_for, titles_for
 from stability.analysis.campaign.pipeline import analyse
@@ -27,22 +27,14 @@ from stability.certificate import Certificate
 from stability.models import GRU, LSTM, ElmanRNN, LipschitzRNN, SequenceModel, load, save
 from stability.systems import LureSystem
 
-SMALL = Budget(
-    samples=20, attacked=20, curved=10, draws=2, levels=(0.0, 0.3), epsilons_linf=(0.0, 0.1), epsilons_l2=(0.0, 1.0),
-    steps=2, stretch=3, iterations=5, probes=2, trajectories=2,
-    program_states=0,
-)  # fmt: skip
+from .conftest import SMALL
+
 DIGITS = {"size": 7, "limit": 40, "test_limit": 20}
 HOSTILE = [
     '"', "\\", "<", "#", "..", "a/..", ".", "a b", "x" * 200, "'", "&amp;", "\u05d0\u05d1\u05d2", "\u202eabc", "🚀",
     "模型", "\udcff", "a\nb", "a\x1b[31m", "-rf", "CON:", "$(reboot)", "%s", "{x}", "_", "package.module:factory",
     "n.pt#rnn",
 ]  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def _small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(BUDGETS, "quick", SMALL)
 
 
 def network() -> SequenceModel:

@@ -11,24 +11,13 @@ import torch
 
 from stability.analysis.campaign import campaign as c
 from stability.analysis.campaign import each
-from stability.analysis.campaign.budgets import BUDGETS, Budget
 from stability.analysis.campaign.pipeline import STEPS
 from stability.analysis.campaign.plan import Campaign, Given
 from stability.errors import ConfigurationError
 from stability.models import ElmanRNN, SequenceModel
 from stability.systems import LureSystem
 
-SMALL = Budget(
-    samples=20, attacked=10, curved=10, draws=1, levels=(0.0, 0.3), epsilons_linf=(0.0, 0.1), epsilons_l2=(0.0, 1.0),
-    steps=2, stretch=3, iterations=5, probes=2, trajectories=2,
-    program_states=0,
-)  # fmt: skip
 DIGITS = ("digits", {"size": 7, "limit": 30, "test_limit": 10})
-
-
-@pytest.fixture(autouse=True)
-def _small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(BUDGETS, "quick", SMALL)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from stability.analysis.dynamics.envelope import expected_rms, norm_bound, why_n
 from stability.errors import ConfigurationError
 from stability.kernel.format.claims import Verdict
 from stability.kernel.format.sentences import at_most
-from stability.models import GRU, LRU, LSTM, ContractingRNN, ElmanRNN, HouseholderRNN, LipschitzRNN, RotRNN, UnitaryRNN
+from stability.models import LRU, ContractingRNN, ElmanRNN, HouseholderRNN, LipschitzRNN, RotRNN, UnitaryRNN
 
 
 def noise(batch, steps, features, seed=0):
@@ -123,12 +123,6 @@ def test_a_certificate_bounds_other_layers():
         norm_drift(other, x, certificate=certificate)
     with pytest.raises(ConfigurationError):
         norm_drift(layer, x, certificate="yes")
-
-
-@pytest.mark.parametrize("make", [ElmanRNN, LSTM, GRU, LipschitzRNN])
-def test_layers_without_a_proof_have_no_bound(make):
-    assert norm_bound(make(2, 4), noise(3, 5, 2)) == (None, "")
-    assert norm_drift(make(2, 4), noise(3, 5, 2)).sources == {}
 
 
 def test_a_positive_bias_of_modrelu_has_no_bound():

@@ -8,7 +8,6 @@ import torch
 
 from stability.analysis import rounding_distance
 from stability.models import ElmanRNN, SequenceModel
-from stability.reports.vocabulary import notes
 
 
 def test_the_distance_is_that_of_two_runs_written_out() -> None:
@@ -38,13 +37,3 @@ def test_a_map_that_stretches_makes_more_of_its_rounding() -> None:
             layer.weight_hh.copy_(gain * torch.randn(20, 20) / 20**0.5)
         ends.append(rounding_distance(layer, x).distance[-1])
     assert ends[1] > 100 * ends[0]
-
-
-def test_a_note_tells_it_beside_a_certificate_alone() -> None:
-    told = {"relative": 3.2e-7, "steps": 28, "sequences": 20, "dtype": "float32"}
-    (note,) = notes({"verdict": "certified", "evidence": "proved", "meta": {"rounding": told}})
-    assert "float32" in note
-    assert "28 steps" in note
-    assert "measured" in note
-    assert not notes({"verdict": "inconclusive", "evidence": "none", "meta": {"rounding": told}})
-    assert not notes({"verdict": "certified", "evidence": "proved", "meta": {"rounding": {"relative": "<b>"}}})

@@ -11,7 +11,6 @@ import torch
 from scipy.integrate import solve_ivp
 
 from stability.analysis.tasks import make_task, read_idx
-from stability.analysis.tasks.folders import embedded_data
 from stability.analysis.tasks.images import image_sequences
 from stability.errors import DimensionError, FileFormatError, StabilityError
 
@@ -225,12 +224,3 @@ def test_outputs_of_another_shape_are_refused():
     for shape in ((10, 9), (10, 28, 10), (9, 10)):
         with pytest.raises(DimensionError):
             task.loss(torch.zeros(shape), task.test[1])
-
-
-def test_every_embedded_data_set_has_its_licence():
-    folder = embedded_data()
-    for place in (folder, folder / "fsdd"):
-        for path in (*place.glob("*.npz"), *place.glob("*.txt")):
-            kind = {"mnist": "MNIST", "spoken": "FSDD", "shakespeare": "TEXT"}[path.stem.removesuffix("_small")]
-            assert "licen" in (place / f"{kind}-LICENSE.md").read_text().lower() or kind == "TEXT"
-    assert make_task("spoken", length=16).describe()["data"]["source"] == "embedded"

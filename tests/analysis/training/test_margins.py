@@ -41,6 +41,7 @@ def test_gap_against_sampled_jacobians(rng):
     assert np.linalg.norm(J, 2) == pytest.approx(1 - 0.1 * contraction_gap(layer).item(), abs=1e-12)
 
 
+@pytest.mark.slow
 def test_training_with_it_reaches_the_target(task):
     common = {"epochs": 20, "lr": 1e-2, "batch_size": 25}
     free, held = (lipschitz(task, gamma=(0.5, 0.001)) for _ in range(2))
