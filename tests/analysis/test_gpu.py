@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from stability import Verdict, certify, verify
 from stability import analysis as an
-from stability.analysis.attacks import MaskedGradientWarning
 from stability.analysis.attacks.strong import strong
 from stability.models import LAYERS, SequenceModel, load, save
 
@@ -28,18 +27,6 @@ def data(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 def network(kind: str, dtype: torch.dtype = torch.float64) -> nn.Module:
     torch.manual_seed(0)
     return SequenceModel(LAYERS[kind](F, N), CLASSES).to(dtype)
-
-
-class Rounded(nn.Module):
-    """No gradient by the input, a module of the user's own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.rnn, self.head = nn.GRU(F, N, batch_first=True), nn.Linear(N, CLASSES)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.rnn(torch.round(x * 255) / 255)[0][:, -1])
 
 
 def both(model: nn.Module, found, dtype: torch.dtype = torch.float64):
@@ -100,18 +87,6 @@ def test_attacks(kind: str, attack, norm: str) -> None:
     assert there.adversarial.device.type == DEVICE
     assert torch.equal(there.success.cpu(), here.success)
     close(here.adversarial, there.adversarial, 1e-4)
-
-
-@pytest.mark.parametrize("attack", ["fgsm", "pgd", "apgd", "deepfool", "strong"])
-def test_attacks_without_a_gradient(attack: str) -> None:
-    def found(model, x, y):
-        with pytest.warns(MaskedGradientWarning):
-            return an.attack_sweep(model, x, model(x).argmax(1), epsilons=[0, 0.3], attack=attack)
-
-    here, there = both(Rounded(), found, torch.float32)
-    assert there.accuracy[0] == 1.0
-    assert there.blind == round(12 * there.accuracy[1])
-    assert abs(there.accuracy[1] - here.accuracy[1]) < 0.2
 
 
 def test_sweeps() -> None:

@@ -1,4 +1,4 @@
-"""Hessian spectra against a slow second implementation: central differences of gradients, in float64."""
+"""Hessian spectra against central differences of gradients in float64, PyHessian, and known matrices."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from stability.analysis.curvature.density import spectral_density
+from stability.analysis.curvature.density import spectral_density, spectrum_of
 from stability.analysis.curvature.hessian import hessian_summary
-from stability.analysis.curvature.lanczos import random_direction
+from stability.analysis.curvature.lanczos import lanczos, random_direction
+from stability.analysis.curvature.opinion import opinion_on
+from stability.analysis.curvature.products import hessian_of
+from stability.analysis.curvature.pyhessian import Search
 from stability.analysis.guard import untouched
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, StabilityError, UnsupportedError
 from stability.models.elman import ElmanRNN
@@ -285,3 +288,64 @@ def test_bad_models_get_typed_errors():
     model.head.weight.data[0, 0] = float("nan")
     with pytest.raises(NonFiniteError):
         hessian_summary(model, X, Y)
+
+
+def test_ends_and_density_together_are_those_of_both_alone_with_fewer_products():
+    torch.manual_seed(3)
+    model = SequenceModel(LipschitzRNN(2, 5, dt=0.5, init_std=0.5), 3).double()
+    x, y = torch.randn(9, 5, 2, dtype=torch.float64), torch.randint(3, (9,))
+    with hessian_of(model, x, y, None, "all", None) as operator:
+        summary, density = spectrum_of(operator, steps=12, probes=4, seed=5)
+    alone = hessian_summary(model, x, y, seed=5, max_iter=12, tol=1e-300, trace_samples=4)
+    spread = spectral_density(model, x, y, n_vectors=4, steps=12, seed=5)
+    same = ("lambda_max", "lambda_min", "trace", "trace_standard_error", "matvecs", "loss", "n_parameters")
+    for name in same:
+        assert getattr(summary, name) == pytest.approx(getattr(alone, name), rel=1e-9, abs=1e-12), name
+    np.testing.assert_allclose(density.nodes, spread.nodes, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(density.density, spread.density, rtol=1e-9, atol=1e-12)
+    assert operator.matvecs == alone.matvecs + spread.matvecs - 12  # the first probe's space is made once
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_second_opinion_is_about_the_largest_eigenvalue_and_the_same_trace(sign):
+    """Also where an eigenvalue of larger magnitude lies at the other end."""
+    model, x, y = problem()
+
+    def loss(outputs, targets):
+        return sign * nn.functional.cross_entropy(outputs, targets)
+
+    exact = hessian_summary(model, x, y, loss=loss, method="dense")
+    assert (abs(exact.lambda_min) > exact.lambda_max) == (sign < 0)
+    with hessian_of(model, x, y, loss, "all", None) as operator:
+        opinion = opinion_on(exact, operator, Search(400, 0.0, 60, exact.seed))
+    assert opinion.lambda_max == pytest.approx(exact.lambda_max, rel=1e-2)
+    assert opinion.lambda_max_difference == pytest.approx(opinion.lambda_max / exact.lambda_max - 1, abs=1e-9)
+    assert abs(opinion.trace - exact.trace) < 2 * opinion.trace_half_width
+    assert opinion.trace_difference == pytest.approx((opinion.trace - exact.trace) / abs(exact.trace))
+    assert opinion.trace_samples == 60
+
+
+def test_lanczos_has_an_orthonormal_basis_and_no_ghosts(rng):
+    values = np.concatenate([np.linspace(-1, 1, 60), [40.0, 41.0]])
+    q, _ = np.linalg.qr(rng.standard_normal((62, 62)))
+    matrix = q @ np.diag(values) @ q.T
+    krylov = lanczos(matrix.dot, random_direction(62, rng), 62)
+    assert krylov.basis @ krylov.basis.T == pytest.approx(np.eye(krylov.steps), abs=1e-12)
+    assert krylov.ritz()[0] == pytest.approx(values, abs=1e-10)
+    few = lanczos(matrix.dot, random_direction(62, rng), 12)
+    ritz, vectors = few.ritz()
+    for i in range(12):
+        v = vectors[:, i] @ few.basis
+        assert np.linalg.norm(matrix @ v - ritz[i] * v) == pytest.approx(abs(few.residual * vectors[-1, i]), abs=1e-10)
+    early = lanczos(matrix.dot, random_direction(62, rng), 62, tol=1e-3)
+    assert early.steps < 62
+    assert early.ritz()[0][[0, -1]] == pytest.approx([-1, 41], abs=0.05)
+
+
+def test_lanczos_stops_in_an_invariant_space(rng):
+    v = rng.standard_normal(8)
+    matrix = np.outer(v, v)
+    krylov = lanczos(matrix.dot, rng.standard_normal(8), 8)
+    assert krylov.steps == 2
+    assert krylov.residual == 0
+    assert krylov.ritz()[0] == pytest.approx([0, v @ v], abs=1e-12)

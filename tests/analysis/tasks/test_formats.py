@@ -1,15 +1,20 @@
-"""Texts, spoken digits and time series in the formats in which they are distributed; damaged files are refused."""
+"""Tasks from files: texts, recordings, time series; pipes and archives that unfold without end are refused."""
 
 from __future__ import annotations
 
+import gzip
+import os
+import struct
 import wave
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from stability.analysis.tasks import make_task
-from stability.errors import ConfigurationError, FileFormatError
+from stability.analysis.tasks.idx import MAX_ENTRIES, read_idx
+from stability.errors import ConfigurationError, FileFormatError, StabilityError
 
 
 class TestText:
@@ -164,3 +169,22 @@ class TestSeries:
         for place in (tmp_path / "gone", tmp_path):
             with pytest.raises(FileFormatError):
                 make_task("ucr", data_dir=place)
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "options"),
+    [("characters", "a.txt", {"file": "a.txt"}), ("spoken", "0_a_1.wav", {}), ("spoken", "a.npz", {})],
+)
+def test_pipes_are_refused(task: str, name: str, options: dict, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / name)  # to read from it would wait forever
+    with pytest.raises(StabilityError):
+        make_task(task, data_dir=tmp_path, **options)
+    with pytest.raises(FileFormatError):
+        read_idx(tmp_path / name)
+
+
+def test_an_idx_bomb_is_refused_by_its_header(tmp_path: Path) -> None:
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    path.write_bytes(gzip.compress(bytes([0, 0, 8, 1]) + struct.pack(">I", MAX_ENTRIES + 1)))
+    with pytest.raises(FileFormatError):
+        read_idx(path)
