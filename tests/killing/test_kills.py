@@ -20,7 +20,7 @@ from stability.storage.writing import is_partial
 
 TIMES = {
     "seconds", "earlier_seconds", "tracking_seconds", "started", "finished", "sessions", "files", "given", "digest",
-    "elapsed", "continue",
+    "elapsed", "continue", "out",
 }  # fmt: skip
 TINY = ["--task-set", "size=7", "--task-set", "limit=30", "--task-set", "test_limit=10"]
 TRAIN = [
