@@ -1,6 +1,6 @@
 """Files of a run directory: one description for writers, readers and lists.
 
-A new file of an analyzer stands here, is written by its step (``STEPS`` in ``stability.analysis.campaign.pipeline``), and is
+A new file of an analyzer stands here, is written by its step (``STEPS`` in ``analysis/campaign/pipeline.py``), and is
 shown by a section of the page: nothing else knows its name.
 """
 
