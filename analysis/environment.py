@@ -16,17 +16,8 @@ from typing import Any
 import torch
 
 PACKAGES = (
-    "rnn-stability",
-    "torch",
-    "numpy",
-    "scipy",
-    "pandas",
-    "safetensors",
-    "pyhessian",
-    "cvxpy",
-    "scs",
-    "clarabel",
-)
+    "rnn-stability", "torch", "numpy", "scipy", "pandas", "safetensors", "pyhessian", "cvxpy", "scs", "clarabel",
+)  # fmt: skip
 
 
 def environment(seed: int, device: torch.device, started: str) -> dict[str, Any]:

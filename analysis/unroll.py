@@ -25,7 +25,6 @@ from ..models.network import SequenceModel
 from ..models.recurrent import RecurrentLayer
 from ..models.tensors import check_sequence, state_leaves
 from .guard import answer, as_tensor, check_dense, check_model, check_real_sequences
-from .kernels.jacobians import jacobians_of
 
 GATE_LETTERS = {3: "rzn", 4: "ifgo"}  # the order of the blocks in torch.nn's weight_hh
 
@@ -346,10 +345,6 @@ def step_jacobians(layer: RecurrentLayer, drive: Tensor, state: Any, prepared: A
     Returns:
         Jacobians ``(batch, n, n)`` over real state vectors, and the next state.
     """
-    known = jacobians_of(layer, drive, state, prepared)
-    if known is not None:
-        with torch.no_grad():
-            return known, layer.transition(drive, state, prepared)
     flat = flat_state(state).detach()
     batch, n = flat.shape
     with torch.enable_grad():

@@ -9,8 +9,10 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor, nn
 
+from stability.kernel.checks import as_choice
+
 from ..guard import check_int
-from .threat import LOSSES, AttackResult, Bounds, Threat, attacked, check_loss, open_threat
+from .threat import LOSSES, AttackResult, Bounds, Threat, attacked, open_threat
 
 _MOMENTUM = 0.75  # alpha of the paper, section 3.1
 _PROGRESS = 0.75  # rho: share of steps that must raise the loss for the step size to stay
@@ -87,8 +89,7 @@ def ascend_loss(
 ) -> tuple[Tensor, int]:
     """One run from a start; the first misclassified point visited, else that of highest loss.
 
-    A sequence that has a misclassified point takes part in no further step. In l2 the points are in their balls to
-    rounding.
+    A sequence that has a misclassified point takes part in no further step.
 
     Args:
         threat: the problem.
@@ -102,7 +103,7 @@ def ascend_loss(
     Returns:
         Points ``(batch, time, features)``, and the steps taken.
     """
-    threat, shape = threat.limited(), threat.geometry
+    shape = threat.geometry
 
     def loss(logits: Tensor, y: Tensor) -> Tensor:
         return objective(logits, y) if rival is None else _lead(logits, y, rival)
@@ -127,9 +128,9 @@ def ascend_loss(
         if k - 1 in reviews:
             at.review(k - 1 - last_review)
             last_review = k - 1
-        target = threat.nearly_inside(at.z + shape.step(at.gradient, at.length))
+        target = threat.inside(at.z + shape.step(at.gradient, at.length))
         blend = at.z + _MOMENTUM * (target - at.z) + (1 - _MOMENTUM) * (at.z - at.previous)
-        z = target if k == 1 else threat.nearly_inside(blend)
+        z = target if k == 1 else threat.inside(blend)
         if k < steps:
             value, gradient, logits = threat.ascend(z, loss)
         else:  # from the last point no step is taken
@@ -191,6 +192,6 @@ def apgd(
     """
     threat = open_threat(model, x, y, norm=norm, bounds=bounds, mask=mask, seed=seed, epsilon=epsilon)
     steps, restarts = check_int("steps", steps), check_int("restarts", restarts)
-    check_loss(loss)
+    as_choice("loss", loss, LOSSES)
     generator = torch.Generator().manual_seed(threat.seed)
     return attacked(threat, "apgd", lambda part: ascend_loss(part, steps, LOSSES[loss], generator), restarts)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError
 
 from ..guard import check_int, check_number, logits_of, untouched
-from ..kernels.inputs import by_input
 from .masked import by_the_input, finite, warn_of
 from .threat import AttackResult, Bounds, Threat, open_threat
 
@@ -32,8 +33,7 @@ def _differences(threat: Threat, z: Tensor, rivals: Tensor) -> tuple[Tensor, Ten
     gradient = by_the_input(f, copies)
     wrong = logits.detach()[::k].argmax(dim=1) != threat.y
     gradient = gradient.reshape(batch, k, *z.shape[1:])
-    if threat.frozen:
-        gradient = torch.where((threat.box.lower < threat.box.upper)[:, None], gradient, 0.0)
+    gradient = torch.where((threat.box.lower < threat.box.upper)[:, None], gradient, 0.0)
     return f.detach().reshape(batch, k), finite(gradient), wrong
 
 
@@ -58,17 +58,29 @@ def search_boundary(threat: Threat, steps: int, overshoot: float, candidates: in
     order = logits.scatter(1, threat.y[:, None], float("-inf")).argsort(dim=1, descending=True)
     rivals = order[:, : min(candidates, logits.shape[1]) - 1]
     standing = (logits.argmax(dim=1) == threat.y).nonzero()[:, 0]
-    with by_input(threat.model, rivals.shape[1]):
-        for taken in range(steps):
-            if not len(standing):
-                return z, taken
-            part = threat.take(standing)
-            f, gradient, wrong = _differences(part, z[standing], rivals[standing])
-            total[standing] += torch.where(wrong[:, None, None], 0.0, _nearest(part, z[standing], f, gradient))
-            moved = part.box.clip(part.x + (1 + overshoot) * total[standing])
-            z[standing] = torch.where(wrong[:, None, None], z[standing], moved)
-            standing = standing[~wrong]
+    for taken in range(steps):
+        if not len(standing):
+            return z, taken
+        part = threat.take(standing)
+        f, gradient, wrong = _differences(part, z[standing], rivals[standing])
+        total[standing] += torch.where(wrong[:, None, None], 0.0, _nearest(part, z[standing], f, gradient))
+        moved = part.box.clip(part.x + (1 + overshoot) * total[standing])
+        z[standing] = torch.where(wrong[:, None, None], z[standing], moved)
+        standing = standing[~wrong]
     return z, steps
+
+
+def bisected(threat: Threat, z: Tensor, halvings: int, is_wrong: Callable[[Threat, Tensor], Tensor]) -> Tensor:
+    """Bisect the segments from ``x`` to misclassified points ``z``; return the misclassified ends next to ``x``."""
+    low, high = torch.zeros(len(z), 1, 1, dtype=z.dtype, device=z.device), torch.ones_like(z[:, :1, :1])
+    found = z
+    for _ in range(halvings):
+        middle = (low + high) / 2
+        point = threat.box.clip(threat.x + middle * (z - threat.x))
+        wrong = is_wrong(threat, point)[:, None, None]
+        found = torch.where(wrong, point, found)
+        low, high = torch.where(wrong, low, middle), torch.where(wrong, middle, high)
+    return found
 
 
 def draw_back(threat: Threat, z: Tensor, halvings: int, fooled: bool = False) -> Tensor:
@@ -91,17 +103,7 @@ def draw_back(threat: Threat, z: Tensor, halvings: int, fooled: bool = False) ->
         rows = (threat.wrong(z) & ~threat.wrong(threat.x)).nonzero()[:, 0]
     if not len(rows):
         return z
-    part, end = threat.take(rows), z[rows]
-    found = end
-    low = torch.zeros(len(rows), 1, 1, dtype=z.dtype, device=z.device)
-    high = torch.ones_like(low)
-    with by_input(threat.model):
-        for _ in range(halvings):
-            middle = (low + high) / 2
-            point = part.box.clip(part.x + middle * (end - part.x))
-            wrong = part.wrong(point)[:, None, None]
-            found = torch.where(wrong, point, found)
-            low, high = torch.where(wrong, low, middle), torch.where(wrong, middle, high)
+    found = bisected(threat.take(rows), z[rows], halvings, Threat.wrong)
     shorter = z.index_copy(0, rows, found)
     sure = threat.wrong(threat.box.clip(shorter))  # so near the boundary a batch of another size may round otherwise
     return torch.where(sure[:, None, None], shorter, z)

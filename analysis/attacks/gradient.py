@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError
+from stability.kernel.checks import as_choice
 
 from ..guard import check_int, check_number
 from .apgd import apgd
 from .deepfool import deepfool
 from .strong import strong
-from .threat import LOSSES, AttackResult, Bounds, Threat, attacked, check_loss, margins, open_threat
+from .threat import LOSSES, AttackResult, Bounds, Threat, attacked, margins, open_threat
 
 CLEAR = 1e-3
 """Of the largest logit: a margin that a batch of another size does not round to the other side, in single precision."""
@@ -28,7 +29,6 @@ def climb(
     A point is the first visited one whose margin rounding cannot undo, else the visited one of largest margin; a
     sequence that has the first takes part in no further step.
     """
-    threat = threat.limited()
     start = threat.x
     if generator is not None:
         start = start + threat.geometry.random(start, threat.reach, generator)
@@ -98,7 +98,7 @@ def fgsm(
     (-0.25, True)
     """
     threat = open_threat(model, x, y, norm=norm, bounds=bounds, mask=mask, seed=seed, epsilon=epsilon)
-    check_loss(loss)
+    as_choice("loss", loss, LOSSES)
     return attacked(threat, "fgsm", lambda part: climb(part, 1, threat.epsilon, loss))
 
 
@@ -160,7 +160,7 @@ def pgd(
     length = 2.5 * threat.epsilon / steps if step_size is None else check_number("step_size", step_size, strict=True)
     if restarts > 1 and not random_start:
         raise ConfigurationError("restarts without random_start would repeat the same run: set random_start=True")
-    check_loss(loss)
+    as_choice("loss", loss, LOSSES)
     generator = torch.Generator().manual_seed(threat.seed) if random_start else None
     return attacked(threat, "pgd", lambda part: climb(part, steps, length, loss, generator), restarts)
 

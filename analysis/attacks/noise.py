@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, NonFiniteError
+from stability.kernel.checks import as_choice
 
 from ..curvature.products import select_parameters
 from ..guard import check_int, check_labelled, logits_of, untouched
 from ..intervals import check_confidence
-from ..kernels.inputs import by_input
 from .projections import Box
 from .sweep import SweepResult, check_levels
 from .threat import Bounds, free_box
@@ -114,9 +114,7 @@ def noise_sweep(
     >>> sweep.frame()["level"].tolist()
     [0.0, 0.5]
     """
-    if kind not in KINDS:
-        raise ConfigurationError(f"kind must be one of {sorted(KINDS)}, got {kind!r}")
-    disturb, largest = KINDS[kind]
+    disturb, largest = KINDS[as_choice("kind", kind, KINDS)]
     grid = check_levels("levels", levels, largest)
     x, y = check_labelled(model, x, y)
     bounded = kind == "salt_pepper" or clip
@@ -130,7 +128,7 @@ def noise_sweep(
         return _accuracy(model, noisy if mask is None else torch.where(free, noisy, x), y)
 
     options = {"clip": bool(clip)}
-    with untouched(model), by_input(model):
+    with untouched(model):
         return _sweep(kind, grid, measure, len(x), draws=draws, seed=seed, confidence=confidence, options=options)
 
 
@@ -183,8 +181,7 @@ def parameter_noise_sweep(
         def measure(level: float, generator: torch.Generator) -> float:
             shake(level, generator)
             try:
-                with by_input(twin):
-                    return _accuracy(twin, x, y)
+                return _accuracy(twin, x, y)
             except NonFiniteError:
                 if level == 0:
                     raise

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from stability.errors import ConfigurationError
+from stability.kernel.checks import as_choice
 
 Radius = float | Tensor
 """One radius for all samples, or one each, ``(batch,)`` in float64."""
@@ -75,28 +75,14 @@ def _clip_l2(x: Tensor, z: Tensor, epsilon: Radius) -> Tensor:
     return torch.where(per_sample(outside, z), moved, z)
 
 
-def _pull_l2(x: Tensor, z: Tensor, epsilon: Radius) -> Tensor:
-    """``_clip_l2`` to rounding, in the precision of ``x``: for points on the way."""
-    d = z - x
-    size = torch.linalg.vector_norm(d.flatten(1), dim=1)
-    reach = epsilon.to(size) if isinstance(epsilon, Tensor) else torch.full_like(size, epsilon)
-    factor = torch.where(size > reach, reach / size, 1.0)
-    return d.mul_(per_sample(factor, d)).add_(x)
-
-
-def _ball_linf(x: Tensor, epsilon: Radius) -> tuple[Tensor, Tensor]:
-    """Bounds of the ball's entries, rounded inwards."""
+def _clip_linf(x: Tensor, z: Tensor, epsilon: Radius) -> Tensor:
+    """The nearest point of the ball, whose bounds are rounded inwards."""
     if isinstance(epsilon, Tensor):
         epsilon = per_sample(epsilon, x)
     wide, infinity = x.double(), torch.full_like(x, float("inf"))
     lower, upper = (wide - epsilon).to(x.dtype), (wide + epsilon).to(x.dtype)
     lower = torch.where(wide - lower > epsilon, torch.nextafter(lower, infinity), lower)
     upper = torch.where(upper - wide > epsilon, torch.nextafter(upper, -infinity), upper)
-    return lower, upper
-
-
-def _clip_linf(x: Tensor, z: Tensor, epsilon: Radius) -> Tensor:
-    lower, upper = _ball_linf(x, epsilon)
     return torch.minimum(torch.maximum(z, lower), upper)
 
 
@@ -145,8 +131,6 @@ class Geometry:
         step: ``(gradient, length (batch,))`` to the steepest ascent step of that length; 0 where the
             gradient is 0.
         dual: gradient to its dual norm ``(batch,)``: a linear function rises by at most ``dual * epsilon``.
-        ball: ``(x, epsilon)`` to the bounds of every entry, where the ball is a box; ``None`` where it is none.
-        pull: ``clip`` to rounding, which may leave the ball by as much; ``None``: there is no faster one.
     """
 
     name: str
@@ -155,20 +139,12 @@ class Geometry:
     random: Callable[[Tensor, Radius, torch.Generator], Tensor]
     step: Callable[[Tensor, Tensor], Tensor]
     dual: Callable[[Tensor], Tensor]
-    ball: Callable[[Tensor, Radius], tuple[Tensor, Tensor] | None]
-    pull: Callable[[Tensor, Tensor, Radius], Tensor] | None = None
 
 
 NORMS: dict[str, Geometry] = {
-    "l2": Geometry("l2", _l2, _clip_l2, _random_l2, _jump_l2, _l2, lambda x, epsilon: None, _pull_l2),
+    "l2": Geometry("l2", _l2, _clip_l2, _random_l2, _jump_l2, _l2),
     "linf": Geometry(
-        "linf",
-        _linf,
-        _clip_linf,
-        _random_linf,
-        _jump_linf,
-        lambda g: g.double().abs().flatten(1).sum(dim=1),
-        _ball_linf,
+        "linf", _linf, _clip_linf, _random_linf, _jump_linf, lambda g: g.double().abs().flatten(1).sum(dim=1)
     ),
     "l2_step": Geometry(
         "l2_step",
@@ -177,7 +153,6 @@ NORMS: dict[str, Geometry] = {
         lambda x, epsilon, generator: _random_l2(_steps(x), _each(epsilon, x), generator).reshape(x.shape),
         lambda g, length: _jump_l2(_steps(g), length.repeat_interleave(g.shape[1])).reshape(g.shape),
         lambda g: g.double().norm(dim=2).sum(dim=1),
-        lambda x, epsilon: None,
     ),
 }
 
@@ -191,6 +166,4 @@ def geometry(norm: str) -> Geometry:
     >>> geometry("linf").size(torch.tensor([[[1.0, -3.0]]]))
     tensor([3.], dtype=torch.float64)
     """
-    if norm not in NORMS:
-        raise ConfigurationError(f"norm must be one of {sorted(NORMS)}, got {norm!r}")
-    return NORMS[norm]
+    return NORMS[as_choice("norm", norm, NORMS)]

@@ -13,7 +13,7 @@ from stability.errors import ConfigurationError
 
 from ..guard import check_int, check_labelled, logits_of, untouched
 from .apgd import ascend_loss
-from .deepfool import search_boundary
+from .deepfool import bisected, search_boundary
 from .masked import by_the_input, warn_of
 from .projections import Box, Geometry
 from .threat import AttackResult, Bounds, Threat, margins, open_threat
@@ -101,19 +101,6 @@ def _fooled(threat: Threat, z: Tensor) -> Tensor:
 
 def _sizes(threat: Threat, z: Tensor) -> Tensor:
     return threat.geometry.size(z - threat.x)
-
-
-def _towards(threat: Threat, z: Tensor, halvings: int = _HALVINGS) -> Tensor:
-    """The misclassified points ``z`` drawn back along their segments from ``x``, as far as they stay misclassified."""
-    low, high = torch.zeros(len(z), 1, 1, dtype=z.dtype, device=z.device), torch.ones_like(z[:, :1, :1])
-    found = z
-    for _ in range(halvings):
-        middle = (low + high) / 2
-        point = threat.box.clip(threat.x + middle * (z - threat.x))
-        wrong = _fooled(threat, point)[:, None, None]
-        found = torch.where(wrong, point, found)
-        low, high = torch.where(wrong, low, middle), torch.where(wrong, middle, high)
-    return found
 
 
 def _proposals(threat: Threat, z: Tensor) -> Tensor:
@@ -269,7 +256,7 @@ def _better(threat: Threat, new: Tensor, sizes: Tensor, old: Tensor, steps: int)
     if not len(rows):
         return old, sizes
     part = replace(threat.take(rows), radii=None)
-    moved = _towards(part, _polish(part, _towards(part, new[rows], 12), steps))
+    moved = bisected(part, _polish(part, bisected(part, new[rows], 12, _fooled), steps), _HALVINGS, _fooled)
     own = _sizes(part, moved)
     smaller = own < sizes[rows]
     z, found = old.clone(), sizes.clone()

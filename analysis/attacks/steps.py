@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from stability.errors import NonFiniteError
 
-from ..campaign.inputs import width
-from ..campaign.steps import step
 from ..tasks import Task
+from ..tasks.ranges import width
 from .deepfool import deepfool
 from .masked import masked_words, unwarned
 from .noise import noise_sweep, parameter_noise_sweep
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
     from ..campaign.work import Work
 
 
-@step("noise")
-def _noise_step(work: Work) -> None:
+def noise_step(work: Work) -> None:
+    """Run the step ``noise`` of an analysis and write its files."""
     model, task, x, y, bounds = work.disturbed(work.budget.samples)
     common: dict[str, Any] = {"draws": work.budget.draws, "seed": work.seed}
     whole = task.labels_sequences
@@ -46,8 +45,8 @@ def _on_weights(model: nn.Module, task: Task, x: Tensor, y: Tensor, told: dict[s
     return noise_scores(model, x, y, task=task, kind="parameters", **told)
 
 
-@step("attacks")
-def _attacks_step(work: Work) -> None:
+def attacks_step(work: Work) -> None:
+    """Run the step ``attacks`` of an analysis and write its files."""
     model, task, x, y, bounds = work.disturbed(work.budget.attacked)
     span, budget = width(bounds), work.budget
     whole = task.labels_sequences

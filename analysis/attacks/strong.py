@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from stability.errors import DimensionError
 
 from ..guard import check_int, check_number, untouched
-from ..kernels.inputs import by_input
 from .apgd import ascend_loss
 from .deepfool import deepfool, draw_back
 from .masked import unwarned, warn_of
@@ -102,8 +101,7 @@ def strong(
                 part = replace(threat.take(rows), epsilon=radius)
                 loss = LOSSES["cross_entropy" if start % 2 else "margin"]
                 known: dict[str, Any] = {} if start else {"start": z[rows], "stride": WARM_START_STEP}
-                with by_input(model):
-                    found, taken = ascend_loss(part, steps, loss, generator, **known)
+                found, taken = ascend_loss(part, steps, loss, generator, **known)
                 found, longest = part.inside(found), max(longest, taken)
                 fallen = part.wrong(found)
                 hit = rows[fallen]

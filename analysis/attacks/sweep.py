@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError
+from stability.kernel.checks import as_choice
 from stability.statistics import wilson
 
 from ..drawn import Curve
@@ -158,9 +159,7 @@ def attack_sweep(
     >>> attack_sweep(model, x, y, epsilons=[0, 0.5, 1], bounds=(-1, 1)).accuracy
     (1.0, 0.5, 0.0)
     """
-    if attack not in ATTACKS:
-        raise ConfigurationError(f"attack must be one of {sorted(ATTACKS)}, got {attack!r}")
-    run = ATTACKS[attack]
+    run = ATTACKS[as_choice("attack", attack, ATTACKS)]
     unknown = sorted(set(options) - set(inspect.signature(run).parameters) | ({"epsilon"} & set(options)))
     if near is not None and attack not in SMALLEST:
         raise ConfigurationError(f"near= is for {' and '.join(sorted(SMALLEST))}: {attack} has no use for it")

@@ -14,7 +14,6 @@ from stability.errors import ConfigurationError, DimensionError
 
 from ..drawn import Curve
 from ..guard import check_int, check_labelled, check_number, logits_of, untouched
-from ..kernels.inputs import by_input
 from ..results import Record, plain_value
 from .masked import by_the_input, finite, vanishes, warn_of
 from .projections import Box, Geometry, Radius, geometry
@@ -88,17 +87,6 @@ def margins(logits: Tensor, y: Tensor) -> Tensor:
     return others - logits.gather(1, y[:, None])[:, 0]
 
 
-def check_loss(loss: str) -> str:
-    """Refuse a loss that is no key of ``LOSSES``.
-
-    Raises:
-        ConfigurationError: when it is none.
-    """
-    if loss not in LOSSES:
-        raise ConfigurationError(f"loss must be one of {sorted(LOSSES)}, got {loss!r}")
-    return loss
-
-
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "cross_entropy": lambda logits, y: nn.functional.cross_entropy(logits, y, reduction="none"),
     "margin": margins,
@@ -110,7 +98,6 @@ class Threat:
     """A checked problem: these sequences, this model, these bounds and radius; the tensors are per sample.
 
     With ``radii (batch,)`` every sequence has its own radius, and ``epsilon`` is only the largest that is meant.
-    ``limits`` is the ball of that radius and the box as one box (``limited``). ``frozen``: some entry must not change.
     """
 
     model: nn.Module
@@ -121,8 +108,6 @@ class Threat:
     epsilon: float
     seed: int
     radii: Tensor | None = None
-    limits: Box | None = None
-    frozen: bool = True
 
     @property
     def reach(self) -> Radius:
@@ -132,18 +117,8 @@ class Threat:
     def take(self, index: Tensor) -> Threat:
         """The problem for some samples."""
         radii = None if self.radii is None else self.radii[index]
-        limits = None if self.limits is None else self.limits.take(index)
         parts = {"x": self.x[index], "y": self.y[index], "box": self.box.take(index)}
-        return replace(self, **parts, radii=radii, limits=limits)
-
-    def limited(self) -> Threat:
-        """The same problem with ball and box as one box, where the ball is one: rounded once for all steps."""
-        bounded = isinstance(self.reach, Tensor) or self.reach < float("inf")
-        ball = self.geometry.ball(self.x, self.reach) if bounded else None
-        if ball is None:
-            return self
-        low, high = torch.maximum(ball[0], self.box.lower), torch.minimum(ball[1], self.box.upper)
-        return replace(self, limits=Box(low, high))  # x is in both
+        return replace(self, **parts, radii=radii)
 
     def logits(self, z: Tensor) -> Tensor:
         """Checked logits of ``z``, without a graph."""
@@ -157,39 +132,27 @@ class Threat:
     def ascend(self, z: Tensor, loss: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Loss ``(batch,)``, its gradient by the input (0 where frozen or not finite), and the logits."""
         z = z.detach().requires_grad_(True)
-        with by_input(self.model):
-            logits = logits_of(self.model, z, self.y)
+        logits = logits_of(self.model, z, self.y)
         values = loss(logits, self.y)
         return values.detach(), self.seen(by_the_input(values, z)), logits.detach()
 
     def seen(self, gradient: Tensor) -> Tensor:
         """Gradients ``(batch, time, features)``, 0 where not finite or frozen."""
-        return finite(torch.where(self.box.lower < self.box.upper, gradient, 0.0) if self.frozen else gradient)
+        return finite(torch.where(self.box.lower < self.box.upper, gradient, 0.0))
 
     def blind(self, z: Tensor) -> Tensor:
         """Return ``(batch,)``: True where the margin has no finite gradient at ``z``, though some entry may change."""
         z = z.detach().requires_grad_(True)
         free = self.box.lower < self.box.upper
-        with by_input(self.model):
-            gradient = by_the_input(margins(logits_of(self.model, z, self.y), self.y), z)
+        gradient = by_the_input(margins(logits_of(self.model, z, self.y), self.y), z)
         return vanishes(torch.where(free, gradient, 0.0)) & free.flatten(1).any(dim=1)
 
     def inside(self, z: Tensor, epsilon: Radius | None = None) -> Tensor:
         """``z`` pulled into the ball (of another radius, where one is given) and the box; rounding leaves neither."""
-        if epsilon is None and self.limits is not None:
-            return self.limits.clip(z)
         radius = self.reach if epsilon is None else epsilon
         if isinstance(radius, Tensor) or radius < float("inf"):
             z = self.geometry.clip(self.x, z, radius)
         return self.box.clip(z)  # x is in the box, so clipping only brings z nearer to x
-
-    def nearly_inside(self, z: Tensor) -> Tensor:
-        """``inside``, of points on the way: in l2 to rounding. What is kept of them goes through ``inside``."""
-        if self.limits is not None or self.geometry.pull is None:
-            return self.inside(z)
-        if isinstance(self.reach, Tensor) or self.reach < float("inf"):
-            z = self.geometry.pull(self.x, z, self.reach)
-        return self.box.clip(z)
 
     def judge(self, attack: str, z: Tensor, iterations: int, already: Tensor | None = None) -> AttackResult:
         """Clip, run the model again, and say what succeeded.
@@ -233,8 +196,7 @@ def attacked(threat: Threat, name: str, run: Callable[[Threat], tuple[Tensor, in
             if not len(standing):
                 break
             part = threat.take(standing)
-            with by_input(threat.model):
-                z, taken = run(part)
+            z, taken = run(part)
             longest = max(longest, taken)
             found[standing] = z
             standing = standing[~part.wrong(z)] if left else standing
@@ -327,6 +289,4 @@ def open_threat(
     shape = geometry(norm)
     radius = float("inf") if epsilon is None else check_number("epsilon", epsilon)
     x, y = check_labelled(model, x, y)
-    box = _box(x, bounds, mask)
-    frozen = bool((box.lower >= box.upper).any())
-    return Threat(model, x, y, box, shape, radius, check_int("seed", seed, 0), frozen=frozen)
+    return Threat(model, x, y, _box(x, bounds, mask), shape, radius, check_int("seed", seed, 0))

@@ -25,16 +25,7 @@ from .digests import file_digests
 from .each import RunJob, examine_one
 from .owned import recorded
 from .plan import Campaign
-from .record import (
-    REPORT,
-    SETTINGS_FILE,
-    Session,
-    clear,
-    is_complete,
-    planned,
-    refuse_model,
-    write_settings,
-)
+from .record import REPORT, SETTINGS_FILE, Session, clear, is_complete, planned, refuse_model, write_settings
 from .trainings import TRAININGS_FILE, write_trainings
 
 MODEL_FILE = "model.safetensors"

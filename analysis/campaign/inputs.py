@@ -40,30 +40,6 @@ def check_box(box: Any) -> tuple[float, float]:
     return low, high
 
 
-def covers(box: Range | None, span: Range | None) -> bool:
-    """Whether all inputs of a range lie in a box; not where one of them is not known.
-
-    Example:
-        >>> covers((-1, 1), (0, 1)), covers((-1, 1), ((0, 0), (1, 2))), covers((0, 1), None)
-        (True, False, False)
-    """
-    if box is None or span is None:
-        return False
-    (low, high), (least, most) = ([np.asarray(end, float) for end in ends] for ends in (box, span))
-    return bool((low <= least).all() and (most <= high).all())
-
-
-def width(ends: Range) -> float:
-    """How wide a range is, that of the widest feature where each has its own: sizes of perturbations are shares of it.
-
-    Example:
-        >>> width((-1.0, 3.0)), width(((0.0, 10.0), (1.0, 12.0)))
-        (4.0, 2.0)
-    """
-    low, high = ends
-    return float(np.max(np.subtract(high, low)))
-
-
 def data_range(task: Task) -> Range:
     """Ends of the range that the task's inputs lie in: its own bounds where it has them, else what occurs.
 

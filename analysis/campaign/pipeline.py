@@ -21,20 +21,37 @@ from torch import nn
 from stability.certificate import Certificate
 from stability.errors import ContradictionError, FileFormatError, StabilityError
 from stability.storage.artifacts import ANALYSIS_FILE
+from stability.storage.artifacts import STEPS as DESCRIBED
 
 from ...models.counting import free_parameters
-from .. import attacks, curvature, dynamics, radius
+from ..attacks.steps import attacks_step, noise_step
+from ..curvature.density import hessian_step
+from ..dynamics.growth import growth_step
+from ..dynamics.lyapunov import lyapunov_step
+from ..dynamics.norms import norms_step
+from ..dynamics.pairs import pairs_step
+from ..dynamics.recovery import recovery_step
 from ..environment import environment
+from ..radius.certified import robustness_step
+from ..radius.single import local_step
 from ..tasks import Task
 from ..threads import threads_fitting
-from . import steps
 from .budgets import AnalysisSettings
+from .certificate import certificate_step
+from .cross_check import cross_check_step
 from .digests import file_digests, model_digest
 from .inputs import about_inputs, data_range
+from .margin import margin_step
 from .owned import INPUTS, RESULTS, begin_analysis, owned
+from .performance import performance_step
 from .work import NoDataError, Work
 
-STEPS = steps.steps_in(steps, attacks, curvature, dynamics, radius)
+_FUNCTIONS: tuple[Callable[[Work], None], ...] = (
+    certificate_step, cross_check_step, performance_step, margin_step, noise_step, attacks_step, hessian_step,
+    growth_step, lyapunov_step, norms_step, pairs_step, recovery_step, robustness_step, local_step,
+)  # fmt: skip
+_BY_NAME = {function.__name__.removesuffix("_step"): function for function in _FUNCTIONS}
+STEPS = {name: _BY_NAME[name] for name in DESCRIBED if name != "training"}
 """The function of every step, in the order in which they run; each stands in the file of its analyzer."""
 
 

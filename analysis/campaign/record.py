@@ -24,7 +24,7 @@ from stability.storage.writing import write_bytes, write_text
 from ..environment import environment
 from ..jobs import Outcome
 from ..results import plain_value
-from ..training.runs import ANALYSIS, RUN_FILE, RUN_FILES, TRAINING, check_run
+from ..training.runs import ANALYSIS, RUN_FILE, RUN_FILES, TRAINING, read_checkpoint, read_run
 from .digests import file_digests
 from .owned import INPUTS, RESULTS, recorded
 from .plan import Campaign
@@ -173,7 +173,8 @@ def can_go_on(folder: Path, tell: Callable[[str], Any]) -> bool:
     if not (folder / RUN_FILE).exists():
         return False
     try:
-        check_run(folder)
+        read_run(folder)
+        read_checkpoint(folder)
     except FileFormatError as error:
         tell(f"training again: {error}")
         clear(folder)

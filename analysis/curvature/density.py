@@ -13,7 +13,6 @@ from torch import nn
 
 from stability.errors import ConfigurationError
 
-from ..campaign.steps import step
 from ..drawn import Curve
 from ..guard import check_int, check_number
 from ..results import Record
@@ -150,7 +149,8 @@ def spectral_density(
     width = None if sigma is None else check_number("sigma", sigma, strict=True)
     with hessian_of(model, x, y, loss, parameters, batch_size) as operator:
         rng = np.random.default_rng(seed)
-        return _smoothed(operator, operator.krylovs(n_vectors, steps, rng), parameters, seed, points, width)
+        spaces = [operator.krylov(steps, rng) for _ in range(n_vectors)]
+        return _smoothed(operator, spaces, parameters, seed, points, width)
 
 
 def _smoothed(
@@ -220,7 +220,8 @@ def spectrum_of(
         (9.0, True, 6)
     """
     search = Search(steps, 1e-3, probes, seed)
-    spaces = operator.krylovs(probes, steps, np.random.default_rng(seed))
+    rng = np.random.default_rng(seed)
+    spaces = [operator.krylov(steps, rng) for _ in range(probes)]
     beside = np.random.default_rng(seed)
     beside.standard_normal(operator.size)  # the start of the space, which the trace's probes come after
     others = sum(space.steps for space in spaces[1:])
@@ -228,8 +229,8 @@ def spectrum_of(
     return replace(summary, matvecs=operator.matvecs - others), _smoothed(operator, spaces, parameters, seed)
 
 
-@step("hessian")
-def _hessian_step(work: Work) -> None:
+def hessian_step(work: Work) -> None:
+    """Run the step ``hessian`` of an analysis and write its files."""
     model, task = work.with_answers()
     x, y = (part[: work.budget.curved] for part in task.train)
     steps, probes = work.budget.iterations, work.budget.probes

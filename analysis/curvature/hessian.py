@@ -10,6 +10,7 @@ import numpy as np
 from torch import nn
 
 from stability.errors import ConfigurationError
+from stability.kernel.checks import as_choice
 from stability.statistics import student_half_width
 
 from ..guard import check_int, check_number
@@ -85,8 +86,7 @@ def _trace(
         return known, 0.0, 0
     probes = np.stack([rng.choice([-1.0, 1.0], operator.size) for _ in range(samples)])
     probes -= (probes @ krylov.basis.T) @ krylov.basis
-    values = (probes * operator.matvecs_of(probes)).sum(axis=1)
-    mean, error, _ = sample_mean([float(value) for value in values])
+    mean, error, _ = sample_mean([float(probe @ operator.matvec(probe)) for probe in probes])
     return known + mean, error, samples
 
 
@@ -113,7 +113,7 @@ def ends_and_trace(operator: HessianOperator, krylov: Krylov, samples: int, rng:
     _, vectors = krylov.ritz()
     ends = vectors[:, [0, -1]].T @ krylov.basis
     ends /= np.linalg.norm(ends, axis=1, keepdims=True)
-    smallest, largest = map(_residual, ends, operator.matvecs_of(ends))
+    smallest, largest = (_residual(end, operator.matvec(end)) for end in ends)
     return Estimates(largest, smallest, _trace(operator, krylov, samples, rng))
 
 
@@ -196,8 +196,7 @@ def hessian_summary(
     >>> round(s.lambda_max, 6), round(s.lambda_min, 6), round(s.trace, 6)
     (9.0, 1.0, 10.0)
     """
-    if method not in METHODS:
-        raise ConfigurationError(f"method must be one of {sorted(METHODS)}, got {method!r}")
+    as_choice("method", method, METHODS)
     settings = Search(
         max_iter=check_int("max_iter", max_iter, 2),
         tol=check_number("tol", tol),

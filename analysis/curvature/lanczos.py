@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,12 +54,7 @@ def _orthogonalise(w: Vector, basis: Vector) -> Vector:
 
 
 def lanczos(
-    matvec: Callable[[Vector], Vector],
-    start: Vector,
-    steps: int,
-    *,
-    tol: float = 0.0,
-    noise: float = 1e-14,
+    matvec: Callable[[Vector], Vector], start: Vector, steps: int, *, tol: float = 0.0, noise: float = 1e-14
 ) -> Krylov:
     """Lanczos with full re-orthogonalisation: no ghost copies of converged eigenvalues.
 
@@ -86,52 +81,6 @@ def lanczos(
     >>> np.allclose(values, [-1, 2, 3])
     True
     """
-    return lanczos_together(lambda q: matvec(q[0])[None], [start], steps, tol=tol, noise=noise)[0]
-
-
-def lanczos_together(
-    matvecs: Callable[[Vector], Vector],
-    starts: Sequence[Vector],
-    steps: int,
-    *,
-    tol: float = 0.0,
-    noise: float = 1e-14,
-) -> list[Krylov]:
-    """``lanczos`` from several starts, each for itself, with their products taken together.
-
-    Args:
-        matvecs: ``V (k, n) -> (H V^T)^T (k, n)``.
-        starts: ``(n,)`` each, not zero.
-        steps: of each, at most.
-        tol: see ``lanczos``.
-        noise: likewise.
-
-    Returns:
-        The decompositions, in the order of the starts.
-
-    Raises:
-        NonFiniteError: a product holds NaN or an infinity.
-
-    >>> H = np.diag([3.0, -1.0, 2.0])
-    >>> [found.steps for found in lanczos_together(lambda V: V @ H, [np.ones(3), np.eye(3)[0]], 3)]
-    [3, 1]
-    """
-    searches = [_search(start, steps, tol, noise) for start in starts]
-    asked = {number: next(search) for number, search in enumerate(searches)}
-    found: dict[int, Krylov] = {}
-    while asked:
-        products = matvecs(np.stack([*asked.values()]))
-        for number, product in zip(list(asked), products):
-            try:
-                asked[number] = searches[number].send(product)
-            except StopIteration as end:
-                found[number] = end.value
-                del asked[number]
-    return [found[number] for number in range(len(searches))]
-
-
-def _search(start: Vector, steps: int, tol: float, noise: float) -> Generator[Vector, Vector, Krylov]:
-    """One run: it yields vectors, and is sent their products."""
     n = len(start)
     steps = min(steps, n)
     basis = np.empty((steps, n))
@@ -142,7 +91,7 @@ def _search(start: Vector, steps: int, tol: float, noise: float) -> Generator[Ve
     while True:
         k = len(diagonal)
         basis[k] = q
-        w = yield q
+        w = matvec(q)
         if not np.isfinite(w).all():
             raise NonFiniteError("a Hessian-vector product", "the loss overflows here, or has no second derivative")
         diagonal.append(float(q @ w))

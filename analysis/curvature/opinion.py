@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-from torch import nn
 
 from stability.statistics import student_half_width
 
 from ..results import Record
 from .hessian import HessianSummary
-from .products import HessianOperator, LossFunction, hessian_of
+from .products import HessianOperator
 from .pyhessian import Search, pyhessian_largest
 
 
@@ -41,58 +38,18 @@ class HessianOpinion(Record):
     matvecs: int
 
 
-def hessian_opinion(
-    summary: HessianSummary,
-    model: nn.Module,
-    x: Any,
-    y: Any = None,
-    *,
-    loss: LossFunction | None = None,
-    max_iter: int = 100,
-    trace_samples: int = 32,
-) -> HessianOpinion:
-    """Ask PyHessian about the Hessian that a summary is about.
-
-    Args:
-        summary: by ``hessian_summary``, whose parameters and seed are taken over.
-        model: the same model.
-        x: the same sequences.
-        y: the same targets.
-        loss: the same loss.
-        max_iter: power iterations at most.
-        trace_samples: probes of the trace, 2 or more.
-
-    Returns:
-        The second opinion.
-
-    Raises:
-        NonFiniteError: PyHessian returned NaN.
-        StabilityError: data and options that ``hessian_summary`` refuses, too.
-
-    Source: Z. Yao, A. Gholami, K. Keutzer, M. Mahoney, PyHessian (2020).
-
-    Example:
-        >>> import torch
-        >>> from stability.analysis.curvature.hessian import hessian_summary
-        >>> model = nn.Sequential(nn.Flatten(), nn.Linear(2, 1, bias=False)).double()
-        >>> x, y = torch.tensor([[[3.0, 0.0]], [[0.0, 1.0]]]).double(), torch.zeros(2, 1).double()
-        >>> square = lambda outputs, targets: (outputs - targets).square().mean()
-        >>> summary = hessian_summary(model, x, y, loss=square)  # H = diag(9, 1)
-        >>> opinion = hessian_opinion(summary, model, x, y, loss=square)
-        >>> round(opinion.lambda_max, 4), round(opinion.trace, 4), abs(opinion.lambda_max_difference) < 1e-4
-        (9.0, 10.0, True)
-    """
-    with hessian_of(model, x, y, loss, summary.parameters, None) as operator:
-        return opinion_on(summary, operator, Search(max_iter, 0.0, trace_samples, summary.seed))
-
-
 def opinion_on(summary: HessianSummary, operator: HessianOperator, search: Search) -> HessianOpinion:
-    """The same of a Hessian that is open already; none of its own products is used.
+    """Ask PyHessian about the Hessian of a summary; none of the operator's own products is used.
 
     Args:
         summary: of this Hessian.
         operator: supplies model, data, loss and the parameters' names.
         search: power iterations, probes and seed.
+
+    Raises:
+        NonFiniteError: PyHessian returned NaN.
+
+    Source: Z. Yao, A. Gholami, K. Keutzer, M. Mahoney, PyHessian (2020).
     """
     before = operator.matvecs
     (value, residual), (trace, error, samples) = pyhessian_largest(operator, search)

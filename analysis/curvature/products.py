@@ -1,14 +1,12 @@
 """The Hessian of a loss as a linear operator: products with vectors, never a matrix.
 
-A product is the derivative of the gradient's graph (double backward). Where a recurrence, an LSTM or a convolution is
-part of it, that part is written out (``analysis/kernels``): few operations on all times at once, and its states in
-place of a graph. Whether the gradient that comes out so is the model's own is looked at once, at the start.
+A product is the derivative of the gradient's graph (double backward).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, cast
 
 import numpy as np
@@ -19,12 +17,9 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, UnsupportedError
 
 from ..guard import as_tensor, check_dense, check_int, check_kind, check_model, untouched
-from ..kernels.swap import written_out
-from .lanczos import Krylov, lanczos, lanczos_together, random_direction
+from .lanczos import Krylov, lanczos, random_direction
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
-_NUMBERS, _MOST = 2**24, 8
-"""In an array of all times and of all directions of which products are taken at once; and so many of these at most."""
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -134,11 +129,7 @@ class HessianOperator:
     of samples as weights. With one batch the graph of the gradient is kept, so a product costs one backward
     pass. Never touches ``.grad``.
 
-    Memory: the graph of the gradient of one batch. A written-out recurrence keeps ``11 n + 2 p`` numbers a sequence and
-    time for ``n`` states and ``p`` inputs (``12 n + 2 p`` with a matrix B), an LSTM ``32 n + 2 p``, in place of the
-    results of all operations; a product takes at most as much again for its duration, k at once up to k times that;
-    sequences that begin alike are kept once until they part. Images under a small first filter are kept once for each
-    of its entries, twice where pooling comes next.
+    Memory: the graph of the gradient of one batch.
 
     Args:
         model: in the mode in which it is to be judged (see :func:`~stability.analysis.guard.untouched`).
@@ -166,12 +157,9 @@ class HessianOperator:
             p.requires_grad_(True)
         self.size = sum(p.numel() for p in self.parameters)
         self.matvecs = 0
-        self._graph: list[Tensor] | None = None
-        self._together = 1
         self.loss, self.gradient = self._check_deterministic()
-        self.written_out = self._try_kernels()
-        if self._graph is None and self._is_one_batch:
-            self._graph = self._gradient_graph(*self.batches[0])[1]  # type: ignore[index]
+        single = isinstance(batches, list) and len(batches) == 1
+        self._graph = self._gradient_graph(*batches[0])[1] if single else None  # type: ignore[index]
 
     @property
     def precision(self) -> float:
@@ -182,44 +170,6 @@ class HessianOperator:
         """``lanczos`` from a random direction; what falls below the parameters' precision is noise."""
         start = random_direction(self.size, rng)
         return lanczos(self.matvec, start, steps, tol=tol, noise=10 * self.precision)
-
-    def krylovs(self, count: int, steps: int, rng: np.random.Generator) -> list[Krylov]:
-        """So many of them, one after another from the generator, their products taken together."""
-        starts = [random_direction(self.size, rng) for _ in range(count)]
-        return lanczos_together(self.matvecs_of, starts, steps, noise=10 * self.precision)
-
-    @property
-    def _is_one_batch(self) -> bool:
-        return isinstance(self.batches, list) and len(self.batches) == 1
-
-    def _try_kernels(self) -> bool:
-        """Whether the model runs on written-out kernels and its gradient on the first batch is the same.
-
-        With one batch the graph is kept. A loss that differentiates the model itself asks the kernels for a derivative
-        that they do not have.
-        """
-        x, y = next(iter(self.batches))
-        with written_out(self.model) as kernels:
-            try:
-                loss, gradients = self._gradient_graph(x, y)
-            except NotImplementedError:
-                return False
-        if not kernels.used:
-            self._graph = gradients if self._is_one_batch else None
-            return False
-        if self._is_one_batch:
-            plain_loss, expected = self.loss, self.gradient
-        else:
-            value, plain = self._gradient_graph(x, y, again=False)
-            plain_loss, expected = float(value), self._flatten(plain)
-        found = self._flatten(gradients)
-        tolerance = self.precision**0.5
-        same = np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
-        if not same or abs(float(loss) - plain_loss) > tolerance * abs(plain_loss):
-            return False
-        self._graph = gradients if self._is_one_batch else None
-        self._together = min(_MOST, _NUMBERS // kernels.numbers) if kernels.together else 1
-        return True
 
     def _gradient_graph(self, x: Tensor, y: Tensor, again: bool = True) -> tuple[Tensor, list[Tensor]]:
         value = self.loss_function(self.model(x), y)
@@ -291,52 +241,14 @@ class HessianOperator:
                 return self._product(self._graph, direction, keep=True)
             total, count = np.zeros(self.size), 0
             for x, y in self.batches:
-                with written_out(self.model) if self.written_out else nullcontext():
-                    gradients = self._gradient_graph(x, y)[1]
+                gradients = self._gradient_graph(x, y)[1]
                 total += self._product(gradients, direction, keep=False) * len(x)
                 count += len(x)
         return total / count
 
-    def matvecs_of(self, V: NDArray[np.float64]) -> NDArray[np.float64]:
-        """``H v`` of each row of ``V (k, n)``: several at once where the kernels can, which takes less time.
-
-        As many go together as keep ``2^24`` numbers in an array of all times; memory grows with them.
-        """
-        if self._together < 2 or len(V) < 2 or self._graph is None:
-            return np.stack([self.matvec(v) for v in V])
-        parts = np.array_split(V, -(-len(V) // self._together))
-        return np.concatenate([self._products(self._graph, part) for part in parts])
-
-    def _products(self, graph: list[Tensor], V: NDArray[np.float64]) -> NDArray[np.float64]:
-        sizes, whole = [p.numel() for p in self.parameters], torch.from_numpy(np.ascontiguousarray(V))
-        pieces = [
-            part.reshape(len(V), *p.shape).to(p.device, p.dtype)
-            for part, p in zip(whole.split(sizes, dim=1), self.parameters)
-        ]
-        live = [(g, d) for g, d in zip(graph, pieces) if g.requires_grad]
-
-        def product(*directions: Tensor) -> tuple[Tensor, ...]:
-            return torch.autograd.grad(
-                [g for g, _ in live],
-                self.parameters,
-                grad_outputs=directions,
-                retain_graph=True,
-                allow_unused=True,
-                materialize_grads=True,
-            )
-
-        try:
-            with torch.enable_grad():
-                found = torch.vmap(product)(*(d for _, d in live))
-        except RuntimeError:  # something of the model or of the loss takes one direction at a time
-            self._together = 1
-            return np.stack([self.matvec(v) for v in V])
-        self.matvecs += len(V)
-        return torch.cat([t.detach().to("cpu", torch.float64).reshape(len(V), -1) for t in found], 1).numpy()
-
     def dense(self) -> NDArray[np.float64]:
         """The matrix ``(n, n)``, symmetrised, by n products."""
-        columns = self.matvecs_of(np.eye(self.size))
+        columns = np.stack([self.matvec(v) for v in np.eye(self.size)])
         return (columns + columns.T) / 2
 
 

@@ -23,7 +23,6 @@ from stability.errors import NonFiniteError
 from stability.systems import LureSystem
 
 from ...models.tensors import check_sequence
-from ..campaign.steps import step
 from ..drawn import Curve
 from ..guard import check_int, check_model, check_real_sequences
 from ..results import Record
@@ -162,8 +161,8 @@ def _steepest(work: Work) -> np.ndarray | None:
     return np.linalg.eigvals(system.A + system.B @ (slope[:, None] * system.C)) if np.isfinite(slope).all() else None
 
 
-@step("growth")
-def _growth_step(work: Work) -> None:
+def growth_step(work: Work) -> None:
+    """Run the step ``growth`` of an analysis and write its files."""
     _, x = work.whole_sequences(1)
     several = max(FEWEST, min(3 * work.budget.trajectories, MOST_STEPS // x.shape[1]))
     model, x = work.whole_sequences(several)

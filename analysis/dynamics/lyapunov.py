@@ -47,11 +47,10 @@ from stability.kernel.format.claims import Claim, Verdict
 from ...models.deep import DeepNetwork
 from ...models.recurrent import RecurrentLayer
 from ...models.tensors import check_sequence
-from ..campaign.inputs import covers
-from ..campaign.steps import step
 from ..drawn import Curve
 from ..guard import check_int, check_model, check_number, check_real_sequences
 from ..results import Record, plain_value
+from ..tasks.ranges import covers
 from ..threads import threads_fitting
 from ..unroll import flat_state, layer_inputs, only_layer, step_jacobians
 
@@ -318,8 +317,8 @@ def _spectrum(logs: np.ndarray, skip: int, dt: float | None, states: int) -> Lya
     )
 
 
-@step("lyapunov")
-def _lyapunov_step(work: Work) -> None:
+def lyapunov_step(work: Work) -> None:
+    """Run the step ``lyapunov`` of an analysis and write its files."""
     model, x = work.whole_sequences(min(work.budget.samples, work.budget.trajectories))
     result = lyapunov_exponents(model, x, seed=work.seed)
     work.write_table("lyapunov.csv", result.frame())

@@ -23,10 +23,8 @@ from stability.kernel.checks import as_choice
 from ...models.deep import DeepNetwork
 from ...models.network import over_time
 from ...models.tensors import check_sequence, state_leaves
-from ..campaign.steps import step
 from ..drawn import Curve
 from ..guard import check_batch, check_int, check_model, untouched
-from ..kernels.swap import plain_lstm
 from ..results import Record
 from ..unroll import flat_state, layer_inputs, only_layer
 from .envelope import expected_rms, norm_bound
@@ -94,10 +92,7 @@ class NormDrift(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values, with ``drift_index``."""
-        return {
-            **super().to_dict(),
-            "drift_index": self.drift_index if np.isfinite(self.drift_index) else None,
-        }
+        return {**super().to_dict(), "drift_index": self.drift_index if np.isfinite(self.drift_index) else None}
 
     def frame(self) -> pd.DataFrame:
         """One row a layer and step, ``t`` counts from 1: the columns of ``norms.csv``."""
@@ -281,9 +276,7 @@ def norm_drift(
 
 
 def _norms(layer: Any, x: Tensor) -> Tensor:
-    """Norms of the hidden states, ``(layers, time, batch)``; an LSTM puts out its own in one pass."""
-    if plain_lstm(layer):
-        return layer(x)[0].double().norm(dim=-1).T[None]
+    """Return the norms of the hidden states, ``(layers, time, batch)``."""
     states = (layer.hidden_states(step.after) for step in layer.walk(x))
     return torch.stack([torch.stack([h.double().norm(dim=-1) for h in parts]) for parts in states], dim=1)
 
@@ -338,8 +331,8 @@ def _doublings(curve: np.ndarray) -> float:
     return float(np.log2(high / low)) if low > 0 else float("inf")
 
 
-@step("norms")
-def _norms_step(work: Work) -> None:
+def norms_step(work: Work) -> None:
+    """Run the step ``norms`` of an analysis and write its files."""
     model, x = work.whole_sequences(min(work.budget.samples, 100))
     result = norm_drift(model, x, factor=work.budget.stretch, seed=work.seed, certificate=work.certificate)
     work.write_table("norms.csv", result.frame())

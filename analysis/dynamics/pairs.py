@@ -21,7 +21,6 @@ from stability.certificate import Certificate
 from stability.errors import NonFiniteError, UnsupportedError
 from stability.kernel.format.claims import Verdict
 
-from ..campaign.steps import step
 from ..drawn import Curve
 from ..guard import check_int
 from ..results import Record
@@ -201,8 +200,8 @@ def counter_distance(certificate: Certificate, steps: int) -> tuple[Array, str] 
     return (gaps / gaps[0], words) if gaps[0] > 0 else None
 
 
-@step("pairs")
-def _pairs_step(work: Work) -> None:
+def pairs_step(work: Work) -> None:
+    """Run the step ``pairs`` of an analysis and write its files."""
     seen, why = None, ""
     steps = LONGEST
     try:

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from stability.errors import NonFiniteError
 
-from ..campaign.steps import step
 from ..drawn import Curve
 from ..guard import check_int, check_number
 from ..results import Record
@@ -135,8 +134,8 @@ def measured_recovery(
     return MeasuredRecovery(size, tol, steps.T, limit)
 
 
-@step("recovery")
-def _recovery_step(work: Work) -> None:
+def recovery_step(work: Work) -> None:
+    """Run the step ``recovery`` of an analysis and write its files."""
     model, x = work.whole_sequences(min(work.budget.samples, work.budget.trajectories))
     found = measured_recovery(model, x, seed=work.seed)
     work.write_result("recovery.json", found, runs=found.steps.size)

@@ -29,12 +29,11 @@ from stability.verification import verify_claim
 from ...models.bounded_gain import BoundedGainRNN
 from ...models.network import SequenceModel
 from ...models.tensors import to_numpy
-from ..campaign.inputs import width
-from ..campaign.steps import step
 from ..drawn import Curve
 from ..dynamics.stepbound import SLACK, StepBound, horizon_gain, joint_bound, pair_gains, step_bound
 from ..guard import check_labelled, check_number, logits_of, untouched
 from ..results import Record
+from ..tasks.ranges import width
 from ..tasks.scores import counted
 from .affine import affine_gains, affine_gains_at_steps, is_affine
 from .answers import by_row, check_step_labelled, step_logits
@@ -335,8 +334,8 @@ def _worth(result: CertifiedRadius, attacked: list[float]) -> float:
     return margin / (math.sqrt(2) * 0.5 * smallest) if smallest > 0.0 and margin > 0.0 else math.inf
 
 
-@step("robustness")
-def _robustness_step(work: Work) -> None:
+def robustness_step(work: Work) -> None:
+    """Run the step ``robustness`` of an analysis and write its files."""
     model, x, y, bounds = work.answers(work.budget.samples)
     stated = work.certificate  # without one the norms of the weights give a bound too, however small
     certified = stated if stated is not None and stated.verdict is Verdict.CERTIFIED else None

@@ -11,7 +11,6 @@ from torch import nn
 from stability.errors import UnsupportedError
 
 from ...models.gated import GatedLayer
-from ..campaign.steps import step
 from .local import LocalRadius, local_radius
 
 if TYPE_CHECKING:
@@ -26,8 +25,8 @@ LARGEST = 4096
 """Numbers of an input that is drawn."""
 
 
-@step("local")
-def _local_step(work: Work) -> None:
+def local_step(work: Work) -> None:
+    """Run the step ``local`` of an analysis and write its files."""
     model, x, y, _ = work.answers(_count(work))
     if y.ndim > 1:
         raise UnsupportedError("needs one class a sequence: the ball of an input is about one decision")

@@ -2,10 +2,11 @@
 
 from .archive import data, data_options
 from .arrays import task_from_arrays
-from .base import TASKS, Range, Task, identity, make_task, register_task
+from .base import TASKS, Task, identity, make_task, register_task
 from .idx import read_idx
 from .images import digits
 from .listops import listops, listops_expression, solve_listops
+from .ranges import Range
 from .speech import spoken
 from .synthetic import adding, copying, pendulum
 from .text import characters

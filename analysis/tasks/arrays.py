@@ -12,8 +12,9 @@ from torch import Tensor
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 from stability.kernel.checks import unmasked
 
-from .base import Pair, Range, Task, check_fraction, task_of
+from .base import Pair, Task, check_fraction, task_of
 from .lengths import check_lengths, cut_to, padded
+from .ranges import Range
 from .scores import counted
 
 MOST_CLASSES = 100_000

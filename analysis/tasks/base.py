@@ -23,11 +23,10 @@ from stability.errors import ConfigurationError, DimensionError
 from stability.kernel.checks import as_choice
 
 from ..guard import check_int
+from .ranges import Range
 from .scores import METRICS, as_loss, by_sequence, counted, own_steps
 
 Pair = tuple[Tensor, Tensor]
-Range = tuple[float | tuple[float, ...], float | tuple[float, ...]]
-"""Low and high end of inputs: numbers, or one for each feature."""
 MAX_NUMBERS = 2**30
 TASKS: dict[str, Callable[..., "Task"]] = {}
 

@@ -21,7 +21,7 @@ from ..tasks import Task
 from ..unroll import recurrent_layers
 from .margins import why_no_margin
 from .outcome import Progress, TrainResult
-from .runs import PROBE, new_run, old_run, read_checkpoint, read_run
+from .runs import new_run, old_run, read_checkpoint, read_run
 from .settings import Settings
 from .spectra import SpectrumTracker
 from .trainer import Trainer
@@ -161,15 +161,11 @@ def resume_run(
 
 def _same_tracker(model: nn.Module, options: Mapping[str, Any], path: Path, device: Any) -> SpectrumTracker:
     """A tracker like the one that training began with."""
-    if not isinstance(options, Mapping):
-        raise FileFormatError(f"cannot go on from {path}: its tracker is no mapping")
-    probe = None if options.get("probe") is None else read_checkpoint(path)[0].get(PROBE)
-    if probe is None and options.get("probe") is not None:
-        raise FileFormatError(f"cannot go on from {path}: the checkpoint lacks the tracker's sequences")
-    margins = options.get("margins")
-    if not isinstance(margins, list) or not all(isinstance(name, str) for name in margins) or "every" not in options:
-        raise FileFormatError(f"cannot go on from {path}: its tracker is not described as a training describes one")
-    layers = [layer for _, layer in recurrent_layers(model)]
-    known = [name for name in margins if any(why_no_margin(name, layer) is None for layer in layers)]
-    probe, kept = None if probe is None else probe.to(device), options.get("eigenvalues", True)
-    return SpectrumTracker(model, options["every"], probe=probe, margins=known, eigenvalues=kept)
+    try:
+        probe = None if options["probe"] is None else read_checkpoint(path)["tracker"]["probe"].to(device)
+        kept, margins = options["eigenvalues"], list(options["margins"])
+        layers = [layer for _, layer in recurrent_layers(model)]
+        known = [name for name in margins if any(why_no_margin(name, layer) is None for layer in layers)]
+        return SpectrumTracker(model, options["every"], probe=probe, margins=known, eigenvalues=kept)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise FileFormatError(f"cannot go on from {path}: its tracker is not described ({error!r})") from error

@@ -1,12 +1,13 @@
 """The run directory: what training leaves behind, and everything else reads.
 
 ``run.json`` (what was done, with what, and what came of it), ``model.safetensors``, ``metrics.csv`` (one line
-an epoch), ``spectra.csv`` and ``eigenvalues.csv`` (from the tracker), ``checkpoint.safetensors`` (all that is
-needed to go on). Each file is written aside and renamed: whatever happens, it is whole. No pickles.
+an epoch), ``spectra.csv`` and ``eigenvalues.csv`` (from the tracker), ``checkpoint.pt`` (all that is
+needed to go on). Each file is written aside and renamed: whatever happens, it is whole.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -21,29 +22,29 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, FileFormatError
 from stability.storage.artifacts import artifact, files_of_steps
-from stability.storage.documents import parse_json, read_json
+from stability.storage.documents import read_json
 from stability.storage.folder import claim_folder, refuse_existing_files
-from stability.storage.writing import write_text
+from stability.storage.writing import write_bytes, write_text
+from stability.user_code import error_text
 
 from ...models.files import describe, load, save, write_tensors
-from ...models.readers.safetensors import read_metadata, read_tensors
 from ..results import named_path
-from ..tables import Mark, check_even, check_single, read_csv, read_prefix
+from ..tables import read_csv
 from ..tasks import Task, make_task
 from ..tasks.base import reads_data
-from .spectra import SPECTRA_COLUMNS
 
 FORMAT = "stability-run"
 VERSION = 1
 RUN_FILE = "run.json"
-CHECKPOINT = "checkpoint.safetensors"
-PROBE = "tracker.probe"  # the tensor of a checkpoint that holds the sequences along which Jacobians are taken
+CHECKPOINT = "checkpoint.pt"
 ALL_COLUMNS = tuple(artifact("metrics.csv").columns)
 METRIC_COLUMNS = tuple(name for name in ALL_COLUMNS if not name.startswith("validation"))
 RUN_FILES = files_of_steps("training")
 """Files that training writes."""
 TRAINING, ANALYSIS = "train", "analysis"  # who makes a file, in the folder's list
 FIELDS = ("model", "task", "training", "result", "environment")
+STATE = {"model", "best", "optimizer", "settings", "task", "history", "bad", "started", "tracker"}
+"""Keys of a checkpoint."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,17 +123,13 @@ class Run:
         """Long table ``step, epoch, matrix, quantity, value``; empty when training was not tracked.
 
         Raises:
-            FileFormatError: damaged, or with rows that stand twice.
+            FileFormatError: damaged.
         """
-        table = self._tracked("spectra.csv")
-        check_single(table, SPECTRA_COLUMNS[:4], self.path / "spectra.csv")
-        return table
+        return self._tracked("spectra.csv")
 
     def eigenvalues(self) -> pd.DataFrame:
         """Table ``step, epoch, matrix, real, imag``; empty when training was not tracked; refused like spectra."""
-        table = self._tracked("eigenvalues.csv")
-        check_even(table, self.path / "eigenvalues.csv")
-        return table
+        return self._tracked("eigenvalues.csv")
 
     def _tracked(self, name: str) -> pd.DataFrame:
         columns = list(artifact(name).columns)
@@ -231,33 +228,6 @@ def old_run(path: str | Path) -> Iterator[Path]:
         yield path
 
 
-def check_run(path: Path) -> None:
-    """Whether training could go on from a folder: ``run.json``, checkpoint and tables are whole and belong together.
-
-    Raises:
-        FileFormatError: saying what is damaged.
-    """
-    read_run(path)
-    _, state = read_checkpoint(path)
-    for name, mark in read_marks(state, path).items():
-        read_prefix(path / name, mark)
-
-
-def read_marks(state: Mapping[str, Any], path: Path) -> dict[str, Mark]:
-    """Return how far the tables were at a checkpoint.
-
-    Raises:
-        FileFormatError: a damaged checkpoint.
-    """
-    try:
-        marks = {str(name): Mark(**value) for name, value in state["tables"].items()}
-        if all(type(m.size) is int and m.size >= 0 and isinstance(m.digest, str) for m in marks.values()):
-            return marks
-    except (AttributeError, KeyError, TypeError):
-        pass
-    raise FileFormatError(f"cannot go on from {path}: the checkpoint does not say how far its tables were")
-
-
 def model_description(model: nn.Module) -> dict[str, Any]:
     """What ``run.json`` says about a model: enough to build it again, or its class where that cannot be.
 
@@ -274,7 +244,7 @@ def model_description(model: nn.Module) -> dict[str, Any]:
 def write_run(
     path: Path, document: Mapping[str, Any], model: nn.Module, weights: Mapping[str, Tensor], metrics: str
 ) -> None:
-    """Write the files that others read; ``checkpoint.safetensors`` comes first, see ``write_checkpoint``.
+    """Write the files that others read; ``checkpoint.pt`` comes first, see ``write_checkpoint``.
 
     Args:
         path: the folder.
@@ -295,102 +265,30 @@ def write_run(
     write_text(path / RUN_FILE, json.dumps(whole, indent=1, allow_nan=False) + "\n")
 
 
-def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-    """Write all that is needed to go on, in one file.
+def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
+    """Write all that is needed to go on, in one file: tensors and plain values.
 
     Raises:
         FileFormatError: when the folder cannot be written to.
     """
-    write_tensors(path / CHECKPOINT, tensors, {"checkpoint": json.dumps(state, allow_nan=False)})
+    buffer = io.BytesIO()
+    torch.save(dict(state), buffer)
+    write_bytes(path / CHECKPOINT, buffer.getvalue())
 
 
-def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what ``write_checkpoint`` wrote.
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """Read what ``write_checkpoint`` wrote; nothing in the file is run.
 
     Raises:
         FileFormatError: missing or damaged.
     """
-    file = path / CHECKPOINT
-    try:
-        metadata = read_metadata(file)
-        if set(metadata) != {"checkpoint"}:
-            raise FileFormatError(f"{file.name} holds no state of a training")
-        state = parse_json(metadata["checkpoint"].encode(), file)
-        wrong = _misfit(state)
-        if wrong:
-            raise FileFormatError(f"its {wrong} is not as a training writes it")
-        return read_tensors(file), state
-    except FileFormatError as error:
-        raise FileFormatError(f"cannot go on from {path}: {file.name} is damaged ({error})") from error
-
-
-def _misfit(state: Any) -> str:
-    """The field of a checkpoint's state that is of another type or range; empty where all are as they should be."""
-    if not isinstance(state, dict):
-        return "state"
-    numbers = set(METRIC_COLUMNS)
-    held = set(ALL_COLUMNS) - numbers
-    history, bad = state.get("history"), state.get("bad")
-
-    def real(value: Any) -> bool:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-    def fits(row: Any, place: int) -> bool:
-        if not isinstance(row, dict) or not numbers <= set(row) <= numbers | held:
-            return False
-        known = all(real(row[k]) for k in numbers) and all(row.get(k) is None or real(row[k]) for k in held)
-        return known and row["epoch"] == place and row["seconds"] >= 0
-
-    good = isinstance(history, list) and all(fits(row, place) for place, row in enumerate(history, start=1))
-    checks = {
-        "history": good,
-        "bad": type(bad) is int and good and 0 <= bad <= max(0, len(history) - 1),  # type: ignore[arg-type]
-        "steps": type(state.get("steps")) is int and 0 <= state["steps"] < 2**53,
-        **{
-            name: isinstance(state.get(name), kind)
-            for name, kind in (("settings", dict), ("task", dict), ("started", str))
-        },
-    }
-    return next((name for name, is_good in checks.items() if not is_good), "")
-
-
-def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """A copy of the state of an optimizer as named tensors."""
-    packed = {}
-    for index, entries in optimizer.state_dict()["state"].items():
-        for key, value in entries.items():
-            if value is not None:
-                packed[f"optimizer.{index}.{key}"] = torch.as_tensor(value).detach().clone()
-    return packed
-
-
-_STATE = {
-    "Adam": {"step", "exp_avg", "exp_avg_sq"},
-    "SGD": {"momentum_buffer"},
-    "RMSprop": {"step", "square_avg"},
-    "AdamW": {"step", "exp_avg", "exp_avg_sq"},
-}
-"""What each optimizer keeps of a parameter."""
-
-
-def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Give an optimizer, freshly made with the same settings, the state that ``pack_optimizer`` took.
-
-    Raises:
-        FileFormatError: a tensor of no parameter, or of another shape than its parameter has.
-    """
-    known = [p for group in optimizer.param_groups for p in group["params"]]
-    state: dict[int, dict[str, Any]] = {}
-    for name, value in tensors.items():
-        if name.startswith("optimizer."):
-            _, index, key = (*name.split(".", 2), "", "")[:3]
-            if not index.isdecimal() or len(index) > 9 or int(index) >= len(known) or not key:
-                raise FileFormatError(f"{name[:60]!a} belongs to no parameter that is trained")
-            shape = () if key == "step" else tuple(known[int(index)].shape)
-            if tuple(value.shape) != shape or not value.is_floating_point() or not torch.isfinite(value).all():
-                raise FileFormatError(f"{name} must hold finite numbers of shape {shape}, it has {tuple(value.shape)}")
-            state.setdefault(int(index), {})[key] = value
-    wanted = _STATE[type(optimizer).__name__]
-    if any(set(entries) != wanted for entries in state.values()):
-        raise FileFormatError(f"the state of the optimizer must be {', '.join(sorted(wanted))} for each parameter")
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+    file, reason = path / CHECKPOINT, "it is no plain file"
+    if file.is_file():
+        try:
+            state = torch.load(file, map_location="cpu", weights_only=True)
+            if isinstance(state, dict) and state.keys() == STATE:
+                return state
+            reason = "it holds no state of a training"
+        except Exception as error:  # noqa: BLE001 # damaged archives raise errors of many types
+            reason = error_text(error)
+    raise FileFormatError(f"cannot go on from {path}: {CHECKPOINT} is missing or damaged ({reason})")

@@ -28,13 +28,14 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.storage.artifacts import artifact
 from stability.storage.folder import claim_folder
+from stability.storage.writing import write_text
 
 from ...models.recurrent import RecurrentLayer
 from ...models.tensors import to_numpy
 from ..drawn import Curve, draw
 from ..guard import check_int, check_number
 from ..results import ROWS
-from ..tables import CsvLog, Mark
+from ..tables import csv_text
 from ..unroll import as_layer, recurrent_layers, recurrent_matrices, step_jacobians
 from .logs import Log, numbers_of, verdict_of
 from .margins import MARGINS, layer_margins, why_no_margin
@@ -105,8 +106,8 @@ class SpectrumTracker:
             last two cost up to seconds each on large models. ``None``: ``theorem1``, if any layer is such that it
             can be recorded.
         eigenvalues: whether to keep all eigenvalues too.
-        out: folder for ``spectra.csv`` and ``eigenvalues.csv``, to which each record is appended at once, so
-            that a crash loses nothing; ``None`` keeps them in memory only.
+        out: folder for ``spectra.csv`` and ``eigenvalues.csv``, which are written anew after each record;
+            ``None`` keeps them in memory only.
         log: function ``(numbers, step)`` that receives each record as a dictionary of named numbers.
         verdict_every: ask ``certify`` at every so many steps (a multiple of ``every``) and log the verdict, 1
             certified, 0 inconclusive, -1 refuted, and the rate; ``None``: never.
@@ -165,8 +166,9 @@ class SpectrumTracker:
                 "a cell of your own with register_cell(...)"
             )
         self.margins = self._recordable(margins)
-        self._spectra = CsvLog(SPECTRA_COLUMNS, SPECTRA_COLUMNS[:4])
-        self._eigenvalues = CsvLog(EIGENVALUE_COLUMNS) if eigenvalues else None
+        self._spectra: list[tuple[Any, ...]] = []
+        self._eigenvalues: list[tuple[Any, ...]] | None = [] if eigenvalues else None
+        self._out: Path | None = None
         self._handle: Any = None
         if log is not None and not callable(log):
             raise ConfigurationError(f"log must be a function (numbers, step), got {type(log).__name__}")
@@ -178,6 +180,7 @@ class SpectrumTracker:
         self.verdicts: dict[int, str] = {}
         if out is not None:
             self.write_to(out)
+            self._out = Path(out)
 
     def _recordable(self, margins: Sequence[str] | None) -> tuple[str, ...]:
         """The margins that will be recorded; one that was asked for and that no layer has is refused."""
@@ -265,7 +268,7 @@ class SpectrumTracker:
         begun = time.perf_counter()
         self.step = self.step if step is None else step
         self.epoch = self.epoch if epoch is None else epoch
-        if self.step == self._spectra.last:
+        if self._spectra and self.step == self._spectra[-1][0]:
             return
         rows: list[tuple[Any, ...]] = []
         points: list[tuple[Any, ...]] = []
@@ -274,9 +277,11 @@ class SpectrumTracker:
                 head = (self.step, self.epoch, name)
                 rows += [(*head, key, value) for key, value in quantities.items()]
                 points += [(*head, float(z.real), float(z.imag)) for z in eigenvalues]
-        self._spectra.append(rows)
+        self._spectra += rows
         if self._eigenvalues is not None:
-            self._eigenvalues.append(points)
+            self._eigenvalues += points
+        if self._out is not None:
+            self.write_to(self._out)
         self._tell(rows)
         self.seconds += time.perf_counter() - begun
 
@@ -321,14 +326,30 @@ class SpectrumTracker:
         yield f"{self._prefix(path)}h", {"mean_norm": float(np.mean(norms)), "last_norm": norms[-1]}, ()
 
     def rewind(self, step: int) -> None:
-        """Forget what was recorded after a step, in memory and in the files, and count on from there."""
-        for _, log in self._logs():
-            log.rewind(step)
+        """Forget what was recorded after a step, and count on from there."""
+        self._spectra = [row for row in self._spectra if row[0] <= step]
+        if self._eigenvalues is not None:
+            self._eigenvalues = [row for row in self._eigenvalues if row[0] <= step]
         self.step = step
+
+    def state(self) -> dict[str, Any]:
+        """Return step, records and probe as plain values and tensors, for a checkpoint."""
+        return {
+            "step": self.step,
+            "spectra": list(self._spectra),
+            "eigenvalues": list(self._eigenvalues or ()),
+            "probe": self.probe,
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Continue from the step and the records that ``state`` returned; the probe stays."""
+        self.step, self._spectra = state["step"], list(state["spectra"])
+        if self._eigenvalues is not None:
+            self._eigenvalues = list(state["eigenvalues"])
 
     def frame(self) -> pd.DataFrame:
         """All records as a long table with the columns ``step, epoch, matrix, quantity, value``."""
-        return self._spectra.frame()
+        return pd.DataFrame(self._spectra, columns=list(SPECTRA_COLUMNS))
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The spectral radius of every matrix over the steps that were recorded.
@@ -350,37 +371,20 @@ class SpectrumTracker:
 
     def eigenvalues(self) -> pd.DataFrame:
         """All eigenvalues: columns ``step, epoch, matrix, real, imag``; empty when they were not kept."""
-        return CsvLog(EIGENVALUE_COLUMNS).frame() if self._eigenvalues is None else self._eigenvalues.frame()
+        return pd.DataFrame(self._eigenvalues or [], columns=list(EIGENVALUE_COLUMNS))
 
-    def marks(self) -> dict[str, Mark]:
-        """How far each file is, to the byte and on the disk: by these, ``write_to`` goes on exactly there."""
-        for _, log in self._logs():
-            log.sync()
-        return {name: log.mark for name, log in self._logs() if log.mark is not None}
-
-    def _logs(self) -> list[tuple[str, CsvLog]]:
-        logs = (("spectra.csv", self._spectra), ("eigenvalues.csv", self._eigenvalues))
-        return [(name, log) for name, log in logs if log is not None]
-
-    def write_to(
-        self, out: str | Path, *, keep_until: int | None = None, marks: Mapping[str, Mark] | None = None
-    ) -> None:
-        """Write all records so far into a folder, and append every further one there at once.
-
-        Args:
-            out: a folder, made when it is missing.
-            keep_until: first take over the records up to this step that the folder has already (to go on
-                after an interruption), and continue counting from there.
-            marks: how far the files were then; without these, what they hold up to that step is taken.
+    def write_to(self, out: str | Path) -> None:
+        """Write all records into ``spectra.csv`` and ``eigenvalues.csv`` of a folder, which is made when missing.
 
         Raises:
             ConfigurationError: files of these names that no training made are in the way.
-            FileFormatError: a folder that cannot be written to, or records in it that cannot be read or were changed.
+            FileFormatError: a folder that cannot be written to.
             FolderInUseError: another process writes there.
         """
+        tables = {"spectra.csv": (SPECTRA_COLUMNS, self._spectra)}
+        if self._eigenvalues is not None:
+            tables["eigenvalues.csv"] = (EIGENVALUE_COLUMNS, self._eigenvalues)
         with claim_folder(out, "spectra") as folder:
-            folder.reserve([name for name, _ in self._logs()], "train", adopt=keep_until is not None)
-            for name, log in self._logs():
-                log.open(Path(out) / name, keep_until, None if keep_until is None else (marks or {}).get(name))
-        if keep_until is not None:
-            self.step = keep_until
+            folder.reserve(list(tables), "train")
+            for name, (columns, rows) in tables.items():
+                write_text(Path(out) / name, csv_text(columns, rows))

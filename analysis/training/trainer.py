@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import shlex
 import time
@@ -14,30 +15,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stability.errors import ConfigurationError, NonFiniteError, RankError, UnsupportedError
+from stability.errors import ConfigurationError, FileFormatError, NonFiniteError, RankError, UnsupportedError
 
 from ...models.counting import free_parameters
 from ..environment import environment
 from ..results import plain_value
-from ..tables import Mark, csv_text
+from ..tables import csv_text
 from ..tasks import Task, identity
 from ..threads import threads_fitting
 from .measured import evaluate
 from .objectives import Objective
 from .outcome import Epoch, Progress, TrainResult
 from .penalties import penalties
-from .runs import (
-    ALL_COLUMNS,
-    METRIC_COLUMNS,
-    PROBE,
-    model_description,
-    pack_optimizer,
-    read_checkpoint,
-    read_marks,
-    unpack_optimizer,
-    write_checkpoint,
-    write_run,
-)
+from .runs import ALL_COLUMNS, METRIC_COLUMNS, model_description, read_checkpoint, write_checkpoint, write_run
 from .settings import Aim, Settings
 from .spectra import SpectrumTracker
 from .stops import Stop, seeded, stopping
@@ -51,7 +41,7 @@ class _Finished:
     """All that the last finished epoch left behind; replaced as a whole: no interruption finds half of it."""
 
     weights: dict[str, Tensor]
-    optimizer: dict[str, Tensor]
+    optimizer: dict[str, Any]
     steps: int
     history: tuple[Epoch, ...] = ()
     bad: int = 0
@@ -82,7 +72,6 @@ class Trainer:
         self.model, self.task, self.settings = model, task, settings
         self.tracker, self.progress, self.time_limit = tracker, progress, time_limit
         self.out: Path | None = None
-        self.marks: dict[str, Mark] = {}
         self.optimizer = settings.make_optimizer(model)
         self.device = next(model.parameters()).device
         self.earlier = 0.0
@@ -115,10 +104,10 @@ class Trainer:
 
     def _snapshot(self, history: tuple[Epoch, ...], bad: int, best: dict[str, Tensor] | None) -> _Finished:
         weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
-        packed = pack_optimizer(self.optimizer)
+        optimizer = copy.deepcopy(self.optimizer.state_dict())
         if self.settings.patience is not None and bad == 0:
             best = weights
-        return _Finished(weights, packed, 0 if self.tracker is None else self.tracker.step, history, bad, best)
+        return _Finished(weights, optimizer, 0 if self.tracker is None else self.tracker.step, history, bad, best)
 
     @property
     def seconds(self) -> float:
@@ -156,14 +145,10 @@ class Trainer:
         return self._result(stopped, detail)
 
     def _open(self) -> None:
-        tracker = self.tracker
-        if self.out is not None:
-            if tracker is not None:
-                tracker.write_to(self.out, keep_until=self.done.steps if self.done.history else None, marks=self.marks)
-            self._save("interrupted", "training is going on, or its process has died")
-        if tracker is not None:
-            tracker.epoch = len(self.done.history)
-            tracker.attach(self.optimizer)
+        self._save("interrupted", "training is going on, or its process has died")
+        if self.tracker is not None:
+            self.tracker.epoch = len(self.done.history)
+            self.tracker.attach(self.optimizer)
 
     def _pace(self) -> float:
         """Seconds that the next epoch will take, going by those of this session."""
@@ -282,19 +267,19 @@ class Trainer:
             return
         done = self.done
         state = {
-            "settings": self.settings.to_dict(),
+            "model": done.weights,
+            "best": done.best,
+            "optimizer": done.optimizer,
+            "settings": plain_value(self.settings.to_dict()),
             "task": self._identity(),
             "history": [vars(e) for e in done.history],
             "bad": done.bad,
-            "steps": done.steps,
             "started": self.started,
-            "tables": {} if self.tracker is None else {n: vars(m) for n, m in self.tracker.marks().items()},
+            "tracker": None if self.tracker is None else self.tracker.state(),
         }
-        held = {"model": done.weights, "best": done.best or {}}
-        tensors = {f"{kind}.{name}": value for kind, weights in held.items() for name, value in weights.items()}
-        if self.tracker is not None and self.tracker.probe is not None:
-            tensors[PROBE] = self.tracker.probe
-        write_checkpoint(self.out, {**tensors, **done.optimizer}, plain_value(state))
+        write_checkpoint(self.out, state)
+        if self.tracker is not None:
+            self.tracker.write_to(self.out)
         columns = METRIC_COLUMNS if self.held is None else ALL_COLUMNS
         metrics = csv_text(columns, [[getattr(e, name) for name in columns] for e in done.history])
         write_run(self.out, plain_value(self._document(stopped, detail)), self.model, done.kept_weights, metrics)
@@ -336,7 +321,7 @@ class Trainer:
             FileFormatError: a missing or damaged checkpoint.
             ConfigurationError: one of other settings, another task or another model.
         """
-        tensors, state = read_checkpoint(path)
+        state = read_checkpoint(path)
         for name, now, then in (
             ("settings", {**asdict(Aim()), **self.settings.to_dict()}, {**asdict(Aim()), **state["settings"]}),
             ("task", self._identity(), state["task"]),
@@ -346,18 +331,18 @@ class Trainer:
             if changed:
                 values = ", ".join(f"{key} was {then.get(key)!r} and is {now[key]!r}" for key in changed)
                 raise ConfigurationError(f"{path} cannot be resumed with another {name}: {values}")
-        weights = {name[6:]: value for name, value in tensors.items() if name.startswith("model.")}
-        own = self.model.state_dict()
-        best = {name[5:]: value.to(self.device) for name, value in tensors.items() if name.startswith("best.")}
-        shapes = {n: v.shape for n, v in own.items()}
-        if any({n: v.shape for n, v in held.items()} != shapes for held in (weights, best or weights)):
+        own = {name: value.shape for name, value in self.model.state_dict().items()}
+        best = state["best"] and {name: value.to(self.device) for name, value in state["best"].items()}
+        if any({n: v.shape for n, v in held.items()} != own for held in (state["model"], best or state["model"])):
             raise ConfigurationError(f"{path} was made by another model: names or shapes of its weights differ")
-        self.model.load_state_dict(weights)
-        unpack_optimizer(self.optimizer, tensors)
-        history = tuple(Epoch(**record) for record in state["history"])
-        self.started, self.out, self.before = str(state["started"]), path, len(history)
+        try:
+            self.model.load_state_dict(state["model"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            history = tuple(Epoch(**record) for record in state["history"])
+            if self.tracker is not None:
+                self.tracker.load_state(state["tracker"])
+        except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise FileFormatError(f"cannot go on from {path}: its checkpoint is damaged ({error})") from error
+        self.started, self.out, self.before = state["started"], path, len(history)
         self.earlier = history[-1].seconds if history else 0.0
-        if self.tracker is not None:
-            self.tracker.step = int(state["steps"])
-            self.marks = read_marks(state, path)
-        self.done = self._snapshot(history, int(state["bad"]), best or None)
+        self.done = self._snapshot(history, state["bad"], best)

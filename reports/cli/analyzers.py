@@ -120,7 +120,7 @@ def attack(
     from ...analysis import attack_scores, attack_sweep
     from ...analysis.attacks.masked import masked_words, unwarned
     from ...analysis.attacks.scores import DRIVEN
-    from ...analysis.campaign.inputs import width
+    from ...analysis.tasks.ranges import width
 
     radii = _numbers("--epsilons", epsilons)
     subject = open_with_task(model, data, compute)
@@ -170,7 +170,7 @@ def noise(
     """Accuracy under random noise on the input or on the weights; the task's metric where it is another."""
     results.own(context, "noise.json", "noise.csv")
     from ...analysis import noise_scores, noise_sweep, parameter_noise_sweep
-    from ...analysis.campaign.inputs import width
+    from ...analysis.tasks.ranges import width
 
     grid = _numbers("--levels", levels)
     subject = open_with_task(model, data, compute)

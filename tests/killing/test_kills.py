@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import safetensors.torch
+import torch
 
 from stability.storage.writing import is_partial
 
 TIMES = {
     "seconds", "earlier_seconds", "tracking_seconds", "started", "finished", "sessions", "files", "given", "digest",
-    "elapsed", "continue",
+    "elapsed", "continue", "out",
 }  # fmt: skip
 TINY = ["--task-set", "size=7", "--task-set", "limit=30", "--task-set", "test_limit=10"]
 SMALL = ["--model", "lipschitz", "--hidden", "3", "--epochs", "4", "--track-every", "1"]
@@ -89,8 +89,9 @@ def content(path: Path) -> Any:
     if path.suffix == ".csv":
         with path.open(newline="") as file:
             return [{k: v for k, v in row.items() if k not in TIMES} for row in csv.DictReader(file)]
-    if path.name == "checkpoint.safetensors":
-        return {k: v.numpy().tobytes() for k, v in safetensors.torch.load_file(path).items()}
+    if path.name == "checkpoint.pt":
+        state = torch.load(path, weights_only=True)
+        return {k: v.numpy().tobytes() for k, v in state["model"].items()}, len(state["history"]), state["bad"]
     return path.read_bytes() if path.suffix == ".safetensors" else None
 
 

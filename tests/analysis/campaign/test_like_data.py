@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stability import DrivenSystem, GatedCell, LureSystem, certify, verify
-from stability.analysis.campaign.steps.certificate import in_box
+from stability.analysis.campaign.certificate import in_box
 from stability.kernel.format.claims import Verdict
 from stability.reports import vocabulary
 from stability.reports.stored.certificates import view

@@ -7,23 +7,12 @@ import pytest
 import torch
 
 from stability import certify
-from stability.analysis import make_task, norm_drift
+from stability.analysis import norm_drift
 from stability.analysis.dynamics.envelope import expected_rms, norm_bound, why_not_white
 from stability.errors import ConfigurationError
 from stability.kernel.format.claims import Verdict
 from stability.kernel.format.sentences import at_most
-from stability.models import (
-    GRU,
-    LRU,
-    LSTM,
-    ContractingRNN,
-    ElmanRNN,
-    HouseholderRNN,
-    LipschitzRNN,
-    RotRNN,
-    SequenceModel,
-    UnitaryRNN,
-)
+from stability.models import LRU, ContractingRNN, ElmanRNN, HouseholderRNN, LipschitzRNN, RotRNN, UnitaryRNN
 
 
 def noise(batch, steps, features, seed=0):
@@ -130,16 +119,10 @@ def test_a_certificate_bounds_other_layers():
     assert "certified contraction" in result.sources["envelope"]
     assert (layer(x.repeat(1, 2, 1))[0].norm(dim=2).detach().numpy() <= result.envelope).all()
     other = LipschitzRNN.from_matrices(0.5 * eye, W, torch.ones(4, 1).double(), dt=0.1)
-    with pytest.raises(ConfigurationError, match="proves no contraction"):
+    with pytest.raises(ConfigurationError):
         norm_drift(other, x, certificate=certificate)
-    with pytest.raises(ConfigurationError, match="must be a Certificate"):
+    with pytest.raises(ConfigurationError):
         norm_drift(layer, x, certificate="yes")
-
-
-@pytest.mark.parametrize("make", [ElmanRNN, LSTM, GRU, LipschitzRNN])
-def test_layers_without_a_proof_have_no_bound(make):
-    assert norm_bound(make(2, 4), noise(3, 5, 2)) == (None, "")
-    assert norm_drift(make(2, 4), noise(3, 5, 2)).sources == {}
 
 
 def test_a_positive_bias_of_modrelu_has_no_bound():
@@ -166,18 +149,6 @@ def test_the_law_is_scaled_with_the_input_and_ends_where_it_is_not_white():
         np.testing.assert_allclose(expected[:4], law[:4])
         assert np.isnan(expected[4:]).all()
     assert norm_drift(ElmanRNN(2, 3), x).expected is None
-
-
-def test_images_are_not_white():
-    """Digits under a RotRNN: the theory's value would be wrong by a factor of any size, so there is none."""
-    task = make_task("digits", size=14, limit=20, test_limit=200)
-    torch.manual_seed(0)
-    result = norm_drift(SequenceModel(RotRNN(14, 8, heads=2), 10), task.test[0], factor=2, gradients=False)
-    assert result.expected is None
-    assert "white" in result.sources["expected"]
-    assert result.frame()["expected"].isna().all()
-    assert result.frame()["rms"].to_numpy() == pytest.approx(result.rms[0])
-    assert (result.rms >= result.mean).all()
 
 
 def test_what_is_white():

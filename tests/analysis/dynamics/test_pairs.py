@@ -44,7 +44,7 @@ def test_no_pair_of_a_certified_network_leaves_its_envelope() -> None:
 
 
 def test_pairs_take_two_sequences() -> None:
-    with pytest.raises(UnsupportedError, match="two sequences"):
+    with pytest.raises(UnsupportedError):
         pair_distances(ElmanRNN(1, 2), torch.rand(1, 3, 1), steps=2)
 
 

@@ -1,4 +1,4 @@
-"""Measured recovery: against one run by hand, and against what is proved."""
+"""Recovery times and rounding distances against runs by hand."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from stability import certify
-from stability.analysis import measured_recovery
+from stability.analysis import measured_recovery, rounding_distance
 from stability.errors import ConfigurationError, NonFiniteError
-from stability.models import LSTM, ContractingRNN, ElmanRNN
+from stability.models import LSTM, ContractingRNN, ElmanRNN, SequenceModel
 
 
 def test_one_run_by_hand() -> None:
@@ -64,3 +64,32 @@ def test_the_complete_state_is_disturbed_and_the_layer_stays_as_it_was() -> None
         wild.weight_hh.fill_(3.0), wild.bias.fill_(1.0)
     with pytest.raises(NonFiniteError):
         measured_recovery(wild, torch.zeros(1, 3, 1))
+
+
+def test_the_distance_is_that_of_two_runs_written_out() -> None:
+    torch.manual_seed(0)
+    model, x = SequenceModel(ElmanRNN(3, 6), 2), torch.randn(4, 30, 3)
+    found = rounding_distance(model, x)
+    layer = model.layer
+    W, U, b = (p.detach() for p in (layer.weight_hh, layer.weight_ih, layer.bias))
+    with torch.no_grad():  # as a network runs that nobody trains
+        outputs = layer(x)[0]
+    exact, apart = torch.zeros(4, 6, dtype=torch.float64), []
+    for u, h in zip(x.unbind(1), outputs.unbind(1)):
+        exact = torch.tanh(exact @ W.double().T + u.double() @ U.double().T + b.double())
+        apart.append(float((h.double() - exact).norm(dim=1).max()))
+    np.testing.assert_allclose(found.distance, apart, rtol=1e-6, atol=1e-15)
+    assert found.largest == pytest.approx(max(apart))
+    assert 1e-9 < found.relative < 1e-5
+    assert rounding_distance(model.double(), x.double()).largest == 0.0
+
+
+def test_a_map_that_stretches_makes_more_of_its_rounding() -> None:
+    torch.manual_seed(0)
+    x, ends = torch.randn(4, 60, 3), []
+    for gain in (0.5, 3.0):
+        layer = ElmanRNN(3, 20)
+        with torch.no_grad():
+            layer.weight_hh.copy_(gain * torch.randn(20, 20) / 20**0.5)
+        ends.append(rounding_distance(layer, x).distance[-1])
+    assert ends[1] > 100 * ends[0]

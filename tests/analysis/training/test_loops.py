@@ -92,7 +92,7 @@ def test_a_loop_that_counts_its_steps_records_those_that_are_due() -> None:
 
 def test_options_that_do_not_fit_are_refused() -> None:
     for options in ({"log": 3}, {"verdict_every": 0}):
-        with pytest.raises(ConfigurationError, match=next(iter(options))):
+        with pytest.raises(ConfigurationError):
             SpectrumTracker(Net(), **options)
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from stability.analysis.campaign.budgets import AnalysisSettings
-from stability.analysis.campaign.steps.certificate import in_box
-from stability.analysis.campaign.steps.margin import _margin_step
+from stability.analysis.campaign.certificate import in_box
+from stability.analysis.campaign.margin import margin_step
 from stability.analysis.campaign.work import Work
 from stability.certificate import Certificate
 from stability.certification import certify
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "analysis.json").write_text(json.dumps({"title": "loop", "discrete": True, "steps": {}}))
     work = Work(tmp_path, loop, None, None, AnalysisSettings(), certificate=certificate)
     work.begin("margin")
-    _margin_step(work)
+    margin_step(work)
     return tmp_path
 
 

@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "hessian": "curvature.density",
             "norms": "dynamics.norms",
         }
-        code |= {"local": "radius.single", "lyapunov": "dynamics.lyapunov", "certificate": "campaign.steps.certificate"}
+        code |= {"local": "radius.single", "lyapunov": "dynamics.lyapunov", "certificate": "campaign.certificate"}
         analysis["steps"]["local"] = {"status": "done", "seconds": 1.0}
         analysis["steps"] = {s: {**v, "code": f"stability.analysis.{code[s]}"} for s, v in analysis["steps"].items()}
         path.write_text(json.dumps(analysis))

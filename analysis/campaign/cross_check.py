@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from stability.search.criteria.cross_check import cross_check
 
-from ..work import Work
-from . import step
+from .work import Work
 
 
-@step("cross_check")
-def _cross_check_step(work: Work) -> None:
+def cross_check_step(work: Work) -> None:
+    """Run the step ``cross_check`` of an analysis and write its files."""
     budget = work.budget
-    found = cross_check(
-        work.subject,
-        time_limit=None,
-        steps=budget.program_steps,
-        largest=budget.program_states,
-    )
+    found = cross_check(work.subject, time_limit=None, steps=budget.program_steps, largest=budget.program_states)
     work.write_json("cross_check.json", found.to_dict())

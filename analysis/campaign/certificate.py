@@ -18,9 +18,8 @@ from stability.kernel.format.claims import Verdict
 from stability.search.input_sets.driven import driven_contraction
 from stability.search.input_sets.limit_sets import allows_box_claims
 
-from ...dynamics.rounding import rounding_distance
-from ..work import Work
-from . import step
+from ..dynamics.rounding import rounding_distance
+from .work import Work
 
 SEQUENCES = 20
 """On which the distance of the network's own precision from float64 is measured."""
@@ -28,8 +27,8 @@ MARGIN = 0.05
 """By what share of its width the range of the data is widened on both sides."""
 
 
-@step("certificate")
-def _certificate_step(work: Work) -> None:
+def certificate_step(work: Work) -> None:
+    """Run the step ``certificate`` of an analysis and write its files."""
     use: dict[str, Any] = {}  # counter-examples are looked for where the data are, and said to lie there or not
     if work.task is not None:
         use = {"input_range": work.input_range, "horizon": int(work.task.test[0].shape[1])}

@@ -13,16 +13,15 @@ from stability.kernel.format.claims import Verdict
 from stability.loop_margin import GainMargin, gain_margin, step_margin
 from stability.storage.artifacts import artifact
 
-from ..work import Work
-from . import step
+from .work import Work
 
 TOL = 0.05
 """Relative tolerance of the factors."""
 KINDS: dict[str, Callable[..., GainMargin]] = {"gain": gain_margin, "step": step_margin}
 
 
-@step("margin")
-def _margin_step(work: Work) -> None:
+def margin_step(work: Work) -> None:
+    """Run the step ``margin`` of an analysis and write its files."""
     certificate = work.certificate
     if certificate is None or certificate.verdict is not Verdict.CERTIFIED:
         raise UnsupportedError(

@@ -7,13 +7,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...guard import in_evaluation
-from ...tasks import Task
-from ...tasks.scores import counted
-from ...training.measured import evaluate
-from ..fitting import answers_of
-from ..work import Work
-from . import step
+from ..guard import in_evaluation
+from ..tasks import Task
+from ..tasks.scores import counted
+from ..training.measured import evaluate
+from .fitting import answers_of
+from .work import Work
 
 BATCH = 1000
 MOST_CLASSES = 50
@@ -71,6 +70,6 @@ def _name(task: Task, k: int) -> str:
     return str(k) if task.classes is None else task.classes[k]
 
 
-@step("performance")
-def _performance_step(work: Work) -> None:
+def performance_step(work: Work) -> None:
+    """Run the step ``performance`` of an analysis and write its files."""
     work.write_json("performance.json", performance(*work.with_data()))
