@@ -31,7 +31,7 @@ def opinion_cells(opinion: Mapping[str, Any]) -> tuple[str, ...]:
         opinion: one of ``cross_check.json``: the fields of ``stability.search.criteria.cross_check.Opinion``.
 
     Example:
-        >>> opinion_cells({"criterion": "kyp", "solver": "SCS", "status": "optimal", "says": True, "margin": 0.1,
+        >>> opinion_cells({"criterion": "circle", "solver": "SCS", "status": "optimal", "says": True, "margin": 0.1,
         ...                "verified": False, "holds": False, "agrees": False, "wrong": True, "seconds": 2})[:8]
         ('KYP', 'SCS', 'optimal', '0.1', 'does not', 'fails', 'no', 'wrong')
     """

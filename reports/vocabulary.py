@@ -17,8 +17,8 @@ CRITERIA = {
     "theorem1b_published": "Theorem 1 (b) as published; false for non-symmetric W: it certifies nothing",
     "theorem1b_sound": "Theorem 1 (b), sound reading: symmetric W up to a positive diagonal scaling",
     "schur": "Schur test: comparison with a system of non-negative weights, or of norms",
-    "circle": "circle criterion for slopes up to M in size (small gain): the loop gain stays below one everywhere",
-    "kyp": "circle criterion for the slopes as they are: strict positive realness after a loop transformation (KYP)",
+    "small_gain": "small gain theorem: the gain of the loop stays below 1/M for slopes up to M in size",
+    "circle": "circle criterion for the slopes as they are, decided as strict positive realness (KYP lemma)",
     "multiplier": "multiplier LMI with a diagonal multiplier, the strongest of the quadratic criteria",
     "linear": "eigenvalues, exact for linear models",
     "interval": "bounds on every entry of the step Jacobian over the reachable box",
@@ -40,8 +40,8 @@ NAMES = {
     "theorem1b_sound": "Theorem 1 (b)",
     "theorem1b_published": "Theorem 1 (b) as published",
     "schur": "Schur test",
+    "small_gain": "small gain",
     "circle": "circle criterion",
-    "kyp": "KYP",
     "multiplier": "multiplier LMI",
     "destabilising_slopes": "destabilising slopes",
     "unstable_equilibrium": "unstable equilibrium",
@@ -65,8 +65,8 @@ UNITS = {  # what a criterion's margin is; each has its own, and none compares w
     "theorem1b": "eigenvalue of the scaled W",
     "theorem1b_sound": "eigenvalue of the scaled W",
     "theorem1b_published": "eigenvalue, as published",
-    "circle": "loop gain: 1/M − ‖G‖",
-    "kyp": "least eigenvalue of T + T*",
+    "small_gain": "loop gain: 1/M − ‖G‖",
+    "circle": "least eigenvalue of T + T*",
     "multiplier": "1 − ρ or λ; where it fails, the excess of the scaled gain over 1",
     "linear": "1 − ρ per step, or λ per unit of time",
     "schur": "1 − ρ per step, or λ per unit of time",
@@ -171,7 +171,7 @@ def mark(finding: Mapping[str, Any]) -> tuple[str, str]:
         finding: with ``criterion``, ``holds``, ``margin`` and ``detail``.
 
     Example:
-        >>> mark({"criterion": "circle", "holds": False, "margin": -1.0, "detail": ""})
+        >>> mark({"criterion": "small_gain", "holds": False, "margin": -1.0, "detail": ""})
         ('✗ fails', 'bad')
     """
     name = str(finding["criterion"])

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from stability.recovery import Recovery, memory_horizon, recovery_time
     from stability.search.counterexamples.counterexample_search import refute
     from stability.search.counterexamples.refutation import Refutation
-    from stability.search.criteria.circle import circle_criterion
+    from stability.search.criteria.circle import kyp_lmi
     from stability.search.criteria.contraction_claim import smallest_overshoot
-    from stability.search.criteria.kyp import kyp_lmi
     from stability.search.criteria.multiplier import multiplier_criterion
+    from stability.search.criteria.small_gain import circle_criterion
     from stability.search.criteria.theorem1 import Theorem1, theorem1
     from stability.search.gains.gain import Gain
     from stability.search.gains.lure import incremental_gain
@@ -57,9 +57,9 @@ _NAMES = {
     "stability.certification": "certify",
     "stability.search.input_sets.bounded": "bounded",
     "stability.search.input_sets.regional": "regional",
-    "stability.search.criteria.circle": "circle_criterion",
+    "stability.search.criteria.small_gain": "circle_criterion",
     "stability.search.criteria.contraction_claim": "smallest_overshoot",
-    "stability.search.criteria.kyp": "kyp_lmi",
+    "stability.search.criteria.circle": "kyp_lmi",
     "stability.search.criteria.multiplier": "multiplier_criterion",
     "stability.search.criteria.theorem1": "Theorem1 theorem1",
     "stability.errors": (

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FORMAT = "stability-certificate"
-VERSION = 2
+VERSION = 3
+RENAMED = {"circle": "small_gain", "kyp": "circle"}
+"""Criteria of files of version 2 by their names today, which are those of the books."""
 SIMULATED = "replayed"
 """Evidence of an inconclusive claim in earlier files of this version: a simulation, which counts as none."""
 
@@ -186,13 +188,15 @@ class Certificate(Displayed):
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise FileFormatError(f"{path} is not a stability certificate")
         version = document.get("version")
-        if type(version) is not int or version != VERSION:
+        if type(version) is not int or version not in (2, VERSION):
             raise FileFormatError(
                 f"{path} has format version {str(version)[:40]!r}; this program reads version {VERSION}, whose rules "
                 "are stricter: make the certificate again with `stability certify MODEL -o FILE`"
             )
         if not is_sealed(written, document):
             raise FileFormatError(f"{path} was changed after it was written: its digest does not match")
+        if version == 2:
+            document = _renamed(document)
         try:
             parts = _parsed("file", document)
             return cls(**{at.name: parts[at.name] for at in fields(cls)})
@@ -215,6 +219,17 @@ class Certificate(Displayed):
             "claims": [c.summary() for c in self.claims],
             "meta": dict(self.meta),
         }
+
+
+def _renamed(document: dict[str, Any]) -> dict[str, Any]:
+    """A file of version 2 with the criteria by their names today; what is malformed stays for its reader."""
+
+    def name(holder: Any) -> Any:
+        known = isinstance(holder, dict) and isinstance(holder.get("criterion"), str)
+        return {**holder, "criterion": RENAMED.get(holder["criterion"], holder["criterion"])} if known else holder
+
+    findings = document.get("findings")
+    return name({**document, "findings": list(map(name, findings)) if isinstance(findings, list) else findings})
 
 
 def claim_document(claim: Claim) -> dict[str, Any]:

@@ -32,10 +32,8 @@ from stability.search.solvers.rates import Rate, parse_rate, reaches_rate
 from stability.search.trajectories.input_range import input_range as checked_range
 from stability.threads import threads_for
 
-ALIASES = {"small_gain": "circle", "positive_real": "kyp"}
-"""Criteria as books name them. ``circle`` is the circle criterion of the sector [-M, M], the small gain theorem; that
-of the sector [alpha, beta] itself, which most books mean by the name, is ``kyp``.
-"""
+ALIASES = {"kyp": "circle", "positive_real": "circle"}
+"""Other names of the circle criterion, which is decided as strict positive realness (Kalman-Yakubovich-Popov)."""
 CRITERIA = ("auto", *NAMES, "interval", "pairwise", "cascade")
 STAGES = (
     try_criteria,  # for the subject's type, in order of cost, until one proves contraction
@@ -69,8 +67,8 @@ def certify(
             or module with a system (the claim is about that network under every input), a ``GatedCell`` or a
             ``LayerStack``; once ``stability.models`` is imported also a model's name or path, as on the command line,
             or its state dict.
-        criterion: ``"auto"`` for all that apply, or one of ``CRITERIA``; also ``"small_gain"`` for ``circle`` and
-            ``"positive_real"`` for ``kyp``, the circle criterion of the books (see ``ALIASES``).
+        criterion: ``"auto"`` for all that apply, or one of ``CRITERIA``; also ``"kyp"`` for ``circle`` (see
+            ``ALIASES``).
         solver: ``"riccati"`` (structured), ``"cvxpy"`` (SDP) or ``"auto"``, for the multiplier criterion.
         rate: ``"best"``, within ``tol``, in a metric of small overshoot, with slower rates of smaller overshoot among
             the further claims; ``"any"`` for existence only, the fastest; or a number: at least this rate. Where that
@@ -81,8 +79,8 @@ def certify(
             the answer, and ``certificate.meta["cut"]`` names the searches that were stopped. Without a limit the
             searches count their attempts: equal subject, options and seed give the equal certificate.
         refute: search for a witness against the claim where no proof was found.
-        criteria: ``"needed"``: once the multiplier inequality is proved, those that it contains (circle, KYP) are
-            evaluated for their margins; ``"all"``: each searches for its own best rate as well.
+        criteria: ``"needed"``: once the multiplier inequality is proved, those that it contains (small gain, circle)
+            are evaluated for their margins; ``"all"``: each searches for its own best rate as well.
         seed: of the searches.
         input_box: ``(low, high)``, numbers or ``(p,)``, that every input stays in: the claim is about those inputs.
             A network that contracts under every input keeps that claim, with a faster rate under those inputs beside

@@ -10,7 +10,7 @@ import numpy as np
 from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.kernel.systems.lure import LureSystem
-from stability.search.criteria.kyp import kyp_criterion
+from stability.search.criteria.circle import kyp_criterion
 from stability.search.solvers.state_space import StateSpace
 from stability.search.solvers.transfer_function import Response
 

@@ -168,7 +168,7 @@ RECIPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 """Options of the layer and of the training, by name."""
 CRITERIA = {
     "theorem1a": "theorem 1 (a)", "theorem1b_published": "theorem 1 (b), printed", "theorem1b": "theorem 1 (b), sound",
-    "circle": "small gain", "kyp": "circle criterion", "multiplier": "multiplier inequality",
+    "small_gain": "small gain", "circle": "circle criterion", "multiplier": "multiplier inequality",
 }  # fmt: skip
 
 

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from stability.certificate import Finding
 from stability.errors import NonFiniteError, UnsupportedError
 from stability.kernel.arithmetic.activations import activation as lookup
-from stability.search.criteria.circle import circle_criterion
 from stability.search.criteria.multiplier import multiplier_criterion
+from stability.search.criteria.small_gain import circle_criterion
 from stability.search.criteria.theorem1 import theorem1
 from stability.systems import LureSystem
 
@@ -71,7 +71,7 @@ def _gap(layer: nn.Module) -> dict[str, float]:
 MARGINS: dict[str, Callable[[nn.Module], dict[str, float]]] = {
     "theorem1": _theorem1,
     "gap": _gap,
-    "circle": partial(_of_system, "circle", circle_criterion),
+    "small_gain": partial(_of_system, "small_gain", circle_criterion),
     "multiplier": partial(_of_system, "multiplier", partial(multiplier_criterion, rate="any", solver="riccati")),
 }
 
@@ -88,7 +88,7 @@ def why_no_margin(name: str, layer: nn.Module) -> str | None:
         (True, 'theorem 1 is a')
     """
     try:
-        if name in ("circle", "multiplier"):
+        if name in ("small_gain", "multiplier"):
             as_layer(layer).lure()  # whether there is a system; the criterion itself would cost more
         else:
             MARGINS[name](layer)

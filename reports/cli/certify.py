@@ -24,7 +24,7 @@ from .input_boxes import box_of, words_of
 from .options import DataOptions, Output, Seed, check_seconds, choice, no_default
 
 CRITERION = (
-    "auto", "theorem1a", "theorem1b", "schur", "circle", "kyp", "multiplier", "linear", "interval", "pairwise",
+    "auto", "theorem1a", "theorem1b", "schur", "small_gain", "circle", "multiplier", "linear", "interval", "pairwise",
 )  # fmt: skip
 CELLS = ("rnn_tanh", "rnn_relu", "lstm", "gru")
 EXIT = {"certified": 0, "inconclusive": 1, "refuted": 3}

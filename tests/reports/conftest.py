@@ -36,11 +36,11 @@ OPINIONS = {
     "states": 32, "asked": 1, "wrong": 1,
     "opinions": [
         {
-            "criterion": "circle", "solver": "SCS", "status": "optimal_inaccurate", "says": True, "margin": -0.011,
+            "criterion": "small_gain", "solver": "SCS", "status": "optimal_inaccurate", "says": True, "margin": -0.011,
             "verified": False, "holds": False, "frequency_margin": -0.5, "agrees": False, "wrong": True,
             "seconds": 3.5, "layer": None,
         },
-        {"criterion": "kyp", "solver": "", "status": "not run: 65 states", "says": None, "wrong": None, "layer": 2},
+        {"criterion": "circle", "solver": "", "status": "not run: 65 states", "says": None, "wrong": None, "layer": 2},
     ],
 }  # fmt: skip
 
@@ -61,7 +61,7 @@ def certificate(verdict: Verdict) -> Certificate:
         findings=(
             Finding("theorem1a", certified, 0.031 if certified else -2.4, "sigma_min - sigma_max"),
             Finding("theorem1b_published", True, 0.004, "as published"),
-            Finding("circle", False, -11.3, "gain 12.3"),
+            Finding("small_gain", False, -11.3, "gain 12.3"),
             Finding("multiplier", certified, 0.2 if certified else -0.07, "largest eigenvalue"),
         ),
     )

@@ -13,7 +13,7 @@ from stability.reports.page.html import environment
 from stability.reports.stored import reasons
 
 FINDINGS = [
-    {"criterion": "circle", "holds": False, "margin": -3.0},
+    {"criterion": "small_gain", "holds": False, "margin": -3.0},
     {"criterion": "multiplier", "holds": False, "margin": -0.5},
     {"criterion": "theorem1b_published", "holds": True, "margin": 0.1},
     {"criterion": "interval", "holds": False, "margin": None},
@@ -79,7 +79,7 @@ def test_margins_of_different_units_are_never_ranked() -> None:
     """The circle criterion's margin of -0.1 is no closer than the multiplier's of -0.5: only one is named, with its
     unit, because it contains the others.
     """
-    findings = [{"criterion": "circle", "holds": False, "margin": -0.1}, FINDINGS[1]]
+    findings = [{"criterion": "small_gain", "holds": False, "margin": -0.1}, FINDINGS[1]]
     said = words.reason(summary("inconclusive", findings=findings))
     assert "−0.5" in said
     assert "gain" in said

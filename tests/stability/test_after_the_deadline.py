@@ -15,7 +15,7 @@ import pytest
 from stability import LureSystem, Verdict, certify, incremental_gain, refute, verify
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
-from stability.search.criteria.kyp import kyp_criterion
+from stability.search.criteria.circle import kyp_criterion
 from stability.search.gains.stack import stack_gain
 from stability.search.solvers import riccati
 from stability.search.solvers.deadline import TOO_LATE

@@ -25,7 +25,7 @@ def made() -> Certificate:
     """A certified network with one further claim, one finding and a note."""
     equilibrium = specimens()["equilibrium"]
     main = specimens()["contraction of network"].certificate()
-    findings = (Finding("circle", True, 1.5, "fits", 0.25), Finding("gain", False, -math.inf, "", math.nan))
+    findings = (Finding("small_gain", True, 1.5, "fits", 0.25), Finding("gain", False, -math.inf, "", math.nan))
     box = specimens()["ball"].claim
     return replace(main, subject=equilibrium.subject, findings=findings, claims=(box,), meta={"seed": 3})
 
@@ -102,7 +102,7 @@ def test_a_summary_holds_every_number_and_no_matrix():
         "overshoot": certificate.overshoot,
         "proof": "multiplier_lmi",
         "findings": [
-            {"criterion": "circle", "holds": True, "margin": 1.5, "rate": 0.25, "detail": "fits"},
+            {"criterion": "small_gain", "holds": True, "margin": 1.5, "rate": 0.25, "detail": "fits"},
             {"criterion": "gain", "holds": False, "margin": None, "rate": None, "detail": ""},
         ],
         "claims": [

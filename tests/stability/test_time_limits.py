@@ -18,11 +18,11 @@ from stability.certificate import Certificate
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.theorems.multiplier_lmi import check_lmi
-from stability.search.criteria.circle import circle_criterion
+from stability.search.criteria.circle import kyp_criterion
 from stability.search.criteria.interval import gated_findings
-from stability.search.criteria.kyp import kyp_criterion
 from stability.search.criteria.multiplier import multiplier_criterion
 from stability.search.criteria.nonexpansive import nonexpansive_claim
+from stability.search.criteria.small_gain import circle_criterion
 from stability.search.criteria.theorem1 import theorem1
 from stability.search.gains.stack import stack_gain
 from stability.search.input_sets.bounded import bounded
@@ -110,8 +110,8 @@ CALLS = {
     "certify a stack": lambda t: certify(stack(), refute=False, time_limit=t),
     "certify an LSTM": lambda t: certify(lstm(), refute=False, time_limit=t),
     "certify in a box": lambda t: certify(rectified(gain=3.0), **BOX, time_limit=t),
-    "circle": lambda t: circle_criterion(system(), time_limit=t),
-    "kyp": lambda t: kyp_criterion(system(), time_limit=t),
+    "small_gain": lambda t: circle_criterion(system(), time_limit=t),
+    "circle": lambda t: kyp_criterion(system(), time_limit=t),
     "theorem 1": lambda t: theorem1([[-3.0, 0.1], [0.0, -3.0]], -np.eye(2), time_limit=t),
     "multiplier": lambda t: multiplier_criterion(system(6), time_limit=t),
     "gated": lambda t: gated_findings(cell(), time_limit=t),

@@ -11,7 +11,7 @@ import pytest
 from stability import Certificate, LureSystem, certify, circle_criterion, verify
 from stability.errors import ConfigurationError
 from stability.recovery import memory_horizon, recovery_time
-from stability.search.criteria.kyp import kyp_criterion
+from stability.search.criteria.circle import kyp_criterion
 from stability.search.criteria.multiplier import multiplier_criterion
 
 SYSTEM = LureSystem.recurrent([[-2.0]], [[1.0]])
@@ -28,7 +28,7 @@ SYSTEM = LureSystem.recurrent([[-2.0]], [[1.0]])
         (lambda: recovery_time(5, 1.0), "must be a Certificate, got int"),  # type: ignore[arg-type]
         (lambda: Certificate.load(None), "a path must be"),  # type: ignore[arg-type]
         (lambda: certify(SYSTEM).save(None), "a path must be"),  # type: ignore[arg-type]
-        (lambda: certify(SYSTEM, criterion=["kyp"]), "unknown criterion"),  # type: ignore[arg-type]
+        (lambda: certify(SYSTEM, criterion=["circle"]), "unknown criterion"),  # type: ignore[arg-type]
         (lambda: verify(None), "a Certificate or the path of its file, got NoneType"),  # type: ignore[arg-type]
     ],
 )

@@ -1,235 +1,215 @@
-r"""The circle criterion for a centred sector: the linear part's gain is below ``1/M``.
+r"""Strict positive realness by the Kalman-Yakubovich-Popov lemma.
 
-With :math:`|\phi_i(s) - \phi_i(t)| \le M |s - t|` and ``A`` Hurwitz (Schur),
-:math:`\|C (s I - A)^{-1} B + D\|_\infty < 1/M` proves incremental exponential stability; equivalently
-``Z(s) = [I + M G][I - M G]^{-1}`` is strictly positive real. The H-infinity norm by level sets decides it.
+For slopes in ``[alpha, beta]`` move ``alpha`` into the linear part; what remains is a sector ``[0, k]``,
+``k = beta - alpha``, and the loop is stable when :math:`T(s) = \mathrm{diag}(1/k) - G_\alpha(s)` is strictly
+positive real. The P of its KYP inequality, with ``L = 1/k``, is a witness of the multiplier inequality.
 
-Source: H. K. Khalil, Nonlinear Systems, 3rd ed., section 7.1; bounded real lemma: B. D. O. Anderson,
-S. Vongpanitlerd, Network Analysis and Synthesis, 1973.
+Source: H. K. Khalil, Nonlinear Systems, 3rd ed., lemmas 6.3 and 7.1; A. Rantzer, On the
+Kalman-Yakubovich-Popov lemma, Systems & Control Letters 28 (1996).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from stability.arguments import as_positive
 from stability.certificate import Finding
-from stability.errors import ConfigurationError
+from stability.errors import DimensionError
 from stability.kernel.systems.lure import LureSystem
 from stability.kernel.systems.state_space import LureMatrices
-from stability.search.criteria.witness import (
-    Multiplier,
-    Witness,
-    best_rate,
-    bisect_rate,
-    guarded_criterion,
-    nested_multiplier,
-    prove_first,
-    rates_towards_start,
-    riccati_solutions,
-)
+from stability.search.criteria.small_gain import GainTest
+from stability.search.criteria.witness import guarded_criterion
 from stability.search.solvers.deadline import STOPPED, TOO_LATE, Deadline, TimeLimit, TimeOverError
-from stability.search.solvers.hinf import hinf_peak
 from stability.search.solvers.inequality_slack import multiplier_slack
-from stability.search.solvers.loop_transformation import as_lure
-from stability.search.solvers.rates import Rate, margin_of, parse_rate, spectral_rate, start_rate
+from stability.search.solvers.loop_transformation import as_lure, centered_loop
+from stability.search.solvers.positive_real import null_directions, positivity_margin
+from stability.search.solvers.rates import Rate, start_rate
+from stability.search.solvers.scaling import power_of_two
+from stability.search.solvers.semidefinite import pose_positive_real
 from stability.search.solvers.state_space import StateSpace
+from stability.search.solvers.transfer_function import state_space
 
 Array = np.ndarray
-_EXACT_STATES = 64
 
 
 @guarded_criterion("circle")
-def circle_criterion(
-    system: LureSystem,
-    *,
-    M: float | None = None,
-    rate: Rate = "best",
-    time_limit: TimeLimit = None,
-) -> Finding:
-    r"""Decide the circle criterion by the H-infinity norm.
+def kyp_lmi(A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None, *, time_limit: TimeLimit = None) -> Finding:
+    r"""Decide strict positive realness of ``G(s) = C (s I - A)^{-1} B + D`` in two ways that must agree.
+
+    .. math:: \begin{bmatrix} A^T P + P A + \epsilon P & P B - C^T \\ \cdot & -(D + D^T) \end{bmatrix} \le 0,
+              \quad P > 0, \quad \epsilon > 0
+
+    (in discrete time ``A^T P A - P``, ``A^T P B - C^T``, ``B^T P B - (D + D^T)``). For ``D = 0``, and in
+    every direction that ``D + D^T`` does not see, the inequality becomes the equality ``P B = C^T``, which
+    is solved exactly.
+
+    Args:
+        A: ``(n, n)``.
+        B: ``(n, m)``.
+        C: ``(m, n)``.
+        D: ``(m, m)``, zero by default.
+        dt: ``None`` for continuous time.
+        time_limit: seconds.
+
+    Returns:
+        A finding: it holds where P satisfies the inequality beyond rounding errors *and* ``G + G^H > 0`` at
+        every frequency (``margin``, see ``Positivity``); the witness is ``{"P"}``. Where the two ways
+        disagree, which happens on the boundary, it does not hold and says so.
+
+    Raises:
+        DimensionError: not as many outputs as inputs, or none.
+        StabilityError: bad matrices, or a size too large for a semidefinite program.
+
+    Example:
+        >>> kyp_lmi([[-1.0]], [[1.0]], [[1.0]]).holds
+        True
+        >>> kyp_lmi([[-1.0]], [[1.0]], [[-1.0]]).holds
+        False
+    """
+    system = state_space(A, B, C, D, dt)
+    n, m = system.B.shape
+    if m != len(system.C):
+        raise DimensionError("C", f"({m}, n), as many outputs as inputs", system.C.shape)
+    if not m or not n:
+        raise DimensionError("B", "(n, m) with n, m >= 1", system.B.shape)
+    deadline = Deadline.from_limit(time_limit).named("circle")
+    try:
+        frequency = positivity_margin(system, deadline=deadline)
+    except TimeOverError:
+        return Finding("circle", False, None, TOO_LATE)
+    status, P = pose_positive_real(system, deadline)
+    P = np.full((n, n), np.nan) if P is None else 0.5 * (P + P.T)
+    by_lmi, by_frequency = positive_real_slack(system, P) > 0, frequency.margin > 0
+    where = "infinity" if np.isinf(frequency.omega) else f"omega = {frequency.omega:.4g}"
+    words = f"lambda_min(G + G^H) = {frequency.margin:.6g} at {where}"
+    if np.isnan(frequency.omega):
+        words = f"A is not {'Schur' if system.is_discrete else 'Hurwitz'}"
+    lmi_words = "P satisfies the inequality" if by_lmi else f"no P satisfies the inequality ({status})"
+    margin = frequency.margin if np.isfinite(frequency.margin) else None
+    if by_lmi != by_frequency:
+        return Finding("circle", False, margin, f"undecided, the two ways disagree: {words}; {lmi_words}")
+    if not by_lmi:
+        return Finding("circle", False, margin, words)
+    return Finding("circle", True, margin, f"{words}; {lmi_words}", None, {"P": P})
+
+
+def positive_real_slack(system: StateSpace, P: Array) -> float:
+    r"""Slack of ``P > 0`` and of the KYP inequality, after removing the directions in which it is an equality.
+
+    In the others, with :math:`R = D + D^T` and a number s, it is the multiplier inequality of the slopes [0, 1/s] and
+    multipliers s for ``C_l = -C`` and ``D_l = s I - R/2``.
+
+    Args:
+        system: the system that is to be strictly positive real.
+        P: ``(n, n)`` symmetric.
+
+    Returns:
+        Positive only where both hold beyond rounding errors; see ``multiplier_slack``.
+    """
+    null = null_directions(system)
+    wanted = system.C.T @ null.N
+    gap, size = (float(np.abs(x).max(initial=0.0)) for x in (P @ system.B @ null.N - wanted, wanted))
+    if not gap <= 1e-8 * max(size, 1e-300):
+        return -np.inf
+    k, R = null.keep.shape[1], null.keep.T @ (system.D + system.D.T) @ null.keep
+    s = power_of_two(float(np.abs(R).max(initial=0.0)))
+    D, ones = s * np.eye(k) - 0.25 * (R + R.T), np.ones(k)
+    b, c = system.B @ null.keep, null.keep.T @ system.C
+    loop = LureMatrices(system.A, b, -c, D, system.is_discrete, 0.0 * ones, ones / s)
+    return multiplier_slack(loop, P, s * ones, start_rate(system))
+
+
+def transformed_loop(system: LureSystem) -> tuple[StateSpace, Array]:
+    """``T = diag(1/k) - G_alpha`` with ``k = beta - alpha``, strictly positive real exactly where the criterion holds.
+
+    Args:
+        system: continuous or discrete.
+
+    Returns:
+        ``T`` between the channels with ``k > 0``, and which those are, ``(m,)`` booleans.
+
+    Example:
+        >>> T, wide = transformed_loop(LureSystem.recurrent([[-2.0]], [[1.0]]))
+        >>> T.C.item(), T.D.item(), wide
+        (-1.0, 1.0, array([ True]))
+    """
+    k = system.beta - system.alpha
+    wide = k > 0
+    inverse = np.linalg.inv(np.eye(system.channels) - system.D * system.alpha)
+    c, d = inverse @ system.C, inverse @ system.D
+    b = system.B * system.alpha
+    A, B = system.A + b @ c, system.B + b @ d
+    D = np.diag(1.0 / k[wide]) - d[np.ix_(wide, wide)]
+    return StateSpace(A, B[:, wide], -c[wide], D, system.is_discrete), wide
+
+
+@guarded_criterion("circle")
+def kyp_criterion(system: LureSystem, *, rate: Rate = "best", time_limit: TimeLimit = None) -> Finding:
+    r"""The circle criterion for the sector ``[alpha, beta]`` itself, as strict positive realness.
+
+    Stronger than the centred sector of ``circle_criterion``, weaker than free multipliers.
 
     Args:
         system: continuous or discrete, any ``B``, ``C``, ``D``.
-        M: Lipschitz constant of the nonlinearities; by default ``max(|alpha_i|, |beta_i|)``, channel by
-            channel.
-        rate: ``"best"`` looks for the fastest rate at which the shifted system meets the criterion,
-            ``"any"`` asks for stability only, a number for this rate.
+        rate: ``"best"``, ``"any"`` or a number.
         time_limit: seconds; the best rate until then is the answer.
 
     Returns:
-        A finding with margin ``1/M - ||G||`` (for an unstable linear part: minus its distance from
-        stability) and a witness ``{"P", "L"}`` of the multiplier inequality in the system's own slopes,
+        A finding with margin ``min lambda_min(T + T^H)`` over all frequencies and a witness ``{"P", "L"}``
         proved at ``rate``.
 
     Raises:
-        ConfigurationError: a bad rate, or an M below the slopes.
+        ConfigurationError: a bad rate.
 
     Example:
-        >>> finding = circle_criterion(LureSystem.recurrent([[-2.0]], [[1.0]]))
-        >>> finding.holds, round(finding.margin, 9), round(finding.rate, 6)
-        (True, 0.5, 1.0)
+        >>> finding = kyp_criterion(LureSystem.recurrent([[-2.0]], [[1.0]]))
+        >>> finding.holds, round(finding.rate, 6)
+        (True, 1.0)
     """
-    return _gain_test(system, M, Deadline.from_limit(time_limit).named("circle")).decide(rate)
+    system = as_lure(system)
+    deadline = Deadline.from_limit(time_limit).named("circle")
+    found = kyp_margin(system, time_limit=deadline)
+    if not found.holds:
+        return found
+    wide, words = transformed_loop(system)[1], found.detail
+    k = (system.beta - system.alpha)[wide]
+    loop = centered_loop(system).restricted(wide).scaled(np.sqrt(2.0 / k))
+
+    def multiplier(cap: float) -> Array:
+        out = np.full(system.channels, cap * (1.0 / k).max())
+        out[wide] = 1.0 / k
+        return out
+
+    proved = GainTest("circle", system, loop, multiplier, words, 1.0, deadline).decide(rate)
+    words += "" if proved.witness else "; no witness was proved"
+    if rate != "any" and deadline.cut:
+        words += f"; {STOPPED}"
+    return Finding("circle", True, found.margin, words, proved.rate, proved.witness)
 
 
 @guarded_criterion("circle")
-def circle_margin(system: LureSystem, *, time_limit: TimeLimit = None) -> Finding:
-    """The circle criterion's margin alone, by one norm: no rate and no witness are looked for.
+def kyp_margin(system: LureSystem, *, time_limit: TimeLimit = None) -> Finding:
+    """The margin of ``kyp_criterion`` alone, in the frequency domain: no rate and no witness are looked for.
 
     Args:
         system: continuous or discrete, any ``B``, ``C``, ``D``.
         time_limit: seconds.
 
     Returns:
-        A finding as ``circle_criterion`` gives it, without a witness.
+        The finding, without a witness.
 
     Example:
-        >>> finding = circle_margin(LureSystem.recurrent([[-2.0]], [[1.0]]))
-        >>> finding.holds, round(finding.margin, 9), finding.rate
-        (True, 0.5, None)
+        >>> finding = kyp_margin(LureSystem.recurrent([[-2.0]], [[1.0]]))
+        >>> finding.holds, round(finding.margin, 6), finding.rate
+        (True, 1.0, None)
     """
-    return _gain_test(system, None, Deadline.from_limit(time_limit).named("circle")).evaluated()[0]
-
-
-def _gain_test(system: LureSystem, M: float | None, deadline: Deadline) -> GainTest:
-    loop, multiplier, unit = centred_loop(as_lure(system), M)
-    words = f"||G||_inf = {{:.6g}}, 1/M = {unit:.6g}"
-    return GainTest("circle", system, loop, multiplier, words, unit, deadline)
-
-
-def centred_loop(system: LureSystem, M: float | None = None) -> tuple[StateSpace, Multiplier, float]:
-    """The loop whose gain below one is the circle criterion.
-
-    Args:
-        system: continuous or discrete.
-        M: as for ``circle_criterion``.
-
-    Returns:
-        The loop, its outputs multiplied by ``M``; the multipliers in the system's slopes that go with a ``P`` of its
-        bounded real lemma; and ``1/M`` with the largest ``M``, the unit of the margin.
-
-    Raises:
-        ConfigurationError: an M below the slopes.
-
-    Example:
-        >>> loop, multiplier, unit = centred_loop(LureSystem.recurrent([[-2.0]], [[1.0]]), M=2.0)
-        >>> loop.C.item(), unit
-        (2.0, 0.5)
-    """
-    reach = np.maximum(np.abs(system.alpha), np.abs(system.beta))
-    if M is not None:
-        M = as_positive("M", M)
-        if reach.size and reach.max() > M:
-            raise ConfigurationError(f"M = {M:g} is below the slopes, which reach {reach.max():g}")
-        reach = np.full(system.channels, M)
-    loop = StateSpace(system.A, system.B, reach[:, None] * system.C, reach[:, None] * system.D, system.is_discrete)
-
-    def multiplier(cap: float) -> Array:
-        return 0.5 * nested_multiplier((-reach, reach), (system.alpha, system.beta), cap)
-
-    return loop, multiplier, 1.0 / (float(reach.max(initial=0.0)) or 1.0)
-
-
-@dataclass(frozen=True)
-class GainTest:
-    """A criterion of the form ``||loop||_inf < 1``.
-
-    Attributes:
-        name: of the finding.
-        system: the system it is about.
-        loop: its gain below one is the criterion.
-        multiplier: multipliers in the system's slopes, given the cap of ``nested_multiplier``.
-        words: the numbers in words, where ``{}`` stands for the gain in the margin's unit.
-        unit: the margin is ``unit * (1 - gain)``.
-        deadline: asked between factorisations; the best rate until then is the answer.
-    """
-
-    name: str
-    system: LureSystem
-    loop: StateSpace
-    multiplier: Multiplier
-    words: str
-    unit: float
-    deadline: Deadline
-
-    def gain(self, rate: float) -> float:
-        """The loop's gain at a rate.
-
-        Raises:
-            TimeOverError: when the deadline came first.
-        """
-        return hinf_peak(self.loop.shifted(rate), deadline=self.deadline).norm
-
-    def decide(self, rate: Rate) -> Finding:
-        """Gain, best rate, witness.
-
-        Args:
-            rate: ``best``, ``any`` or a number.
-
-        Returns:
-            The finding.
-        """
-        rate = parse_rate(rate, self.system)
-        found, level, limit = self.evaluated()
-        if not found.holds:
-            return found
-        try:
-            if isinstance(rate, float) and not self.gain(rate) < 1.0:
-                return replace(found, holds=False, detail=f"{found.detail}, but not at rate {rate:g}")
-        except TimeOverError:
-            return replace(found, holds=False, detail=f"{found.detail}; {TOO_LATE}")
-        witness = self._proved(rate, level, limit)
-        note = "" if witness else "; no witness was proved at this rate"
-        if rate != "any" and self.deadline.cut:
-            note += f"; {STOPPED}"
-        return replace(found, detail=found.detail + note, rate=witness.rate, witness=witness.data)
-
-    def evaluated(self) -> tuple[Finding, float, float]:
-        """The margin at no rate at all, without a witness; the gain there, and the decay of the linear part."""
-        system = self.system
-        limit = spectral_rate(np.linalg.eigvals(self.loop.A), system.is_discrete)
-        room = margin_of(limit, system)
-        if not room > 0:
-            words = f"A is not {'Schur' if system.is_discrete else 'Hurwitz'}"
-            return Finding(self.name, False, room, words), np.inf, limit
-        try:
-            level = self.gain(start_rate(system))
-        except TimeOverError:
-            return Finding(self.name, False, None, TOO_LATE), np.inf, limit
-        margin = self.unit * (1.0 - level) if np.isfinite(level) else None
-        return Finding(self.name, level < 1.0, margin, self.words.format(self.unit * level)), level, limit
-
-    def _proved(self, rate: Rate, level: float, limit: float) -> Witness:
-        """A witness of the rate, or of the best; ``level`` is the gain at the start, ``limit`` that of all rates."""
-        system, solutions = self.system, riccati_solutions(self.loop, level, self.deadline)
-        if rate == "best" and system.states > _EXACT_STATES:
-            return bisect_rate(system, limit, solutions, self.multiplier, self.deadline)
-        if rate == "best":
-            best = best_rate(self.gain, limit, system.is_discrete)
-            targets = rates_towards_start(system, best, (1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 0.1, 0.5))
-        else:
-            targets = [start_rate(system) if isinstance(rate, str) else rate]
-        return prove_first(system, targets, solutions, self.multiplier, self.deadline)
-
-
-def bounded_real_slack(system: StateSpace, P: Array) -> float:
-    """Slack of ``P > 0`` and of the bounded real lemma for a gain below one.
-
-    It is the multiplier inequality of slopes in [-1, 1], all multipliers 1/2, between as many channels.
-
-    Args:
-        system: the system whose gain is to be below one.
-        P: ``(n, n)`` symmetric.
-
-    Returns:
-        Positive only where both hold beyond rounding errors; see ``multiplier_slack``.
-    """
-    p, m = system.D.shape
-    k = max(p, m)
-    B, C, D = np.pad(system.B, ((0, 0), (0, k - m))), np.pad(system.C, ((0, k - p), (0, 0))), np.zeros((k, k))
-    D[:p, :m] = system.D
-    square = LureMatrices(system.A, B, C, D, system.is_discrete, -np.ones(k), np.ones(k))
-    return multiplier_slack(square, P, np.full(k, 0.5), start_rate(system))
+    transformed, wide = transformed_loop(system)
+    if not wide.any():
+        return Finding("circle", False, None, "does not apply: every channel has a single slope")
+    try:
+        frequency = positivity_margin(transformed, deadline=Deadline.from_limit(time_limit).named("circle"))
+    except TimeOverError:
+        return Finding("circle", False, None, TOO_LATE)
+    margin = frequency.margin if np.isfinite(frequency.margin) else None
+    return Finding("circle", frequency.margin > 0, margin, f"lambda_min(T + T^H) = {frequency.margin:.6g}")

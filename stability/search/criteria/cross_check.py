@@ -30,8 +30,8 @@ from stability.kernel.format.claims import finite_or_none
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.lure import LureSystem
-from stability.search.criteria.circle import bounded_real_slack, centred_loop
-from stability.search.criteria.kyp import positive_real_slack, transformed_loop
+from stability.search.criteria.circle import positive_real_slack, transformed_loop
+from stability.search.criteria.small_gain import bounded_real_slack, centred_loop
 from stability.search.solvers.deadline import Deadline, TimeLimit, TimeOverError
 from stability.search.solvers.hinf import hinf_peak
 from stability.search.solvers.loop_transformation import state_scales
@@ -143,7 +143,7 @@ def cross_check(
     Example:
         >>> found = cross_check(LureSystem.recurrent([[-2.0]], [[1.0]]))
         >>> [(o.criterion, o.solver, o.status, o.verified, o.wrong) for o in found.opinions][:2]
-        [('circle', 'SCS', 'optimal', True, False), ('circle', 'CLARABEL', 'optimal', True, False)]
+        [('small_gain', 'SCS', 'optimal', True, False), ('small_gain', 'CLARABEL', 'optimal', True, False)]
     """
     target, deadline = as_subject(subject), Deadline.from_limit(time_limit)
     if isinstance(target, LayerStack):
@@ -162,7 +162,7 @@ def _opinions(subject: Any, deadline: Deadline, steps: int, largest: int) -> Ite
     system = subject.system if isinstance(subject, DrivenSystem) else subject
     reason = _why_skipped(system, largest)
     if reason:
-        yield from (Opinion(name, "", f"not run: {reason}") for name in ("circle", "kyp"))
+        yield from (Opinion(name, "", f"not run: {reason}") for name in ("small_gain", "circle"))
         return
     solvers = ("SCS", "CLARABEL") if system.states <= BOTH_SOLVERS else ("SCS",)
     for k, (name, pose) in enumerate(_CRITERIA.items()):
@@ -246,4 +246,4 @@ def _kyp(system: LureSystem) -> _Question | None:
     return _Question(transformed, supply, margin, positive_real_slack)
 
 
-_CRITERIA: dict[str, Callable[[LureSystem], _Question | None]] = {"circle": _circle, "kyp": _kyp}
+_CRITERIA: dict[str, Callable[[LureSystem], _Question | None]] = {"small_gain": _circle, "circle": _kyp}

@@ -12,11 +12,11 @@ from stability.certificate import Finding
 from stability.errors import StabilityError, UnsupportedError
 from stability.kernel.systems.lure import LureSystem
 from stability.kernel.theorems.multiplier_lmi import check_lmi
-from stability.search.criteria.circle import circle_criterion, circle_margin
-from stability.search.criteria.kyp import kyp_criterion, kyp_margin
+from stability.search.criteria.circle import kyp_criterion, kyp_margin
 from stability.search.criteria.linear import linear_criterion
 from stability.search.criteria.multiplier import multiplier_criterion
 from stability.search.criteria.schur import schur_criterion
+from stability.search.criteria.small_gain import circle_criterion, circle_margin
 from stability.search.criteria.theorem1 import theorem1_system
 from stability.search.solvers.deadline import Deadline
 from stability.search.solvers.rates import Rate
@@ -101,14 +101,14 @@ _CRITERIA: dict[str, Callable[[LureSystem, Options], list[Finding]]] = {
     "linear": lambda s, o: [linear_criterion(s, rate=o.rate)],
     "theorem1": _theorem1,
     "schur": lambda s, o: [schur_criterion(s, rate=o.rate, time_limit=o.deadline)],
-    "circle": lambda s, o: [circle_criterion(s, rate=o.rate, time_limit=o.deadline)],
-    "kyp": lambda s, o: [kyp_criterion(s, rate=o.rate, time_limit=o.deadline)],
+    "small_gain": lambda s, o: [circle_criterion(s, rate=o.rate, time_limit=o.deadline)],
+    "circle": lambda s, o: [kyp_criterion(s, rate=o.rate, time_limit=o.deadline)],
     "multiplier": lambda s, o: [
         multiplier_criterion(s, rate=o.rate, solver=o.solver, tol=o.tol, time_limit=o.deadline)
     ],
 }
-NAMES = ("theorem1a", "theorem1b", "schur", "circle", "kyp", "multiplier", "linear")
-_MARGINS = {"circle": circle_margin, "kyp": kyp_margin}
+NAMES = ("theorem1a", "theorem1b", "schur", "small_gain", "circle", "multiplier", "linear")
+_MARGINS = {"small_gain": circle_margin, "circle": kyp_margin}
 """The margins alone of criteria that the multiplier inequality contains."""
 
 

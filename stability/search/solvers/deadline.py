@@ -39,8 +39,8 @@ class Deadline:
         >>> deadline.over, deadline.left(), deadline.seconds
         (False, inf, None)
         >>> spent = Deadline.from_limit(0)
-        >>> spent.named("circle").over, spent.stopped
-        (True, ('circle',))
+        >>> spent.named("small_gain").over, spent.stopped
+        (True, ('small_gain',))
     """
 
     end: float = math.inf

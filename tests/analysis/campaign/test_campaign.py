@@ -83,7 +83,7 @@ def test_solvers_were_asked_beside_the_certificate(analysed: Path) -> None:
     found = json.loads((analysed / "cross_check.json").read_text())
     findings = {f["criterion"]: f for f in json.loads((analysed / "certificate.json").read_text())["findings"]}
     assert {(o["criterion"], o["solver"]) for o in found["opinions"]} == {
-        (c, s) for c in ("circle", "kyp") for s in ("SCS", "CLARABEL")
+        (c, s) for c in ("small_gain", "circle") for s in ("SCS", "CLARABEL")
     }
     for opinion in found["opinions"]:
         assert opinion["holds"] is findings[opinion["criterion"]]["holds"] is True

@@ -95,7 +95,7 @@ class TestReproducibility:
 
     def test_a_resumed_run_is_tracked_as_it_was_before(self, task, tmp_path):
         common = {"epochs": 4, "batch_size": 50, "lr": 5e-3}
-        options = {"probe": task.test[0][:3], "margins": ("gap", "circle"), "eigenvalues": False}
+        options = {"probe": task.test[0][:3], "margins": ("gap", "small_gain"), "eigenvalues": False}
         whole, broken = new_model(task, ElmanRNN), new_model(task, ElmanRNN)
         train(whole, task, tracker=SpectrumTracker(whole, 3, **options), out=tmp_path / "whole", **common)
         tracker = SpectrumTracker(broken, 3, **options)
@@ -108,7 +108,7 @@ class TestReproducibility:
         assert not (tmp_path / "broken/eigenvalues.csv").exists()
         said = [json.loads((tmp_path / n / "run.json").read_text())["training"]["tracker"] for n in ("whole", "broken")]
         assert said[0] == said[1]
-        assert said[0] == {"every": 3, "margins": ["gap", "circle"], "eigenvalues": False, "probe": [3, 14, 14]}
+        assert said[0] == {"every": 3, "margins": ["gap", "small_gain"], "eigenvalues": False, "probe": [3, 14, 14]}
 
     def test_dropout_resumes_exactly_too(self, task, tmp_path):
         def net():

@@ -202,19 +202,19 @@ class TestMargins:
     def test_signs_agree_with_what_they_mean(self):
         eye = torch.eye(3).double()
         calm = LipschitzRNN.from_matrices(-2 * eye, 0.5 * eye, eye, dt=0.1)
-        found = layer_margins(calm, ("theorem1", "gap", "circle"))
+        found = layer_margins(calm, ("theorem1", "gap", "small_gain"))
         assert found["theorem1a"] == pytest.approx(1.5)
         assert found["contraction_gap"] == pytest.approx(1.5)
-        assert found["circle"] > 0
+        assert found["small_gain"] > 0
         wild = LipschitzRNN.from_matrices(eye, 0.5 * eye, eye, dt=0.1)
-        found = layer_margins(wild, ("theorem1", "gap", "circle"))
+        found = layer_margins(wild, ("theorem1", "gap", "small_gain"))
         assert found["theorem1a"] < 0
         assert found["contraction_gap"] < 0
-        assert found["circle"] < 0
+        assert found["small_gain"] < 0
 
     def test_a_margin_that_cannot_be_recorded_is_refused_by_name(self):
         for make, name in (
-            (LSTM(2, 3), "theorem1"), (nn.GRU(2, 3), "circle"), (nn.LSTM(2, 3), "multiplier"),
+            (LSTM(2, 3), "theorem1"), (nn.GRU(2, 3), "small_gain"), (nn.LSTM(2, 3), "multiplier"),
             (NeuralODERNN(2, 3), "gap"),
         ):  # fmt: skip
             with pytest.raises(UnsupportedError) as caught:
@@ -223,9 +223,9 @@ class TestMargins:
             assert layer_margins(make, [name]) == {}
             assert SpectrumTracker(make).margins == (("theorem1",) if isinstance(make, NeuralODERNN) else ())
         mixed = nn.Sequential(nn.GRU(2, 3), LipschitzRNN(3, 3))
-        tracker = SpectrumTracker(mixed, margins=("theorem1", "circle"))
+        tracker = SpectrumTracker(mixed, margins=("theorem1", "small_gain"))
         tracker.record(0)
-        assert {"theorem1a", "circle"} <= set(values(tracker, "1.margins"))
+        assert {"theorem1a", "small_gain"} <= set(values(tracker, "1.margins"))
         assert values(tracker, "0.margins") == {}
 
     def test_margins_of_torch_modules(self, rng):
@@ -235,16 +235,16 @@ class TestMargins:
             same = ElmanRNN(2, 3, activation=kind)
             with torch.no_grad():
                 same.weight_hh.copy_(rnn.weight_hh_l0)
-            names = ("gap", "circle", "multiplier")
+            names = ("gap", "small_gain", "multiplier")
             found, expected = layer_margins(rnn, names), layer_margins(same, names)
-            assert set(found) == {"contraction_gap", "circle", "multiplier"}
+            assert set(found) == {"contraction_gap", "small_gain", "multiplier"}
             assert found == pytest.approx(expected, rel=1e-6)
 
     def test_weights_that_have_diverged_have_no_number(self):
-        names = {"theorem1a", "theorem1b_published", "theorem1b_sound", "contraction_gap", "circle", "multiplier"}
+        names = {"theorem1a", "theorem1b_published", "theorem1b_sound", "contraction_gap", "small_gain", "multiplier"}
         for value in (float("nan"), float("inf")):
             layer = LipschitzRNN(2, 3)
-            tracker = SpectrumTracker(layer, margins=("theorem1", "gap", "circle", "multiplier"))
+            tracker = SpectrumTracker(layer, margins=("theorem1", "gap", "small_gain", "multiplier"))
             with torch.no_grad():
                 layer.M_W.fill_(value)
             tracker.record(0)

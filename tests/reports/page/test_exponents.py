@@ -45,7 +45,7 @@ def test_the_half_interval_is_students_of_the_mean(small_dir: Path, spread: floa
 
 def test_a_margin_that_is_zero_but_for_rounding_is_called_so(small_dir: Path) -> None:
     path = small_dir / "models" / "contracting" / "certificate.json"
-    margins = {"circle": -4.44e-16, "kyp": -1e-9}
+    margins = {"small_gain": -4.44e-16, "circle": -1e-9}
     findings = tuple(Finding(name, False, margin, "") for name, margin in margins.items())
     dataclasses.replace(Certificate.load(path), findings=findings).save(path)
     (row,) = tables(small_dir)["Signed margins"]

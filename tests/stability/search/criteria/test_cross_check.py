@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from stability.search.criteria import cross_check as module
-from stability.search.criteria.circle import circle_criterion
+from stability.search.criteria.circle import kyp_criterion
 from stability.search.criteria.cross_check import cross_check
-from stability.search.criteria.kyp import kyp_criterion
+from stability.search.criteria.small_gain import circle_criterion
 from stability.systems import LureSystem
 
 A = np.array([[-2.0, 0.5], [-0.3, -1.5]])
@@ -29,9 +29,9 @@ def test_far_from_the_boundary_solvers_and_frequency_domain_agree(gain: float, d
     system = with_gain(gain, dt)
     found = cross_check(system)
     assert [(o.criterion, o.solver) for o in found.opinions] == [
-        (name, solver) for name in ("circle", "kyp") for solver in ("SCS", "CLARABEL")
+        (name, solver) for name in ("small_gain", "circle") for solver in ("SCS", "CLARABEL")
     ]
-    answers = {"circle": circle_criterion(system, rate="any"), "kyp": kyp_criterion(system, rate="any")}
+    answers = {"small_gain": circle_criterion(system, rate="any"), "circle": kyp_criterion(system, rate="any")}
     for o in found.opinions:
         assert o.holds == o.says == o.verified == answers[o.criterion].holds
         assert o.frequency_margin == pytest.approx(answers[o.criterion].margin, rel=1e-6)

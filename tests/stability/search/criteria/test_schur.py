@@ -98,7 +98,7 @@ def test_solutions_keep_their_signs_and_digits():
 
 @pytest.mark.parametrize(
     ("criterion", "solver"),
-    [(name, "riccati") for name in ("auto", "theorem1a", "schur", "circle", "kyp", "multiplier")]
+    [(name, "riccati") for name in ("auto", "theorem1a", "schur", "small_gain", "circle", "multiplier")]
     + [("multiplier", "cvxpy")],
 )
 @pytest.mark.parametrize("rate", ["any", "best", "edge"])

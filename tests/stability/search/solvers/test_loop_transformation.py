@@ -7,7 +7,7 @@ import pytest
 
 from stability import LureSystem, certify, multiplier_criterion, verify
 from stability.kernel.theorems.multiplier_lmi import check_lmi
-from stability.search.criteria.kyp import kyp_criterion
+from stability.search.criteria.circle import kyp_criterion
 
 
 def _mixed(seed, width=0.0):
