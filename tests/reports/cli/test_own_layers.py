@@ -90,7 +90,7 @@ def test_a_layer_is_trained_and_a_factorys_model_examined_on_the_same_task(here:
 def test_a_layer_that_no_theorem_covers_is_measured(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["report", "--models", "quietnets:Gate", *TINY, "--out", "r"]) == 0
     (model,) = collect(here / "r").models
-    assert (model.state, model.verdict, model.run["result"]["epochs"]) == ("uncovered", None, 1)
+    assert (model.state, model.verdict, model.run["result"]["epochs"]) == ("inconclusive", "inconclusive", 1)
     assert {"noise", "norms"} <= model.frames.keys()
     assert verdict_word(model.state) in capsys.readouterr().out
     assert "not tracked" in " ".join(clouds(collect(here / "r")).notes)
