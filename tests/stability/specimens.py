@@ -32,6 +32,7 @@ from stability.search.input_sets.stack_bounds import stack_bounds
 from stability.search.local.largest_radius import largest_balls
 from stability.search.solvers.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem, PairwiseSystem
+from stability.verification import verify_claim
 from tests.stability.driven_runs import reservoir
 
 
@@ -71,6 +72,14 @@ def remade(subject: Any, claim: Claim, **changes: Any) -> Claim:
         return bent
 
 
+def refusal(name: str, **changes: Any) -> str:
+    """Why the verifier refuses a specimen with other data, or a ``subject`` in the place of its own."""
+    subject = changes.pop("subject", specimens()[name].subject)
+    check = verify_claim(subject, remade(subject, specimens()[name].claim, **changes))
+    assert not check.valid
+    return check.reason
+
+
 def flow() -> LureSystem:
     """dh/dt = -2 h + phi(W h): every slope in [0, 1] contracts; the rate of slope 1 bounds what can be claimed."""
     return LureSystem.recurrent(-2.0 * np.eye(2), [[0.6, 0.4], [-0.4, 0.6]])
@@ -93,6 +102,12 @@ def latch() -> GatedCell:
     """A GRU of one unit with h = +-0.9993 held for ever: n = tanh(4 h), z = 1/2."""
     w_hh = np.array([[0.0], [0.0], [4.0]])
     return GatedCell("gru", np.zeros((3, 1)), w_hh, np.array([50.0, 0.0, 0.0]), input_low=-1.0, input_high=1.0)
+
+
+def random_cell(kind: str, reset_after: bool, rng, scale: float, m: int = 4, p: int = 2) -> GatedCell:
+    g = 4 if kind == "lstm" else 3
+    w = [scale * rng.normal(size=s) for s in ((g * m, p), (g * m, m), g * m)]
+    return GatedCell(kind, *w, input_low=-1.0, input_high=1.0, reset_after=reset_after)
 
 
 def turning(activation: str = "modrelu", bias: float = -0.1, size: float | None = None) -> PairwiseSystem:

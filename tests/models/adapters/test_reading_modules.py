@@ -14,6 +14,8 @@ from stability.models.adapters.modules import _ADAPTERS, register_adapter
 from stability.models.adapters.torch_modules import as_array, from_rows
 from stability.models.lure import rnn_subject
 
+from .altered import Residual
+
 
 def test_defaults_of_what_users_call_from_their_adapters():
     subject = rnn_subject(0.5 * np.eye(2), [[1.0], [0.0]])
@@ -25,11 +27,6 @@ def test_defaults_of_what_users_call_from_their_adapters():
             read([[np.nan]])
         with pytest.raises(NonFiniteError):
             read([[np.inf]], "W")
-
-
-class Residual(nn.RNNCell):
-    def forward(self, x, h=None):
-        return h + super().forward(x, h)
 
 
 class Holding(ElmanRNN):

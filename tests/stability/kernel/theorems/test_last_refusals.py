@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from specimens import remade, specimens
+from specimens import refusal, remade, specimens
 
 from stability.certification import certify
 from stability.kernel.format.claims import Verdict
@@ -15,13 +15,6 @@ from stability.kernel.systems.layer_stack import LayerStack
 from stability.proposals import propose
 from stability.systems import DrivenSystem, LureSystem
 from stability.verification import verify, verify_claim
-
-
-def refusal(name: str, **changes) -> str:
-    subject = specimens()[name].subject
-    check = verify_claim(subject, remade(subject, specimens()[name].claim, **changes))
-    assert not check.valid
-    return check.reason
 
 
 def scalar(gain: float, name: str = "tanh") -> DrivenSystem:
