@@ -157,6 +157,7 @@ BENT = {
     "without": {"falls": None},
     "with an ellipsoid": {"Y": lambda _: np.eye(8)},
     "at once": {"share": lambda _: 0.0},
+    "faster entry": {"share": lambda v: 0.5 * v},
     "wider inputs": {"high": lambda v: v + 5.0},
     "faster": {"rate": lambda v: 0.5 * v},
 }
