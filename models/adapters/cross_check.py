@@ -25,6 +25,8 @@ Array = np.ndarray
 Run = Callable[[Array, list[Array]], tuple[Array | None, list[Array]]]
 _SCALES = (0.0, 0.1, 1.0, 1.0, 2.0, 5.0)
 """Of the samples of a batch: at zero only the bias acts, small ones are nearly linear, large ones saturate."""
+_LENGTHS = (1, 3)
+"""Numbers of steps of a run."""
 _RELATIVE = 1e-9
 _ADVICE = (
     "Something else changes the map: a hook, an overridden method, stale or random weights. Teach your class with "
@@ -188,9 +190,6 @@ def compare(
     who: str,
     *,
     relative: float = _RELATIVE,
-    slack: float = 0.0,
-    lengths: Sequence[int] = (1, 3),
-    scales: Sequence[float] = _SCALES,
     start: Callable[[Array], list[Array]] | None = None,
     advice: str = _ADVICE,
 ) -> None:
@@ -201,9 +200,6 @@ def compare(
         subject: the subject.
         who: what errors call the real thing.
         relative: rounding that is allowed, relative to the largest number.
-        slack: what is allowed beside rounding.
-        lengths: numbers of steps.
-        scales: of the samples of a batch.
         start: ``inputs -> one state a layer``, where the real thing has its own way to write states.
         advice: what errors say behind the numbers.
 
@@ -211,8 +207,8 @@ def compare(
         DisagreementError: showing both numbers where they are farthest apart.
         UnsupportedError: it cannot be run.
     """
-    for steps in lengths:
-        x, states = samples(subject, steps, scales)
+    for steps in _LENGTHS:
+        x, states = samples(subject, steps)
         states = states if start is None else start(x)
         with np.errstate(all="ignore"):
             outputs, last = follow(subject, x, states)
@@ -221,7 +217,7 @@ def compare(
         if len(end) != len(last) or any(np.shape(a) != np.shape(b) for a, b in pairs):
             shapes = [np.shape(a) for a, _ in pairs], [np.shape(b) for _, b in pairs]
             raise DisagreementError(f"{who} gives arrays of shapes {shapes[0]}, its system {shapes[1]}")
-        allowed = slack + _rounding(subject, x, states, (outputs, last), relative)
+        allowed = _rounding(subject, x, states, (outputs, last), relative)
         for got, expected in pairs:
             _agree(
                 np.asarray(got), expected, allowed, f"{who} does not compute what its weights describe", steps, advice

@@ -242,9 +242,6 @@ def test_the_edge_of_what_rounding_explains():
     compare(run(1e-10), subject, "it")
     with pytest.raises(DisagreementError):
         compare(run(1e-8), subject, "it")
-    compare(run(1e-8), subject, "it", slack=1e-7)
     compare(run(1e-8), subject, "it", relative=1e-7)
-    with pytest.raises(DisagreementError):
-        compare(run(1e-2), subject, "it", lengths=(3,))
     with pytest.raises(DisagreementError):
         compare(run(1e-2), subject, "it")
