@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from . import (
     certified,
-    errata,
     factorizations,
     lipschitz,
     lipschitz_robustness,
@@ -23,7 +22,6 @@ __all__ = [
     "Study",
     "StudyResult",
     "certified",
-    "errata",
     "factorizations",
     "lipschitz",
     "lipschitz_robustness",

@@ -102,7 +102,6 @@ class StudyResult(Record):
         rows: the table, one mapping a row; a row for each training.
         curves: numbers along training or along a parameter, one mapping a row.
         keys: columns that distinguish what is trained; rows of equal keys differ in their seed.
-        notes: remarks, one sentence each.
         environment: versions, machine, seed, times.
         seconds: time of all trainings.
         conclusion: the outcome in one sentence, also where a claim of the paper was not found again.
@@ -120,7 +119,6 @@ class StudyResult(Record):
     rows: tuple[Mapping[str, Any], ...]
     curves: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
     keys: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
     environment: Mapping[str, Any] = field(default_factory=dict, repr=False)
     seconds: float = 0.0
     conclusion: str = ""
@@ -150,7 +148,7 @@ class StudyResult(Record):
         """Return the averaged table and the conclusion, for a terminal."""
         lines = [self.title + (" (quick version)" if self.quick else ""), ""]
         lines.append(self.summary().to_string(index=False, na_rep="", float_format=lambda v: f"{v:.4g}"))
-        return "\n".join([*lines, "", *([self.conclusion] if self.conclusion else []), *self.notes]).rstrip()
+        return "\n".join([*lines, "", *([self.conclusion] if self.conclusion else [])]).rstrip()
 
     def save(self, out: str | Path, *, overwrite: bool = False) -> None:
         """Write ``study.json``, ``table.csv`` and ``curves.csv``.

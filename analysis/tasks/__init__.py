@@ -10,7 +10,6 @@ from .ranges import Range
 from .speech import spoken
 from .synthetic import adding, copying, pendulum
 from .text import characters
-from .timeseries import ucr
 
 __all__ = [
     "TASKS",
@@ -32,5 +31,4 @@ __all__ = [
     "solve_listops",
     "spoken",
     "task_from_arrays",
-    "ucr",
 ]

@@ -6,16 +6,11 @@ l2 norm can move the difference of two logits (``g`` the gain that the layer pre
 =================  ====================================================================================================
 ``task``           the cross entropy of ``t z``: a large ``t`` asks for no larger logits once a class is won
 ``margin``         the mean of ``max(0, eps - r)``, ``r = min_j (z_y - z_j) / d_yj`` the certified radius
-``hinge_kr``       ten times that, less the mean of ``r``: hinge and Kantorovich-Rubinstein terms
 ``certified``      the cross entropy of ``t (z_j + eps d_yj)``: of the worst logits within the radius ``eps``
-``gloro``          the cross entropy of ``t (z, max_{j != k} (z_j + eps d_kj))``, ``k`` the class that is seen: one more
-                   class for what is not certified at ``eps``
 =================  ====================================================================================================
 
-Sources: L. Bethune et al., "Pay attention to your loss" (NeurIPS 2022), for the temperature; M. Serrurier et al.,
-"Achieving robustness in classification using optimal transport with hinge regularization" (CVPR 2021); Y. Tsuzuku, I.
-Sato, M. Sugiyama, "Lipschitz-margin training" (NeurIPS 2018); K. Leino, Z. Wang, M. Fredrikson, "Globally-robust neural
-networks" (ICML 2021).
+Sources: L. Bethune et al., "Pay attention to your loss" (NeurIPS 2022), for the temperature; Y. Tsuzuku, I. Sato, M.
+Sugiyama, "Lipschitz-margin training" (NeurIPS 2018).
 """
 
 from __future__ import annotations
@@ -39,8 +34,6 @@ from ..tasks import Task
 from .gains import HeldGain
 from .settings import Aim
 
-HINGE = 10.0
-"""Weight of the hinge beside the mean radius, as in the paper's experiments on images."""
 STEPS = 5
 """Of the attack of adversarial training."""
 
@@ -165,27 +158,12 @@ def _margin(self: Objective, z: Tensor, y: Tensor) -> Tensor:
     return torch.relu(self.aim.target_radius - self.radii(z, y)).mean()
 
 
-def _hinge_kr(self: Objective, z: Tensor, y: Tensor) -> Tensor:
-    radii = self.radii(z, y)
-    return HINGE * torch.relu(self.aim.target_radius - radii).mean() - radii.mean()
-
-
 def _certified(self: Objective, z: Tensor, y: Tensor) -> Tensor:
     return self.scaled(z + self.aim.target_radius * reach(self.model)[y], y)
-
-
-def _gloro(self: Objective, z: Tensor, y: Tensor) -> Tensor:
-    seen = z.argmax(dim=1)
-    worst = z + self.aim.target_radius * reach(self.model)[seen]
-    others = worst.masked_fill(functional.one_hot(seen, z.shape[1]).bool(), -float("inf"))
-    widened = torch.cat([z, others.amax(dim=1, keepdim=True)], dim=1)
-    return functional.cross_entropy(self.aim.temperature * widened, y)
 
 
 _LOSSES: dict[str, Callable[[Objective, Tensor, Tensor], Tensor]] = {
     "task": Objective.scaled,
     "margin": _margin,
-    "hinge_kr": _hinge_kr,
     "certified": _certified,
-    "gloro": _gloro,
 }

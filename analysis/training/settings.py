@@ -23,7 +23,7 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adamw": torch.optim.AdamW,
 }
 SCHEDULES = ("steps", "cosine")
-OBJECTIVES = ("task", "margin", "hinge_kr", "certified", "gloro")
+OBJECTIVES = ("task", "margin", "certified")
 LARGEST = 1e30
 """Largest real setting: beyond it an optimizer in float32 overflows in its own arithmetic."""
 
@@ -60,7 +60,7 @@ class Aim:
             ``lyapunov_weight * (exponent - lyapunov_target)^2`` in the loss pulls; ``None``: no such term.
         lyapunov_weight: weight of that term.
         objective: ``task``, or a loss that aims at certified radii, see ``stability.analysis.training.objectives``:
-            ``margin``, ``hinge_kr``, ``certified``, ``gloro``.
+            ``margin``, ``certified``.
         target_radius: l2 radius that these aim at.
         temperature: factor of the logits in the cross entropy; large values reward the margins that a network of
             bounded gain can have.

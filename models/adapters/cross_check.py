@@ -20,14 +20,13 @@ from stability.kernel.systems.layer_stack import LayerStack
 
 from ..recurrent import RecurrentLayer
 from .inspection import is_reparametrised, twin
-from .quantized import is_quantized
 
 Array = np.ndarray
 Run = Callable[[Array, list[Array]], tuple[Array | None, list[Array]]]
 _SCALES = (0.0, 0.1, 1.0, 1.0, 2.0, 5.0)
 """Of the samples of a batch: at zero only the bias acts, small ones are nearly linear, large ones saturate."""
-_SMALL = (0.0, 0.1, 0.3, 0.3, 0.5, 0.5)
-"""For modules that round to steps of the largest entry of a batch."""
+_LENGTHS = (1, 3)
+"""Numbers of steps of a run."""
 _RELATIVE = 1e-9
 _ADVICE = (
     "Something else changes the map: a hook, an overridden method, stale or random weights. Teach your class with "
@@ -191,9 +190,6 @@ def compare(
     who: str,
     *,
     relative: float = _RELATIVE,
-    slack: float = 0.0,
-    lengths: Sequence[int] = (1, 3),
-    scales: Sequence[float] = _SCALES,
     start: Callable[[Array], list[Array]] | None = None,
     advice: str = _ADVICE,
 ) -> None:
@@ -204,9 +200,6 @@ def compare(
         subject: the subject.
         who: what errors call the real thing.
         relative: rounding that is allowed, relative to the largest number.
-        slack: what is allowed beside rounding.
-        lengths: numbers of steps.
-        scales: of the samples of a batch.
         start: ``inputs -> one state a layer``, where the real thing has its own way to write states.
         advice: what errors say behind the numbers.
 
@@ -214,8 +207,8 @@ def compare(
         DisagreementError: showing both numbers where they are farthest apart.
         UnsupportedError: it cannot be run.
     """
-    for steps in lengths:
-        x, states = samples(subject, steps, scales)
+    for steps in _LENGTHS:
+        x, states = samples(subject, steps)
         states = states if start is None else start(x)
         with np.errstate(all="ignore"):
             outputs, last = follow(subject, x, states)
@@ -224,7 +217,7 @@ def compare(
         if len(end) != len(last) or any(np.shape(a) != np.shape(b) for a, b in pairs):
             shapes = [np.shape(a) for a, _ in pairs], [np.shape(b) for _, b in pairs]
             raise DisagreementError(f"{who} gives arrays of shapes {shapes[0]}, its system {shapes[1]}")
-        allowed = slack + _rounding(subject, x, states, (outputs, last), relative)
+        allowed = _rounding(subject, x, states, (outputs, last), relative)
         for got, expected in pairs:
             _agree(
                 np.asarray(got), expected, allowed, f"{who} does not compute what its weights describe", steps, advice
@@ -276,16 +269,16 @@ def _guarded(run: Run, x: Array, states: list[Array], who: str) -> tuple[Array |
         ) from error
 
 
-def _runner(module: Any, dtype: torch.dtype = torch.float64) -> Run:
+def _runner(module: Any) -> Run:
     """``(x, states) -> (outputs, last states)`` of a layer or cell of ``torch.nn``."""
-    lstm = isinstance(module, (nn.LSTM, nn.LSTMCell)) or (is_quantized(module) and "LSTM" in type(module).__name__)
+    lstm = isinstance(module, (nn.LSTM, nn.LSTMCell))
 
     layered = hasattr(module, "num_layers")
     batch_first = layered and module.batch_first
 
     def run(x: Array, states: list[Array]) -> tuple[Array, list[Array]]:
-        rows = torch.tensor(x, dtype=dtype)
-        state: Any = torch.tensor(np.stack(states) if layered else states[0], dtype=dtype)
+        rows = torch.tensor(x)
+        state: Any = torch.tensor(np.stack(states) if layered else states[0])
         state = tuple(t.contiguous() for t in state.chunk(2, -1)) if lstm else state
         if layered:
             outputs, state = module(rows.transpose(0, 1) if batch_first else rows, state)
@@ -300,28 +293,3 @@ def _runner(module: Any, dtype: torch.dtype = torch.float64) -> Run:
         return outputs.double().numpy(), list(last) if layered else [last]
 
     return run
-
-
-def _coarse(array: Array, rng: np.random.Generator) -> Array:
-    """Each entry moved by itself, by at most one step of an 8-bit number that reaches to the largest entry."""
-    return array + rng.uniform(-1.0, 1.0, array.shape) * np.abs(array).max() / 127.0
-
-
-def cross_check_quantised(module: Any, subject: Any) -> None:
-    """Run a dynamically quantised module beside its subject for one step.
-
-    Its inputs and states are rounded to about 7 bits of their range: four times what such changes do is allowed.
-
-    Raises:
-        DisagreementError: they are farther apart than that.
-        UnsupportedError: the module cannot be run.
-    """
-    x, states = samples(subject, 1, _SMALL)
-    rng = np.random.default_rng(2)
-    outputs, last = follow(subject, x, states)
-    off = 0.0
-    for _ in range(4):
-        other, end = follow(subject, _coarse(x, rng), [_coarse(state, rng) for state in states])
-        off = max(off, *(float(np.abs(a - b).max()) for a, b in [(outputs, other), *zip(last, end)]))
-    run = _runner(module, torch.float32)
-    compare(run, subject, type(module).__name__, slack=1e-3 + 4.0 * off, lengths=(1,), scales=_SMALL)

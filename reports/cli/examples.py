@@ -43,7 +43,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "study": (
         "stability study --list",
-        "stability study errata --quick",
+        "stability study lrnn-spectra --quick",
         "stability study --all --quick --out runs/studies",
     ),
     "sweep": ("stability sweep sweep.toml", "stability sweep sweep.toml --workers 4 --json"),

@@ -29,9 +29,9 @@ class TrainingOptions:
     lr: Annotated[float | None, with_default("Learning rate.", 0.003)] = None
     batch_size: Annotated[int | None, with_default("Sequences in a batch.", 64)] = None
     margin_penalty: Annotated[float | None, no_default("Weight of the missing contraction gap in the loss.")] = None
-    objective: Annotated[
-        str | None, with_default("Loss: task, or for certified radii margin, hinge_kr, certified, gloro.", "task")
-    ] = None
+    objective: Annotated[str | None, with_default("Loss: task, or for certified radii margin, certified.", "task")] = (
+        None
+    )
     gain_target: Annotated[
         float | None, no_default("Proved gain from inputs to states to which the weights are projected.")
     ] = None

@@ -50,7 +50,7 @@ def render_study(result: StudyResult, folder: str | Path, *, overwrite: bool = F
     """
     drawn = [(described(f, result), f.caption) for f in result.figures]
     sections = (
-        Section("shown", "Results", "", (), draw(*drawn), result.notes, small=False).kept,
+        Section("shown", "Results", "", (), draw(*drawn), (), small=False).kept,
         _compared(result),
         Section("numbers", "The numbers", _repeats(result), _numbers(result)).kept,
         Section("differences", "Differences from the paper", "", (), (), result.differences).kept,

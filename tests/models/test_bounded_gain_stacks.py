@@ -99,18 +99,8 @@ def test_a_layer_below_needs_a_gain_to_its_whole_output():
 
 def test_radii_of_a_stack_lie_below_attacks_and_steps_equal_the_pass(tmp_path):
     asked = ["train", "--model", "bounded_gain", "--set", "layers=2", "--hidden", "8", "--epochs", "1", "--lr", "0.05"]
-    small = [
-        "--task-set",
-        "limit=60",
-        "--task-set",
-        "size=14",
-        "--task-set",
-        "test_limit=20",
-        "--batch-size",
-        "10",
-        "--track-every",
-        "0",
-    ]
+    small = [part for size in ("limit=60", "size=14", "test_limit=20") for part in ("--task-set", size)]
+    small += ["--batch-size", "10", "--track-every", "0"]
     assert run([*asked, *small, "--out", str(tmp_path / "run"), "--quiet"]) == 0
     model, task = load(tmp_path / "run"), make_task("digits", limit=60, test_limit=20, size=14)
     assert isinstance(model.layer, Stack)

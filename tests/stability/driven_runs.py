@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from stability.kernel.arithmetic.activations import activation
-from stability.kernel.format.claims import Claim
+from stability.kernel.format.claims import Claim, Proof
+from stability.kernel.format.theorem_table import RULES
 from stability.kernel.theorems.driven_lmi import DrivenLmi
 from stability.kernel.theorems.near_run import RunLmi
 from stability.systems import DrivenSystem, LureSystem
@@ -31,6 +34,18 @@ def reservoir(n: int, radius: float, leak: float, seed: int, name: str = "tanh",
         D = fed * np.tril(rng.normal(size=(n, n)), -1)
     system = LureSystem((1 - leak) * np.eye(n), leak * np.eye(n), W, D, slope, 1.0)
     return DrivenSystem(system, name, U, b)
+
+
+def assert_bent_is_refused(subject, claim: Claim, bend: dict) -> None:
+    """The rule takes a claim, and refuses it with data changed by functions (``None``: left out)."""
+    assert claim.proof is not None
+    rule, data = RULES[claim.proof.kind], dict(claim.proof.data)
+    assert rule(subject, claim)[0]
+    for name, change in bend.items():
+        data[name] = None if change is None else change(data.get(name))
+    data = {name: value for name, value in data.items() if value is not None}
+    value = data.get(rule.value or "", claim.value)
+    assert not rule(subject, replace(claim, proof=Proof(claim.proof.kind, data), value=value))[0]
 
 
 def holds_on_trajectories(

@@ -10,11 +10,10 @@ import math
 
 import numpy as np
 import pytest
-from specimens import HELD, Specimen, flow, latch, plain_map, remade, small_cell, specimens
+from specimens import HELD, Specimen, flow, latch, remade, specimens
 
 from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.theorem_table import RULES
-from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.proposals import propose
 from stability.search.solvers.hinf import hinf_norm
@@ -288,29 +287,3 @@ def test_slopes_outside_the_sentence_are_refused():
     for slope in (1.0000001, -1e-12, 2.0):
         data = {"K": np.array([slope, 0.0]), "eigenvalue": [1.0, 0.0]}
         assert not verify_claim(system, propose(system, "destabilising_slopes", data)).valid
-
-
-def test_the_parts_of_a_stack_are_proofs_of_its_own_layers():
-    stack = LayerStack([plain_map(), small_cell("gru", box=None)])
-    claim = specimens()["contraction of stack"].claim
-    first, second = claim.proof.data["layers"]
-    faster = {**first, "rate": 0.3}
-    inner = {**first, "data": {**first["data"], "rate": 0.3}, "rate": 0.3}
-    noted = {**first, "note": 1.0}
-    gained = {**first, "kind": "gain_lmi"}
-    for parts in (
-        [second, first],
-        [first, first],
-        [first],
-        [first, second, second],
-        [faster, second],
-        [inner, second],
-        [noted, second],
-        [gained, second],
-        [{"kind": "cascade", "data": dict(claim.proof.data), "rate": 0.5}, second],
-        [None, second],
-        ["first", second],
-    ):
-        assert not verify_claim(stack, remade(stack, claim, data={"layers": parts})).valid
-    loud = GatedCell("gru", 9.0 * np.ones((3, 2)), np.zeros((3, 1)))
-    assert not verify_claim(LayerStack([plain_map(), loud]), claim).valid

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from stability.analysis.campaign import campaign as c
-from stability.analysis.campaign import each
 from stability.analysis.campaign.budgets import AnalysisSettings
 from stability.analysis.campaign.pipeline import STEPS, analyse
 from stability.analysis.campaign.plan import Campaign, Given
@@ -227,21 +226,3 @@ def test_unknown_models_are_refused_before_anything_is_made(tmp_path: Path) -> N
     with pytest.raises(ConfigurationError):
         c.plan(Campaign(tmp_path / "new", ("transformer",)))
     assert not (tmp_path / "new").exists()
-
-
-def test_a_preset_is_trained_and_analysed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        each, "train_preset", lambda name, task, **k: _train_briefly(name, task, **k)
-    )  # two epochs on small images
-    campaign = Campaign(tmp_path / "report", ("elman",), quick=True, task=("digits", DIGITS))
-    c.plan(campaign)
-    assert [o.error for o in c.run_campaign(campaign, processes=1)] == [None]
-    folder = campaign.folder / "models" / "elman"
-    assert json.loads((folder / "run.json").read_text())["result"]["epochs"] == 2
-    assert json.loads((folder / "analysis.json").read_text())["title"] == "Elman RNN"
-
-
-def _train_briefly(name, task, **options):
-    from stability.analysis.training.presets import train_preset
-
-    return train_preset(name, task, epochs=2, milestones=(), **options)

@@ -134,13 +134,8 @@ def test_a_model_that_changed_is_examined_again(tmp_path: Path) -> None:
     assert c.plan(again) == ("s0", "s1")
 
 
-def test_a_preset_is_examined_with_the_seed_of_the_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from stability.analysis.training.presets import train_preset
-
-    def briefly(name, task, **options):
-        return train_preset(name, task, epochs=2, milestones=(), **options)
-
-    monkeypatch.setattr(each, "train_preset", briefly)
+@pytest.mark.usefixtures("brief_presets")
+def test_a_preset_is_examined_with_the_seed_of_the_campaign(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path / "report", ("elman",), quick=True, seed=3, task=("digits", DIGITS))
     c.plan(campaign)
     news: list[str] = []
@@ -148,6 +143,7 @@ def test_a_preset_is_examined_with_the_seed_of_the_campaign(tmp_path: Path, monk
     folder = campaign.folder / "models" / "elman"
     run, stored = document(folder, "run.json"), document(folder, "analysis.json")
     assert run["training"]["seed"] == stored["seed"] == stored["environment"]["seed"] == 3
+    assert (run["result"]["epochs"], stored["title"]) == (2, "Elman RNN")
     assert any("held-out accuracy" in text for text in news)
     table = pd.read_csv(folder / "noise.csv")
     model, task = load(folder), make_task("digits", seed=3, **DIGITS)

@@ -7,14 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from stability.analysis import contraction_gap, make_task, margin_penalty, train
+from stability.analysis import contraction_gap, margin_penalty, train
 from stability.errors import UnsupportedError
 from stability.models import ElmanRNN, LipschitzRNN, NeuralODERNN, SequenceModel
-
-
-@pytest.fixture(scope="module")
-def task():
-    return make_task("digits", size=14, limit=200, test_limit=60)
 
 
 def lipschitz(task, **options):

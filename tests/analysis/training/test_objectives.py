@@ -35,18 +35,12 @@ def slowly(model, z, y, name, eps, t):
         if name == "certified":
             worst = torch.stack([t * (row[j] + moved[j]) for j in range(10)])
             out.append(torch.logsumexp(worst, 0) - worst[own])
-        elif name == "gloro":
-            k = int(row.argmax())
-            bottom = max(row[j] + eps * 0.7 * torch.linalg.vector_norm(w[k] - w[j]) for j in range(10) if j != k)
-            wide = t * torch.cat([row, bottom[None]])
-            out.append(torch.logsumexp(wide, 0) - wide[own])
         else:
-            hinge = max(torch.zeros(()), eps - radius)
-            out.append(hinge if name == "margin" else 10 * hinge - radius)
+            out.append(max(torch.zeros(()), eps - radius))
     return torch.stack(out).mean()
 
 
-@pytest.mark.parametrize("name", ["margin", "hinge_kr", "certified", "gloro"])
+@pytest.mark.parametrize("name", ["margin", "certified"])
 def test_a_loss_is_its_formula_and_falls_when_trained_on(name, digits):
     model, task = digits
     x, y = task.train

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from stability.analysis import make_task
 from stability.analysis.training.presets import (
     PRESETS,
     QUICK,
@@ -16,11 +15,6 @@ from stability.analysis.training.presets import (
 )
 from stability.models import ElmanRNN
 from stability.models.recurrent import LAYERS, register_layer
-
-
-@pytest.fixture(scope="module")
-def task():
-    return make_task("digits", size=14, limit=200, test_limit=60)
 
 
 @pytest.mark.parametrize("name", list(PRESETS))

@@ -14,31 +14,10 @@ from torch import nn
 from stability.analysis import SpectrumTracker, evaluate, make_task, read_run, resume_run, train
 from stability.analysis.training.settings import Settings
 from stability.errors import ConfigurationError, DimensionError, FileFormatError, NonFiniteError, StabilityError
-from stability.models import ElmanRNN, LipschitzRNN, SequenceModel
+from stability.models import ElmanRNN, SequenceModel
 from stability.storage.folder import claim_folder
 
-
-@pytest.fixture(scope="module")
-def task():
-    return make_task("digits", size=14, limit=200, test_limit=60)
-
-
-def new_model(task, layer=LipschitzRNN, seed=0, **options):
-    torch.manual_seed(seed)
-    options = {"dt": 0.2, **options} if layer is LipschitzRNN else options
-    return SequenceModel(layer(task.input_size, 12, **options), task.output_size, task.reduction)
-
-
-def equal_weights(a, b):
-    return all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
-
-
-def stop_in(epoch, batch):
-    def progress(news):
-        if news.finished is None and (news.epoch, news.batch) == (epoch, batch):
-            raise KeyboardInterrupt
-
-    return progress
+from .conftest import equal_weights, new_model, stop_in
 
 
 class TestLearning:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import warnings
 
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parametrizations, prune
+from torch.nn.utils import parametrizations
 
 from stability.conversion.subjects import as_subject
 from stability.errors import DisagreementError, UnsupportedError
@@ -26,6 +25,8 @@ from stability.models.adapters.cross_check import (
 from stability.models.adapters.modules import recurrent_parts
 from stability.systems import DrivenSystem, LureSystem
 
+from .altered import LoudElman, Residual, old_weight_norm, pruned
+
 
 @pytest.fixture
 def numbers_alone(monkeypatch):
@@ -33,11 +34,6 @@ def numbers_alone(monkeypatch):
     for room in (readers, doors):
         monkeypatch.setattr(room, "refuse_altered", lambda *_: None)
         monkeypatch.setattr(room, "settled", lambda module: module)
-
-
-class Residual(nn.RNNCell):
-    def forward(self, x, h=None):
-        return h + super().forward(x, h)
 
 
 class Scaled(nn.RNN):
@@ -54,11 +50,6 @@ class FeedsBack(nn.GRU):
         return outputs + 0.1 * (torch.arange(len(outputs)) > 0)[:, None, None], h
 
 
-class LoudElman(ElmanRNN):
-    def transition(self, drive, state, prepared):
-        return 2 * super().transition(drive, state, prepared)
-
-
 def hooked(module):
     module.register_forward_hook(lambda m, args, out: 10 * out if torch.is_tensor(out) else (10 * out[0], out[1]))
     return module
@@ -72,22 +63,6 @@ def prehooked(module):
 def replaced(module):
     inner = type(module).forward
     module.forward = lambda x, h: 0.5 * inner(module, x, h)
-    return module
-
-
-def old_weight_norm(module):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.nn.utils.weight_norm(module, "weight_hh_l0")
-    with torch.no_grad():
-        module.weight_hh_l0_g.mul_(5.0)
-    return module
-
-
-def pruned(module):
-    prune.l1_unstructured(module, "weight_hh_l0", 0.5)
-    with torch.no_grad():
-        module.weight_hh_l0_orig.mul_(5.0)
     return module
 
 
@@ -267,9 +242,6 @@ def test_the_edge_of_what_rounding_explains():
     compare(run(1e-10), subject, "it")
     with pytest.raises(DisagreementError):
         compare(run(1e-8), subject, "it")
-    compare(run(1e-8), subject, "it", slack=1e-7)
     compare(run(1e-8), subject, "it", relative=1e-7)
-    with pytest.raises(DisagreementError):
-        compare(run(1e-2), subject, "it", lengths=(3,))
     with pytest.raises(DisagreementError):
         compare(run(1e-2), subject, "it")

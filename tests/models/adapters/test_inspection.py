@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parametrizations, parametrize, prune
+from torch.nn.utils import parametrizations, parametrize
 
 from stability.conversion.subjects import as_subject
 from stability.errors import UnsupportedError
@@ -17,17 +15,14 @@ from stability.models.adapters import torch_modules as readers
 from stability.models.adapters.inspection import is_reparametrised, settled, twin
 from stability.models.adapters.modules import recurrent_parts
 
+from .altered import LoudElman, Residual, old_weight_norm, pruned
+
 
 @pytest.fixture(autouse=True)
 def by_name_alone(monkeypatch):
     """Nothing here may rest on the numerical comparison, which is tested by itself."""
     monkeypatch.setattr(readers, "cross_check", lambda *_: None)
     monkeypatch.setattr("stability.models.adapters.modules.cross_check_layer", lambda *_: None)
-
-
-class Residual(nn.RNNCell):
-    def forward(self, x, h=None):
-        return h + super().forward(x, h)
 
 
 class Scaled(nn.RNN):
@@ -87,11 +82,6 @@ class Same(nn.RNN):
 
     def step(self, x):
         return x
-
-
-class LoudElman(ElmanRNN):
-    def transition(self, drive, state, prepared):
-        return 2 * super().transition(drive, state, prepared)
 
 
 def overriding(method):
@@ -212,22 +202,6 @@ def test_dropout_in_training_mode_is_refused(kind):
         recurrent_parts(nn.ModuleDict({"rnn": module}))
     assert as_subject(module.eval()).levels == 2
     assert as_subject(kind(2, 3, 2, dropout=0.0)).levels == 2
-
-
-def old_weight_norm(module):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.nn.utils.weight_norm(module, "weight_hh_l0")
-    with torch.no_grad():
-        module.weight_hh_l0_g.mul_(5.0)
-    return module
-
-
-def pruned(module):
-    prune.l1_unstructured(module, "weight_hh_l0", 0.5)
-    with torch.no_grad():
-        module.weight_hh_l0_orig.mul_(5.0)
-    return module
 
 
 @pytest.mark.parametrize("stale", [old_weight_norm, pruned])

@@ -26,7 +26,7 @@ RESULT = StudyResult(
         for seed in (0, 1)
         for k in range(4)
     ),
-    ("model",), ("A note.",), conclusion="It came out.", paper="Somebody (2020), table 9",
+    ("model",), conclusion="It came out.", paper="Somebody (2020), table 9",
     compared=(Compared("error of one", 0.25, 0.125, "table 9"),), differences=("Shorter, because it is a test.",),
     figures=(LINES, POINTS), seeds=(0, 1),
 )  # fmt: skip
@@ -52,7 +52,7 @@ def toys(monkeypatch):
 def test_the_page_shows_every_part_of_the_result_escaped(tmp_path):
     page = render_study(RESULT, tmp_path).read_text()
     for words in (
-        "It came out.", "Shorter, because", "Somebody (2020), table 9", "0.125", "quick version", "A note.", "0, 1",
+        "It came out.", "Shorter, because", "Somebody (2020), table 9", "0.125", "quick version", "0, 1",
         "guessing", "Means over 2 trainings",
     ):  # fmt: skip
         assert words in page

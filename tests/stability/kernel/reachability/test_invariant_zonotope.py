@@ -57,6 +57,23 @@ def network(rng: np.random.Generator, n: int, p: int, name: str, leak: float, mi
     return DrivenSystem(system, name, rng.normal(size=(n, p)), rng.normal(size=n), 0.1 * leak * rng.normal(size=(n, p)))
 
 
+def assert_no_run_leaves(driven, low, high, box, rng, steps: int, held: bool = False) -> None:
+    """Runs from corners of a box under inputs at their ends, some of them ``held`` for a while, stay in the tube."""
+    tube = InvariantZonotope(driven, low, high, box, window=4)
+    x = box * rng.choice([-1.0, 1.0], size=(300, driven.states))
+    for k in range(steps):
+        for end in (low, high):
+            z = driven.channel(x, end[None])
+            assert ((z >= tube.low) & (z <= tube.high)).all()
+        u = np.where(rng.random((300, len(low))) < 0.5, low, high)
+        if held and k % 8 >= 6:
+            u[:] = high if k % 16 < 8 else low
+        x = driven.advance(x, u)
+        tube.step()
+        least, most = tube.states()
+        assert ((x >= least) & (x <= most)).all()
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_no_trajectory_leaves_the_tube(seed):
     rng = np.random.default_rng(seed)
@@ -65,18 +82,7 @@ def test_no_trajectory_leaves_the_tube(seed):
     low, high = np.array([-0.5, 0.2]), np.array([0.3, 0.2])
     reach = np.abs(driven.system.B).sum(axis=1) + np.abs(driven.F) @ np.maximum(np.abs(low), np.abs(high))
     box = np.nextafter(reach / leak * (1 + 1e-9), np.inf)
-    tube = InvariantZonotope(driven, low, high, box, window=4)
-    x = box * rng.choice([-1.0, 1.0], size=(400, 5))  # corners
-    for _ in range(30):
-        z = driven.channel(x, np.array([0.3, 0.2])[None])
-        for corner in ((low[0], 0.2), (high[0], 0.2)):
-            z = driven.channel(x, np.array(corner)[None])
-            assert ((z >= tube.low) & (z <= tube.high)).all()
-        u = np.stack([rng.choice([low[0], high[0]], size=400), np.full(400, 0.2)], axis=1)
-        x = driven.advance(x, u)
-        tube.step()
-        least, most = tube.states()
-        assert ((x >= least) & (x <= most)).all()
+    assert_no_run_leaves(driven, low, high, box, rng, 30)
 
 
 def test_a_box_that_is_left_gives_each_step_bounds_of_its_own():
@@ -217,18 +223,7 @@ def box_of(driven: DrivenSystem) -> np.ndarray:
 def test_no_trajectory_leaves_the_tube_of_channels_that_feed_one_another(seed, make, name):
     rng = np.random.default_rng(seed)
     driven = make(rng, name)
-    box = box_of(driven)
-    tube = InvariantZonotope(driven, np.array([-0.5]), np.array([0.3]), box, window=4)
-    x = box * rng.choice([-1.0, 1.0], size=(300, driven.states))
-    for k in range(40):
-        for end in (-0.5, 0.3):
-            z = driven.channel(x, np.array([[end]]))
-            assert ((z >= tube.low) & (z <= tube.high)).all()
-        u = rng.choice([-0.5, 0.3], size=(300, 1)) if k % 8 < 6 else np.full((300, 1), 0.3 if k % 16 < 8 else -0.5)
-        x = driven.advance(x, u)
-        tube.step()
-        least, most = tube.states()
-        assert ((x >= least) & (x <= most)).all()
+    assert_no_run_leaves(driven, np.array([-0.5]), np.array([0.3]), box_of(driven), rng, 40, held=True)
 
 
 @pytest.mark.slow
@@ -263,17 +258,7 @@ def test_an_inverse_that_is_none_leaves_the_sets_true(monkeypatch):
     for wrong in spoilt.values():
         monkeypatch.setattr(np.linalg, "inv", wrong)
         driven = feeding(rng)
-        box = box_of(driven)
-        tube = InvariantZonotope(driven, np.array([-0.5]), np.array([0.3]), box, window=4)
-        x = box * rng.choice([-1.0, 1.0], size=(300, driven.states))
-        for _ in range(25):
-            for end in (-0.5, 0.3):
-                z = driven.channel(x, np.array([[end]]))
-                assert ((z >= tube.low) & (z <= tube.high)).all()
-            x = driven.advance(x, rng.choice([-0.5, 0.3], size=(300, 1)))
-            tube.step()
-            least, most = tube.states()
-            assert ((x >= least) & (x <= most)).all()
+        assert_no_run_leaves(driven, np.array([-0.5]), np.array([0.3]), box_of(driven), rng, 25)
 
 
 @pytest.mark.parametrize("moved", ["B", "D"])

@@ -11,6 +11,8 @@ from specimens import plain_map, remade, small_cell, specimens
 from stability.kernel.arithmetic.intervals import Interval
 from stability.kernel.format.theorem_table import RULES
 from stability.kernel.systems.gated_bounds import JacobianBound
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.theorems.multiplier_lmi import LARGEST_FACTOR
 from stability.kernel.theorems.periodic_orbits import MAX_UNKNOWNS
 from stability.kernel.theorems.stack_contraction import CONTRACTING, compose, layer_claim
@@ -63,6 +65,11 @@ def test_rate_and_overshoot_of_a_stack_are_those_of_its_layers():
     for kind in ("gain_lmi", "cascade", "ball", ""):
         reason = answer("contraction of stack", data={"layers": [first, {**second, "kind": kind}]})[1]
         assert reason == f"layer 1: no layer is proved to contract by a {kind}"
+    inner = {**first, "data": {**first["data"], "rate": 0.3}, "rate": 0.3}
+    for layers in ([second, first], [first, first], [{**first, "rate": 0.3}, second], [inner, second]):
+        assert why("contraction of stack", data={"layers": layers})
+    loud = GatedCell("gru", 9.0 * np.ones((3, 2)), np.zeros((3, 1)))
+    assert not RULES["cascade"](LayerStack([plain_map(), loud]), specimen.claim)[0]
     assert set(CONTRACTING) == {"multiplier_lmi", "interval_lmi", "interval_jacobian", "pair_norm"}
 
 

@@ -8,6 +8,7 @@ from fractions import Fraction
 import flint
 import numpy as np
 import pytest
+from stretched import absolute, skewed, watched
 
 from stability.kernel.arithmetic.definiteness import LARGEST, gamma
 from stability.kernel.theorems import gain_lmi
@@ -16,23 +17,6 @@ from stability.kernel.theorems.multiplier_lmi import majorant
 from stability.systems import LureSystem
 
 KINDS = ("flow", "map", "euler", "midpoint")
-
-
-def skewed(seed: int, kind: str, spread: float, n: int = 2, m: int = 2, p: int = 1, slope=(0.0, 1.0)):
-    """A contracting system with input and output in coordinates stretched by ``10**spread``."""
-    rng = np.random.default_rng(seed)
-    one, two = (np.linalg.qr(rng.normal(size=(n, n)))[0] for _ in range(2))
-    turn = one @ np.diag(10.0 ** np.linspace(0, -spread, n)) @ two
-    back = np.linalg.inv(turn)
-    a = (0.3 if kind == "map" else 1.0) * (-np.eye(n) + 0.15 * rng.normal(size=(n, n)))
-    b, c = 0.2 * rng.normal(size=(n, m)), 0.2 * rng.normal(size=(m, n))
-    e, f, h = 0.2 * rng.normal(size=(m, p)), rng.normal(size=(n, p)), 0.3 * rng.normal(size=(2, n))
-    system = LureSystem(turn @ a @ back, turn @ b, c @ back, slope=slope, dt=1.0 if kind == "map" else None)
-    if kind in ("euler", "midpoint"):
-        system, e = system.discretise(kind, 0.1), np.vstack([e] * (2 if kind == "midpoint" else 1))
-        f, h = 0.1 * f, 0.2 * h
-    P = 2.0 * back.T @ back
-    return system, 0.5 * (P + P.T), np.ones(system.channels), e, turn @ f, h @ back
 
 
 def holds(system, P, L, E, F, H, gain, growth, mode, exact) -> bool:
@@ -70,58 +54,29 @@ def test_the_least_accepted_gain_is_true_in_rationals(spread, mode, kind, exact)
 def test_every_entry_is_computed_within_its_bound(mode, kind, exact, monkeypatch):
     for seed, slope in enumerate([(0.0, 1.0), (0.3, 0.7), (-0.8, 0.6)]):
         system, P, L, E, F, H = skewed(seed, kind, 3, slope=slope)
-        asked, prove = [], gain_lmi.prove_positive_definite
-
-        def watch(matrix, action=None, asked=asked, prove=prove, **options):
-            asked.append((matrix.copy(), action))
-            return prove(matrix, action, **options)
-
-        monkeypatch.setattr(gain_lmi, "prove_positive_definite", watch)
-        assert check_gain(system, P, L, E, F, H, gain=50.0, growth=1.0, mode=mode)[0] == (kind != "flow")
-        monkeypatch.undo()
-        matrix, action = asked[0]
+        data, options = (system, P, L, E, F, H), {"gain": 50.0, "growth": 1.0, "mode": mode}
+        valid, asked = watched(monkeypatch, gain_lmi, check_gain, *data, **options)
+        assert valid == (kind != "flow")
+        matrix, allowed = asked[0][0], exact.of(asked[0][1])
         output = H if mode == "running" else None
         error = np.abs(exact.of(matrix) - exact.dissipation(system, P, L, 1.0, (E, F, output, 50.0)))
-        allowed = exact.of(np.column_stack([action(row) for row in np.eye(len(matrix))]))
         assert (error <= allowed).all()
         n, m, p = system.states, system.channels, F.shape[1]
         inner = 2 * (n + m + p) + 2 * majorant(system).roundings + (0 if output is None else len(H))
-        size = absolute(system, P, L, E, F, output, exact)
+        size = absolute(system, P, L, 1.0, exact, (E, F, output, 50.0))
         expected = Fraction(gamma(2 * inner + 60)) * size
         assert (np.abs(allowed - expected) <= expected / 10**9).all()
         if kind == "flow":  # this growth is too fast: the floor is not asked for
             continue
-        (floor, action) = asked[1]
+        floor, bound = asked[1]
         if mode == "running":
             assert (floor == P).all()
-            assert action is None
+            assert bound is None
         else:
-            allowed = exact.of(np.column_stack([action(row) for row in np.eye(n)]))
-            h = exact.of(H)
+            allowed, h = exact.of(bound), exact.of(H)
             assert (np.abs(exact.of(floor) - exact.of(P) + h.T @ h) <= allowed).all()
             expected = Fraction(gamma(2 * len(H) + 20)) * (np.abs(h).T @ np.abs(h) + np.abs(exact.of(P)))
             assert (np.abs(allowed - expected) <= expected / 10**9).all()
-
-
-def absolute(system, P, L, E, F, H, exact) -> np.ndarray:
-    """The expression with all signs plus and all entries absolute, at growth one and gain fifty."""
-    big = majorant(system)
-    a, b, c, d = (exact.of(x) for x in (big.A, big.B, big.C, big.D))
-    p, e, f, weights = exact.of(np.abs(P)), exact.of(np.abs(E)), exact.of(np.abs(F)), exact.of(L)
-    product = 2 * abs(exact.of(system.alpha) * exact.of(system.beta)) * weights
-    total = abs(exact.of(system.alpha) + exact.of(system.beta)) * weights
-    n, m, k = system.states, system.channels, F.shape[1]
-    rows = exact.of(np.eye(n + m + k))
-    x, w, u = rows[:n], rows[n : n + m], rows[n + m :]
-    z, step = c @ x + d @ w + e @ u, a @ x + b @ w + f @ u
-    out = z.T @ (product[:, None] * z) + z.T @ (total[:, None] * w) + w.T @ (total[:, None] * z)
-    out = out + 2 * w.T @ (weights[:, None] * w) + 2500 * u.T @ u
-    if H is not None:
-        h = exact.of(np.abs(H))
-        out = out + x.T @ h.T @ h @ x
-    if system.is_discrete:
-        return out + step.T @ p @ step + x.T @ p @ x
-    return out + step.T @ p @ x + x.T @ p @ step + 2 * x.T @ p @ x
 
 
 def truth(mode, measure, gain, growth, horizon, discrete):

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from stretched import watched
 
 from stability.kernel.arithmetic.definiteness import gamma
 from stability.kernel.theorems import gain_lmi
@@ -86,24 +87,16 @@ def test_every_entry_of_every_step_is_computed_within_its_bound(measure, kind, e
         system, L, E, F, H = skewed(seed, kind, 2, slope)
         gain, n, paid = 300.0, system.states, H if measure == "l2" else None
         L = L * gain * gain
-        asked, prove = [], gain_lmi.prove_positive_definite
-
-        def watch(matrix, action=None, asked=asked, prove=prove, **options):
-            asked.append((matrix.copy(), action))
-            return prove(matrix, action, **options)
-
-        monkeypatch.setattr(gain_lmi, "prove_positive_definite", watch)
-        check_steps(system, L, E, F, H, gain=gain, slack=1e-3, measure=measure)
-        monkeypatch.undo()
+        options = {"gain": gain, "slack": 1e-3, "measure": measure}
+        asked = watched(monkeypatch, gain_lmi, check_steps, system, L, E, F, H, **options)[1]
         before = None
         for t, P in enumerate(list(storages(system, L, (E, F), paid, gain, 1e-3))[: len(asked)]):
-            matrix, action = asked[t]
+            matrix, allowed = asked[t][0], exact.of(asked[t][1])
             true = exact.dissipation(system, P, L[t], 0.0, (E, F, paid if t else None, gain))
             true = true[n:, n:] if before is None else true
             if before is not None:
                 true[:n, :n] = true[:n, :n] + exact.of(before)
             error = np.abs(exact.of(matrix) - true)
-            allowed = exact.of(np.column_stack([action(row) for row in np.eye(len(matrix))]))
             assert (error <= allowed).all()
             assert float(allowed.max()) <= 1e-9 * float(np.abs(matrix).max())  # a bound that says something
             if before is not None:  # what is taken off is rounded, too

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from stretched import absolute, skewed, watched
 
 from stability.kernel.arithmetic.definiteness import LARGEST, gamma
 from stability.kernel.theorems import multiplier_lmi
@@ -14,22 +15,6 @@ from stability.systems import LureSystem
 
 U = Fraction(1, 2**53)
 KINDS = ("flow", "map", "euler", "midpoint")
-
-
-def skewed(seed: int, kind: str, spread: float, n: int = 2, m: int = 2):
-    """A contracting system in coordinates stretched by ``10**spread``: there the entries of the inequality cancel."""
-    rng = np.random.default_rng(seed)
-    one, two = (np.linalg.qr(rng.normal(size=(n, n)))[0] for _ in range(2))
-    turn = one @ np.diag(10.0 ** np.linspace(0, -spread, n)) @ two
-    back = np.linalg.inv(turn)
-    a = -np.eye(n) + 0.15 * rng.normal(size=(n, n))
-    b, c = 0.2 * rng.normal(size=(n, m)), 0.2 * rng.normal(size=(m, n))
-    a = 0.3 * a if kind == "map" else a
-    system = LureSystem(turn @ a @ back, turn @ b, c @ back, dt=1.0 if kind == "map" else None)
-    if kind in ("euler", "midpoint"):
-        system = system.discretise(kind, 0.1)
-    P = back.T @ back
-    return system, 0.5 * (P + P.T), np.ones(system.channels)
 
 
 def general(seed: int, kind: str, n: int = 3, m: int = 2):
@@ -59,7 +44,7 @@ def test_the_last_accepted_rates_are_true_in_rationals(spread, kind, exact):
     slow, fast = (0.0, 5.0) if kind == "flow" else (1.0, 1e-3)
     judged = 0
     for seed in range(8):
-        system, P, L = skewed(seed, kind, spread)
+        system, P, L = skewed(seed, kind, spread)[:3]
         if not check_lmi(system, P, L, slow)[0]:
             continue
         judged += 1
@@ -74,41 +59,14 @@ def test_the_last_accepted_rates_are_true_in_rationals(spread, kind, exact):
 
 def proved(monkeypatch, system, P, L, rate):
     """The computed matrix and the entrywise bound of its errors, as the check hands them to the proof."""
-    asked = []
-    prove = multiplier_lmi.prove_positive_definite
-
-    def watch(matrix, error_action=None, **options):
-        asked.append((matrix.copy(), error_action))
-        return prove(matrix, error_action, **options)
-
-    monkeypatch.setattr(multiplier_lmi, "prove_positive_definite", watch)
-    check_lmi(system, P, L, rate)
-    monkeypatch.undo()
-    (first, none), (matrix, action) = asked
+    (first, none), computed = watched(monkeypatch, multiplier_lmi, check_lmi, system, P, L, rate)[1]
     assert none is None
     assert (first == P).all()
-    return matrix, np.column_stack([action(row) for row in np.eye(len(matrix))])
-
-
-def absolute(system, P, L, rate, exact) -> np.ndarray:
-    """The expression of the inequality with all signs plus and all entries absolute, of the majorant's matrices."""
-    big = majorant(system)
-    a, b, c, d = (exact.of(x) for x in (big.A, big.B, big.C, big.D))
-    p, weights, r = exact.of(np.abs(P)), exact.of(L), abs(Fraction(rate))
-    product = 2 * abs(exact.of(system.alpha) * exact.of(system.beta)) * weights
-    total = abs(exact.of(system.alpha) + exact.of(system.beta)) * weights
-    n, m = system.states, system.channels
-    z, step, identity = np.hstack([c, d]), np.hstack([a, b]), exact.of(np.eye(n + m))
-    x, w = identity[:n], identity[n:]
-    out = z.T @ (product[:, None] * z) + z.T @ (total[:, None] * w) + w.T @ (total[:, None] * z)
-    out = out + 2 * w.T @ (weights[:, None] * w)
-    if system.is_discrete:
-        return out + step.T @ p @ step + r * r * (x.T @ p @ x)
-    return out + step.T @ p @ x + x.T @ p @ step + 2 * r * (x.T @ p @ x)
+    return computed
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("make", [general, lambda seed, kind: skewed(seed, kind, 3)])
+@pytest.mark.parametrize("make", [general, lambda seed, kind: skewed(seed, kind, 3)[:3]])
 def test_every_entry_is_computed_within_its_bound(make, kind, exact, monkeypatch):
     for seed in range(4):
         system, P, L = make(seed, kind)

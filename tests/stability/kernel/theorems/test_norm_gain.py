@@ -29,33 +29,17 @@ def drawn(seed: int, activation: str = "oplu", n: int = 4, p: int = 2, size: flo
     return PairwiseSystem(W, rng.normal(size=(n, p)), b, activation, angles=angles)
 
 
-def positive_definite(M: list[list[Fraction]]) -> bool:
-    M = [list(row) for row in M]
-    for i in range(len(M)):
-        if M[i][i] <= 0:
-            return False
-        for k in range(i + 1, len(M)):
-            factor = M[k][i] / M[i][i]
-            M[k] = [a - factor * b for a, b in zip(M[k], M[i])]
-    return True
-
-
-def dissipates_exactly(network: PairwiseSystem, weights: np.ndarray, growth: float, gain: float) -> bool:
-    """Whether ``diag(growth^2 D, gain^2 I) - [W V]^T D [W V]`` is positive definite, by elimination in rationals."""
-    n, p = network.states, network.inputs
-    d = np.empty(n)
+def dissipates_exactly(network: PairwiseSystem, weights: np.ndarray, growth: float, gain: float, exact) -> bool:
+    """Whether ``diag(growth^2 D, gain^2 I) - [W V]^T D [W V]`` is positive definite, in rationals."""
+    d = np.empty(network.states)
     d[network.pairs] = weights[:, None]
-    K = [[Fraction(float(x)) for x in row] for row in np.hstack([network.W, network.V])]
-    D = [Fraction(float(x)) for x in d]
-    ends = [Fraction(growth) ** 2 * x for x in D] + [Fraction(gain) ** 2] * p
-    size = range(n + p)
-    return positive_definite(
-        [[(ends[i] if i == j else 0) - sum(K[k][i] * D[k] * K[k][j] for k in range(n)) for j in size] for i in size]
-    )
+    K, D = exact.of(np.hstack([network.W, network.V])), exact.of(d)
+    ends = [*(Fraction(growth) ** 2 * D), *([Fraction(gain) ** 2] * network.inputs)]
+    return exact.is_definite(np.diag(ends) - K.T @ (D[:, None] * K))
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_last_accepted_gain_is_true_in_rationals_and_tight(seed):
+def test_the_last_accepted_gain_is_true_in_rationals_and_tight(seed, exact):
     network, weights = drawn(seed), np.array([1.0 + 1e-9, 1.2 + 0.3 * seed])
     data = {"weights": weights, "H": np.eye(4), "growth": 1.0, "measure": "final", "horizon": None}
     low, high = 0.0, 100.0
@@ -64,8 +48,8 @@ def test_the_last_accepted_gain_is_true_in_rationals_and_tight(seed):
         claim = propose(network, "norm_gain", {**data, "gain": gain}, value=1.1 * gain)
         low, high = (low, gain) if RULES["norm_gain"](network, claim)[0] else (gain, high)
     assert high < 100.0
-    assert dissipates_exactly(network, weights, 1.0, high)
-    assert not dissipates_exactly(network, weights, 1.0, high * (1 - 1e-11))
+    assert dissipates_exactly(network, weights, 1.0, high, exact)
+    assert not dissipates_exactly(network, weights, 1.0, high * (1 - 1e-11), exact)
 
 
 def ascent(network: PairwiseSystem, steps: int, rng: np.random.Generator) -> tuple[float, float]:

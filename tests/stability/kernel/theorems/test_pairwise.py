@@ -38,23 +38,12 @@ def slow_step(network: PairwiseSystem, x: np.ndarray, u: np.ndarray) -> np.ndarr
     return np.array([c.real for c in out] + [c.imag for c in out])
 
 
-def shrinks_exactly(network: PairwiseSystem, weights: np.ndarray, rate: float) -> bool:
-    """Whether ``rate^2 D - W^T D W`` is positive definite, by elimination in rationals."""
-    n = network.states
-    d = [Fraction(0)] * n
-    for weight, pair in zip(weights, network.pairs):
-        for unit in pair:
-            d[unit] = Fraction(float(weight))
-    W = [[Fraction(float(x)) for x in row] for row in network.W]
-    M = [[(Fraction(rate) ** 2 * d[i] if i == j else 0) - sum(W[k][i] * d[k] * W[k][j] for k in range(n))
-          for j in range(n)] for i in range(n)]  # fmt: skip
-    for i in range(n):
-        if M[i][i] <= 0:
-            return False
-        for k in range(i + 1, n):
-            factor = M[k][i] / M[i][i]
-            M[k] = [a - factor * b for a, b in zip(M[k], M[i])]
-    return True
+def shrinks_exactly(network: PairwiseSystem, weights: np.ndarray, rate: float, exact) -> bool:
+    """Whether ``rate^2 D - W^T D W`` is positive definite, in rationals."""
+    d = np.empty(network.states)
+    d[network.pairs] = weights[:, None]
+    W, D = exact.of(network.W), exact.of(d)
+    return exact.is_definite(np.diag(Fraction(rate) ** 2 * D) - W.T @ (D[:, None] * W))
 
 
 @pytest.mark.parametrize("activation", ["modrelu", "oplu"])
@@ -70,7 +59,7 @@ def test_the_step_is_the_one_of_the_definition(activation):
 
 @pytest.mark.parametrize("activation", ["modrelu", "oplu"])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_last_accepted_rate_is_true_in_rationals_and_tight(seed, activation):
+def test_the_last_accepted_rate_is_true_in_rationals_and_tight(seed, activation, exact):
     network = drawn(seed, activation, size=0.2)
     weights = np.array([1.0, 0.5 + seed])
     low, high = 0.0, 1.0
@@ -81,8 +70,8 @@ def test_the_last_accepted_rate_is_true_in_rationals_and_tight(seed, activation)
         accepted = rule(network, claim)[0]
         low, high = (low, rate) if accepted else (rate, high)
     assert high < 1.0
-    assert shrinks_exactly(network, weights, high)
-    assert not shrinks_exactly(network, weights, high * (1 - 1e-11))
+    assert shrinks_exactly(network, weights, high, exact)
+    assert not shrinks_exactly(network, weights, high * (1 - 1e-11), exact)
     d = np.empty(4)
     d[network.pairs] = weights[:, None]
     rng = np.random.default_rng(seed)
@@ -91,7 +80,7 @@ def test_the_last_accepted_rate_is_true_in_rationals_and_tight(seed, activation)
     assert (after <= high**2 * before * (1 + 1e-12)).all()
 
 
-def test_the_last_accepted_factor_of_growth_is_true_in_rationals():
+def test_the_last_accepted_factor_of_growth_is_true_in_rationals(exact):
     rounded = turning("oplu", size=1.0)
     low, high = 0.0, 1e-6
     for _ in range(40):
@@ -99,7 +88,7 @@ def test_the_last_accepted_factor_of_growth_is_true_in_rationals():
         claim = propose(rounded, "pair_growth", {"factor": 1.0 + middle})
         low, high = (low, middle) if verify_claim(rounded, claim).valid else (middle, high)
     assert high < 1e-12
-    assert shrinks_exactly(rounded, np.ones(2), 1.0 + high)
+    assert shrinks_exactly(rounded, np.ones(2), 1.0 + high, exact)
     grown = turning("oplu", size=1.0 + 2e-7)
     assert not verify_claim(grown, propose(grown, "pair_growth", {"factor": 1.0 + 1e-7})).valid
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from specimens import remade, specimens
+from specimens import refusal, remade, specimens
 
 from stability.certification import certify
 from stability.kernel.format.claims import Claim, Proof, Verdict
@@ -14,14 +14,6 @@ from stability.proposals import propose
 from stability.search.gains.lure import incremental_gain
 from stability.systems import DrivenSystem, LureSystem
 from stability.verification import verify_claim
-
-
-def refusal(name: str, **changes) -> str:
-    specimen = specimens()[name]
-    subject = changes.pop("subject", specimen.subject)
-    check = verify_claim(subject, remade(subject, specimen.claim, **changes))
-    assert not check.valid
-    return check.reason
 
 
 @pytest.mark.parametrize(("name", "rates"), [("equilibrium", (0.0, -0.0, -1.0)), ("region", (0.0, -0.0, -0.4))])

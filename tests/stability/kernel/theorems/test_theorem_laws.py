@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from specimens import latch, network_map, network_of_one, plain_map, remade, small_cell, specimens, two_levels
+from specimens import latch, network_map, network_of_one, plain_map, refusal, remade, small_cell, specimens, two_levels
 
 from stability.certification import certify
 from stability.kernel.arithmetic.definiteness import prove_positive_definite
@@ -44,23 +44,13 @@ ENDPOINTS = (
 )  # fmt: skip
 
 
-def refused(name: str, **changes) -> str:
-    """Why a specimen with changed data is refused."""
-    specimen = specimens()[name]
-    check = verify_claim(specimen.subject, remade(specimen.subject, specimen.claim, **changes))
-    assert not check.valid, (name, changes)
-    assert check.reason, (name, changes)
-    assert "None" not in check.reason, (name, changes)
-    return check.reason
-
-
 def test_swapped_endpoints_are_refused() -> None:
     swapped = 0
     for name, specimen in specimens().items():
         data = specimen.claim.proof.data
         for low, high in ENDPOINTS:
             if data.get(high) is not None and not np.array_equal(data.get(low), data[high]):
-                refused(name, data={low: data[high], high: data[low]})
+                refusal(name, data={low: data[high], high: data[low]})
                 swapped += 1
     assert swapped > 50
 
@@ -71,7 +61,7 @@ def test_a_rate_of_one_is_no_decay_of_a_map_and_a_flow_may_decay_faster() -> Non
         data = specimen.claim.proof.data
         if "rate" in data and getattr(getattr(specimen.subject, "system", specimen.subject), "is_discrete", True):
             changes = {"value": 1.0} if RULES[specimen.kind].value == "rate" else {}
-            refused(name, data={"rate": 1.0}, **changes)
+            refusal(name, data={"rate": 1.0}, **changes)
             checked += 1
     assert checked > 10
     fast = DrivenSystem(LureSystem.recurrent([[-4.0]], [[0.5]]), "tanh", [[1.0]])
@@ -110,7 +100,7 @@ def test_no_box_ends_inside_of_what_runs_reach() -> None:
             assert (way * (data[side] - reached) <= 1e-9).all(), (name, side)
             inside = data[side].copy()
             inside[0] = reached[0] + way * 1e-6
-            refused(name, data={side: inside})
+            refusal(name, data={side: inside})
         tried.add(specimen.kind)
     assert tried == set(BOXES)
 
@@ -217,7 +207,7 @@ def test_the_steps_of_a_stack_count_those_of_bounds_traced_back() -> None:
     backward = np.array([[3.0, 2.0, 0.0, 1.0, 0.0]])
     assert steps_named({"share": 0.0, "steps": 2, "backward": backward}) == steps_made(2, backward) + 1 > 3
     claim = specimens()["bounds of a stack of networks"].claim
-    assert "step" in refused("bounds of a stack of networks", data={"since": claim.proof.data["since"] - 1})
+    assert "step" in refusal("bounds of a stack of networks", data={"since": claim.proof.data["since"] - 1})
 
 
 def test_one_equilibrium_of_a_cell_by_either_proof_of_contraction() -> None:
@@ -247,13 +237,13 @@ def test_orbits_of_a_stack_stay_in_the_input_box_of_its_lowest_layer() -> None:
 
 def test_a_refused_orbit_of_a_stack_says_why() -> None:
     for data in ({"layer": 7}, {"state": np.zeros(5)}, {"state": np.full(3, 0.5)}):
-        assert refused("unstable stack", data=data)
-    assert "stack's size" in refused("orbits of a stack", data={"first": np.zeros((1, 7))})
+        assert refusal("unstable stack", data=data)
+    assert "stack's size" in refusal("orbits of a stack", data={"first": np.zeros((1, 7))})
 
 
 def test_a_slack_of_storages_lies_between_zero_and_one() -> None:
     for slack, inside in ((0.0, True), (1.0, True), (-1e-9, False), (1.1, False)):
-        assert ("slack" not in refused("gain of a map, final, 5", data={"slack": slack})) is inside
+        assert ("slack" not in refusal("gain of a map, final, 5", data={"slack": slack})) is inside
 
 
 def test_an_eigenvalue_on_the_boundary_is_not_exponentially_stable() -> None:
@@ -280,7 +270,7 @@ def test_two_equilibria_refute_a_merged_stack() -> None:
 
 @pytest.mark.parametrize("bounds", [(0.0, 0.2), (0.4, 1.0)])
 def test_an_input_outside_of_its_bounds_is_refused(bounds) -> None:
-    assert "within the bounds" in refused("ball of inputs in l_inf by zonotopes", data={"bounds": list(bounds)})
+    assert "within the bounds" in refusal("ball of inputs in l_inf by zonotopes", data={"bounds": list(bounds)})
 
 
 def test_constants_of_rounding_are_those_of_double_precision() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from specimens import HELD, latch, random_cell
 
 from stability.certification import certify
 from stability.kernel.format.claims import Claim, Proof, Verdict
@@ -15,23 +16,6 @@ from stability.search.counterexamples.counterexample_search import refute
 from stability.verification import verify, verify_claim
 
 KINDS = [("lstm", True), ("gru", True), ("gru", False)]
-
-
-HELD = 0.9
-for _ in range(200):
-    HELD = float(np.tanh(4 * HELD))  # n equals h at an equilibrium, and r is 1 up to e^-50
-
-
-def random_cell(kind, reset_after, rng, scale, m=4, p=2) -> GatedCell:
-    g = 4 if kind == "lstm" else 3
-    w = [scale * rng.normal(size=s) for s in ((g * m, p), (g * m, m), g * m)]
-    return GatedCell(kind, *w, input_low=-1.0, input_high=1.0, reset_after=reset_after)
-
-
-def latch() -> GatedCell:
-    """A GRU of one unit with h = +-0.95 or so held for ever: n = tanh(4 h), z = 1/2."""
-    w_hh = np.array([[0.0], [0.0], [4.0]])
-    return GatedCell("gru", np.zeros((3, 1)), w_hh, np.array([50.0, 0.0, 0.0]), input_low=-1.0, input_high=1.0)
 
 
 def flipper() -> GatedCell:
@@ -111,22 +95,6 @@ def test_no_witness_is_found_against_a_certified_cell(rng):
         found = refute(cell)
         assert found.proof is None
         assert "proves nothing" in found.detail
-
-
-def slow(kind, size) -> GatedCell:
-    """One unit, no recurrence, the gate that keeps the state at most ``sigma(size)``: contracts, hardly."""
-    gates = 4 if kind == "lstm" else 3
-    w_ih = np.zeros((gates, 1))
-    w_ih[1] = 1.0
-    return GatedCell(kind, w_ih, np.zeros((gates, 1)), input_low=-size, input_high=size)
-
-
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
-@pytest.mark.parametrize("size", [20.0, 25.0, 30.0])
-def test_slow_contraction_is_not_refuted(kind, size):
-    cell = slow(kind, size)
-    certificate = certify(cell)
-    assert certificate.verdict is not Verdict.REFUTED
 
 
 # ---- periodic inputs ---------------------------------------------------------------------------------------------

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from specimens import random_cell
 
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.search.counterexamples.counterexample_search import refute
 from stability.search.counterexamples.gated_equilibria import ascend_radius, equilibrium_near, radius_gradient
 from stability.search.solvers.deadline import Deadline
 from stability.search.trajectories.input_range import InputRange
-
-
-def random_cell(kind, reset_after, rng, scale, m=4, p=2) -> GatedCell:
-    g = 4 if kind == "lstm" else 3
-    w = [scale * rng.normal(size=s) for s in ((g * m, p), (g * m, m), g * m)]
-    return GatedCell(kind, *w, input_low=-1.0, input_high=1.0, reset_after=reset_after)
 
 
 def test_the_search_is_counted_and_seeded():
@@ -58,6 +53,3 @@ def test_gradient_of_the_least_stable_eigenvalue(kind):
     assert path
     assert all(b.radius > a.radius for a, b in zip([at, *path], path))
     assert all((np.abs(p.u) <= 1.0).all() for p in path)
-
-
-# ---- where a witness lies --------------------------------------------------------------------------------------

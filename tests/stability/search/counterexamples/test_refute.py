@@ -77,41 +77,6 @@ class TestPublishedCounterexample:
         assert leading_excess(system, K)[0] > 0
 
 
-class TestSoundness:
-    """Where contraction is a theorem there is nothing to find."""
-
-    def contracting(self, rng, n):
-        """``sigma_min(A_sym) > sigma_max(W)`` by a margin between 1e-4 and 1."""
-        W = rng.normal(size=(n, n))
-        S, N = rng.normal(size=(n, n)), rng.normal(size=(n, n))
-        margin = 10.0 ** rng.uniform(-4, 0)
-        A = -(np.linalg.norm(W, 2) + margin) * np.eye(n) - 0.1 * S @ S.T + 3 * (N - N.T)
-        return LureSystem.recurrent(A, W), margin
-
-    def test_bare_systems(self, rng):
-        for _ in range(25):
-            system, margin = self.contracting(rng, int(rng.integers(1, 8)))
-            assert refute(system).proof is None
-            size = np.linalg.norm(system.A, 2) + np.linalg.norm(system.C, 2)
-            map_ = system.euler(margin / size**2)  # |I + dt J|^2 <= 1 - 2 dt margin + dt^2 |J|^2 < 1
-            assert refute(map_).proof is None
-
-    def test_networks(self, rng):
-        for _ in range(10):
-            system, _ = self.contracting(rng, int(rng.integers(1, 6)))
-            n = system.states
-            driven = DrivenSystem(system, "tanh", rng.normal(size=(n, 2)), rng.normal(size=n))
-            assert refute(driven).proof is None
-
-    def test_slow_contraction_is_not_taken_for_none(self):
-        for rate in (1e-2, 1e-4, 1e-6):
-            spin = np.array([[-rate, 1.0], [-1.0, -rate]])
-            system = LureSystem(spin, np.zeros((2, 1)), np.zeros((1, 2)))
-            assert refute(DrivenSystem(system, "tanh", [[0.0]])).proof is None
-            scaled = LureSystem(np.eye(1) * (1 - rate), np.zeros((1, 1)), np.zeros((1, 1)), dt=1.0)
-            assert refute(DrivenSystem(scaled, "tanh", [[0.0]])).proof is None
-
-
 class TestLinear:
     def test_verdict_is_the_sign_of_the_leading_eigenvalue(self, rng):
         stable = unstable = 0

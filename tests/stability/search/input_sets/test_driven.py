@@ -10,7 +10,7 @@ import pytest
 
 from stability import certify, verify
 from stability.certificate import Finding
-from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.format.theorem_table import RULES
 from stability.kernel.theorems.absorbing_sets import Absorbed
 from stability.recovery import SETS
@@ -19,7 +19,7 @@ from stability.search.input_sets.limit_sets import claims_in_box
 from stability.search.input_sets.narrowing import ROOM
 from stability.search.solvers.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem
-from tests.stability.driven_runs import holds_on_trajectories, reservoir
+from tests.stability.driven_runs import assert_bent_is_refused, holds_on_trajectories, reservoir
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -77,13 +77,7 @@ BENT = {
 
 @pytest.mark.parametrize("bend", BENT.values(), ids=BENT)
 def test_bent_proofs_are_refused(proved, bend):
-    driven, claim = proved
-    data = dict(claim.proof.data)
-    for name, change in bend.items():
-        data[name] = change(data[name])
-    rule = RULES["driven_lmi"]
-    assert rule(driven, claim)[0]
-    assert not rule(driven, replace(claim, proof=Proof("driven_lmi", data), value=data["rate"]))[0]
+    assert_bent_is_refused(*proved, bend)
 
 
 def test_the_box_of_states_takes_in_every_start_in_the_time_that_is_told(proved):
@@ -139,13 +133,7 @@ FEWER = {
 
 @pytest.mark.parametrize("change", FEWER.values(), ids=FEWER)
 def test_bounds_that_are_not_made_prove_nothing(traced, change):
-    driven, claim = traced
-    rule, data = RULES["driven_lmi"], dict(claim.proof.data)
-    assert rule(driven, claim)[0]
-    data["backward"] = change(data["backward"])
-    if data["backward"] is None:
-        del data["backward"]
-    assert not rule(driven, replace(claim, proof=Proof("driven_lmi", data)))[0]
+    assert_bent_is_refused(*traced, {"backward": change})
 
 
 def test_where_trajectories_end_and_what_constant_inputs_lead_to_stand_beside_it(tmp_path):
@@ -185,13 +173,8 @@ BENT_ENDS = {
 
 @pytest.mark.parametrize("bend", BENT_ENDS.values(), ids=BENT_ENDS)
 def test_bent_ends_are_refused(proved, bend):
-    driven, claim = proved
-    _, ends = claims_in_box(driven, claim, Finding("driven", True, None), Deadline())
-    rule, data = RULES["driven_bounds"], dict(ends.proof.data)
-    assert rule(driven, ends)[0]
-    for name, change in bend.items():
-        data[name] = change(data[name])
-    assert not rule(driven, replace(ends, proof=Proof("driven_bounds", data), value=data["diagonal"]))[0]
+    _, ends = claims_in_box(*proved, Finding("driven", True, None), Deadline())
+    assert_bent_is_refused(proved[0], ends, bend)
 
 
 @pytest.fixture(scope="module")
@@ -246,13 +229,7 @@ BENT_ELLIPSOIDS = {
 
 @pytest.mark.parametrize("bend", BENT_ELLIPSOIDS.values(), ids=BENT_ELLIPSOIDS)
 def test_bent_ellipsoids_are_refused(turning, bend):
-    driven, claim = turning
-    rule, data = RULES["driven_lmi"], dict(claim.proof.data)
-    assert rule(driven, claim)[0]
-    for name, change in bend.items():
-        data[name] = None if change is None else change(data[name])
-    data = {name: value for name, value in data.items() if value is not None}
-    assert not rule(driven, replace(claim, proof=Proof("driven_lmi", data)))[0]
+    assert_bent_is_refused(*turning, bend)
 
 
 def test_where_trajectories_end_is_known_though_contraction_is_open():

@@ -27,7 +27,7 @@ from stability.search.input_sets.narrowing import initial_box, narrowed_bounds
 from stability.search.input_sets.near_run import contraction_near_run
 from stability.search.solvers.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem
-from tests.stability.driven_runs import holds_on_trajectories, reservoir
+from tests.stability.driven_runs import assert_bent_is_refused, holds_on_trajectories, reservoir
 
 
 @pytest.fixture(scope="module")
@@ -136,14 +136,7 @@ def leaky() -> tuple[DrivenSystem, Claim]:
 
 @pytest.mark.parametrize("bend", BENT.values(), ids=BENT)
 def test_bent_proofs_are_refused(leaky, bend):
-    driven, claim = leaky
-    data = dict(claim.proof.data)
-    for name, change in bend.items():
-        if name in data:
-            data[name] = change(data[name])
-    rule = RULES["run_lmi"]
-    assert rule(driven, claim)[0]
-    assert not rule(driven, replace(claim, proof=Proof("run_lmi", data), value=data["rate"]))[0]
+    assert_bent_is_refused(*leaky, bend)
 
 
 def test_more_waiting_and_more_room_are_allowed_and_say_less(leaky):

@@ -123,7 +123,15 @@ def crowded(seed: int) -> tuple[DrivenSystem, float]:
     return reservoir(n, (1.1, 0.9)[seed % 2], leak, seed), e
 
 
+def echo(seed: int) -> tuple[DrivenSystem, float]:
+    """A reservoir of 2 to 32 units."""
+    rng = np.random.default_rng(seed)
+    n, leak = int(rng.integers(2, 33)), float(rng.choice([1.0, 0.6, 0.3]))
+    return reservoir(n, float(rng.uniform(0.6, 1.1)), leak, seed), float(rng.uniform(0.1, 1.0))
+
+
 KINDS = {
+    "echo": echo,
     "crowded": crowded,
     "midpoint": midpoint,
     "keeping stack": keeping_stack,
@@ -294,7 +302,7 @@ def test_no_run_breaks_a_claim(kind: str, part: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [k if k in ("cell", "rectified") else pytest.param(k, marks=pytest.mark.slow) for k in KINDS]
+    "kind", [k if k in ("cell", "echo", "rectified") else pytest.param(k, marks=pytest.mark.slow) for k in KINDS]
 )
 def test_the_attacks_find_claims_that_are_false(kind: str) -> None:
     """Boxes of a fifth of their size, and rates that are far too fast, are broken by the same runs."""
