@@ -10,6 +10,7 @@ from .ranges import Range
 from .speech import spoken
 from .synthetic import adding, copying, pendulum
 from .text import characters
+from .timeseries import ucr
 
 __all__ = [
     "TASKS",
@@ -31,4 +32,5 @@ __all__ = [
     "solve_listops",
     "spoken",
     "task_from_arrays",
+    "ucr",
 ]

@@ -1,1 +1,1 @@
-"""Foreign modules as subjects: ``torch.nn``, containers, state dicts; each is cross-checked."""
+"""Foreign modules as subjects: ``torch.nn``, containers, state dicts, quantised ones; each is cross-checked."""

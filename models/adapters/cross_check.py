@@ -20,6 +20,7 @@ from stability.kernel.systems.layer_stack import LayerStack
 
 from ..recurrent import RecurrentLayer
 from .inspection import is_reparametrised, twin
+from .quantized import is_quantized
 
 Array = np.ndarray
 Run = Callable[[Array, list[Array]], tuple[Array | None, list[Array]]]
@@ -27,6 +28,8 @@ _SCALES = (0.0, 0.1, 1.0, 1.0, 2.0, 5.0)
 """Of the samples of a batch: at zero only the bias acts, small ones are nearly linear, large ones saturate."""
 _LENGTHS = (1, 3)
 """Numbers of steps of a run."""
+_SMALL = (0.0, 0.1, 0.3, 0.3, 0.5, 0.5)
+"""For modules that round to steps of the largest entry of a batch."""
 _RELATIVE = 1e-9
 _ADVICE = (
     "Something else changes the map: a hook, an overridden method, stale or random weights. Teach your class with "
@@ -269,16 +272,16 @@ def _guarded(run: Run, x: Array, states: list[Array], who: str) -> tuple[Array |
         ) from error
 
 
-def _runner(module: Any) -> Run:
+def _runner(module: Any, dtype: torch.dtype = torch.float64) -> Run:
     """``(x, states) -> (outputs, last states)`` of a layer or cell of ``torch.nn``."""
-    lstm = isinstance(module, (nn.LSTM, nn.LSTMCell))
+    lstm = isinstance(module, (nn.LSTM, nn.LSTMCell)) or (is_quantized(module) and "LSTM" in type(module).__name__)
 
     layered = hasattr(module, "num_layers")
     batch_first = layered and module.batch_first
 
     def run(x: Array, states: list[Array]) -> tuple[Array, list[Array]]:
-        rows = torch.tensor(x)
-        state: Any = torch.tensor(np.stack(states) if layered else states[0])
+        rows = torch.tensor(x, dtype=dtype)
+        state: Any = torch.tensor(np.stack(states) if layered else states[0], dtype=dtype)
         state = tuple(t.contiguous() for t in state.chunk(2, -1)) if lstm else state
         if layered:
             outputs, state = module(rows.transpose(0, 1) if batch_first else rows, state)
@@ -293,3 +296,28 @@ def _runner(module: Any) -> Run:
         return outputs.double().numpy(), list(last) if layered else [last]
 
     return run
+
+
+def _coarse(array: Array, rng: np.random.Generator) -> Array:
+    """Each entry moved by itself, by at most one step of an 8-bit number that reaches to the largest entry."""
+    return array + rng.uniform(-1.0, 1.0, array.shape) * np.abs(array).max() / 127.0
+
+
+def cross_check_quantised(module: Any, subject: Any) -> None:
+    """Run a dynamically quantised module beside its subject for one step.
+
+    Its inputs and states are rounded to about 7 bits of their range: four times what such changes do is allowed.
+
+    Raises:
+        DisagreementError: they are farther apart than that.
+        UnsupportedError: the module cannot be run.
+    """
+    x, states = samples(subject, 1, _SMALL)
+    rng = np.random.default_rng(2)
+    outputs, last = follow(subject, x, states)
+    off = 0.0
+    for _ in range(4):
+        other, end = follow(subject, _coarse(x, rng), [_coarse(state, rng) for state in states])
+        off = max(off, *(float(np.abs(a - b).max()) for a, b in [(outputs, other), *zip(last, end)]))
+    run = _runner(module, torch.float32)
+    compare(run, subject, type(module).__name__, slack=1e-3 + 4.0 * off, lengths=(1,), scales=_SMALL)

@@ -32,6 +32,7 @@ from ..recurrent import RecurrentLayer
 from ..step_layer import StepLayer
 from .cross_check import cross_check_layer, cross_check_step
 from .inspection import refuse_altered, settled
+from .quantized import is_quantized
 from .state_dicts import liquid_cell
 from .torch_modules import is_torch_recurrent, torch_kind, torch_subject
 
@@ -193,7 +194,7 @@ def refuse_altered_layer(module: Any) -> None:
             known = next(c for c in type(part).__mro__ if "driven" in vars(c) or c.__module__.startswith(_OURS))
             if known is not RecurrentLayer:  # which claims nothing of a layer without a system
                 refuse_altered(part, known)
-        elif is_torch_recurrent(part):
+        elif is_torch_recurrent(part) and not is_quantized(part):
             refuse_altered(part, torch_kind(part))
 
 

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, NonFiniteError, UnsupportedError
 
-from .cross_check import cross_check
+from .cross_check import cross_check, cross_check_quantised
 from .inspection import refuse_altered, settled
+from .quantized import is_quantized, quantized_weights
 from .weights import KINDS, module_weights
 
 Subject = Any
@@ -27,8 +28,8 @@ _CLASSES: tuple[type, ...] = tuple(getattr(nn, name) for name in KINDS)
 
 
 def is_torch_recurrent(module: Any) -> bool:
-    """Whether it is a recurrent module of ``torch.nn``, or a subclass of one."""
-    return isinstance(module, _CLASSES)
+    """Whether it is a recurrent module of ``torch.nn``, a subclass, or a dynamically quantised one."""
+    return isinstance(module, _CLASSES) or is_quantized(module)
 
 
 def torch_subject(module: Any) -> Subject:
@@ -41,7 +42,7 @@ def torch_subject(module: Any) -> Subject:
         A ``DrivenSystem``, ``GatedCell`` or ``LayerStack``.
 
     Raises:
-        UnsupportedError: projections, a lazy module without weights, an overridden method, a
+        UnsupportedError: projections, a lazy module without weights, a foreign quantisation, an overridden method, a
             hook, dropout that is switched on.
         DisagreementError: run beside its subject, the module gives other numbers.
         NonFiniteError: NaN or infinite weights.
@@ -50,6 +51,11 @@ def torch_subject(module: Any) -> Subject:
         >>> torch_subject(nn.GRU(3, 5, num_layers=2, bidirectional=True)).levels
         2
     """
+    if is_quantized(module):
+        refuse_altered(module, type(module))
+        subject = quantized_weights(module).subject()
+        cross_check_quantised(module, subject)
+        return subject
     refuse_altered(module, torch_kind(module))
     subject = read(settled(module))
     cross_check(module, subject)

@@ -1,6 +1,6 @@
 """Weights of a recurrent network in torch's layout, whatever they were read from: what they describe, and a module.
 
-Torch modules, state dicts and ONNX nodes all end here.
+Torch modules, quantised ones, state dicts and ONNX nodes all end here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tasks from files: texts, recordings; pipes and archives that unfold without end are refused."""
+"""Tasks from files: texts, recordings, time series; pipes and archives that unfold without end are refused."""
 
 from __future__ import annotations
 
@@ -106,6 +106,69 @@ class TestSpoken:
         (tmp_path / "x.npz").write_bytes(b"PK nothing")
         with pytest.raises(FileFormatError):
             make_task("spoken", data_dir=tmp_path)
+
+
+UNIVARIATE = """#A remark
+@problemName Two
+@timeStamps false
+@univariate true
+@classLabel true b a
+@data
+1.0,2.0,3.0:b
+4.0,-5.5,6e0:a
+"""
+UNEQUAL = "@univariate false\n@classLabel true x y\n@data\n1,2,3:4,5,6:x\n7,8:9,10:y\n"
+
+
+def series(folder, text, **options):
+    (folder / "P_TRAIN.ts").write_text(text)
+    (folder / "P_TEST.ts").write_text(text)
+    return make_task("ucr", data_dir=folder, **options)
+
+
+class TestSeries:
+    def test_one_feature(self, tmp_path):
+        task = series(tmp_path, UNIVARIATE, scale=False)
+        found = sorted((x.flatten().tolist(), int(y)) for x, y in zip(*task.train))
+        assert found == [([1.0, 2.0, 3.0], 0), ([4.0, -5.5, 6.0], 1)]
+        assert (task.classes, task.reduction, task.steps) == (("b", "a"), "last", 3)
+        x = make_task("ucr", data_dir=tmp_path).train[0].double()
+        assert float(x.mean()) == pytest.approx(0, abs=1e-7)
+        assert float(x.std(correction=0)) == pytest.approx(1, abs=1e-6)
+
+    def test_several_features_and_lengths(self, tmp_path):
+        task = series(tmp_path, UNEQUAL, scale=False)
+        assert (task.input_size, task.steps, task.reduction) == (2, 3, "all")
+        x, y = task.train
+        short = int(torch.nonzero(y[:, 1] == 1))
+        assert y[short].tolist() == [-100, 1, -100]
+        assert x[short, :2].tolist() == [[7.0, 9.0], [8.0, 10.0]]
+
+    def test_values(self, tmp_path):
+        text = (
+            UNIVARIATE.replace("@classLabel true b a", "@targetLabel true").replace(":b", ":0.5").replace(":a", ":-2")
+        )
+        task = series(tmp_path, text)
+        assert (task.kind, sorted(task.train[1].flatten().tolist())) == ("values", [-2.0, 0.5])
+
+    @pytest.mark.parametrize(
+        ("old", "new"),
+        [
+            ("-5.5", "?"), ("-5.5", "NaN"), ("-5.5", "five"), ("-5.5", "1e999"), (":a", ":c"), (":a", ":1,2,3:a"),
+            ("@timeStamps false", "@timeStamps true"), ("@data", "@dat"), ("true b a", "true b"), ("-5.5,", ""),
+        ],
+    )  # fmt: skip
+    def test_damaged_files_are_refused(self, tmp_path, old, new):
+        text = UNIVARIATE.replace(old, new)
+        if (old, new) == ("-5.5,", ""):
+            text = UNEQUAL.replace("9,10", "9,10,11")
+        with pytest.raises(FileFormatError):
+            series(tmp_path, text)
+
+    def test_missing_files_are_refused(self, tmp_path):
+        for place in (tmp_path / "gone", tmp_path):
+            with pytest.raises(FileFormatError):
+                make_task("ucr", data_dir=place)
 
 
 @pytest.mark.parametrize(

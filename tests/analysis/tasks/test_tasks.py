@@ -208,7 +208,7 @@ class TestGenerated:
     ("nothing", {}), (None, {}), ("digits", {"seed": -1}), ("digits", {"seed": True}), ("digits", {"colour": 1}),
     ("digits", {"layout": "columns"}), ("digits", {"layout": 7}), ("digits", {"layout": "8", "size": 14}),
     ("digits", {"size": 5}), ("digits", {"permuted": "yes"}), ("digits", {"limit": 0}), ("digits", {"limit": True}),
-    ("listops", {"min_length": 50, "max_length": 40}), ("listops", {"max_args": 1}),
+    ("ucr", {}), ("listops", {"min_length": 50, "max_length": 40}), ("listops", {"max_args": 1}),
     ("listops", {"max_length": 2049}), ("listops", {"max_length": 1, "min_length": 1, "train": 300}),
     ("spoken", {"length": 10, "frame": 3}), ("adding", {"steps": 1}), ("adding", {"train": 0}),
     ("adding", {"data_dir": "/"}), ("copying", {"symbols": 1}), ("pendulum", {"dt": float("nan")}),

@@ -1,4 +1,4 @@
-"""Layers of this toolkit, classes that a user taught it, run beside their systems."""
+"""Layers of this toolkit, classes that a user taught it and quantised modules, run beside their systems."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from stability.models import GRU, LAYERS, LRU, LSTM, ElmanRNN, LipschitzRNN, Rot
 from stability.models.adapters.cross_check import (
     _rounding,
     cross_check_layer,
+    cross_check_quantised,
     follow,
 )
 from stability.models.adapters.modules import _ADAPTERS, register_adapter
@@ -110,6 +111,37 @@ def test_a_second_adapter_for_a_class_is_asked_for(authors):
         register_adapter(authors, step=3)
     with pytest.raises(ConfigurationError):
         register_adapter(authors, replace=True)(3)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", [torch.qint8, torch.float16])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.LSTM(3, 4, 2),
+        lambda: nn.GRU(3, 4, batch_first=True),
+        lambda: nn.LSTMCell(3, 4),
+        lambda: nn.RNNCell(3, 4),
+    ],
+)
+def test_quantised_modules_are_run_too(make, dtype):
+    torch.manual_seed(0)
+    plain = make()
+    try:
+        module = torch.ao.quantization.quantize_dynamic(nn.Sequential(plain), {type(plain)}, dtype=dtype)[0]
+    except (AttributeError, RuntimeError) as error:
+        pytest.skip(f"this torch does not quantise: {error}")
+    subject = as_subject(module)
+    negated = make()
+    with torch.no_grad():
+        for mine, theirs in zip(negated.parameters(), plain.parameters()):
+            mine.copy_(-theirs)
+    with pytest.raises(DisagreementError):
+        cross_check_quantised(module, as_subject(negated))
+    module.register_forward_hook(lambda *_: None)
+    with pytest.raises(UnsupportedError):
+        as_subject(module)
+    assert subject.inputs == 3
 
 
 @pytest.mark.parametrize("seed", [3, 4])

@@ -1,0 +1,55 @@
+"""Weights of dynamically quantised recurrent modules, as exact float64 numbers.
+
+A quantised weight is ``scale (q - zero point)`` with an 8-bit ``q``; the product of a scale of 24 bits and such an
+integer is exact in float64, which torch's own ``dequantize`` (float32) is not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from stability.errors import UnsupportedError
+
+from .weights import KINDS, RecurrentWeights, module_weights
+
+_MODULES = ("torch.ao.nn.quantized.dynamic", "torch.nn.quantized.dynamic")
+
+
+def is_quantized(module: Any) -> bool:
+    """Whether it is one of torch's dynamically quantised recurrent modules."""
+    cls = type(module)
+    return cls.__module__.startswith(_MODULES) and cls.__name__ in KINDS
+
+
+def quantized_weights(module: Any) -> RecurrentWeights:
+    """Read the weights.
+
+    Raises:
+        UnsupportedError: quantised in a way other than per tensor or per channel.
+    """
+    weights, biases = module.get_weight(), module.get_bias()
+    stored = ", ".join(sorted({str(w.dtype).removeprefix("torch.") for w in weights.values()}))
+    name = f"{type(module).__name__} ({stored} weights dequantised exactly; rounding of activations not modelled)"
+
+    def array(key: str) -> np.ndarray | None:
+        if key in weights:
+            return _exact(weights[key])
+        return None if biases.get(key) is None else biases[key].detach().double().numpy()
+
+    return module_weights(module, KINDS[type(module).__name__], name, array, lambda _: name)
+
+
+def _exact(weight: torch.Tensor) -> np.ndarray:
+    if not weight.is_quantized:
+        return weight.detach().double().numpy()
+    codes = weight.int_repr().numpy().astype(np.float64)
+    if weight.qscheme() == torch.per_tensor_affine:
+        return float(np.float32(weight.q_scale())) * (codes - weight.q_zero_point())
+    if weight.qscheme() == torch.per_channel_affine:
+        shape = [-1 if axis == weight.q_per_channel_axis() else 1 for axis in range(codes.ndim)]
+        scales = weight.q_per_channel_scales().double().numpy().reshape(shape)
+        return scales * (codes - weight.q_per_channel_zero_points().double().numpy().reshape(shape))
+    raise UnsupportedError(f"a weight quantised as {weight.qscheme()} cannot be converted exactly")
