@@ -26,8 +26,6 @@ Array = np.ndarray
 Run = Callable[[Array, list[Array]], tuple[Array | None, list[Array]]]
 _SCALES = (0.0, 0.1, 1.0, 1.0, 2.0, 5.0)
 """Of the samples of a batch: at zero only the bias acts, small ones are nearly linear, large ones saturate."""
-_LENGTHS = (1, 3)
-"""Numbers of steps of a run."""
 _SMALL = (0.0, 0.1, 0.3, 0.3, 0.5, 0.5)
 """For modules that round to steps of the largest entry of a batch."""
 _RELATIVE = 1e-9
@@ -193,6 +191,9 @@ def compare(
     who: str,
     *,
     relative: float = _RELATIVE,
+    slack: float = 0.0,
+    lengths: Sequence[int] = (1, 3),
+    scales: Sequence[float] = _SCALES,
     start: Callable[[Array], list[Array]] | None = None,
     advice: str = _ADVICE,
 ) -> None:
@@ -203,6 +204,9 @@ def compare(
         subject: the subject.
         who: what errors call the real thing.
         relative: rounding that is allowed, relative to the largest number.
+        slack: what is allowed beside rounding.
+        lengths: numbers of steps.
+        scales: of the samples of a batch.
         start: ``inputs -> one state a layer``, where the real thing has its own way to write states.
         advice: what errors say behind the numbers.
 
@@ -210,8 +214,8 @@ def compare(
         DisagreementError: showing both numbers where they are farthest apart.
         UnsupportedError: it cannot be run.
     """
-    for steps in _LENGTHS:
-        x, states = samples(subject, steps)
+    for steps in lengths:
+        x, states = samples(subject, steps, scales)
         states = states if start is None else start(x)
         with np.errstate(all="ignore"):
             outputs, last = follow(subject, x, states)
@@ -220,7 +224,7 @@ def compare(
         if len(end) != len(last) or any(np.shape(a) != np.shape(b) for a, b in pairs):
             shapes = [np.shape(a) for a, _ in pairs], [np.shape(b) for _, b in pairs]
             raise DisagreementError(f"{who} gives arrays of shapes {shapes[0]}, its system {shapes[1]}")
-        allowed = _rounding(subject, x, states, (outputs, last), relative)
+        allowed = slack + _rounding(subject, x, states, (outputs, last), relative)
         for got, expected in pairs:
             _agree(
                 np.asarray(got), expected, allowed, f"{who} does not compute what its weights describe", steps, advice
