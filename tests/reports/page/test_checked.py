@@ -11,7 +11,7 @@ import pytest
 
 from stability.certification import certify
 from stability.kernel.format.claims import Verdict
-from stability.reports import render
+from stability.reports import cli, render
 from stability.reports.stored.collect import collect
 from stability.systems import LureSystem
 from stability.verification import verify
@@ -81,6 +81,22 @@ def test_a_valid_certificate_of_another_model_is_not_shown(report_dir: Path) -> 
     assert "not the certificate that the analysis" in record.refused
 
 
+def test_a_certificate_belongs_to_the_weights_beside_it(small_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The digest of the certificate's file in ``analysis.json`` may be edited along with the certificate."""
+    folder = model(small_dir)
+    (folder / "model.safetensors").write_bytes(b"the weights")
+    own = certificate(Verdict.CERTIFIED)
+    analysis = json.loads((folder / "analysis.json").read_text())
+    for weights, state in ((b"the weights", "certified"), (b"others", "invalid"), (None, "invalid")):
+        meta = {} if weights is None else {"model": hashlib.sha256(weights).hexdigest()}
+        dataclasses.replace(own, meta=meta).save(folder / "certificate.json")
+        analysis["files"] = {p.name: digest(p) for p in folder.iterdir() if p.name != "analysis.json"}
+        (folder / "analysis.json").write_text(json.dumps(analysis))
+        assert collect(small_dir).models[0].state == state
+        assert cli.run(["report", "--redraw", str(small_dir)]) == (0 if state == "certified" else 2)
+    assert "another model" in capsys.readouterr().err
+
+
 def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -90,6 +106,8 @@ def test_results_of_other_weights_are_not_shown(small_dir: Path, name: str) -> N
     """The run directory was trained further, the analysis was not done again."""
     folder = model(small_dir)
     (folder / "model.safetensors").write_bytes(b"the weights")
+    meta = {"model": digest(folder / "model.safetensors")}
+    dataclasses.replace(certificate(Verdict.CERTIFIED), meta=meta).save(folder / "certificate.json")
     analysis = json.loads((folder / "analysis.json").read_text())
     analysis["files"] = {p.name: digest(p) for p in folder.iterdir() if p.name != "analysis.json"}
     (folder / "analysis.json").write_text(json.dumps(analysis))
