@@ -264,11 +264,15 @@ def _complete(result: Any, lost: dict[str, str]) -> None:
     Raises:
         StabilityError: naming them.
     """
-    lost = lost | {
-        m.title: m.refused or f"changed after the analysis, and not shown: {', '.join(m.changed)}"
+    from ..stored.reasons import missing
+
+    found = {
+        m.title: m.refused
+        or (f"changed after the analysis, and not shown: {', '.join(m.changed)}" if m.changed else "")
+        or (f"nothing but a certificate that decides nothing: {missing(m)[0].text}" if m.idle else "")
         for m in result.models
-        if m.refused or m.changed
     }
+    lost = lost | {title: why for title, why in found.items() if why}
     if lost:
         why = "; ".join(f"{name}: {text}" for name, text in lost.items())
         raise StabilityError(f"the report in {result.folder} lacks results of {len(lost)} of its models: {why}")

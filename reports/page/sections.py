@@ -263,6 +263,6 @@ def sections(report: Report) -> list[Any]:
         report: what ``collect`` read.
 
     Returns:
-        Sections in reading order.
+        Sections in reading order, also those that have nothing but reasons why there is nothing to show.
     """
     return [s for s in (build(report) for build in BUILDERS) if s is not None]

@@ -70,7 +70,7 @@ STEPS = {
     "hessian": "Hessian",
     "noise": "noise",
     "attacks": "attacks",
-    "robustness": "certified radius",
+    "robustness": "gain-based radius",
     "local": "single inputs",
     "norms": "norm drift",
     "lyapunov": "Lyapunov exponents",
