@@ -86,7 +86,7 @@ def test_text_and_files_say_the_same(here: Path, capsys) -> None:
     assert cli.run(["verify", "p"]) == 0
     out = capsys.readouterr().out
     assert "p: valid" in out
-    assert "4 claims are proved" in out
+    assert "the claims about 4 inputs are proved" in out
 
 
 def test_a_budget_for_each_step_is_asked_proved_and_checked(tmp_path: Path, monkeypatch, capsys) -> None:

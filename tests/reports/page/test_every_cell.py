@@ -193,7 +193,8 @@ def answers(folder: Path) -> list[list[str]]:
         rate, half, bound = "–", "–", "–"
         if m.certificate and m.state == "certified":
             pairs = m.certificate["pairs"]
-            rate = f"ρ = {re.findall(r'[*] ([0-9.]+)[^]k', m.certificate['statement'])[0]} per step"
+            (shown,) = re.findall(r"[*] ([0-9.]+)\^k", m.certificate["statement"])
+            rate = f"ρ = {shown} per step"
             least = next(k for k in range(1, 10**6) if min(c * r**k for r, c in pairs) < 0.5)
             half, bound = f"{least} steps", f"× {number(float(upwards(min(c * r**98 for r, c in pairs), 3)))}"
         result = documents["run"].get(title, {}).get("result", {})
