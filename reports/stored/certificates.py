@@ -154,7 +154,7 @@ def check_file(path: Path) -> Checked:
     except StabilityError as error:
         return Checked(None, False, clean(str(error)))
     if _model_of(path.parent) not in (None, found["meta"].get("model")):
-        return Checked(None, False, "it is valid, but about another model than the one beside it")
+        return Checked(None, False, "its certificate is valid, but about another model than the one beside it")
     return Checked(found, True, clean(result.reason), clean(result.subject))
 
 

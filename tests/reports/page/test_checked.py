@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from stability.reports.stored.collect import collect
 from stability.systems import LureSystem
 from stability.verification import verify
 
-from ..conftest import certificate
+from ..conftest import certificate, make_report_dir
 
 
 def model(folder: Path, name: str = "contracting") -> Path:
@@ -95,6 +96,30 @@ def test_a_certificate_belongs_to_the_weights_beside_it(small_dir: Path, capsys:
         assert collect(small_dir).models[0].state == state
         assert cli.run(["report", "--redraw", str(small_dir)]) == (0 if state == "certified" else 2)
     assert "another model" in capsys.readouterr().err
+
+
+def test_a_report_of_an_open_question_alone_is_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The model came with data, but could not be run: the page has no empty section, and the command says why."""
+    report = make_report_dir(tmp_path / "report", ("lipschitz",))
+    folder = model(report, "lipschitz")
+    assert cli.run(["report", "--redraw", str(report)]) == 0
+    assert collect(report).models[0].state == "inconclusive"
+    analysis = json.loads((folder / "analysis.json").read_text())
+    steps = {
+        s: {"status": "unavailable", "reason": "no network to run"} for s in ("noise", "attacks", "norms", "local")
+    }
+    steps["certificate"] = {"status": "done"}
+    (folder / "analysis.json").write_text(json.dumps({**analysis, "steps": steps, "task": {"name": "data"}}))
+    for path in folder.iterdir():
+        if path.name not in ("analysis.json", "certificate.json"):
+            path.unlink()
+    capsys.readouterr()
+    assert cli.run(["report", "--redraw", str(report)]) == 2
+    assert "no network to run" in capsys.readouterr().err
+    text = page(report)
+    body = text[text.index("<main>") : text.index('id="provenance"')].split("<section")[1:-1]
+    assert [part[:40] for part in body if not re.search("<table|<svg|<details", part)] == []
+    assert "Single inputs" in text[text.index("Sections left out") :].split("</p>")[0]
 
 
 def digest(path: Path) -> str:
