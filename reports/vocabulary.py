@@ -220,7 +220,7 @@ def meaning(summary: Mapping[str, Any] | None, discrete: bool, length: int | Non
         length: steps of the sequences that the network was made for, if known.
 
     Example:
-        >>> summary = {"verdict": "certified", "rate": 0.9732, "overshoot": 2.902, "pairs": [(0.9732, 2.902)]}
+        >>> summary = {"verdict": "certified", "rate": 0.9732, "overshoot": 2.9015, "pairs": [(0.9732, 2.9015)]}
         >>> for fact in meaning(summary, True, 28): print(*fact, sep=": ")
         rate: ρ = 0.9732 per step
         overshoot: 2.902

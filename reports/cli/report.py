@@ -68,7 +68,8 @@ def report(
 ) -> None:
     """Certify, attack and measure models; write a directory with report.html.
 
-    Exit code 0 where nothing is missing; 2 where a model failed or results were changed: the page shows the rest.
+    Exit code 0 where nothing is missing; 2 where a model failed, results were changed, or nothing could be measured
+    on the data and the certificate decides nothing: the page shows the rest.
     """
     if redraw is not None:
         asked = {
