@@ -351,7 +351,7 @@ _PRECISIONS = ("float32", "float16", "bfloat16")
 def _witness(witness: Mapping[str, Any], where: str) -> list[str]:
     """Where a counter-example's input lies, and whether its states can come about."""
     inside, reachable = witness.get("input_in_data_range"), witness.get("states_reachable")
-    place = {True: "in", False: "outside"}.get(inside)  # type: ignore[call-overload]
+    place = {True: "in", False: "outside"}.get(inside)
     states: dict[Any, str] = {
         True: "Its states can be reached from the initial state within the trained length.",
         False: "Its states cannot be reached from the initial state within the trained length.",

@@ -28,13 +28,14 @@ def with_crossings(points: np.ndarray) -> np.ndarray:
 def clipped(points: np.ndarray) -> list[np.ndarray]:
     """Return the pieces of a polyline that lie in the unit square; it is also broken at points that are not finite."""
     out = []
-    for piece in _runs(points, np.isfinite(points).all(axis=1)):
+    for piece in _runs(points, np.isfinite(points)):
         whole = with_crossings(piece)
-        out += _runs(whole, ((whole > -1e-9) & (whole < 1 + 1e-9)).all(axis=1))
+        out += _runs(whole, (whole > -1e-9) & (whole < 1 + 1e-9))
     return out
 
 
 def _runs(points: np.ndarray, keep: np.ndarray) -> list[np.ndarray]:
-    """Return the longest stretches of points that are kept."""
+    """Return the longest stretches of points of which both coordinates are kept."""
+    keep = np.logical_and(keep[:, 0], keep[:, 1])
     pieces = np.split(np.arange(len(points)), np.flatnonzero(~keep))
     return [points[k] for piece in pieces if len(k := piece[keep[piece]])]
