@@ -351,13 +351,13 @@ _PRECISIONS = ("float32", "float16", "bfloat16")
 def _witness(witness: Mapping[str, Any], where: str) -> list[str]:
     """Where a counter-example's input lies, and whether its states can come about."""
     inside, reachable = witness.get("input_in_data_range"), witness.get("states_reachable")
-    place = {True: "in", False: "outside"}.get(inside)
     states: dict[Any, str] = {
         True: "Its states can be reached from the initial state within the trained length.",
         False: "Its states cannot be reached from the initial state within the trained length.",
         None: "Whether its states can be reached from the initial state within the trained length is not known.",
     }
-    lies = None if place is None else f"The input of the counter-example lies {place} {where}."
+    place = "in" if inside else "outside"
+    lies = None if inside is None else f"The input of the counter-example lies {place} {where}."
     return [text for text in (lies, states.get(reachable)) if text is not None]
 
 
