@@ -9,6 +9,9 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from itertools import zip_longest
 from typing import Any
 
+from stability.kernel.format.sentences import at_least as lower
+from stability.kernel.format.sentences import at_most
+
 MISSING = "–"
 _REMAINDER = 1e-14  # of margins, differences of numbers near one: some sums of float64
 WORDS = {
@@ -192,26 +195,20 @@ def at_least(value: Any) -> str:
 
 
 def rate(value: Any, discrete: bool) -> str:
-    """A certified rate with its symbol and unit, rounded towards slower.
+    """A certified rate with its symbol and unit, with the digits of the certificate's statement.
 
     Args:
         value: ``lambda`` (continuous) or ``rho`` (discrete).
         discrete: whether it is per step.
 
-    A rate below one is shown with as many digits as leave it below one.
-
     Example:
-        >>> rate(0.99999001, True)
-        'ρ = 0.999991 per step'
-        >>> rate(0.5, False), rate(0.97, True), rate(0.970001, True), rate(0.50009, False)
-        ('λ = 0.5 per unit of time', 'ρ = 0.97 per step', 'ρ = 0.97001 per step', 'λ = 0.5 per unit of time')
+        >>> rate(0.99999001, True), rate(0.97, True), rate(0.50009, False)
+        ('ρ = 0.99999001 per step', 'ρ = 0.97 per step', 'λ = 0.5 per unit of time')
     """
     if _real(value) is None:
         return MISSING
-    if not discrete:
-        return f"λ = {bound(value, 4, up=False)} per unit of time"
-    digits = next((d for d in range(5, 16) if bound(value, d, up=True) != "1"), 5) if value < 1 else 5
-    return f"ρ = {bound(value, digits, up=True)} per step"
+    value = float(value)
+    return f"ρ = {at_most(value, near=1.0)} per step" if discrete else f"λ = {lower(value)} per unit of time"
 
 
 def half_life(value: Any, discrete: bool) -> float | None:

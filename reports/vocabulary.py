@@ -220,7 +220,7 @@ def meaning(summary: Mapping[str, Any] | None, discrete: bool, length: int | Non
         length: steps of the sequences that the network was made for, if known.
 
     Example:
-        >>> summary = {"verdict": "certified", "rate": 0.9732, "overshoot": 2.902, "pairs": [(0.9732, 2.902)]}
+        >>> summary = {"verdict": "certified", "rate": 0.9732, "overshoot": 2.9015, "pairs": [(0.9732, 2.9015)]}
         >>> for fact in meaning(summary, True, 28): print(*fact, sep=": ")
         rate: ρ = 0.9732 per step
         overshoot: 2.902
@@ -234,7 +234,7 @@ def meaning(summary: Mapping[str, Any] | None, discrete: bool, length: int | Non
         size = summary.get("modulus")
         return () if size is None else (("modulus of the eigenvalue", f"{number(size, 4)} (1 is the limit)"),)
     pairs, unit, driven = summary.get("pairs", ()), time_unit(discrete), summary.get("driven")
-    facts = [("rate", rate(summary["rate"], discrete)), ("overshoot", bound(summary["overshoot"], 4, up=True))]
+    facts = [("rate", rate(summary["rate"], discrete)), ("overshoot", at_most(summary["overshoot"]))]
     if driven:
         start = _starting(driven, discrete).removeprefix("from ").removesuffix(" on")
         facts.append(("holds from", f"{start}, counted as 0"))
@@ -308,12 +308,13 @@ def like_data(summary: Mapping[str, Any] | None, discrete: bool) -> Sequence[tup
     return ((label, text),)
 
 
-def notes(summary: Mapping[str, Any] | None, inputs: str = "") -> list[str]:
+def notes(summary: Mapping[str, Any] | None, inputs: str = "", where: str = "the range of the data") -> list[str]:
     """What else a reader must know beside the verdict.
 
     Args:
         summary: ``certificates.view``.
         inputs: ``boxes.box_note``: what inputs the claim is about, where it is not about every input.
+        where: the range of inputs in which counter-examples were searched first.
 
     Example:
         >>> notes({"verdict": "certified"}, "Inputs in [0, 1], the range of the data.")
@@ -325,7 +326,7 @@ def notes(summary: Mapping[str, Any] | None, inputs: str = "") -> list[str]:
     out = [inputs] if inputs else []
     witness = meta.get("witness")
     if isinstance(witness, Mapping) and state(summary) == "refuted":
-        out += _witness(witness)
+        out += _witness(witness, where)
     rounding = meta.get("rounding")
     if isinstance(rounding, Mapping) and state(summary) == "certified":
         out += _rounded(rounding)
@@ -347,19 +348,17 @@ def _rounded(rounding: Mapping[str, Any]) -> list[str]:
 _PRECISIONS = ("float32", "float16", "bfloat16")
 
 
-def _witness(witness: Mapping[str, Any]) -> list[str]:
+def _witness(witness: Mapping[str, Any], where: str) -> list[str]:
     """Where a counter-example's input lies, and whether its states can come about."""
     inside, reachable = witness.get("input_in_data_range"), witness.get("states_reachable")
-    where: dict[Any, str] = {
-        True: "The input of the counter-example lies in the range of the data.",
-        False: "The input of the counter-example lies outside the range of the data.",
-    }
     states: dict[Any, str] = {
         True: "Its states can be reached from the initial state within the trained length.",
         False: "Its states cannot be reached from the initial state within the trained length.",
         None: "Whether its states can be reached from the initial state within the trained length is not known.",
     }
-    return [text for text in (where.get(inside), states.get(reachable)) if text is not None]
+    place = "in" if inside else "outside"
+    lies = None if inside is None else f"The input of the counter-example lies {place} {where}."
+    return [text for text in (lies, states.get(reachable)) if text is not None]
 
 
 def weaker(summary: Mapping[str, Any] | None) -> Sequence[tuple[str, str, str]]:

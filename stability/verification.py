@@ -198,7 +198,7 @@ def verify(certificate: Certificate | str | Path, *, method: str = "float") -> V
         (True, 'proved')
         >>> print(outcome.statement)
         For this system (its stored matrices, exact arithmetic) with every activation of slopes in [0, 1] under every \
-input: the difference d of any two trajectories satisfies |d| <= 1.001 * exp(-0.9999 t) |d(0)| at time t.
+input: the difference d of any two trajectories satisfies |d| <= 1.00001 * exp(-0.9999 t) |d(0)| at time t.
     """
     as_choice("method", method, ("float", "exact"))
     if not isinstance(certificate, (Certificate, str, os.PathLike)):  # pyright: ignore[reportUnnecessaryIsInstance]

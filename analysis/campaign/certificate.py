@@ -34,7 +34,7 @@ def certificate_step(work: Work) -> None:
         use = {"input_range": work.input_range, "horizon": int(work.task.test[0].shape[1])}
     found = certify(work.subject, seed=work.seed, **use)
     found = in_box(found, work.input_range, work.settings.input_box)
-    work.certificate = replace(found, meta={**found.meta, **_rounding(work)})
+    work.certificate = replace(found, meta={**found.meta, **_rounding(work), "model": work.digest})
     work.certificate.save(work.file("certificate.json"))
 
 

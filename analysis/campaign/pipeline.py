@@ -20,7 +20,7 @@ from torch import nn
 
 from stability.certificate import Certificate
 from stability.errors import ContradictionError, FileFormatError, StabilityError
-from stability.storage.artifacts import ANALYSIS_FILE
+from stability.storage.artifacts import ANALYSIS_FILE, WEIGHTS
 from stability.storage.artifacts import STEPS as DESCRIBED
 
 from ...models.counting import free_parameters
@@ -104,6 +104,7 @@ def analyse(
         task = None if task is None else task.to(device)
         target, inputs = about_inputs(subject, model, task, stated)
         work = Work(folder, target, model, task, settings, inputs["input_box"], inputs["input_seen"])
+        work.digest = file_digests(folder, [WEIGHTS]).get(WEIGHTS, digest)
         started = pd.Timestamp.now(tz="UTC").isoformat(timespec="seconds")
         outcomes = {name: _carry_out(work, name, kept, progress) for name in STEPS}
         described = work.certificate.subject if work.certificate is not None else subject

@@ -52,6 +52,7 @@ class Work:
         step: what is at work.
         written: names of the files that it has written.
         notes: sentences that belong beside its results.
+        digest: SHA-256 of the file of the model's weights, or of the model where there is no such file.
     """
 
     folder: Path
@@ -65,6 +66,7 @@ class Work:
     step: str = ""
     written: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    digest: str = ""
 
     @property
     def budget(self) -> Budget:

@@ -98,7 +98,7 @@ class SpectrumTracker:
 
     Args:
         model: any module with recurrent layers, ``torch.nn``'s included.
-        every: record at every so many optimizer steps (and at step 0).
+        every: record at every so many optimizer steps, at step 0, and when `train` ends.
         probe: ``(batch, time, features)``: sequences along which state Jacobians are taken as well, at three
             times (matrix ``J@t``, the one of the batch with the largest spectral radius), and the mean norm of the
             hidden state (matrix ``h``).

@@ -138,10 +138,13 @@ class Trainer:
         finally:
             if self.tracker is not None:
                 self.tracker.detach()
-        self.model.load_state_dict(self.done.kept_weights)
         if self.tracker is not None:
             self.tracker.rewind(self.done.steps)
         self._save(stopped, detail)
+        if self.tracker is not None:  # after the checkpoint: a resumed run goes on from the tables without this record
+            self.model.load_state_dict(self.done.weights)
+            self.tracker.record(epoch=len(self.done.history))
+        self.model.load_state_dict(self.done.kept_weights)
         return self._result(stopped, detail)
 
     def _open(self) -> None:

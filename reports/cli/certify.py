@@ -330,7 +330,7 @@ def screen(
         facts += meaning(summary, discrete)
     if found == "inconclusive":
         facts.append(("margins", reason(summary)))
-    facts += [("note", text) for text in notes(summary)]
+    facts += [("note", text) for text in notes(summary, where="the box of --input-box")]
     facts += [("next", f"{why}: {command}") for why, command in hints]
     room = max(len(name) for name, _ in facts) + 2 if width >= 60 else 2
     lines += [wrap(f"{name:<{room}}{text}", hang=room if width >= 60 else 2) for name, text in facts]

@@ -68,7 +68,8 @@ def report(
 ) -> None:
     """Certify, attack and measure models; write a directory with report.html.
 
-    Exit code 0 where nothing is missing; 2 where a model failed or results were changed: the page shows the rest.
+    Exit code 0 where nothing is missing; 2 where a model failed, results were changed, or nothing could be measured
+    on the data and the certificate decides nothing: the page shows the rest.
     """
     if redraw is not None:
         asked = {
@@ -264,11 +265,15 @@ def _complete(result: Any, lost: dict[str, str]) -> None:
     Raises:
         StabilityError: naming them.
     """
-    lost = lost | {
-        m.title: m.refused or f"changed after the analysis, and not shown: {', '.join(m.changed)}"
+    from ..stored.reasons import missing
+
+    found = {
+        m.title: m.refused
+        or (f"changed after the analysis, and not shown: {', '.join(m.changed)}" if m.changed else "")
+        or (f"nothing but a certificate that decides nothing: {missing(m)[0].text}" if m.idle else "")
         for m in result.models
-        if m.refused or m.changed
     }
+    lost = lost | {title: why for title, why in found.items() if why}
     if lost:
         why = "; ".join(f"{name}: {text}" for name, text in lost.items())
         raise StabilityError(f"the report in {result.folder} lacks results of {len(lost)} of its models: {why}")

@@ -19,7 +19,7 @@ WIDTH, HEIGHT = 240.0, 150.0
 SNAPSHOTS = 4
 """Moments of training whose eigenvalues are drawn."""
 LOWEST = -0.75
-"""Of the exponents; what lies below is drawn at the edge, and said."""
+"""Lower end of the axis of exponents; the page says where lines are cut there."""
 _POINTS = 120
 Drawn = list[tuple[ModelRecord, str]]
 
@@ -55,7 +55,7 @@ def drift(models: Sequence[ModelRecord]) -> Drawn:
         plot.band(frame["t"], frame["q10"], frame["q90"], color, "measured")
         plot.line(frame["t"], frame["q50"], color, "measured")
         plot.name("median", color, "measured")
-        if "envelope" in frame and frame["envelope"].notna().to_numpy().any():
+        if "envelope" in frame and (frame["envelope"] <= plot.y.high).to_numpy().any():
             plot.line(frame["t"], frame["envelope"], color, "proved", width=1.1, dash=DOTTED)
             plot.name("proved bound", color, "proved", dash=DOTTED)
         if m.length is not None:

@@ -7,7 +7,7 @@ heuristic in a drawing is a group of that class.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from xml.etree import ElementTree as ET
 
@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from ..formatting import number
 from ..names import printable, shorten
+from .clipping import clipped, with_crossings
 
 INK, MUTED, RULE, GOOD, BAD = "var(--ink)", "var(--muted)", "var(--rule)", "var(--good)", "var(--bad)"
 DOTTED, DASHED = "1.2 2.2", "4 2.5"
@@ -57,14 +58,11 @@ class Axis:
         if not self.high > self.low:
             self.high = self.low * 10.0 if self.log else self.low + 1.0
 
-    def place(self, values: Iterable[float]) -> np.ndarray:
-        """Shares of the axis' length; values beyond its ends are put there."""
-        x = np.clip(
-            np.asarray(list(values) if not isinstance(values, np.ndarray) else values, float), self.low, self.high
-        )
-        low, high = self.low, self.high
+    def place(self, values: ArrayLike) -> np.ndarray:
+        """Values as shares of the axis' length, below 0 or above 1 for those beyond its ends."""
+        x, low, high = np.asarray(values, dtype=float), self.low, self.high
         if self.log:
-            x, low, high = np.log(x), math.log(low), math.log(high)
+            x, low, high = np.log(np.maximum(x, 1e-300)), math.log(low), math.log(high)
         return (x - low) / (high - low)
 
     def ticks(self, most: int = 5) -> list[float]:
@@ -155,9 +153,16 @@ class Plot:
     def __post_init__(self) -> None:
         self.height += ROW * self.row
 
-    def _at(self, xs: Sequence[float] | np.ndarray, ys: Sequence[float] | np.ndarray) -> np.ndarray:
+    def _shares(self, xs: ArrayLike, ys: ArrayLike) -> np.ndarray:
+        return np.column_stack([self.x.place(xs), self.y.place(ys)])
+
+    def _framed(self, shares: np.ndarray) -> np.ndarray:
+        """Points of the drawing; those beyond the axes are put on their edge."""
         left, top, right, bottom = self._frame
-        return np.column_stack([left + (right - left) * self.x.place(xs), bottom - (bottom - top) * self.y.place(ys)])
+        return np.array([left, bottom]) + np.clip(shares, 0.0, 1.0) * np.array([right - left, top - bottom])
+
+    def _at(self, xs: ArrayLike, ys: ArrayLike) -> np.ndarray:
+        return self._framed(self._shares(xs, ys))
 
     @property
     def _frame(self) -> tuple[float, float, float, float]:
@@ -199,11 +204,8 @@ class Plot:
         dash: str = "",
         opacity: float = 1.0,
     ) -> None:
-        """A line through points; where one is not finite it is broken."""
-        x, y = (np.asarray(v, dtype=float) for v in (xs, ys))
-        good = np.isfinite(x) & np.isfinite(y)
-        pieces = np.split(np.arange(len(x)), np.flatnonzero(~good))
-        paths = [self._path(self._at(x[k], y[k])) for piece in pieces if len(k := piece[good[piece]])]
+        """A line through points, broken where one is not finite and cut where it leaves the axes."""
+        paths = [self._path(self._framed(piece)) for piece in clipped(self._shares(xs, ys))]
         if paths:
             look = {"d": "".join(paths), "fill": "none", "stroke": color, "stroke-width": f"{width:g}"}
             look |= {"stroke-linejoin": "round"} | ({"stroke-dasharray": dash} if dash else {})
@@ -224,7 +226,8 @@ class Plot:
         x, a, b = (np.asarray(v, dtype=float) for v in (xs, low, high))
         good = np.isfinite(x) & np.isfinite(a) & np.isfinite(b)
         if good.any():
-            border = np.concatenate([self._at(x[good], a[good]), self._at(x[good], b[good])[::-1]])
+            lower, upper = (with_crossings(self._shares(x[good], v[good])) for v in (a, b))
+            border = self._framed(np.concatenate([lower, upper[::-1]]))
             look = {"d": self._path(border) + "Z", "fill": color, "opacity": f"{opacity:g}"}
             self._marks.append((mark, ET.Element("path", look)))
 
@@ -382,16 +385,8 @@ class Plot:
         for mark, element in self._marks:
             holder = ET.SubElement(root, "g", {"class": mark}) if mark else root
             holder.append(element)
-        ET.SubElement(
-            root,
-            "path",
-            {
-                "d": f"M{left:.1f} {top:.1f}V{bottom:.1f}H{right:.1f}",
-                "fill": "none",
-                "stroke": MUTED,
-                "stroke-width": "0.8",
-            },
-        )
+        look = {"fill": "none", "stroke": MUTED, "stroke-width": "0.8"}
+        ET.SubElement(root, "path", {"d": f"M{left:.1f} {top:.1f}V{bottom:.1f}H{right:.1f}", **look})
         if self.x.title:
             _text(root, 0.5 * (left + right), self.height - 4, self.x.title, **small, **{"text-anchor": "middle"})
         if self.y.title:

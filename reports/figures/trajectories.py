@@ -13,7 +13,7 @@ from ..stored.records import ModelRecord, select
 from .small import BAD, GOOD, INK, MUTED, Axis, Plot
 
 LOWEST, HIGHEST = 1e-6, 1e4
-"""Of the distance over that at the start; what lies beyond is drawn at the edge."""
+"""Range of the vertical axis, distance over that at the start; lines are cut at its ends."""
 
 
 def distances(model: ModelRecord, what: str) -> pd.DataFrame:
@@ -37,10 +37,12 @@ def _horizon(models: Sequence[ModelRecord]) -> int:
     return max(1, min(1000, max(known or lengths or [100])))
 
 
-def _axis(models: Sequence[ModelRecord]) -> Axis:
-    """One vertical axis for all models."""
+def _axis(models: Sequence[ModelRecord], last: int) -> Axis:
+    """Return the vertical axis of all models: it holds what was measured and the start of what is proved."""
     seen = [0.1, 2.0]
     for m in models:
+        proved = envelope(m, np.arange(last + 1))
+        seen += [] if proved is None else [float(proved.max())]
         frame = m.frames.get("pairs")
         if frame is not None:
             values = frame[["q10", "q50", "q90"]].to_numpy(dtype=float)
@@ -64,10 +66,9 @@ def trajectories(models: Sequence[ModelRecord], *, width: float = 300.0) -> list
         Model and drawing of each that there is anything of.
     """
     models = shown(models)
-    last, y = _horizon(models), _axis(models) if models else None
-    out = []
+    last, out = _horizon(models), []
+    y = _axis(models, last)
     for m in models:
-        assert y is not None
         x = Axis(0.0, float(last), title="steps")
         axis = Axis(y.low, y.high, log=True, title=y.title)
         plot = Plot(m.title, x, axis, width=width, height=0.62 * width + 8, row=True)
@@ -75,9 +76,20 @@ def trajectories(models: Sequence[ModelRecord], *, width: float = 300.0) -> list
     return out
 
 
+def _vertices(model: ModelRecord, last: int) -> np.ndarray:
+    """Return up to 200 steps, and those around each change of the certified pair that gives the least bound."""
+    even = np.linspace(0, last, min(last + 1, 200)).round()
+    bounds = envelope(model, np.arange(last + 1))
+    if bounds is None:
+        return np.unique(even)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bends = np.flatnonzero(~(np.abs(np.diff(np.log(bounds), 2)) < 1e-9))
+    return np.unique(np.concatenate([even, bends + 1]))
+
+
 def _drawn(plot: Plot, model: ModelRecord, last: int) -> str:
     data, counter = distances(model, "data"), distances(model, "counter")
-    steps = np.unique(np.linspace(0, last, min(last + 1, 200)).round())
+    steps = _vertices(model, last)
     proved = envelope(model, steps)
     plot.level(1.0, dash="2 2")
     if proved is not None:

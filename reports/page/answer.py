@@ -167,12 +167,12 @@ def _file(model: ModelRecord) -> Cell:
 
 
 def answer(report: Report) -> tuple[Table, ...]:
-    """One table: a row a model, in the order of ``ranked``.
+    """Return one table with a row for each model, in the order of the report's models.
 
     Args:
         report: what ``collect`` read.
     """
-    models, size = ranked(report.models), _radius(report.models)
+    models, size = report.models, _radius(report.models)
     lengths = {m.length for m in models if m.state == "certified" and m.length is not None}
     steps = f"{count(min(lengths))} steps, the trained length" if len(lengths) == 1 else "the trained length"
     labels = dict.fromkeys(s.label for m in models if (s := score(m)) is not None)
@@ -188,7 +188,7 @@ def answer(report: Report) -> tuple[Table, ...]:
     if size is not None:
         columns += [
             Column(f"attacked, ‖δ‖₂ ≤ {number(size)} (95 %)", lambda m: _attacked(m, size), mark=MEASURED),
-            Column("certified there", lambda m: _certified(m, size), mark=HEURISTIC),
+            Column("certified there by a gain", lambda m: _certified(m, size), mark=HEURISTIC),
         ]
     columns.append(text("proof", _file))
     lines = {"held-out": "training", "on data": "performance", "exponents": "lyapunov", "attacks": "attacks"}

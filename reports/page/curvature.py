@@ -60,7 +60,7 @@ def curvature(report: Report) -> Section | None:
         "out of the trace first, so that its interval is the narrower one." + _first_of(report),
         tabulate(
             "Hessian of the training loss",
-            (NAMED, *columns, field("parameters", "hessian", "n_parameters", count)),
+            (NAMED, *columns),
             models,
             "the smallest eigenvalue is not told apart from 0, or it was not computed",
             protocol=said,

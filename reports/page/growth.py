@@ -13,7 +13,8 @@ from .layout import NAMED, Panel, Table, draw, field, tabulate, text
 from .marks import HEURISTIC, MEASURED, PROVED
 from .protocol import protocol
 
-MOST = "sequence over which it grows most, from the first step on; steepest step"
+MOST = "sequence with the largest mean growth, from the first step on; steepest step"
+WORST = "test sequence with the largest mean growth of the direction that its first step stretches most"
 SEQUENCES = (
     "Test sequences over their steps, that of the largest mean at the top (numbers count from 0). Red: the direction "
     "that grows fastest has grown in this step, by up to 10 %, up to 35 %, and more; green: it has shrunk, by up to "
@@ -55,16 +56,12 @@ def unstable(model: ModelRecord) -> list[tuple[str, str]]:
     told: Mapping[str, Any] = model.documents.get("growth", {})
     found: list[tuple[str, str]] = []
     if "stretching" in told:
-        found.append(
-            (
-                "steps of the data that stretch some difference (largest singular value above 1)",
-                f"{percent(told['stretching'])}, by × {number(told.get('largest'))} at most",
-            )
-        )
+        label = "steps of the data that stretch some difference in the Euclidean norm, which a proof does not exclude"
+        found.append((label, f"{percent(told['stretching'])}, by × {number(told.get('largest'))} at most"))
     if "growing" in told:
         found.append(("steps in which the fastest direction grows", percent(told["growing"])))
     if worst := _worst(model):
-        found.append(("test sequence over which the direction that its first step stretches most grows most", worst))
+        found.append((WORST, worst))
     return found
 
 
@@ -73,7 +70,8 @@ def _worst(model: ModelRecord) -> str:
     first: Mapping[str, Any] = next((w for w in listed if w.get("mean") is not None), {})
     if not first:
         return ""
-    place = f"no. {count(first.get('sequence'))}: {signed(first['mean'])} a step"
+    way = "grows" if first["mean"] > 0 else "shrinks"
+    place = f"no. {count(first.get('sequence'))} {way}: {signed(first['mean'])} a step"
     return f"{place}; step {count(first.get('step'))} stretches most, by × {number(first.get('stretch'))}"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -81,16 +82,18 @@ def render(run_dir: str | Path, *, overwrite: bool = False) -> Path:
 
 
 def _page(report: Report, digest: str) -> str:
-    env = environment()
+    env, report = environment(), replace(report, models=tuple(ranked(report.models)))
+    built = sections(report)
     css = str((env.loader.get_source(env, "report.css"))[0]) + footer(digest)  # type: ignore[union-attr]
     script = str((env.loader.get_source(env, "report.js"))[0])  # type: ignore[union-attr]
     return env.get_template("report.html.j2").render(
         report=report,
         title=cut(str(report.settings.get("title", "Stability report")), LETTERS),
         answer=answer(report),
-        first=overview(report),
-        models=[block(m, len(report.models)) for m in ranked(report.models)],
-        sections=sections(report),
+        first=[s for s in overview(report) if s.shows],
+        models=[block(m, len(report.models)) for m in report.models],
+        sections=[s for s in built if s.shows],
+        left_out=[s.title for s in built if not s.shows],
         lead=lead(report),
         provenance=provenance(report),
         made=made(report),

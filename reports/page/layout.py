@@ -282,10 +282,13 @@ class Section:
 
     @property
     def kept(self) -> Section | None:
-        """The section; where it would show nothing, the reasons for that, and ``None`` where there are none."""
-        if self.tables or self.panels:
-            return self
-        return replace(self, text="There is nothing to show here, for these reasons.") if self.notes else None
+        """The section; ``None`` where it has neither tables nor drawings nor notes."""
+        return self if self.shows or self.notes else None
+
+    @property
+    def shows(self) -> bool:
+        """Whether there is a table or a drawing in it."""
+        return bool(self.tables or self.panels)
 
 
 def crowded(drawn: Sequence[tuple[ModelRecord, str]], marks: tuple[str, ...] = (MEASURED,)) -> tuple[Panel, ...]:

@@ -11,7 +11,7 @@ from ..formatting import time_unit
 from ..stored.collect import Report
 from ..stored.reasons import reasons_for
 from ..stored.records import ModelRecord
-from .answer import accuracy, halved, ranked
+from .answer import accuracy, halved
 from .layout import Panel, Section, draw
 from .marks import MEASURED, PROVED
 from .protocol import protocol
@@ -19,7 +19,7 @@ from .protocol import protocol
 
 def pictures(report: Report) -> Section | None:
     """Distance of two trajectories over steps, a drawing a model with the same axes."""
-    models = ranked(report.models)
+    models = report.models
     drawn = trajectories(models, width=240.0)
     if not drawn:
         return None
@@ -29,7 +29,8 @@ def pictures(report: Report) -> Section | None:
         "Two trajectories under one input",
         "How far apart two states stay that read the same inputs, over their distance at the start. Grey: pairs on "
         "test data, the line their middle, the band 80 % of them. Green: what is proved of every pair of states, the "
-        "least of all certified C ρᵏ. Red, broken: the counter-example of a refuted model, run in floating point. "
+        "least of all certified C ρᵏ. Red, broken: the counter-example of a refuted model, run in floating point; "
+        "it need not grow: two trajectories that never come together are one, too. "
         "Dotted, upright: the length that was trained on. Contraction means that the green curve falls to 0.",
         panels=panels,
         notes=reasons_for(report.models, "pairs"),
@@ -45,14 +46,14 @@ def _marks(model: ModelRecord) -> tuple[str, ...]:
 
 def costs(report: Report) -> Section | None:
     """Accuracy with its interval against the guaranteed halving time."""
-    models = ranked(report.models)
+    models = report.models
     known = {m.name: found for m in models if (found := accuracy(m)) is not None}
     times = {m.name: float(when) for m in models if (when := halved(m)) is not None}
     units = {time_unit(m.is_discrete) for m in models if m.name in times}
     svg = price(models, known, times, unit=units.pop()) if len(units) == 1 else None
     panels = draw(
         (svg, "Upright lines are 95 % intervals for the sampling of test sequences."),
-        marks=(MEASURED, PROVED),
+        marks=(MEASURED,),  # without accuracies its axes are empty
         protocol=protocol(models, "training") or protocol(models, "performance"),
         made=("certificate", "training", "performance"),
     )

@@ -100,8 +100,9 @@ def robustness(report: Report) -> Section | None:
     radii = said["robustness"]
     panels = crowded(strips.proved(models), (HEURISTIC, MEASURED))
     tables = tabulate(
-        "Certified radius: changes of the whole sequence up to this Euclidean norm do not change the "
-        "answer (where there are several, each has a radius), by a certified gain (computed in double precision)",
+        "Gain-based radius, from one certified gain for all inputs (computed in double precision): changes of the "
+        "whole sequence up to this Euclidean norm do not change the answer (where there are several, each has a "
+        "radius). Radii of single inputs, below, are proved one by one and have nothing to do with the gain",
         (
             NAMED,
             field("gain to the logits", "radius", "gain", number),

@@ -153,9 +153,7 @@ def _dynamics(report: Report) -> Section | None:
         "certified pairs: no exponent of so many steps can lie above it. Exponents are means over the counted steps "
         "and over the sequences, of the directions that grow most over a whole sequence; growth below them is that of "
         "one sequence and of the direction that its first step stretches most, no step left out: it may be above 0 "
-        "where the mean exponent is below."
-        + f" Drawings of exponents end at {number(crowd.LOWEST)} a step; lower ones lie on their edge."
-        * low,
+        "where the mean exponent is below." + f" Drawings of exponents end at {number(crowd.LOWEST)} a step." * low,
         tables,
         panels,
         _lines_of_theory(report.models) + reasons_for(report.models, "norms", "lyapunov", "recovery", "growth"),
@@ -265,6 +263,6 @@ def sections(report: Report) -> list[Any]:
         report: what ``collect`` read.
 
     Returns:
-        Sections in reading order.
+        Sections in reading order, also those that have nothing but reasons why there is nothing to show.
     """
     return [s for s in (build(report) for build in BUILDERS) if s is not None]

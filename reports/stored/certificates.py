@@ -16,10 +16,11 @@ from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.recovery import first_step, settling_time
+from stability.storage.artifacts import ANALYSIS_FILE, WEIGHTS
 from stability.verification import Verification, verify
 
 from ..names import clean
-from .shapes import SHAPES, misfit
+from .shapes import SHAPES, misfit, read_shaped
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,16 @@ def check_file(path: Path) -> Checked:
         found = view(Certificate.load(path))
     except StabilityError as error:
         return Checked(None, False, clean(str(error)))
+    if _model_of(path.parent) not in (None, found["meta"].get("model")):
+        return Checked(None, False, "its certificate is valid, but about another model than the one beside it")
     return Checked(found, True, clean(result.reason), clean(result.subject))
+
+
+def _model_of(folder: Path) -> str | None:
+    """Return the digest that the analysis recorded of its model; ``None`` where it recorded none."""
+    analysis = read_shaped(folder / ANALYSIS_FILE) if (folder / ANALYSIS_FILE).is_file() else {}
+    recorded = analysis.get("files")
+    return None if recorded is None else recorded.get(WEIGHTS, analysis.get("digest"))
 
 
 def _claims_nothing(result: Verification) -> bool:

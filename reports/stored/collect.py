@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 from stability.errors import FileFormatError
-from stability.storage.artifacts import ANALYSIS_FILE
+from stability.storage.artifacts import ANALYSIS_FILE, WEIGHTS
 from stability.storage.documents import file_digest
 from stability.storage.writing import as_path
 
@@ -31,7 +31,7 @@ from .shapes import read_shaped
 from .trainings import Trainings, read_trainings
 
 SETTINGS = "report-settings.json"
-ABOUT = ("model.safetensors", "run.json")
+ABOUT = (WEIGHTS, "run.json")
 """Files that say which model it is: where one is another than the analysis saw, its results are about other weights."""
 
 
@@ -125,7 +125,7 @@ def _changed(folder: Path) -> list[str]:
     recorded = read_shaped(path).get("files") if path.is_file() else None
     if not isinstance(recorded, dict):  # no digests
         return []
-    known = [*(f"{s}.csv" for s in FRAMES), *(f"{s}.json" for s in DOCUMENTS), "certificate.json", "model.safetensors"]
+    known = [*(f"{s}.csv" for s in FRAMES), *(f"{s}.json" for s in DOCUMENTS), "certificate.json", WEIGHTS]
     known.remove(ANALYSIS_FILE)
     there = [n for n in known if (folder / n).is_file()]
     removed = [n for n in known if n in recorded and n not in there and n not in ABOUT]

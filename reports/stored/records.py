@@ -9,13 +9,14 @@ from typing import Any, cast
 
 import pandas as pd
 
-from stability.storage.artifacts import ARTIFACTS
+from stability.storage.artifacts import ARTIFACTS, STEPS
 
 from ..names import cut, printable
 from ..vocabulary import state
 from .limits import LETTERS
 from .trainings import Trainings
 
+NOT_MEASURED = ("training", "certificate", "cross_check", "margin")
 _STEPS = ["training", "analysis", "performance", "hessian", "attacks", "noise", "norms", "lyapunov", "robustness"]
 _FILES = sorted(ARTIFACTS, key=lambda a: _STEPS.index(a.step) if a.step in _STEPS else len(_STEPS))
 FRAMES = tuple(a.stem for a in _FILES if a.columns)
@@ -106,6 +107,12 @@ class ModelRecord:
     def performance(self) -> Mapping[str, Any]:
         """``performance.json``: accuracy or error on the data that the model was examined on."""
         return self.documents.get("performance", {})
+
+    @property
+    def idle(self) -> bool:
+        """Whether the model came with data, nothing could be measured on them, and the certificate decides nothing."""
+        measured = any(self.step(s)["status"] == "done" for s in STEPS if s not in NOT_MEASURED)
+        return bool(self.analysis.get("task")) and not measured and self.state not in ("certified", "refuted")
 
     def step(self, name: str) -> Mapping[str, Any]:
         """Status, reason and seconds of one analysis step."""

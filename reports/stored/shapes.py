@@ -24,7 +24,7 @@ SHAPES: dict[str, Mapping[str, Any]] = {
     **{a.stem: a.fields for a in ARTIFACTS if a.fields},
     "meta": {
         "cut": ValuesOf(list, TEXT), "witness": {"input_in_data_range": FLAG, "states_reachable": FLAG},
-        "asked_rate": NUMBER, "asked_rate_reached": FLAG, "part": TEXT,
+        "model": TEXT, "asked_rate": NUMBER, "asked_rate_reached": FLAG, "part": TEXT,
         "like_data": {"low": ValuesOf(list, NUMBER), "high": ValuesOf(list, NUMBER), "margin": NUMBER, "why": TEXT,
                       "stated": FLAG, "inside": FLAG},
     },

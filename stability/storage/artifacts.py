@@ -70,7 +70,7 @@ STEPS = {
     "hessian": "Hessian",
     "noise": "noise",
     "attacks": "attacks",
-    "robustness": "certified radius",
+    "robustness": "gain-based radius",
     "local": "single inputs",
     "norms": "norm drift",
     "lyapunov": "Lyapunov exponents",
@@ -200,7 +200,7 @@ ARTIFACTS = (
     }),
 )  # fmt: skip
 """Every file, in the order in which they are made; ``analysis.json`` is the last: what has it is complete."""
-ANALYSIS_FILE = "analysis.json"
+ANALYSIS_FILE, WEIGHTS = "analysis.json", "model.safetensors"
 _BY_NAME = {a.name: a for a in ARTIFACTS}
 
 

@@ -101,6 +101,6 @@ def test_a_proved_bound_is_never_rounded_to_more_than_was_proved(value: float, u
 
 
 def test_a_rate_below_one_is_shown_below_one() -> None:
-    assert f.rate(0.99999001, True) == "ρ = 0.999991 per step"
+    assert f.rate(0.99999001, True) == "ρ = 0.99999001 per step"
     assert f.rate(1.0, True) == "ρ = 1 per step"
     assert parse(f.rate(1.0 - 1e-12, True).split()[2]) < 1.0

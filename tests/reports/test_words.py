@@ -98,6 +98,8 @@ def test_a_rate_that_was_not_reached_is_still_a_proof() -> None:
 def test_where_a_counter_example_lies_is_said(inside: bool, reach: bool | None) -> None:
     witness = {"input_in_data_range": inside, "states_reachable": reach}
     said = " ".join(words.notes(summary("refuted", meta={"witness": witness})))
+    boxed = " ".join(words.notes(summary("refuted", meta={"witness": witness}), where="the stated box"))
+    assert boxed == said.replace("the range of the data", "the stated box")
     assert ("lies in the range" in said) == inside
     assert ("lies outside" in said) == (not inside)
     assert ("cannot be reached" in said) == (reach is False)

@@ -17,7 +17,7 @@ NO_SLOPES = "a linear system has no activation whose slopes could grow"
 
 
 def at_most(value: Any, near: float | None = None) -> str:
-    """An upper bound in words: the next larger number of four digits.
+    """An upper bound in words: the next larger number of four digits, of six digits just above one.
 
     Args:
         value: the bound; what is no finite number is shown as it is.
@@ -27,8 +27,8 @@ def at_most(value: Any, near: float | None = None) -> str:
         A decimal number at least as large.
 
     Example:
-        >>> at_most(1.23411), at_most(0.99999871, near=1.0), at_most(25954.3)
-        ('1.235', '0.99999871', '25960')
+        >>> at_most(1.23411), at_most(0.99999871, near=1.0), at_most(25954.3), at_most(1 + 1e-12)
+        ('1.235', '0.99999871', '25960', '1.00001')
     """
     return _rounded(value, ROUND_CEILING, near)
 
@@ -49,7 +49,7 @@ def _rounded(value: Any, direction: str, near: float | None) -> str:
     if value == 0:
         return "0"
     exact = Decimal(value)
-    last = exact.adjusted() - DIGITS + 1
+    last = -5 if 1 < value < 1.001 else exact.adjusted() - DIGITS + 1
     gap = abs(exact - Decimal(near)) if near is not None else Decimal(0)
     if gap:
         last = min(last, gap.adjusted() - 2)

@@ -66,8 +66,8 @@ class TestTracker:
                 seen[len(seen)] = model.layer.M_A.detach().clone()
 
         train(model, task, epochs=2, batch_size=10, tracker=tracker, progress=remember)
-        assert sorted(set(tracker.frame().step)) == [0, 3, 6]
-        for step in (0, 3, 6):
+        assert sorted(set(tracker.frame().step)) == [0, 3, 6, 8]  # after the last step too
+        for step in (0, 3, 6, 8):
             A = symmetric_skew(seen[step].double(), 0.75, 0.001).numpy()
             assert values(tracker, "A", step)["sigma_max"] == pytest.approx(np.linalg.norm(A, 2), rel=1e-5)
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from stability.certification import certify
 from stability.kernel.format.claims import Verdict
-from stability.reports import render
+from stability.reports import cli, render
 from stability.reports.stored.collect import collect
 from stability.systems import LureSystem
 from stability.verification import verify
 
-from ..conftest import certificate
+from ..conftest import certificate, make_report_dir
 
 
 def model(folder: Path, name: str = "contracting") -> Path:
@@ -81,6 +82,46 @@ def test_a_valid_certificate_of_another_model_is_not_shown(report_dir: Path) -> 
     assert "not the certificate that the analysis" in record.refused
 
 
+def test_a_certificate_belongs_to_the_weights_beside_it(small_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The digest of the certificate's file in ``analysis.json`` may be edited along with the certificate."""
+    folder = model(small_dir)
+    (folder / "model.safetensors").write_bytes(b"the weights")
+    own = certificate(Verdict.CERTIFIED)
+    analysis = json.loads((folder / "analysis.json").read_text())
+    for weights, state in ((b"the weights", "certified"), (b"others", "invalid"), (None, "invalid")):
+        meta = {} if weights is None else {"model": hashlib.sha256(weights).hexdigest()}
+        dataclasses.replace(own, meta=meta).save(folder / "certificate.json")
+        analysis["files"] = {p.name: digest(p) for p in folder.iterdir() if p.name != "analysis.json"}
+        (folder / "analysis.json").write_text(json.dumps(analysis))
+        assert collect(small_dir).models[0].state == state
+    assert cli.run(["report", "--redraw", str(small_dir)]) == 2
+    assert "another model" in capsys.readouterr().err
+
+
+def test_a_report_of_an_open_question_alone_is_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The model came with data, but could not be run: the page has no empty section, and the command says why."""
+    report = make_report_dir(tmp_path / "report", ("lipschitz",))
+    folder = model(report, "lipschitz")
+    assert cli.run(["report", "--redraw", str(report)]) == 0
+    assert collect(report).models[0].state == "inconclusive"
+    analysis = json.loads((folder / "analysis.json").read_text())
+    steps = {
+        s: {"status": "unavailable", "reason": "no network to run"} for s in ("noise", "attacks", "norms", "local")
+    }
+    steps["certificate"] = {"status": "done"}
+    (folder / "analysis.json").write_text(json.dumps({**analysis, "steps": steps, "task": {"name": "data"}}))
+    for path in folder.iterdir():
+        if path.name not in ("analysis.json", "certificate.json"):
+            path.unlink()
+    capsys.readouterr()
+    assert cli.run(["report", "--redraw", str(report)]) == 2
+    assert "no network to run" in capsys.readouterr().err
+    text = page(report)
+    body = text[text.index("<main>") : text.index('id="provenance"')].split("<section")[1:-1]
+    assert [part[:40] for part in body if not re.search("<table|<svg|<details", part)] == []
+    assert "Single inputs" in text[text.index("Sections left out") :].split("</p>")[0]
+
+
 def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -90,6 +131,8 @@ def test_results_of_other_weights_are_not_shown(small_dir: Path, name: str) -> N
     """The run directory was trained further, the analysis was not done again."""
     folder = model(small_dir)
     (folder / "model.safetensors").write_bytes(b"the weights")
+    meta = {"model": digest(folder / "model.safetensors")}
+    dataclasses.replace(certificate(Verdict.CERTIFIED), meta=meta).save(folder / "certificate.json")
     analysis = json.loads((folder / "analysis.json").read_text())
     analysis["files"] = {p.name: digest(p) for p in folder.iterdir() if p.name != "analysis.json"}
     (folder / "analysis.json").write_text(json.dumps(analysis))

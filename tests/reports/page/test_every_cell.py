@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -183,7 +184,7 @@ def answers(folder: Path) -> list[list[str]]:
     header = [
         "model", "answer", "certified rate", "distance at most half after", "bound after 98 steps, the trained length",
         "mean exponent along the data (95 %)", "held-out accuracy or accuracy on good.npz (95 %)",
-        "attacked, ‖δ‖₂ ≤ 0.1 (95 %)", "certified there", "proof",
+        "attacked, ‖δ‖₂ ≤ 0.1 (95 %)", "certified there by a gain", "proof",
     ]  # fmt: skip
     words = {"certified": "✓ certified stable", "inconclusive": "? inconclusive", "refuted": "✗ refuted"}
     body = []
@@ -192,7 +193,8 @@ def answers(folder: Path) -> list[list[str]]:
         rate, half, bound = "–", "–", "–"
         if m.certificate and m.state == "certified":
             pairs = m.certificate["pairs"]
-            rate = f"ρ = {upwards(m.certificate['rate'], 5)} per step"
+            (shown,) = re.findall(r"[*] ([0-9.]+)\^k", m.certificate["statement"])
+            rate = f"ρ = {shown} per step"
             least = next(k for k in range(1, 10**6) if min(c * r**k for r, c in pairs) < 0.5)
             half, bound = f"{least} steps", f"× {number(float(upwards(min(c * r**98 for r, c in pairs), 3)))}"
         result = documents["run"].get(title, {}).get("result", {})
@@ -222,7 +224,7 @@ EXPECTED = {
         ("smallest eigenvalue", "lambda_min", number), ("± residual", "lambda_min_residual", number),
         ("trace", "trace", number), ("± 95 %", "trace_half_width", number),
         ("condition number", "condition_number", number), ("gradient norm", "gradient_norm", number),
-        ("loss", "loss", number), ("parameters", "n_parameters", count),
+        ("loss", "loss", number),
     ),
     "Lanczos and PyHessian": fields(
         "hessian.json",
@@ -233,7 +235,7 @@ EXPECTED = {
         ("PyHessian", "pyhessian.trace", number), ("± 95 %", "pyhessian.trace_half_width", number),
         ("relative difference", "pyhessian.trace_difference", signed), ("probes", "pyhessian.trace_samples", count),
     ),
-    "Certified radius": fields(
+    "Gain-based radius": fields(
         "radius.json",
         ("gain to the logits", "gain", number), ("median radius", "median", number),
         ("largest radius", "largest", number), ("samples", "samples", count),

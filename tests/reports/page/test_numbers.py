@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shutil
@@ -75,6 +76,17 @@ class Tables(HTMLParser):
         """Rows by the names of the columns."""
         (found,) = [rows for name, rows in self.tables.items() if name.startswith(caption)]
         return [dict(zip(found[0], row, strict=True)) for row in found[1:]]
+
+
+def test_models_stand_in_the_order_of_the_answer_everywhere(drawn: Path) -> None:
+    text = (drawn / "report.html").read_text(encoding="utf-8")
+    tables = Tables(text)
+    order = [row["model"] for row in tables.table("The answer")]
+    cards = re.findall(r"<summary><h3>(.*?)</h3>", text)
+    listed = [[row[0] for row in rows[1:]] for rows in tables.tables.values() if rows[0][0] == "model"]
+    for names in [[re.sub("<[^>]*>", "", html.unescape(card)) for card in cards], *listed]:
+        places = [order.index(name) for name in names if name in order]
+        assert places == sorted(places), names
 
 
 def test_cards_show_what_the_checker_proved(drawn: Path) -> None:
