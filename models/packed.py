@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import PackedSequence
 from stability.errors import DisagreementError, UnsupportedError
 from stability.kernel.systems.classifier import Classifier
 
-from .adapters.inspection import twin
+from .adapters.inspection import refuse_dropout, twin
 from .classifier import ROUNDING, agree_on, by_parts, classifier
 from .classifier_network import ClassifierNetwork
 from .network import SequenceModel
@@ -78,8 +78,8 @@ def reading(model: Any, x: Any) -> Reading:
         The reading; of a network that does not pack, all steps of every sequence.
 
     Raises:
-        UnsupportedError: a network that is no classifier here, or that packs in a way that is not followed (two
-            directions, a step that raises).
+        UnsupportedError: a network that is no classifier here, that is in training mode with dropout, or that packs in
+            a way that is not followed (two directions, a step that raises).
         DisagreementError: the classifier gives other logits than the network, for most of the sequences; where it
             does not pack, for one of them, or for one that is changed at random.
 
@@ -100,6 +100,8 @@ def reading(model: Any, x: Any) -> Reading:
     """
     if isinstance(model, Reading):
         return model
+    if isinstance(model, nn.Module):
+        refuse_dropout(model)
     known = (Classifier, ClassifierNetwork, SequenceModel)
     watched = None if isinstance(model, known) or not isinstance(model, nn.Module) else _watched(model, x)
     if watched is not None:
