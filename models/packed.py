@@ -20,6 +20,7 @@ from .adapters.inspection import refuse_dropout, twin
 from .classifier import ROUNDING, agree_on, by_parts, classifier
 from .classifier_network import ClassifierNetwork
 from .network import SequenceModel
+from .wrapped import TwoLogits, two_logits
 
 _SCALES = (0.1, 0.3, 1.0, 1.0, 3.0)
 """Of random changes, by the mean size of a sequence's own entries."""
@@ -100,6 +101,7 @@ def reading(model: Any, x: Any) -> Reading:
     """
     if isinstance(model, Reading):
         return model
+    model = model.model if isinstance(model, TwoLogits) else model
     if isinstance(model, nn.Module):
         refuse_dropout(model)
     known = (Classifier, ClassifierNetwork, SequenceModel)
@@ -171,7 +173,7 @@ class _Watch:
         self.given.clear()
         self.change = None if change is None else torch.tensor(change)
         with torch.no_grad():
-            out = self.runs(torch.tensor(x)[None])
+            out = two_logits(self.runs(torch.tensor(x)[None]), 1)
         packed = [(path, value) for path, value in self.given if isinstance(value, PackedSequence)]
         if not packed:
             return None

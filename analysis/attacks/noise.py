@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError, NonFiniteError
 from stability.kernel.checks import as_choice
 
+from ...models.wrapped import two_logits
 from ..curvature.products import select_parameters
 from ..guard import check_int, check_labelled, logits_of, untouched
 from ..intervals import check_confidence
@@ -186,7 +187,7 @@ def parameter_noise_sweep(
                 if level == 0:
                     raise
             with torch.no_grad():
-                logits = twin(x)
+                logits = two_logits(twin(x), len(x))
             return float(((logits.argmax(dim=1) == y) & torch.isfinite(logits).all(dim=1)).double().mean())
 
         options = {"relative": relative}

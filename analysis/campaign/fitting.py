@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, UnsupportedError
 
 from ...models.embedding import BehindEmbedding, behind_embedding
+from ...models.wrapped import TwoLogits, two_logits
 from ..guard import answer
 from ..tasks import Task, make_task
 from ..training.runs import RUN_FILE, read_run
@@ -75,7 +76,9 @@ def joined(task: Task, model: nn.Module, name: str, *, answers: bool = True) -> 
         NonFiniteError: see ``fitted``.
     """
     if not task.data.get("tokens"):
-        return model, fitted(task, model, name, answers=answers)
+        task = fitted(task, model, name, answers=answers)
+        whole = answers and task.labels_sequences and task.data.get("source") == "arrays"
+        return (_two_logits(model, task, name) if whole else model), task
     parameter = next(model.parameters(), None)
     device = None if parameter is None else parameter.device
     if isinstance(model, BehindEmbedding):
@@ -84,6 +87,13 @@ def joined(task: Task, model: nn.Module, name: str, *, answers: bool = True) -> 
         behind = behind_embedding(model, task.test[0][:2, :, 0].long().to(device), name)
     task = embedded(task, behind)
     return behind, fitted(task, behind, name, answers=answers)
+
+
+def _two_logits(model: nn.Module, task: Task, name: str) -> nn.Module:
+    """The model with the logits ``(0, z)`` where it answers one logit ``z`` for each sequence with a class."""
+    parameter, x = next(model.parameters(), None), task.test[0][:2]
+    outputs = answer(model, x if parameter is None else x.to(parameter.device), name)
+    return model if two_logits(outputs, len(x)) is outputs else TwoLogits(model)
 
 
 def embedded(task: Task, model: BehindEmbedding) -> Task:
@@ -173,6 +183,8 @@ def _as_type(task: Task, dtype: torch.dtype) -> Task:
 def _classes(task: Task, shape: tuple[int, ...], name: str) -> Task:
     per_step = task.reduction == "all"
     rows = len(task.test[0][:2])
+    if not per_step and shape in ((rows,), (rows, 1)):  # one logit z: read as (0, z), see ``joined``
+        shape = (rows, 2)
     want = (rows, task.steps, "classes") if per_step else (rows, "classes")
     if shape[:-1] != want[:-1]:
         hint = "one row of logits " + ("a step" if per_step else "a sequence: give those of the last step")

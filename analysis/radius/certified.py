@@ -29,6 +29,7 @@ from stability.verification import verify_claim
 from ...models.bounded_gain import BoundedGainRNN
 from ...models.network import SequenceModel
 from ...models.tensors import to_numpy
+from ...models.wrapped import TwoLogits
 from ..drawn import Curve
 from ..dynamics.stepbound import SLACK, StepBound, horizon_gain, joint_bound, pair_gains, step_bound
 from ..guard import check_labelled, check_number, logits_of, untouched
@@ -267,6 +268,8 @@ def certified_radius(
     (True, 7)
     """
     every_step = isinstance(y, Tensor) and y.dim() == 2
+    if isinstance(model, SequenceModel) and model.output_size == 1:
+        model = TwoLogits(model)
     x, y = (check_step_labelled if every_step else check_labelled)(model, x, y)
     horizon, features = x.shape[1:]
     classes = model.output_size if isinstance(model, SequenceModel) else 0
