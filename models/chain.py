@@ -90,7 +90,10 @@ def chain(module: nn.Module, path: str, subject: Any) -> list[Classifier]:
     head = module.get_submodule(places[-1])
     weight = as_array(head.weight, f"{places[-1]}.weight")
     bias = None if head.bias is None else as_array(head.bias, f"{places[-1]}.bias")
-    return [Classifier(network, *two_rows(weight, bias), each) for each in (REDUCTIONS if reduction is None else (reduction,))]
+    return [
+        Classifier(network, *two_rows(weight, bias), each)
+        for each in (REDUCTIONS if reduction is None else (reduction,))
+    ]
 
 
 def _calls(module: nn.Module, path: str) -> list[_Call]:

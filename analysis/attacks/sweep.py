@@ -19,12 +19,13 @@ from stability.kernel.checks import as_choice
 from stability.statistics import wilson
 
 from ..drawn import Curve
-from ..guard import check_number, untouched
+from ..guard import check_labelled, check_number, untouched
 from ..intervals import check_confidence, over_seeds
 from ..results import Record
 from .gradient import ATTACKS, SMALLEST
 from .masked import unwarned, warn_of
 from .threat import AttackResult, Bounds, Threat, open_threat
+from .units import in_units, multiples
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +110,7 @@ def attack_sweep(
     x: Tensor,
     y: Tensor,
     *,
-    epsilons: Sequence[float],
+    epsilons: Sequence[float | Tensor],
     attack: str = "pgd",
     norm: str = "linf",
     bounds: Bounds = (0.0, 1.0),
@@ -133,12 +134,14 @@ def attack_sweep(
         model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
         x: ``(batch, time, features)``, within the bounds.
         y: ``(batch,)`` class labels.
-        epsilons: radii; 0 gives the clean accuracy.
+        epsilons: radii; 0 gives the clean accuracy. Or vectors ``(features,)``, multiples of one vector, which is
+            the unit of the result's sizes then.
         attack: ``"fgsm"``, ``"pgd"``, ``"apgd"``, ``"deepfool"`` or ``"strong"`` (the last two and APGD in turns, from
             the largest radius down).
         norm: ``"linf"`` or ``"l2"`` over the whole sequence.
         bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
-        mask: boolean, broadcasts to ``x``: true where the attack may change something.
+        mask: boolean, broadcasts to ``x``: true where the attack may change something; ``None``: everywhere but in
+            padding, see ``own_steps_of``.
         seed: of random starts.
         confidence: of the intervals.
         near: what ``deepfool`` gave for the same sequences, norm, bounds and mask, if it was run: ``"deepfool"`` takes
@@ -165,14 +168,19 @@ def attack_sweep(
         raise ConfigurationError(f"near= is for {' and '.join(sorted(SMALLEST))}: {attack} has no use for it")
     if unknown:
         raise ConfigurationError(f"{attack} has no option {', '.join(unknown)} in a sweep")
-    sizes, confidence = check_levels("epsilons", epsilons), check_confidence(confidence)
+    numbers, unit = multiples(epsilons)
+    if unit is not None:
+        x, y = check_labelled(model, x, y)
+        model, x, bounds, mask = in_units(model, x, unit, bounds, mask)
+    sizes, confidence = check_levels("epsilons", numbers), check_confidence(confidence)
     threat = open_threat(model, x, y, norm=norm, bounds=bounds, mask=mask, seed=seed)
     x = threat.x
 
     def found(part: Threat, **radius: Any) -> AttackResult:
         box = (part.box.lower, part.box.upper)  # equal where the mask forbids a change
         with unwarned():
-            return run(model, part.x, part.y, norm=norm, bounds=box, seed=threat.seed, **radius, **options)
+            told = {"norm": norm, "bounds": box, "mask": box[0] < box[1], "seed": threat.seed}
+            return run(model, part.x, part.y, **told, **radius, **options)
 
     # an attack that does not depend on the radius searches once, and is pulled back to each
     smallest = None
@@ -209,7 +217,7 @@ def attack_sweep(
         sizes=sizes,
         seed=threat.seed,
         spread=(0.0,) * len(sizes),
-        options=dict(options),
+        options=dict(options) if unit is None else {**options, "unit": unit.tolist()},
         broken_at=broken.numpy(),
         blind=int(blind.sum()),
     )

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, UnsupportedError
 
 from ...models.embedding import BehindEmbedding, behind_embedding
-from ...models.wrapped import TwoLogits, two_logits
+from ...models.wrapped import TwoLogits, WithLengths, takes_lengths, two_logits
 from ..guard import answer
 from ..tasks import Task, make_task
+from ..tasks.scores import counted
 from ..training.runs import RUN_FILE, read_run
 
 
@@ -76,6 +77,8 @@ def joined(task: Task, model: nn.Module, name: str, *, answers: bool = True) -> 
         NonFiniteError: see ``fitted``.
     """
     if not task.data.get("tokens"):
+        if takes_lengths(model) and task.data.get("source") == "arrays":
+            model, task = _with_lengths(task, model, name)
         task = fitted(task, model, name, answers=answers)
         whole = answers and task.labels_sequences and task.data.get("source") == "arrays"
         return (_two_logits(model, task, name) if whole else model), task
@@ -87,6 +90,43 @@ def joined(task: Task, model: nn.Module, name: str, *, answers: bool = True) -> 
         behind = behind_embedding(model, task.test[0][:2, :, 0].long().to(device), name)
     task = embedded(task, behind)
     return behind, fitted(task, behind, name, answers=answers)
+
+
+def _with_lengths(task: Task, model: nn.Module, name: str) -> tuple[nn.Module, Task]:
+    """A model called as ``model(x, lengths)`` and its task, with padding that marks the lengths.
+
+    Raises:
+        ConfigurationError: data without lengths.
+    """
+    if task.reduction != "all":
+        raise ConfigurationError(f"{name} takes the lengths of its sequences: save lengths (n,) beside x and y")
+    parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
+    parts = [(x, _own(task, x, y)) for x, y in (task.train, task.test)]
+    rows = torch.cat([x[own] for x, own in parts])
+    low, high = rows.amin(0), rows.amax(0)
+    for share in (0.618034, 0.381966, 0.512345):  # within the range of the data, and equal to none of their steps
+        mark = low + share * (high - low)
+        if (rows != mark).any(1).all():
+            break
+    else:
+        raise ConfigurationError("the padding of these data cannot be told from their steps")
+    kind = {} if parameter is None else {"dtype": parameter.dtype, "device": parameter.device}
+    model = WithLengths(model, mark.to(**kind))
+    task = task.mapped(lambda x, y: (torch.where(_own(task, x, y)[:, :, None], x, mark), y))
+    x = task.test[0][:2]
+    outputs = answer(model, x.to(**kind), name)
+    single = all(
+        bool((counted(y).flatten(2).any(2) if y.dim() == 3 else counted(y)).sum(1).eq(1).all())
+        for _, y in (task.train, task.test)
+    )
+    if isinstance(outputs, Tensor) and outputs.dim() < 3 and single:
+        task = task.mapped(lambda x, y: (x, y[torch.arange(len(y)), _own(task, x, y).sum(1) - 1]), reduction="last")
+    return model, task
+
+
+def _own(task: Task, x: Tensor, y: Tensor) -> Tensor:
+    own = task.own_steps(y)
+    return torch.ones(x.shape[:2], dtype=torch.bool) if own is None else own
 
 
 def _two_logits(model: nn.Module, task: Task, name: str) -> nn.Module:

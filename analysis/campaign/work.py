@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 from torch import Tensor, nn
 
 from stability.certificate import Certificate
@@ -16,6 +17,8 @@ from stability.errors import UnsupportedError
 from stability.storage.artifacts import artifact
 from stability.storage.writing import write_text
 
+from ..attacks.padding import own_steps_of
+from ..attacks.units import deviations
 from ..results import plain_value
 from ..tasks import Range, Task
 from ..tasks.scores import IGNORED
@@ -102,6 +105,13 @@ class Work:
         bounds = task.bounds or (float(x.min()), float(x.max()))
         return model, task, x[:size], y[:size], bounds
 
+    @property
+    def deviations(self) -> Tensor:
+        """Standard deviation of each feature, the unit of perturbations of data of one's own; empty for other data."""
+        model, task = self.with_data()
+        x, y = task.train
+        return deviations(model, x, task.own_steps(y)) if task.data.get("source") == "arrays" else torch.empty(0)
+
     def whole_sequences(self, size: int) -> tuple[nn.Module, Tensor]:
         """Model and test sequences without padding: of unequal ones the longest, cut to the shortest of those.
 
@@ -110,6 +120,7 @@ class Work:
         """
         model, task = self.with_data()
         x, own = task.test[0], task.own_steps(task.test[1])
+        own = own_steps_of(model, x) if own is None else own
         if own is None:
             return model, x[:size]
         lengths = own.sum(1)

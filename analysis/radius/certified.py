@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from ...models.bounded_gain import BoundedGainRNN
 from ...models.network import SequenceModel
 from ...models.tensors import to_numpy
 from ...models.wrapped import TwoLogits
+from ..attacks.padding import own_steps_of
 from ..drawn import Curve
 from ..dynamics.stepbound import SLACK, StepBound, horizon_gain, joint_bound, pair_gains, step_bound
 from ..guard import check_labelled, check_number, logits_of, untouched
@@ -271,6 +272,8 @@ def certified_radius(
     if isinstance(model, SequenceModel) and model.output_size == 1:
         model = TwoLogits(model)
     x, y = (check_step_labelled if every_step else check_labelled)(model, x, y)
+    if own_steps_of(model, x) is not None:
+        raise UnsupportedError("these sequences have lengths of their own: local_radius certifies each by itself")
     horizon, features = x.shape[1:]
     classes = model.output_size if isinstance(model, SequenceModel) else 0
     if every_step and horizon * classes**2 > MOST_PAIRS:
@@ -344,14 +347,19 @@ def robustness_step(work: Work) -> None:
     certified = stated if stated is not None and stated.verdict is Verdict.CERTIFIED else None
     if work.input_box is not None:  # perturbed inputs may leave the box that the certificate speaks of
         certified = None
-    attacked = [e * width(bounds) for e in work.budget.epsilons_l2]
+    own = work.deviations
+    unit = float(own.max()) if own.numel() else 1.0  # a ball in standard deviations lies in one of these times as large
+    span = width(bounds) if not own.numel() else 1.0
+    attacked = [e * span for e in work.budget.epsilons_l2]
     result = certified_radius(model, x, y, certificate=certified)
     composed = is_residual(model) or is_stack_of_pairs(model)
     if not composed and not is_affine(model, y.dim() == 2):  # contracting or not
-        gain = logit_gain(model, x.shape[1], worth=_worth(result, attacked))
+        gain = logit_gain(model, x.shape[1], worth=_worth(result, [unit * e for e in attacked]))
         if gain.proof is not None:  # multipliers for every step are mostly, not always, the sharper bound
             proved = certified_radius(model, x, y, gain=gain, certificate=certified)  # the better for each answer
             result = proved if certified is not None or proved.gain < result.gain else result
+    scaled = {name: getattr(result, name) / unit for name in ("radius", "radius_linf")}
+    result = replace(result, gain=result.gain * unit, **scaled)
     radii = result.radius[~np.isnan(result.radius)]
     largest = float(radii.max(initial=0.0))
     grid = np.unique([*np.linspace(0.0, 1.01 * largest, 60), *(e for e in attacked if e <= largest)])

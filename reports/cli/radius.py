@@ -19,7 +19,19 @@ from ..formatting import at_least, number, table
 from ..jsonable import write_json
 from .console import time_left
 from .data import check_device, open_with_task
-from .options import Compute, DataOptions, Output, Results, Samples, check_seconds, choice, no_default, with_default
+from .options import (
+    UNITS,
+    Compute,
+    DataOptions,
+    Output,
+    Results,
+    Samples,
+    Unit,
+    check_seconds,
+    choice,
+    no_default,
+    with_default,
+)
 from .sources import open_model
 
 if TYPE_CHECKING:
@@ -63,6 +75,7 @@ def radius(
             "--proofs",
         ),
     ] = None,
+    unit: Unit = "raw",
     samples: Samples = 100,
     data: DataOptions,
     results: Results,
@@ -74,22 +87,31 @@ def radius(
 
     told: dict[str, Any] = {"norm": norm, "budget": budget, "epsilon": epsilon, "bounds": bounds}
     told |= {"time_limit": check_seconds(time_limit), "seed": compute.seed, "progress": _progress(output)}
-    _refuse_misfits(norm, budget, epsilon, bounds)
+    _refuse_misfits(norm, budget, epsilon, bounds, unit)
     if mask is not None:
         open_mask(mask)
     results.own(context, "radius.json", "radius.csv")
-    read, x, y = _opened(model, data, compute, samples)
+    read, x, y, whole = _opened(model, data, compute, samples)
     if results.out is not None and proofs is not None and results.out.resolve() == proofs.resolve():
         raise ConfigurationError("--out and --proofs name the same folder: the proofs need one of their own")
+    from ...analysis.attacks.units import deviations
     from ...analysis.radius.local import local_radius
 
     _refuse_outside(x, bounds)
     told["mask"] = None if mask is None else open_mask(mask, tuple(x.shape[1:]))
+    said: dict[str, Any] = {"unit": unit}
+    if unit == "std":
+        scale = deviations(*whole)
+        read, x, told = _in_deviations(read, x, told, scale, output)
+        said["deviations"] = scale.tolist()
     kept = None if proofs is None else _kept(context, proofs, read, x, told, results.overwrite)
     result = local_radius(read, x, y, keep=None if kept is None else kept.write, **told)
     output.status()
     text = _text(result) + ("" if kept is None else _about(kept, proofs))
-    document = result.to_dict()
+    text += "\nRadii are in units of each feature's standard deviation, as are the inputs of the proofs." * (
+        unit == "std"
+    )
+    document = {**result.to_dict(), **said}
     if results.out is not None:
         write_json(results.out / "radius.json", document)
         write_text(results.out / "radius.csv", result.frame().to_csv(index=False))
@@ -97,8 +119,9 @@ def radius(
     output.show(document, text)
 
 
-def _opened(name: str, data: DataOptions, compute: Compute, samples: int) -> tuple[Any, Any, Any]:
-    """The classifier behind a model with the steps that it reads, and the first of its data with their labels."""
+def _opened(name: str, data: DataOptions, compute: Compute, samples: int) -> tuple[Any, Any, Any, tuple[Any, Any]]:
+    """Classifier of a model with the steps that it reads, the first of its data, their labels; model and all data."""
+    from ...analysis.guard import as_tensor
     from ...models.packed import reading
 
     if data.file is None:
@@ -106,27 +129,44 @@ def _opened(name: str, data: DataOptions, compute: Compute, samples: int) -> tup
         if not opened.task.labels_sequences:
             raise ConfigurationError(f"task {opened.task.name} has no one class label for a sequence")
         x, y = (part[:samples].cpu() for part in opened.task.test)
-        return reading(opened.model.cpu(), x), x, y
+        return reading(opened.model.cpu(), x), x, y, (opened.model, opened.task.train[0].cpu())
     for option, given in (("--task", data.task), ("--task-set", data.settings), ("--data-dir", compute.data_dir)):
         if given:
             raise ConfigurationError(f"--data and {option} both say what the data are: leave one of them out")
     from ...analysis.tasks.archive import labelled_sequences
 
     check_device(compute.device)
-    rows, labels = labelled_sequences(data.file)
-    if rows.dtype.kind != "f":
+    rows, labels, padded = labelled_sequences(data.file)
+    if rows.dtype.kind != "f" or padded:
         opened = open_with_task(name, data, compute)
         x, y = (part[:samples].cpu() for part in opened.task.test)
-        return reading(opened.model.cpu(), x), x, y
+        return reading(opened.model.cpu(), x), x, y, (opened.model, opened.task.train[0].cpu())
+    module, every = open_model(name), rows
     rows, labels = rows[:samples], labels[:samples]
-    read = reading(open_model(name), rows)
+    read = reading(module, rows)
     if read.subject.inputs != rows.shape[2]:
         hint = f"the data have {rows.shape[2]} features a step, {name} takes {read.subject.inputs}"
         raise DimensionError("x", f"(n, time, {read.subject.inputs})", rows.shape, hint)
-    return read, rows, labels
+    return read, rows, labels, (module, as_tensor(module, every))
 
 
-def _refuse_misfits(norm: str, budget: str, epsilon: float | None, bounds: tuple[float, float] | None) -> None:
+def _in_deviations(read: Reading, x: Any, told: dict[str, Any], scale: Any, output: Output) -> tuple[Any, Any, Any]:
+    """Classifier, inputs, and options with bounds and mask, with every feature in units of its standard deviation."""
+    import torch
+
+    from ...analysis.attacks.units import constant_words, in_units
+
+    if words := constant_words(scale):
+        output.caution(words)
+    read, x, bounds, mask = in_units(
+        read, torch.tensor(np.asarray(x, float)), scale.cpu(), told["bounds"], told["mask"]
+    )
+    return read, x, {**told, "bounds": bounds, "mask": mask}
+
+
+def _refuse_misfits(
+    norm: str, budget: str, epsilon: float | None, bounds: tuple[float, float] | None, unit: str
+) -> None:
     """Refuse options before a model or data are loaded.
 
     Raises:
@@ -137,6 +177,7 @@ def _refuse_misfits(norm: str, budget: str, epsilon: float | None, bounds: tuple
 
     as_choice("--norm", norm, ("l2", "linf"))
     as_choice("--budget", budget, ("total", "step"))
+    as_choice("--unit", unit, UNITS)
     if (norm, budget) == ("linf", "step"):
         raise ConfigurationError("--budget step is for --norm l2: both budgets are one in l_inf")
     if epsilon is not None:
@@ -225,7 +266,8 @@ def _text(result: LocalRadius) -> str:
         middle = number(float(sorted(ratio)[len(ratio) // 2])) if len(ratio) else number(None)
         lines.append(
             f"median certified radius {at_least(said['median_radius'])}, median attack radius "
-            f"{number(said['median_attack'])}, median ratio {middle}"
+            f"{number(said['median_attack'])}, median ratio {middle}; the certified one is "
+            f"{number(100 * (said['median_share'] or 0.0))} % of the sequence's norm"
         )
     rows = [
         (str(s["index"]), str(s["label"]), at_least(s["radius"]), _attacked(s), _remark(s))
