@@ -57,7 +57,7 @@ def _reads_zeros(model: nn.Module, x: Tensor, own: Tensor) -> bool:
     with in_evaluation(model), torch.no_grad():
         try:
             answers = [model(z + share * size * padding) for share in (0.0, *_SIZES)]
-        except (Exception, SystemExit):  # a network of the user's own: whoever needs its answer says what it raised
+        except (Exception, SystemExit):  # noqa: BLE001 - whoever needs the answer says what a user's network raised
             return False
     if not all(isinstance(a, Tensor) and a.shape[:1] == rows.shape for a in answers):
         return False

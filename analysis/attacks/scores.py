@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -18,14 +18,13 @@ from stability.statistics import student_half_width, wilson
 from ..drawn import Curve
 from ..guard import check_batch, check_dense, check_int, check_model, check_number, untouched
 from ..intervals import check_confidence
-from ..results import Record
 from ..tasks import Task
 from ..tasks.scores import counted
 from .masked import by_the_input, finite, vanishes, warn_of
 from .noise import KINDS, shaken
 from .padding import masked_padding
 from .projections import Box, Geometry, geometry
-from .sweep import check_levels
+from .sweep import Sizes, check_levels
 from .threat import Bounds, free_box
 
 WEIGHTS, STEPS = "parameters", 7
@@ -33,8 +32,8 @@ DRIVEN = ("pgd", "fgsm")
 """Attacks that drive up any loss; the others are about one class a sequence."""
 
 
-@dataclass(frozen=True, eq=False)
-class ScoreSweep(Record):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ScoreSweep(Sizes):
     """A task's metric against the size of a perturbation.
 
     Attributes:
@@ -59,21 +58,8 @@ class ScoreSweep(Record):
 
     curve = Curve("size", ("score",), ("ci_low", "ci_high"))
 
-    perturbation: str
-    norm: str | None
-    axis: str
-    sizes: tuple[float, ...]
     metric: str
     score: tuple[float, ...]
-    ci_low: tuple[float, ...]
-    ci_high: tuple[float, ...]
-    n: int
-    confidence: float
-    seed: int
-    draws: int = 1
-    spread: tuple[float, ...] = ()
-    options: dict[str, Any] = field(default_factory=dict)
-    blind: int = 0
 
     @classmethod
     def of_scores(
@@ -92,17 +78,9 @@ class ScoreSweep(Record):
         own = {"metric": task.metric_name, "n": len(targets), "confidence": confidence}
         return cls(score=score, ci_low=ci_low, ci_high=ci_high, **own, **more)
 
-    def curves(self) -> pd.DataFrame:
-        """``frame()`` with the sizes of the perturbation under one name."""
-        return self.frame().rename(columns={self.axis: "size"})
-
-    def frame(self) -> pd.DataFrame:
+    def frame(self, **measured: Any) -> pd.DataFrame:
         """One row per size: ``attack, norm, metric, epsilon`` or ``noise, metric, level``, then score and interval."""
-        attack = self.axis == "epsilon"
-        head = {"attack": self.perturbation, "norm": self.norm} if attack else {"noise": self.perturbation}
-        body = {"score": self.score, "ci_low": self.ci_low, "ci_high": self.ci_high, "n": self.n}
-        tail = {"seed": self.seed} if attack else {"draws": self.draws, "spread": self.spread, "seed": self.seed}
-        return pd.DataFrame({**head, "metric": self.metric, self.axis: self.sizes, **body, **tail})
+        return super().frame(metric=self.metric, score=self.score)
 
 
 def _student(scores: Tensor, confidence: float) -> tuple[float, float]:

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from stability.errors import NonFiniteError
 
 from ..tasks import Task
-from ..tasks.ranges import width
 from .deepfool import deepfool
 from .masked import masked_words, unwarned
 from .noise import noise_sweep, parameter_noise_sweep
@@ -29,7 +28,8 @@ def noise_step(work: Work) -> None:
     model, task, x, y, bounds = work.disturbed(work.budget.samples)
     common: dict[str, Any] = {"draws": work.budget.draws, "seed": work.seed}
     weights = model, task, x, y
-    model, x, bounds, mask, span = _in_own_units(work, model, x, bounds)
+    span = work.span(bounds)
+    model, x, bounds, mask = in_units(model, x, work.deviations, bounds)
     whole = task.labels_sequences
     frames = []
     for kind, scale in (("white", span), ("salt_pepper", 1.0)):
@@ -50,20 +50,12 @@ def _on_weights(model: nn.Module, task: Task, x: Tensor, y: Tensor, told: dict[s
     return noise_scores(model, x, y, task=task, kind="parameters", **told)
 
 
-def _in_own_units(work: Work, model: nn.Module, x: Tensor, bounds: Any) -> tuple[nn.Module, Tensor, Any, Any, float]:
-    """Model, inputs, bounds, mask and the size that budgets count in: of data of one's own standard deviations."""
-    if not (scale := work.deviations).numel():
-        return model, x, bounds, None, width(bounds)
-    if words := constant_words(scale):
-        work.notes.append(words)
-    return *in_units(model, x, scale, bounds), 1.0
-
-
 def attacks_step(work: Work) -> None:
     """Run the step ``attacks`` of an analysis and write its files."""
     model, task, x, y, bounds = work.disturbed(work.budget.attacked)
     budget, words = work.budget, padding_words(model, x)
-    model, x, bounds, mask, span = _in_own_units(work, model, x, bounds)
+    span = work.span(bounds)
+    model, x, bounds, mask = in_units(model, x, work.deviations, bounds)
     whole = task.labels_sequences
     common: dict[str, Any] = {"bounds": bounds, "mask": mask, "seed": work.seed}
     frames, blind = [], 0
@@ -79,8 +71,6 @@ def attacks_step(work: Work) -> None:
                 found = [attack_scores(model, x, y, task=task, attack="pgd", steps=budget.steps, **told)]
         frames += [each.frame() for each in found]
         blind = max([blind, *(each.blind for each in found)])
-    if words:
-        work.notes.append(words)
-    if blind:
-        work.notes.append(masked_words(blind, len(x)))
+    said = (words, masked_words(blind, len(x)), constant_words(work.deviations))
+    work.notes.extend(filter(None, said))
     work.write_table("attacks.csv" if whole else "attack_scores.csv", pd.concat(frames, ignore_index=True))

@@ -101,24 +101,15 @@ def _with_lengths(task: Task, model: nn.Module, name: str) -> tuple[nn.Module, T
     if task.reduction != "all":
         raise ConfigurationError(f"{name} takes the lengths of its sequences: save lengths (n,) beside x and y")
     parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
-    parts = [(x, _own(task, x, y)) for x, y in (task.train, task.test)]
-    rows = torch.cat([x[own] for x, own in parts])
-    low, high = rows.amin(0), rows.amax(0)
-    for share in (0.618034, 0.381966, 0.512345):  # within the range of the data, and equal to none of their steps
-        mark = low + share * (high - low)
-        if (rows != mark).any(1).all():
-            break
-    else:
-        raise ConfigurationError("the padding of these data cannot be told from their steps")
+    rows = torch.cat([x[_own(task, x, y)] for x, y in (task.train, task.test)])
+    low, high = rows.amin(0), rows.amax(0)  # a mark within the range of the data, and equal to none of their steps
+    marks = (low + share * (high - low) for share in (0.618034, 0.381966, 0.512345))
+    mark = next((m for m in marks if (rows != m).any(1).all()), low + 1.0)
     kind = {} if parameter is None else {"dtype": parameter.dtype, "device": parameter.device}
     model = WithLengths(model, mark.to(**kind))
     task = task.mapped(lambda x, y: (torch.where(_own(task, x, y)[:, :, None], x, mark), y))
-    x = task.test[0][:2]
-    outputs = answer(model, x.to(**kind), name)
-    single = all(
-        bool((counted(y).flatten(2).any(2) if y.dim() == 3 else counted(y)).sum(1).eq(1).all())
-        for _, y in (task.train, task.test)
-    )
+    outputs = answer(model, task.test[0][:2].to(**kind), name)
+    single = all(int(counted(y).sum(1).max()) == 1 for _, y in (task.train, task.test))
     if isinstance(outputs, Tensor) and outputs.dim() < 3 and single:
         task = task.mapped(lambda x, y: (x, y[torch.arange(len(y)), _own(task, x, y).sum(1) - 1]), reduction="last")
     return model, task

@@ -21,6 +21,7 @@ from ..attacks.padding import own_steps_of
 from ..attacks.units import deviations
 from ..results import plain_value
 from ..tasks import Range, Task
+from ..tasks.ranges import width
 from ..tasks.scores import IGNORED
 from .budgets import AnalysisSettings, Budget
 from .fitting import answers_of
@@ -106,11 +107,20 @@ class Work:
         return model, task, x[:size], y[:size], bounds
 
     @property
+    def own_data(self) -> bool:
+        """Return True if the data are a user's own."""
+        return self.task is not None and self.task.data.get("source") == "arrays"
+
+    def span(self, bounds: Range) -> float:
+        """Return the size that the budget's sizes are shares of, in ``deviations``: the width of the bounds, or 1."""
+        return 1.0 if self.own_data else width(bounds)
+
+    @property
     def deviations(self) -> Tensor:
-        """Standard deviation of each feature, the unit of perturbations of data of one's own; empty for other data."""
+        """Unit of perturbations of each feature: its standard deviation in data of one's own, 1 in other data."""
         model, task = self.with_data()
         x, y = task.train
-        return deviations(model, x, task.own_steps(y)) if task.data.get("source") == "arrays" else torch.empty(0)
+        return deviations(model, x, task.own_steps(y)) if self.own_data else torch.ones(x.shape[2]).to(x)
 
     def whole_sequences(self, size: int) -> tuple[nn.Module, Tensor]:
         """Model and test sequences without padding: of unequal ones the longest, cut to the shortest of those.

@@ -35,7 +35,6 @@ from ..drawn import Curve
 from ..dynamics.stepbound import SLACK, StepBound, horizon_gain, joint_bound, pair_gains, step_bound
 from ..guard import check_labelled, check_number, logits_of, untouched
 from ..results import Record
-from ..tasks.ranges import width
 from ..tasks.scores import counted
 from .affine import affine_gains, affine_gains_at_steps, is_affine
 from .answers import by_row, check_step_labelled, step_logits
@@ -347,10 +346,8 @@ def robustness_step(work: Work) -> None:
     certified = stated if stated is not None and stated.verdict is Verdict.CERTIFIED else None
     if work.input_box is not None:  # perturbed inputs may leave the box that the certificate speaks of
         certified = None
-    own = work.deviations
-    unit = float(own.max()) if own.numel() else 1.0  # a ball in standard deviations lies in one of these times as large
-    span = width(bounds) if not own.numel() else 1.0
-    attacked = [e * span for e in work.budget.epsilons_l2]
+    unit = float(work.deviations.max())  # a ball in deviations lies in a ball of this times its radius
+    attacked = [e * work.span(bounds) for e in work.budget.epsilons_l2]
     result = certified_radius(model, x, y, certificate=certified)
     composed = is_residual(model) or is_stack_of_pairs(model)
     if not composed and not is_affine(model, y.dim() == 2):  # contracting or not

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -33,16 +33,11 @@ def local_step(work: Work) -> None:
     model, x, y, _ = work.answers(_count(work))
     if y.ndim > 1:
         raise UnsupportedError("needs one class a sequence: the ball of an input is about one decision")
-    told: dict[str, Any] = {"norm": NORM, "restarts": work.budget.restarts, "seed": work.seed}
-    scale = work.deviations.double().cpu()
-    if scale.numel():
-        wide = x.detach().double().cpu()
-        read, z, _, mask = in_units(reading(model, wide), wide, scale)
-        result = local_radius(read, z, y, mask=mask, **told)
-        moved = np.where(result.adversarial == z.numpy(), wide.numpy(), result.adversarial * scale.numpy())
-        result = replace(result, adversarial=moved)
-    else:
-        result = local_radius(model, x, y, **told)
+    scale, wide = work.deviations.double().cpu(), x.detach().double().cpu()
+    read, z, _, mask = in_units(reading(model, wide), wide, scale)
+    result = local_radius(read, z, y, norm=NORM, mask=mask, restarts=work.budget.restarts, seed=work.seed)
+    moved = np.where(result.adversarial == z.numpy(), wide.numpy(), result.adversarial * scale.numpy())
+    result = replace(result, adversarial=moved)
     frame = result.frame().loc[:, ["index", "label", "correct", "radius", "attack_radius", "seconds"]]
     frame["correct"] = result.correct.astype(int)
     frame["attack_radius"] = np.where(np.isinf(result.attack_radius), np.nan, result.attack_radius)

@@ -330,7 +330,7 @@ def test_bad_options_of_deepfool(options):
         (lambda x: x.flatten(1) * float("nan"), NonFiniteError),
         (lambda x: x, DimensionError),
         (lambda x: (x, x), DimensionError),
-        (lambda x: x.flatten(1)[:, :1], DimensionError),
+        (lambda x: x.flatten(1)[:1], DimensionError),
     ],
 )
 def test_outputs_that_are_no_logits(output, error):
