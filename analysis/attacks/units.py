@@ -19,7 +19,6 @@ from ..guard import check_labelled
 from .padding import own_steps_of
 
 F = TypeVar("F", bound=Callable[..., Any])
-DEVIATIONS = "sizes are in units of each feature's standard deviation: 0.2 = 20 % of a feature's standard deviation"
 
 
 def deviations(model: nn.Module, x: Tensor, own: Tensor | None = None) -> Tensor:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from stability.errors import ConfigurationError
-from stability.kernel.checks import as_choice
 from stability.storage.writing import write_text
 
 from ..formatting import metric, metric_word, number, table
 from ..jsonable import write_json
 from .data import Subject, open_with_task, test_part
-from .options import UNITS, Compute, DataOptions, Output, Results, Samples, Unit, choice, no_default, with_default
+from .options import Compute, DataOptions, Output, Results, Samples, choice, no_default, with_default
+from .units import WORDS, Unit, scale_of
 
 RADII = (0.0, 0.01, 0.02, 0.05, 0.1)
 LEVELS = (0.0, 0.1, 0.2, 0.3, 0.4)
@@ -37,23 +38,22 @@ def _show(stem: str, document: Mapping[str, Any], frame: Any, text: str, results
     output.show(document, text)
 
 
-def _in_unit(
-    unit: str, subject: Subject, x: Any, bounds: Any, output: Output
-) -> tuple[Any, Any, dict[str, Any], dict[str, Any]]:
-    """Return model and inputs in a unit, what attacks and noise are told of it, and what the JSON says of it."""
-    from ...analysis.attacks.units import constant_words, deviations, in_units
+def _in_unit(unit: str, subject: Subject, x: Any, bounds: Any, output: Output) -> tuple[Any, Any, dict[str, Any]]:
+    """Return model and inputs in a unit, and what attacks and noise are told of it."""
+    from ...analysis.attacks.padding import padding_words
+    from ...analysis.attacks.units import in_units
 
-    if as_choice("--unit", unit, UNITS) == "raw":
-        return subject.model, x, {"bounds": bounds}, {"unit": unit}
-    train, y = subject.task.train
-    scale = deviations(subject.model, train.to(x), subject.task.own_steps(y))
-    if words := constant_words(scale):
+    if words := padding_words(subject.model, x):
         output.caution(words)
+    train, y = subject.task.train
+    scale = scale_of(unit, subject.model, train.to(x), subject.task.own_steps(y), output)
+    if scale is None:
+        return subject.model, x, {"bounds": bounds}
     model, x, bounds, mask = in_units(subject.model, x, scale, bounds)
-    return model, x, {"bounds": bounds, "mask": mask}, {"unit": unit, "deviations": scale.tolist()}
+    return model, x, {"bounds": bounds, "mask": mask}
 
 
-def _show_sweep(stem: str, result: Any, label: str, results: Results, output: Output, said: Any) -> None:
+def _show_sweep(stem: str, result: Any, label: str, results: Results, output: Output, unit: str) -> None:
     name = getattr(result, "metric", "accuracy")
     found = result.accuracy if name == "accuracy" and hasattr(result, "accuracy") else result.score
     rows = [
@@ -61,9 +61,8 @@ def _show_sweep(stem: str, result: Any, label: str, results: Results, output: Ou
         for s, value, low, high in zip(result.sizes, found, result.ci_low, result.ci_high)
     ]
     header = (label, metric_word(name), f"{100 * result.confidence:g} % interval")
-    text = f"{result.n} sequences\n{table(header, rows, right=(0, 1, 2))}"
-    text += "\nSizes are in units of each feature's standard deviation." * (said["unit"] == "std")
-    _show(stem, {**result.to_dict(), **said}, result.frame(), text, results, output)
+    text = f"{result.n} sequences\n{table(header, rows, right=(0, 1, 2))}{WORDS[unit]}"
+    _show(stem, {**result.to_dict(), "unit": unit}, result.frame(), text, results, output)
 
 
 def hessian(
@@ -120,8 +119,7 @@ def attack(
     ] = None,
     norm: Annotated[str, choice("Over the whole sequence.", ("linf", "l2"), "--norm")] = "linf",
     epsilons: Annotated[
-        str | None,
-        with_default("Radii, with commas between them.", "0,0.01,0.02,0.05,0.1 times the inputs' range"),
+        str | None, with_default("Radii, with commas between them.", "0,0.01,0.02,0.05,0.1 times the inputs' range")
     ] = None,
     steps: Annotated[int | None, no_default("Steps of the attack.")] = None,
     step_size: Annotated[
@@ -138,7 +136,6 @@ def attack(
     results.own(context, "attack.json", "attack.csv")
     from ...analysis import attack_scores, attack_sweep
     from ...analysis.attacks.masked import masked_words, unwarned
-    from ...analysis.attacks.padding import padding_words
     from ...analysis.attacks.scores import DRIVEN
     from ...analysis.tasks.ranges import width
 
@@ -151,7 +148,7 @@ def attack(
         said = f"--attack {attack} needs one class label per sequence; {' and '.join(DRIVEN)} drive up any loss"
         raise ConfigurationError(said)
     radii = [e * (width(bounds) if unit == "raw" else 1.0) for e in RADII] if radii is None else radii
-    model_in_unit, z, told, said = _in_unit(unit, subject, x, bounds, output)
+    model_in_unit, z, told = _in_unit(unit, subject, x, bounds, output)
     output.status(f"attacking {len(x)} sequences at {len(radii)} radii ...")
     options: dict[str, Any] = {"epsilons": radii, "norm": norm, "seed": compute.seed, **told}
     options |= {name: value for name, value in (("steps", steps), ("step_size", step_size)) if value is not None}
@@ -161,11 +158,9 @@ def attack(
         else:
             result = attack_scores(model_in_unit, z, y, task=subject.task, attack=attack, **options)
     output.status()
-    if words := padding_words(subject.model, x):
-        output.caution(words)
     if words := masked_words(result.blind, result.n):
         output.caution(words)
-    _show_sweep("attack", result, f"{attack} {norm} radius", results, output, said)
+    _show_sweep("attack", result, f"{attack} {norm} radius", results, output, unit)
 
 
 def noise(
@@ -195,7 +190,6 @@ def noise(
     results.own(context, "noise.json", "noise.csv")
     from ...analysis import noise_scores, noise_sweep, parameter_noise_sweep
     from ...analysis.attacks.masked import unwarned
-    from ...analysis.attacks.padding import padding_words
     from ...analysis.tasks.ranges import width
 
     grid = _numbers("--levels", levels)
@@ -203,18 +197,15 @@ def noise(
     x, y, bounds = test_part(subject, samples)
     wide = width(bounds) if kind == "white" and unit == "raw" else 1.0
     grid = [v * wide for v in LEVELS] if grid is None else grid
-    model_in_unit, z, ends, said = _in_unit("raw" if kind == "parameters" else unit, subject, x, bounds, output)
+    unit = "raw" if kind == "parameters" else unit
     output.status(f"{len(x)} sequences at {len(grid)} levels ...")
     told: dict[str, Any] = {"levels": grid, "draws": draws, "seed": compute.seed}
-    if kind != "parameters" and (words := padding_words(subject.model, x)):
-        output.caution(words)
     if kind == "parameters" and subject.task.labels_sequences:
         result: Any = parameter_noise_sweep(subject.model, x, y, **told)
-    elif subject.task.labels_sequences:
-        with unwarned():
-            result = noise_sweep(model_in_unit, z, y, kind=kind, **ends, **told)
     else:
+        measure = noise_sweep if subject.task.labels_sequences else partial(noise_scores, task=subject.task)
+        model_in_unit, z, ends = _in_unit(unit, subject, x, bounds, output)
         with unwarned():
-            result = noise_scores(model_in_unit, z, y, task=subject.task, kind=kind, **ends, **told)
+            result = measure(model_in_unit, z, y, kind=kind, **ends, **told)
     output.status()
-    _show_sweep("noise", result, f"{kind} level", results, output, said)
+    _show_sweep("noise", result, f"{kind} level", results, output, unit)

@@ -59,10 +59,6 @@ Scheduler = Annotated[
     no_default("Address of a Dask scheduler (tcp://HOST:PORT) whose workers run the jobs.", "--scheduler"),
 ]
 Samples = Annotated[int, typer.Option(min=1, help="How many sequences.")]
-UNITS = ("raw", "std")
-Unit = Annotated[
-    str, choice("Unit of the sizes: that of the data, or the standard deviation of each feature.", UNITS, "--unit")
-]
 InputBox = Annotated[
     tuple[float, float] | None,
     no_default(

@@ -18,21 +18,10 @@ from stability.storage.writing import write_text
 from ..formatting import at_least, number, table
 from ..jsonable import write_json
 from .console import time_left
-from .data import check_device, open_with_task
-from .options import (
-    UNITS,
-    Compute,
-    DataOptions,
-    Output,
-    Results,
-    Samples,
-    Unit,
-    check_seconds,
-    choice,
-    no_default,
-    with_default,
-)
+from .data import check_device, chosen, open_with_task
+from .options import Compute, DataOptions, Output, Results, Samples, check_seconds, choice, no_default, with_default
 from .sources import open_model
+from .units import WORDS, Unit, scale_of
 
 if TYPE_CHECKING:
     from stability.search.local.proof_merging import ProofMerger
@@ -87,31 +76,29 @@ def radius(
 
     told: dict[str, Any] = {"norm": norm, "budget": budget, "epsilon": epsilon, "bounds": bounds}
     told |= {"time_limit": check_seconds(time_limit), "seed": compute.seed, "progress": _progress(output)}
-    _refuse_misfits(norm, budget, epsilon, bounds, unit)
+    _refuse_misfits(norm, budget, epsilon, bounds)
     if mask is not None:
         open_mask(mask)
     results.own(context, "radius.json", "radius.csv")
     read, x, y, whole = _opened(model, data, compute, samples)
     if results.out is not None and proofs is not None and results.out.resolve() == proofs.resolve():
         raise ConfigurationError("--out and --proofs name the same folder: the proofs need one of their own")
-    from ...analysis.attacks.units import deviations
+    import torch
+
+    from ...analysis.attacks.units import in_units
     from ...analysis.radius.local import local_radius
 
     _refuse_outside(x, bounds)
     told["mask"] = None if mask is None else open_mask(mask, tuple(x.shape[1:]))
-    said: dict[str, Any] = {"unit": unit}
-    if unit == "std":
-        scale = deviations(*whole)
-        read, x, told = _in_deviations(read, x, told, scale, output)
-        said["deviations"] = scale.tolist()
+    if (scale := scale_of(unit, *whole, None, output)) is not None:
+        x = torch.tensor(np.asarray(x, float))
+        read, x, told["bounds"], told["mask"] = in_units(read, x, scale.cpu(), told["bounds"], told["mask"])
     kept = None if proofs is None else _kept(context, proofs, read, x, told, results.overwrite)
     result = local_radius(read, x, y, keep=None if kept is None else kept.write, **told)
     output.status()
     text = _text(result) + ("" if kept is None else _about(kept, proofs))
-    text += "\nRadii are in units of each feature's standard deviation, as are the inputs of the proofs." * (
-        unit == "std"
-    )
-    document = {**result.to_dict(), **said}
+    text += WORDS[unit]
+    document = {**result.to_dict(), "unit": unit}
     if results.out is not None:
         write_json(results.out / "radius.json", document)
         write_text(results.out / "radius.csv", result.frame().to_csv(index=False))
@@ -122,27 +109,20 @@ def radius(
 def _opened(name: str, data: DataOptions, compute: Compute, samples: int) -> tuple[Any, Any, Any, tuple[Any, Any]]:
     """Classifier of a model with the steps that it reads, the first of its data, their labels; model and all data."""
     from ...analysis.guard import as_tensor
+    from ...analysis.tasks.archive import labelled_sequences
     from ...models.packed import reading
 
-    if data.file is None:
+    chosen(data, compute.data_dir)
+    check_device(compute.device)
+    own = None if data.file is None else labelled_sequences(data.file)
+    if own is None or own[0].dtype.kind != "f" or own[2]:
         opened = open_with_task(name, data, compute)
         if not opened.task.labels_sequences:
             raise ConfigurationError(f"task {opened.task.name} has no one class label for a sequence")
         x, y = (part[:samples].cpu() for part in opened.task.test)
         return reading(opened.model.cpu(), x), x, y, (opened.model, opened.task.train[0].cpu())
-    for option, given in (("--task", data.task), ("--task-set", data.settings), ("--data-dir", compute.data_dir)):
-        if given:
-            raise ConfigurationError(f"--data and {option} both say what the data are: leave one of them out")
-    from ...analysis.tasks.archive import labelled_sequences
-
-    check_device(compute.device)
-    rows, labels, padded = labelled_sequences(data.file)
-    if rows.dtype.kind != "f" or padded:
-        opened = open_with_task(name, data, compute)
-        x, y = (part[:samples].cpu() for part in opened.task.test)
-        return reading(opened.model.cpu(), x), x, y, (opened.model, opened.task.train[0].cpu())
-    module, every = open_model(name), rows
-    rows, labels = rows[:samples], labels[:samples]
+    module, every = open_model(name), own[0]
+    rows, labels = every[:samples], own[1][:samples]
     read = reading(module, rows)
     if read.subject.inputs != rows.shape[2]:
         hint = f"the data have {rows.shape[2]} features a step, {name} takes {read.subject.inputs}"
@@ -150,23 +130,7 @@ def _opened(name: str, data: DataOptions, compute: Compute, samples: int) -> tup
     return read, rows, labels, (module, as_tensor(module, every))
 
 
-def _in_deviations(read: Reading, x: Any, told: dict[str, Any], scale: Any, output: Output) -> tuple[Any, Any, Any]:
-    """Classifier, inputs, and options with bounds and mask, with every feature in units of its standard deviation."""
-    import torch
-
-    from ...analysis.attacks.units import constant_words, in_units
-
-    if words := constant_words(scale):
-        output.caution(words)
-    read, x, bounds, mask = in_units(
-        read, torch.tensor(np.asarray(x, float)), scale.cpu(), told["bounds"], told["mask"]
-    )
-    return read, x, {**told, "bounds": bounds, "mask": mask}
-
-
-def _refuse_misfits(
-    norm: str, budget: str, epsilon: float | None, bounds: tuple[float, float] | None, unit: str
-) -> None:
+def _refuse_misfits(norm: str, budget: str, epsilon: float | None, bounds: tuple[float, float] | None) -> None:
     """Refuse options before a model or data are loaded.
 
     Raises:
@@ -177,7 +141,6 @@ def _refuse_misfits(
 
     as_choice("--norm", norm, ("l2", "linf"))
     as_choice("--budget", budget, ("total", "step"))
-    as_choice("--unit", unit, UNITS)
     if (norm, budget) == ("linf", "step"):
         raise ConfigurationError("--budget step is for --norm l2: both budgets are one in l_inf")
     if epsilon is not None:
