@@ -5,7 +5,7 @@ from .attacks.deepfool import deepfool
 from .attacks.gradient import fgsm, pgd
 from .attacks.noise import noise_sweep, parameter_noise_sweep
 from .attacks.scores import ScoreSweep, attack_scores, noise_scores
-from .attacks.sweep import SweepResult, attack_sweep, over_models
+from .attacks.sweep import SweepResult, attack_sweep
 from .attacks.threat import AttackResult
 from .curvature.density import SpectralDensity, spectral_density
 from .curvature.hessian import HessianSummary, hessian_summary
@@ -68,7 +68,6 @@ __all__ = [
     "noise_scores",
     "noise_sweep",
     "norm_drift",
-    "over_models",
     "parameter_noise_sweep",
     "pgd",
     "preset_model",

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 from stability.kernel.checks import unmasked
 
+from ..models.wrapped import two_logits
 from .threads import threads_fitting
 
 _LARGEST = sys.float_info.max
@@ -268,7 +269,7 @@ def logits_of(model: nn.Module, x: Tensor, y: Tensor | None = None) -> Tensor:
     """The model's logits ``(batch, classes)``, checked.
 
     Args:
-        model: called as ``model(x)``.
+        model: called as ``model(x)``; one logit ``z`` a sequence stands for the two logits ``(0, z)``.
         x: ``(batch, time, features)``.
         y: labels that must be among the classes.
 
@@ -277,7 +278,7 @@ def logits_of(model: nn.Module, x: Tensor, y: Tensor | None = None) -> Tensor:
         NonFiniteError: a logit is NaN or infinite.
         ConfigurationError: a label is no class of the output.
     """
-    logits = model(x)
+    logits = two_logits(model(x), len(x))
     if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != len(x) or logits.shape[1] < 2:
         got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise DimensionError("the model's output", f"({len(x)}, classes >= 2)", got, "one row of logits per sequence")

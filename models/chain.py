@@ -24,6 +24,7 @@ from stability.systems import DrivenSystem, LureSystem
 
 from .adapters.inspection import twin
 from .adapters.torch_modules import as_array
+from .wrapped import two_rows
 
 _ACTIVATIONS = {"identity": lambda z: z, "relu": torch.relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid}
 _SCALES, _STEPS = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4), 5
@@ -89,7 +90,10 @@ def chain(module: nn.Module, path: str, subject: Any) -> list[Classifier]:
     head = module.get_submodule(places[-1])
     weight = as_array(head.weight, f"{places[-1]}.weight")
     bias = None if head.bias is None else as_array(head.bias, f"{places[-1]}.bias")
-    return [Classifier(network, weight, bias, each) for each in (REDUCTIONS if reduction is None else (reduction,))]
+    return [
+        Classifier(network, *two_rows(weight, bias), each)
+        for each in (REDUCTIONS if reduction is None else (reduction,))
+    ]
 
 
 def _calls(module: nn.Module, path: str) -> list[_Call]:

@@ -26,6 +26,7 @@ from .linear import LinearLayer, input_output
 from .network import SequenceModel
 from .stack import Stack
 from .tensors import state_leaves
+from .wrapped import TwoLogits, two_logits, two_rows
 
 _LENGTHS, _LONG = (1, 4), 33
 _FAR = (0.0, 0.1, 1.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4)
@@ -49,7 +50,8 @@ def classifier(module: Any) -> Classifier:
     on the data, too.
 
     Args:
-        module: the network, ``(batch, time, features)`` to logits ``(batch, classes)``; a ``Classifier`` is itself.
+        module: the network, ``(batch, time, features)`` to logits ``(batch, classes)``; one logit ``z`` is read as the
+            two logits ``(0, z)``; a ``Classifier`` is returned unchanged.
 
     Returns:
         The classifier, with the weights as they are stored.
@@ -73,6 +75,8 @@ def classifier(module: Any) -> Classifier:
     """
     if isinstance(module, Classifier):
         return module
+    if isinstance(module, TwoLogits):
+        return classifier(module.model)
     if not isinstance(module, nn.Module):
         raise UnsupportedError(f"a {type(module).__name__} is no network that answers with logits")
     if isinstance(module, ClassifierNetwork):
@@ -162,7 +166,7 @@ def _of_sequence_model(model: SequenceModel) -> Classifier:
         reference = model.head.weight
         probe = torch.zeros(1, 1, model.input_size, dtype=reference.dtype, device=reference.device)
         leaves = [leaf[0].reshape(-1) for leaf in state_leaves(model.layer.begin(probe)[1])]
-    weight, bias = as_array(model.head.weight, "head.weight"), as_array(model.head.bias, "head.bias")
+    weight, bias = two_rows(as_array(model.head.weight, "head.weight"), as_array(model.head.bias, "head.bias"))
     layers = [model.layer] if isinstance(model.layer, LinearLayer) else list(getattr(model.layer, "layers", ()))
     if layers and isinstance(model.layer, LinearLayer | Stack) and all(isinstance(p, LinearLayer) for p in layers):
         network, outputs = _with_outputs(layers)
@@ -225,7 +229,7 @@ def by_parts(module: nn.Module) -> list[Classifier]:
     (head,) = heads
     weight = as_array(head.weight, "the head's weight")
     bias = None if head.bias is None else as_array(head.bias, "the head's bias")
-    return [Classifier(subject, weight, bias, reduction) for reduction in REDUCTIONS]
+    return [Classifier(subject, *two_rows(weight, bias), reduction) for reduction in REDUCTIONS]
 
 
 def _unknown(module: nn.Module, parts: str, linear: int, why: str = "") -> str:
@@ -267,7 +271,7 @@ def _agreeing(module: nn.Module, found: Sequence[Classifier]) -> list[Classifier
 def _logits(module: nn.Module, x: np.ndarray) -> np.ndarray:
     try:
         with torch.no_grad():
-            out = module(torch.tensor(x))
+            out = two_logits(module(torch.tensor(x)), len(x))
     except (Exception, SystemExit) as error:  # a network of the user's own may raise anything
         line = next((part.strip() for part in str(error).splitlines() if part.strip()), "")[:160]
         if isinstance(module, BehindEmbedding) and module.nearest:

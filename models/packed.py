@@ -16,10 +16,11 @@ from torch.nn.utils.rnn import PackedSequence
 from stability.errors import DisagreementError, UnsupportedError
 from stability.kernel.systems.classifier import Classifier
 
-from .adapters.inspection import twin
+from .adapters.inspection import refuse_dropout, twin
 from .classifier import ROUNDING, agree_on, by_parts, classifier
 from .classifier_network import ClassifierNetwork
 from .network import SequenceModel
+from .wrapped import TwoLogits, two_logits
 
 _SCALES = (0.1, 0.3, 1.0, 1.0, 3.0)
 """Of random changes, by the mean size of a sequence's own entries."""
@@ -78,8 +79,8 @@ def reading(model: Any, x: Any) -> Reading:
         The reading; of a network that does not pack, all steps of every sequence.
 
     Raises:
-        UnsupportedError: a network that is no classifier here, or that packs in a way that is not followed (two
-            directions, a step that raises).
+        UnsupportedError: a network that is no classifier here, that is in training mode with dropout, or that packs in
+            a way that is not followed (two directions, a step that raises).
         DisagreementError: the classifier gives other logits than the network, for most of the sequences; where it
             does not pack, for one of them, or for one that is changed at random.
 
@@ -100,6 +101,9 @@ def reading(model: Any, x: Any) -> Reading:
     """
     if isinstance(model, Reading):
         return model
+    model = model.model if isinstance(model, TwoLogits) else model
+    if isinstance(model, nn.Module):
+        refuse_dropout(model)
     known = (Classifier, ClassifierNetwork, SequenceModel)
     watched = None if isinstance(model, known) or not isinstance(model, nn.Module) else _watched(model, x)
     if watched is not None:
@@ -169,7 +173,7 @@ class _Watch:
         self.given.clear()
         self.change = None if change is None else torch.tensor(change)
         with torch.no_grad():
-            out = self.runs(torch.tensor(x)[None])
+            out = two_logits(self.runs(torch.tensor(x)[None]), 1)
         packed = [(path, value) for path, value in self.given if isinstance(value, PackedSequence)]
         if not packed:
             return None

@@ -6,7 +6,7 @@ from .gradient import fgsm, pgd
 from .masked import MaskedGradientWarning
 from .noise import noise_sweep, parameter_noise_sweep
 from .scores import ScoreSweep, attack_scores, noise_scores
-from .sweep import SweepResult, attack_sweep, over_models
+from .sweep import SweepResult, attack_sweep
 from .threat import AttackResult
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "fgsm",
     "noise_scores",
     "noise_sweep",
-    "over_models",
     "parameter_noise_sweep",
     "pgd",
 ]

@@ -13,6 +13,7 @@ from stability.kernel.checks import as_choice
 
 from ..guard import check_int
 from .threat import LOSSES, AttackResult, Bounds, Threat, attacked, open_threat
+from .units import per_feature
 
 _MOMENTUM = 0.75  # alpha of the paper, section 3.1
 _PROGRESS = 0.75  # rho: share of steps that must raise the loss for the step size to stay
@@ -142,12 +143,13 @@ def ascend_loss(
     return answer, steps
 
 
+@per_feature
 def apgd(
     model: nn.Module,
     x: Tensor,
     y: Tensor,
     *,
-    epsilon: float,
+    epsilon: float | Tensor,
     norm: str = "linf",
     steps: int = 50,
     bounds: Bounds = (0.0, 1.0),

@@ -16,6 +16,7 @@ from .apgd import apgd
 from .deepfool import deepfool
 from .strong import strong
 from .threat import LOSSES, AttackResult, Bounds, Threat, attacked, margins, open_threat
+from .units import per_feature
 
 CLEAR = 1e-3
 """Of the largest logit: a margin that a batch of another size does not round to the other side, in single precision."""
@@ -56,12 +57,13 @@ def _keep_best(best: Tensor, best_margin: Tensor, rows: Tensor, z: Tensor, margi
     best_margin[rows[better]] = margin[better]
 
 
+@per_feature
 def fgsm(
     model: nn.Module,
     x: Tensor,
     y: Tensor,
     *,
-    epsilon: float,
+    epsilon: float | Tensor,
     norm: str = "linf",
     bounds: Bounds = (0.0, 1.0),
     mask: Tensor | None = None,
@@ -74,7 +76,7 @@ def fgsm(
         model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
         x: ``(batch, time, features)``, within the bounds.
         y: ``(batch,)`` class labels.
-        epsilon: radius, 0 or more.
+        epsilon: radius, 0 or more; or one for each feature, ``(features,)``.
         norm: ``"linf"`` or ``"l2"`` over the whole sequence; ``"l2_step"`` for every step.
         bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
         mask: boolean, broadcasts to ``x``: true where the attack may change something.
@@ -102,12 +104,13 @@ def fgsm(
     return attacked(threat, "fgsm", lambda part: climb(part, 1, threat.epsilon, loss))
 
 
+@per_feature
 def pgd(
     model: nn.Module,
     x: Tensor,
     y: Tensor,
     *,
-    epsilon: float,
+    epsilon: float | Tensor,
     norm: str = "linf",
     steps: int = 7,
     step_size: float | None = None,
@@ -128,7 +131,7 @@ def pgd(
         model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
         x: ``(batch, time, features)``, within the bounds.
         y: ``(batch,)`` class labels.
-        epsilon: radius, 0 or more.
+        epsilon: radius, 0 or more; or one for each feature, ``(features,)``.
         norm: ``"linf"`` or ``"l2"`` over the whole sequence; ``"l2_step"`` for every step.
         steps: gradient steps of each start.
         step_size: length of a step in ``norm``; ``None``: ``2.5 epsilon / steps``.

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from .padding import PaddingWarning
+
 
 class MaskedGradientWarning(UserWarning):
     """Some inputs have no gradient: an attack that finds nothing there is no sign of robustness."""
@@ -21,9 +23,10 @@ class MaskedGradientWarning(UserWarning):
 
 @contextmanager
 def unwarned() -> Iterator[None]:
-    """Suppress ``MaskedGradientWarning``: the caller reports the inputs without gradient itself."""
+    """Suppress warnings about masked gradients and padding: the caller reports both itself."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MaskedGradientWarning)
+        warnings.simplefilter("ignore", PaddingWarning)
         yield
 
 

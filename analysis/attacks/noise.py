@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError, NonFiniteError
 from stability.kernel.checks import as_choice
 
+from ...models.wrapped import two_logits
 from ..curvature.products import select_parameters
 from ..guard import check_int, check_labelled, logits_of, untouched
 from ..intervals import check_confidence
+from .padding import masked_padding
 from .projections import Box
 from .sweep import SweepResult, check_levels
 from .threat import Bounds, free_box
@@ -96,7 +98,7 @@ def noise_sweep(
         bounds: pair of numbers or of tensors that broadcast to ``x``: salt and pepper, and what ``clip``
             clips to.
         clip: pull white noise back into the bounds.
-        mask: boolean, broadcasts to ``x``: true where there is noise.
+        mask: boolean, broadcasts to ``x``: true where there is noise; ``None``: everywhere but in padding.
         seed: of the noise.
         confidence: of the intervals, which are over the sequences (the draws' spread is given beside them).
 
@@ -117,7 +119,7 @@ def noise_sweep(
     disturb, largest = KINDS[as_choice("kind", kind, KINDS)]
     grid = check_levels("levels", levels, largest)
     x, y = check_labelled(model, x, y)
-    bounded = kind == "salt_pepper" or clip
+    bounded, mask = kind == "salt_pepper" or clip, masked_padding(model, x, mask)
     box, free = free_box(x, bounds if bounded else None, mask)
     if bounded and not (torch.isfinite(box.lower) & torch.isfinite(box.upper)).all():
         raise ConfigurationError(f"{kind} noise needs finite bounds: pass bounds=(lower, upper) of the data")
@@ -186,7 +188,7 @@ def parameter_noise_sweep(
                 if level == 0:
                     raise
             with torch.no_grad():
-                logits = twin(x)
+                logits = two_logits(twin(x), len(x))
             return float(((logits.argmax(dim=1) == y) & torch.isfinite(logits).all(dim=1)).double().mean())
 
         options = {"relative": relative}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -18,13 +18,13 @@ from stability.statistics import student_half_width, wilson
 from ..drawn import Curve
 from ..guard import check_batch, check_dense, check_int, check_model, check_number, untouched
 from ..intervals import check_confidence
-from ..results import Record
 from ..tasks import Task
 from ..tasks.scores import counted
 from .masked import by_the_input, finite, vanishes, warn_of
 from .noise import KINDS, shaken
+from .padding import masked_padding
 from .projections import Box, Geometry, geometry
-from .sweep import check_levels
+from .sweep import Sizes, check_levels
 from .threat import Bounds, free_box
 
 WEIGHTS, STEPS = "parameters", 7
@@ -32,8 +32,8 @@ DRIVEN = ("pgd", "fgsm")
 """Attacks that drive up any loss; the others are about one class a sequence."""
 
 
-@dataclass(frozen=True, eq=False)
-class ScoreSweep(Record):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ScoreSweep(Sizes):
     """A task's metric against the size of a perturbation.
 
     Attributes:
@@ -58,21 +58,8 @@ class ScoreSweep(Record):
 
     curve = Curve("size", ("score",), ("ci_low", "ci_high"))
 
-    perturbation: str
-    norm: str | None
-    axis: str
-    sizes: tuple[float, ...]
     metric: str
     score: tuple[float, ...]
-    ci_low: tuple[float, ...]
-    ci_high: tuple[float, ...]
-    n: int
-    confidence: float
-    seed: int
-    draws: int = 1
-    spread: tuple[float, ...] = ()
-    options: dict[str, Any] = field(default_factory=dict)
-    blind: int = 0
 
     @classmethod
     def of_scores(
@@ -91,17 +78,9 @@ class ScoreSweep(Record):
         own = {"metric": task.metric_name, "n": len(targets), "confidence": confidence}
         return cls(score=score, ci_low=ci_low, ci_high=ci_high, **own, **more)
 
-    def curves(self) -> pd.DataFrame:
-        """``frame()`` with the sizes of the perturbation under one name."""
-        return self.frame().rename(columns={self.axis: "size"})
-
-    def frame(self) -> pd.DataFrame:
+    def frame(self, **measured: Any) -> pd.DataFrame:
         """One row per size: ``attack, norm, metric, epsilon`` or ``noise, metric, level``, then score and interval."""
-        attack = self.axis == "epsilon"
-        head = {"attack": self.perturbation, "norm": self.norm} if attack else {"noise": self.perturbation}
-        body = {"score": self.score, "ci_low": self.ci_low, "ci_high": self.ci_high, "n": self.n}
-        tail = {"seed": self.seed} if attack else {"draws": self.draws, "spread": self.spread, "seed": self.seed}
-        return pd.DataFrame({**head, "metric": self.metric, self.axis: self.sizes, **body, **tail})
+        return super().frame(metric=self.metric, score=self.score)
 
 
 def _student(scores: Tensor, confidence: float) -> tuple[float, float]:
@@ -113,13 +92,16 @@ def _student(scores: Tensor, confidence: float) -> tuple[float, float]:
     return mean - half, mean + half
 
 
-def _opened(model: Any, x: Any, y: Tensor, task: Task, bounds: Bounds) -> tuple[Tensor, Box, Tensor]:
+def _opened(
+    model: Any, x: Any, y: Tensor, task: Task, bounds: Bounds, mask: Tensor | None
+) -> tuple[Tensor, Box, Tensor]:
     """Checked inputs, their bounds, and where they may change: nowhere in the padding."""
     x = check_batch(check_model(model), x)
     if isinstance(y, Tensor):
         check_dense("y", y)
     own = task.own_steps(y)
-    mask = None if own is None else own[:, :, None]
+    own = None if own is None else own[:, :, None]
+    mask = masked_padding(model, x, own if mask is None else mask if own is None else own & mask)
     box, free = free_box(x, bounds, mask)
     return x, box, free
 
@@ -141,6 +123,7 @@ def noise_scores(
     levels: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.4),
     draws: int = 5,
     bounds: Bounds = (0.0, 1.0),
+    mask: Tensor | None = None,
     seed: int = 0,
     confidence: float = 0.95,
 ) -> ScoreSweep:
@@ -157,6 +140,7 @@ def noise_scores(
         levels: standard deviations, or shares of the entries; 0 gives the clean score.
         draws: independent noises per level.
         bounds: pair of numbers or tensors that broadcast to ``x``, for salt and pepper.
+        mask: boolean, broadcasts to ``x``: true where there may be noise.
         seed: of the noise.
         confidence: of the intervals.
 
@@ -180,7 +164,7 @@ def noise_scores(
     grid = check_levels("levels", levels, KINDS[kind][1] if kind in KINDS else math.inf)
     confidence = check_confidence(confidence)
     draws, generator = check_int("draws", draws), torch.Generator().manual_seed(check_int("seed", seed, 0))
-    x, box, free = _opened(model, x, y, task, bounds if kind == "salt_pepper" else None)
+    x, box, free = _opened(model, x, y, task, bounds if kind == "salt_pepper" else None, mask)
     means, spread = [], []
     with untouched(model), torch.no_grad():
         twin, shake = shaken(model) if kind == WEIGHTS else (model, None)
@@ -229,6 +213,7 @@ def attack_scores(
     steps: int | None = None,
     step_size: float | None = None,
     bounds: Bounds = (0.0, 1.0),
+    mask: Tensor | None = None,
     seed: int = 0,
     confidence: float = 0.95,
 ) -> ScoreSweep:
@@ -250,6 +235,7 @@ def attack_scores(
         steps: gradient steps of ``pgd`` at each radius; ``None``: 7.
         step_size: length of a step of ``pgd`` in ``norm``; ``None``: ``2.5 epsilon / steps``.
         bounds: pair of numbers or tensors that broadcast to ``x``; ``None``: free.
+        mask: boolean, broadcasts to ``x``: true where the attack may change something.
         seed: of the random starts.
         confidence: of the intervals.
 
@@ -277,7 +263,7 @@ def attack_scores(
     sizes, confidence = check_levels("epsilons", epsilons), check_confidence(confidence)
     length = None if step_size is None else check_number("step_size", step_size, strict=True)
     generator = torch.Generator().manual_seed(check_int("seed", seed, 0))
-    x, box, free = _opened(model, x, y, task, bounds)
+    x, box, free = _opened(model, x, y, task, bounds, mask)
     box = Box(torch.where(free, box.lower, x), torch.where(free, box.upper, x))
     with untouched(model):
         with torch.no_grad():

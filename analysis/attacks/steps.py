@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from stability.errors import NonFiniteError
 
 from ..tasks import Task
-from ..tasks.ranges import width
 from .deepfool import deepfool
 from .masked import masked_words, unwarned
 from .noise import noise_sweep, parameter_noise_sweep
+from .padding import padding_words
 from .scores import ScoreSweep, attack_scores, noise_scores
 from .sweep import SweepResult, attack_sweep
+from .units import constant_words, in_units
 
 if TYPE_CHECKING:
     from ..campaign.work import Work
@@ -26,16 +27,20 @@ def noise_step(work: Work) -> None:
     """Run the step ``noise`` of an analysis and write its files."""
     model, task, x, y, bounds = work.disturbed(work.budget.samples)
     common: dict[str, Any] = {"draws": work.budget.draws, "seed": work.seed}
+    weights = model, task, x, y
+    span = work.span(bounds)
+    model, x, bounds, mask = in_units(model, x, work.deviations, bounds)
     whole = task.labels_sequences
     frames = []
-    for kind, scale in (("white", width(bounds)), ("salt_pepper", 1.0)):
+    for kind, scale in (("white", span), ("salt_pepper", 1.0)):
         levels = [level * scale for level in work.budget.levels]
-        told = {"kind": kind, "levels": levels, "bounds": bounds, **common}
-        found = noise_sweep(model, x, y, **told) if whole else noise_scores(model, x, y, task=task, **told)
+        told = {"kind": kind, "levels": levels, "bounds": bounds, "mask": mask, **common}
+        with unwarned():
+            found = noise_sweep(model, x, y, **told) if whole else noise_scores(model, x, y, task=task, **told)
         frames.append(found.frame())
     if any(p.requires_grad for p in model.parameters()):
         with contextlib.suppress(NonFiniteError):  # with values to give, a network that diverges has no score
-            frames.append(_on_weights(model, task, x, y, {"levels": work.budget.levels, **common}).frame())
+            frames.append(_on_weights(*weights, {"levels": work.budget.levels, **common}).frame())
     work.write_table("noise.csv" if whole else "noise_scores.csv", pd.concat(frames, ignore_index=True))
 
 
@@ -48,9 +53,11 @@ def _on_weights(model: nn.Module, task: Task, x: Tensor, y: Tensor, told: dict[s
 def attacks_step(work: Work) -> None:
     """Run the step ``attacks`` of an analysis and write its files."""
     model, task, x, y, bounds = work.disturbed(work.budget.attacked)
-    span, budget = width(bounds), work.budget
+    budget, words = work.budget, padding_words(model, x)
+    span = work.span(bounds)
+    model, x, bounds, mask = in_units(model, x, work.deviations, bounds)
     whole = task.labels_sequences
-    common: dict[str, Any] = {"bounds": bounds, "seed": work.seed}
+    common: dict[str, Any] = {"bounds": bounds, "mask": mask, "seed": work.seed}
     frames, blind = [], 0
     for norm, sizes in (("linf", budget.epsilons_linf), ("l2", budget.epsilons_l2)):
         told = {"epsilons": [e * span for e in sizes], "norm": norm, **common}
@@ -64,6 +71,6 @@ def attacks_step(work: Work) -> None:
                 found = [attack_scores(model, x, y, task=task, attack="pgd", steps=budget.steps, **told)]
         frames += [each.frame() for each in found]
         blind = max([blind, *(each.blind for each in found)])
-    if blind:
-        work.notes.append(masked_words(blind, len(x)))
+    said = (words, masked_words(blind, len(x)), constant_words(work.deviations))
+    work.notes.extend(filter(None, said))
     work.write_table("attacks.csv" if whole else "attack_scores.csv", pd.concat(frames, ignore_index=True))

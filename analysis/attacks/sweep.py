@@ -1,4 +1,4 @@
-"""Accuracy over a grid of perturbation sizes, with confidence intervals, and over several trained models."""
+"""Accuracy over a grid of perturbation sizes, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -19,16 +19,49 @@ from stability.kernel.checks import as_choice
 from stability.statistics import wilson
 
 from ..drawn import Curve
-from ..guard import check_number, untouched
-from ..intervals import check_confidence, over_seeds
+from ..guard import check_labelled, check_number, untouched
+from ..intervals import check_confidence
 from ..results import Record
 from .gradient import ATTACKS, SMALLEST
 from .masked import unwarned, warn_of
 from .threat import AttackResult, Bounds, Threat, open_threat
+from .units import in_units, multiples
 
 
-@dataclass(frozen=True, eq=False)
-class SweepResult(Record):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Sizes(Record):
+    """A measurement against the size of a perturbation; see its subclasses."""
+
+    perturbation: str
+    norm: str | None
+    axis: str
+    sizes: tuple[float, ...]
+    ci_low: tuple[float, ...]
+    ci_high: tuple[float, ...]
+    n: int
+    confidence: float
+    seed: int
+    draws: int = 1
+    spread: tuple[float, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+    blind: int = 0
+
+    def curves(self) -> pd.DataFrame:
+        """``frame()`` with the sizes of the perturbation under one name."""
+        return self.frame().rename(columns={self.axis: "size"})
+
+    def frame(self, **measured: Any) -> pd.DataFrame:
+        """One row per size: the perturbation, what was measured, its interval, and the draws."""
+        attack = self.axis == "epsilon"
+        head = {"attack": self.perturbation, "norm": self.norm} if attack else {"noise": self.perturbation}
+        head |= {name: measured.pop(name) for name in ("metric",) if name in measured}
+        body = {**measured, "ci_low": self.ci_low, "ci_high": self.ci_high, "n": self.n}
+        tail = {"seed": self.seed} if attack else {"draws": self.draws, "spread": self.spread, "seed": self.seed}
+        return pd.DataFrame({**head, self.axis: self.sizes, **body, **tail})
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SweepResult(Sizes):
     """Accuracy against the size of a perturbation.
 
     Attributes:
@@ -53,21 +86,8 @@ class SweepResult(Record):
 
     curve = Curve("size", ("accuracy",), ("ci_low", "ci_high"))
 
-    perturbation: str
-    norm: str | None
-    axis: str
-    sizes: tuple[float, ...]
     accuracy: tuple[float, ...]
-    ci_low: tuple[float, ...]
-    ci_high: tuple[float, ...]
-    n: int
-    confidence: float
-    seed: int
-    draws: int = 1
-    spread: tuple[float, ...] = ()
-    options: dict[str, Any] = field(default_factory=dict)
     broken_at: NDArray[np.float64] | None = None
-    blind: int = 0
 
     @classmethod
     def of_shares(cls, shares: Sequence[float], n: int, confidence: float, **more: Any) -> SweepResult:
@@ -75,17 +95,9 @@ class SweepResult(Record):
         low, high = zip(*(wilson(share, n, confidence) for share in shares))
         return cls(accuracy=tuple(shares), ci_low=low, ci_high=high, n=n, confidence=confidence, **more)
 
-    def curves(self) -> pd.DataFrame:
-        """``frame()`` with the sizes of the perturbation under one name."""
-        return self.frame().rename(columns={self.axis: "size"})
-
-    def frame(self) -> pd.DataFrame:
+    def frame(self, **measured: Any) -> pd.DataFrame:
         """One row per size: ``attack, norm, epsilon`` or ``noise, level``, then accuracy and interval."""
-        attack = self.axis == "epsilon"
-        head = {"attack": self.perturbation, "norm": self.norm} if attack else {"noise": self.perturbation}
-        body = {"accuracy": self.accuracy, "ci_low": self.ci_low, "ci_high": self.ci_high, "n": self.n}
-        tail = {"seed": self.seed} if attack else {"draws": self.draws, "spread": self.spread, "seed": self.seed}
-        return pd.DataFrame({**head, self.axis: self.sizes, **body, **tail})
+        return super().frame(accuracy=self.accuracy)
 
 
 def check_levels(name: str, values: Any, maximum: float = math.inf) -> tuple[float, ...]:
@@ -109,7 +121,7 @@ def attack_sweep(
     x: Tensor,
     y: Tensor,
     *,
-    epsilons: Sequence[float],
+    epsilons: Sequence[float | Tensor],
     attack: str = "pgd",
     norm: str = "linf",
     bounds: Bounds = (0.0, 1.0),
@@ -133,12 +145,14 @@ def attack_sweep(
         model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
         x: ``(batch, time, features)``, within the bounds.
         y: ``(batch,)`` class labels.
-        epsilons: radii; 0 gives the clean accuracy.
+        epsilons: radii; 0 gives the clean accuracy. Or vectors ``(features,)``, multiples of one vector, which is
+            the unit of the result's sizes then.
         attack: ``"fgsm"``, ``"pgd"``, ``"apgd"``, ``"deepfool"`` or ``"strong"`` (the last two and APGD in turns, from
             the largest radius down).
         norm: ``"linf"`` or ``"l2"`` over the whole sequence.
         bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
-        mask: boolean, broadcasts to ``x``: true where the attack may change something.
+        mask: boolean, broadcasts to ``x``: true where the attack may change something; ``None``: everywhere but in
+            padding, see ``own_steps_of``.
         seed: of random starts.
         confidence: of the intervals.
         near: what ``deepfool`` gave for the same sequences, norm, bounds and mask, if it was run: ``"deepfool"`` takes
@@ -165,14 +179,19 @@ def attack_sweep(
         raise ConfigurationError(f"near= is for {' and '.join(sorted(SMALLEST))}: {attack} has no use for it")
     if unknown:
         raise ConfigurationError(f"{attack} has no option {', '.join(unknown)} in a sweep")
-    sizes, confidence = check_levels("epsilons", epsilons), check_confidence(confidence)
+    numbers, unit = multiples(epsilons)
+    if unit is not None:
+        x, y = check_labelled(model, x, y)
+        model, x, bounds, mask = in_units(model, x, unit, bounds, mask)
+    sizes, confidence = check_levels("epsilons", numbers), check_confidence(confidence)
     threat = open_threat(model, x, y, norm=norm, bounds=bounds, mask=mask, seed=seed)
     x = threat.x
 
     def found(part: Threat, **radius: Any) -> AttackResult:
         box = (part.box.lower, part.box.upper)  # equal where the mask forbids a change
         with unwarned():
-            return run(model, part.x, part.y, norm=norm, bounds=box, seed=threat.seed, **radius, **options)
+            told = {"norm": norm, "bounds": box, "mask": box[0] < box[1], "seed": threat.seed}
+            return run(model, part.x, part.y, **told, **radius, **options)
 
     # an attack that does not depend on the radius searches once, and is pulled back to each
     smallest = None
@@ -209,44 +228,7 @@ def attack_sweep(
         sizes=sizes,
         seed=threat.seed,
         spread=(0.0,) * len(sizes),
-        options=dict(options),
+        options=dict(options) if unit is None else {**options, "unit": unit.tolist()},
         broken_at=broken.numpy(),
         blind=int(blind.sum()),
     )
-
-
-def over_models(sweeps: Sequence[SweepResult], confidence: float = 0.95) -> pd.DataFrame:
-    """The same sweep over several trainings: mean, extremes and Student's interval of the mean accuracy.
-
-    Two networks of equal clean accuracy can differ tenfold under attack: one training says nothing.
-
-    Args:
-        sweeps: one per trained model, all of the same perturbation over the same sizes.
-        confidence: of the intervals.
-
-    Returns:
-        One row per size: ``mean, ci_low, ci_high, min, max, models``; the interval is not a number for one
-        model.
-
-    Raises:
-        ConfigurationError: no sweep, or sweeps that are not of the same perturbation and sizes.
-
-    Example:
-        >>> from stability.models import ElmanRNN, SequenceModel
-        >>> x, y = torch.rand(20, 5, 2), torch.arange(20) % 3
-        >>> models = [SequenceModel(ElmanRNN(2, 4), 3) for _ in range(3)]
-        >>> table = over_models([attack_sweep(m, x, y, epsilons=[0.0, 0.5], attack="fgsm") for m in models])
-        >>> (table["min"] <= table["mean"]).all(), table["models"].tolist()
-        (np.True_, [3, 3])
-    """
-    if not sweeps:
-        raise ConfigurationError("no sweep to combine")
-    first = sweeps[0]
-    key = (first.perturbation, first.norm, first.axis, first.sizes)
-    if any((s.perturbation, s.norm, s.axis, s.sizes) != key for s in sweeps):
-        raise ConfigurationError("the sweeps differ in perturbation, norm or sizes: run them over one grid")
-    spreads = [over_seeds(each, confidence, within=(0.0, 1.0)) for each in zip(*(s.accuracy for s in sweeps))]
-    head = {"attack" if first.axis == "epsilon" else "noise": first.perturbation, "norm": first.norm}
-    names = {"mean": "mean", "ci_low": "low", "ci_high": "high", "min": "least", "max": "largest", "models": "n"}
-    body = {name: [getattr(spread, own) for spread in spreads] for name, own in names.items()}
-    return pd.DataFrame({**head, first.axis: first.sizes, **body}).astype({"ci_low": float, "ci_high": float})

@@ -16,6 +16,7 @@ from ..drawn import Curve
 from ..guard import check_int, check_labelled, check_number, logits_of, untouched
 from ..results import Record, plain_value
 from .masked import by_the_input, finite, vanishes, warn_of
+from .padding import masked_padding
 from .projections import Box, Geometry, Radius, geometry
 
 Bounds = tuple[Any, Any] | None
@@ -273,7 +274,8 @@ def open_threat(
         norm: ``"l2"`` or ``"linf"``.
         bounds: pair of numbers or of tensors that broadcast to ``x`` (one per feature, per position);
             ``None``: free.
-        mask: boolean, broadcasts to ``x``: true where the attack may change something; ``None``: everywhere.
+        mask: boolean, broadcasts to ``x``: true where the attack may change something; ``None``: everywhere but in
+            padding.
         seed: of random starts.
         epsilon: radius; ``None`` means no limit.
 
@@ -289,4 +291,5 @@ def open_threat(
     shape = geometry(norm)
     radius = float("inf") if epsilon is None else check_number("epsilon", epsilon)
     x, y = check_labelled(model, x, y)
+    mask = masked_padding(model, x, mask)
     return Threat(model, x, y, _box(x, bounds, mask), shape, radius, check_int("seed", seed, 0))

@@ -13,6 +13,7 @@ from torch import nn
 from stability.errors import UnsupportedError
 from stability.storage.writing import make_folder
 
+from ...models.wrapped import unwrapped
 from ..tasks import make_task
 from ..training.front import resume_run
 from ..training.outcome import Progress
@@ -108,6 +109,6 @@ def _examine(job: RunJob, tell: Callable[[str], None]) -> None:
     model = given.subject.to(campaign.device) if isinstance(given.subject, nn.Module) else None
     if task is not None and model is not None:
         model, task = joined(task, model, given.path)
-    subject = given.subject if model is None else model
+    subject = given.subject if model is None else unwrapped(model)
     about = {"title": given.title or given.name, "source": given.path, "given": given.digest}
     analyse(job.folder, subject, job.settings, model=model, task=task, progress=tell, **about)

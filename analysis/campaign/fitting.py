@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, UnsupportedError
 
 from ...models.embedding import BehindEmbedding, behind_embedding
+from ...models.wrapped import TwoLogits, WithLengths, takes_lengths, two_logits
 from ..guard import answer
 from ..tasks import Task, make_task
+from ..tasks.scores import counted
 from ..training.runs import RUN_FILE, read_run
 
 
@@ -75,7 +77,11 @@ def joined(task: Task, model: nn.Module, name: str, *, answers: bool = True) -> 
         NonFiniteError: see ``fitted``.
     """
     if not task.data.get("tokens"):
-        return model, fitted(task, model, name, answers=answers)
+        if takes_lengths(model) and task.data.get("source") == "arrays":
+            model, task = _with_lengths(task, model, name)
+        task = fitted(task, model, name, answers=answers)
+        whole = answers and task.labels_sequences and task.data.get("source") == "arrays"
+        return (_two_logits(model, task, name) if whole else model), task
     parameter = next(model.parameters(), None)
     device = None if parameter is None else parameter.device
     if isinstance(model, BehindEmbedding):
@@ -84,6 +90,41 @@ def joined(task: Task, model: nn.Module, name: str, *, answers: bool = True) -> 
         behind = behind_embedding(model, task.test[0][:2, :, 0].long().to(device), name)
     task = embedded(task, behind)
     return behind, fitted(task, behind, name, answers=answers)
+
+
+def _with_lengths(task: Task, model: nn.Module, name: str) -> tuple[nn.Module, Task]:
+    """A model called as ``model(x, lengths)`` and its task, with padding that marks the lengths.
+
+    Raises:
+        ConfigurationError: data without lengths.
+    """
+    if task.reduction != "all":
+        raise ConfigurationError(f"{name} takes the lengths of its sequences: save lengths (n,) beside x and y")
+    parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
+    rows = torch.cat([x[_own(task, x, y)] for x, y in (task.train, task.test)])
+    low, high = rows.amin(0), rows.amax(0)  # a mark within the range of the data, and equal to none of their steps
+    marks = (low + share * (high - low) for share in (0.618034, 0.381966, 0.512345))
+    mark = next((m for m in marks if (rows != m).any(1).all()), low + 1.0)
+    kind = {} if parameter is None else {"dtype": parameter.dtype, "device": parameter.device}
+    model = WithLengths(model, mark.to(**kind))
+    task = task.mapped(lambda x, y: (torch.where(_own(task, x, y)[:, :, None], x, mark), y))
+    outputs = answer(model, task.test[0][:2].to(**kind), name)
+    single = all(int(counted(y).sum(1).max()) == 1 for _, y in (task.train, task.test))
+    if isinstance(outputs, Tensor) and outputs.dim() < 3 and single:
+        task = task.mapped(lambda x, y: (x, y[torch.arange(len(y)), _own(task, x, y).sum(1) - 1]), reduction="last")
+    return model, task
+
+
+def _own(task: Task, x: Tensor, y: Tensor) -> Tensor:
+    own = task.own_steps(y)
+    return torch.ones(x.shape[:2], dtype=torch.bool) if own is None else own
+
+
+def _two_logits(model: nn.Module, task: Task, name: str) -> nn.Module:
+    """The model with the logits ``(0, z)`` where it answers one logit ``z`` for each sequence with a class."""
+    parameter, x = next(model.parameters(), None), task.test[0][:2]
+    outputs = answer(model, x if parameter is None else x.to(parameter.device), name)
+    return model if two_logits(outputs, len(x)) is outputs else TwoLogits(model)
 
 
 def embedded(task: Task, model: BehindEmbedding) -> Task:
@@ -173,6 +214,8 @@ def _as_type(task: Task, dtype: torch.dtype) -> Task:
 def _classes(task: Task, shape: tuple[int, ...], name: str) -> Task:
     per_step = task.reduction == "all"
     rows = len(task.test[0][:2])
+    if not per_step and shape in ((rows,), (rows, 1)):  # one logit z: read as (0, z), see ``joined``
+        shape = (rows, 2)
     want = (rows, task.steps, "classes") if per_step else (rows, "classes")
     if shape[:-1] != want[:-1]:
         hint = "one row of logits " + ("a step" if per_step else "a sequence: give those of the last step")

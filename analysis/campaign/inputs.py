@@ -16,6 +16,7 @@ from stability.kernel.systems.layer_stack import LayerStack
 from stability.search.input_sets.limit_sets import allows_box_claims
 
 from ...models.embedding import BehindEmbedding
+from ...models.wrapped import unwrapped
 from ..tasks import Range, Task
 from ..unroll import watch
 
@@ -152,7 +153,8 @@ class _Seen:
 def _read_inside(model: nn.Module, path: str, task: Task) -> list[np.ndarray] | None:
     """Least and largest input of each feature that a part reads while the model runs on all data, if it does."""
     seen = _Seen()
-    named = model.model if isinstance(model, BehindEmbedding) else model  # whose paths claims know
+    named = unwrapped(model)
+    named = named.model if isinstance(named, BehindEmbedding) else named  # whose paths claims know
     try:
         watch(
             model, named.get_submodule(path), seen.add, (b for x, _ in (task.train, task.test) for b in x.split(CHUNK))

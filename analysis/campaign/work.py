@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 from torch import Tensor, nn
 
 from stability.certificate import Certificate
@@ -16,8 +17,11 @@ from stability.errors import UnsupportedError
 from stability.storage.artifacts import artifact
 from stability.storage.writing import write_text
 
+from ..attacks.padding import own_steps_of
+from ..attacks.units import deviations
 from ..results import plain_value
 from ..tasks import Range, Task
+from ..tasks.ranges import width
 from ..tasks.scores import IGNORED
 from .budgets import AnalysisSettings, Budget
 from .fitting import answers_of
@@ -104,6 +108,22 @@ class Work:
         bounds = task.bounds or (float(x.min()), float(x.max()))
         return model, task, x[:size], y[:size], bounds
 
+    @property
+    def own_data(self) -> bool:
+        """Return True if the data are a user's own."""
+        return self.task is not None and self.task.data.get("source") == "arrays"
+
+    def span(self, bounds: Range) -> float:
+        """Return the size that the budget's sizes are shares of, in ``deviations``: the width of the bounds, or 1."""
+        return 1.0 if self.own_data else width(bounds)
+
+    @property
+    def deviations(self) -> Tensor:
+        """Unit of perturbations of each feature: its standard deviation in data of one's own, 1 in other data."""
+        model, task = self.with_data()
+        x, y = task.train
+        return deviations(model, x, task.own_steps(y)) if self.own_data else torch.ones(x.shape[2]).to(x)
+
     def whole_sequences(self, size: int) -> tuple[nn.Module, Tensor]:
         """Model and test sequences without padding: of unequal ones the longest, cut to the shortest of those.
 
@@ -112,6 +132,7 @@ class Work:
         """
         model, task = self.with_data()
         x, own = task.test[0], task.own_steps(task.test[1])
+        own = own_steps_of(model, x) if own is None else own
         if own is None:
             return model, x[:size]
         lengths = own.sum(1)

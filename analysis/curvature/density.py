@@ -237,5 +237,5 @@ def hessian_step(work: Work) -> None:
     with hessian_of(model, x, y, task.loss, "all", None) as operator:
         summary, density = spectrum_of(operator, steps=steps, probes=probes, seed=work.seed)
         opinion = opinion_on(summary, operator, Search(steps, 0.0, probes, work.seed))
-    work.write_result("hessian.json", summary, samples=len(x), pyhessian=opinion.to_dict())
+    work.write_result("hessian.json", summary, samples=len(x), pyhessian=opinion)
     work.write_table("density.csv", density.frame())

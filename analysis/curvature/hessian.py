@@ -46,7 +46,7 @@ class HessianSummary(Record):
         condition_number: see ``condition_definition``; ``None`` where ``lambda_min`` is not told apart from 0.
         condition_definition: in words.
         matvecs: Hessian-vector products taken.
-        converged: both residuals are within the tolerance.
+        converged: each residual is at most ``tol`` times the magnitude of its own eigenvalue.
         seed: of start vector and probes.
         notes: what a reader must know about these numbers.
     """
@@ -157,8 +157,8 @@ def hessian_summary(
     """Largest and smallest eigenvalue, trace and condition number of ``H = d^2 loss / d theta^2``.
 
     ``lanczos`` takes both ends from one Krylov space with full re-orthogonalisation and stops when both
-    residuals fall below ``tol`` times the largest magnitude; the trace is exact on that space and sampled
-    beside it. ``pyhessian`` drives the library of that name and works around its faults (listed in
+    residuals fall below ``tol`` times the magnitude of their own eigenvalue; the trace is exact on that space and
+    sampled beside it. ``pyhessian`` drives the library of that name and works around its faults (listed in
     ``notes``). ``dense`` forms ``H``: small models only. The model is judged in evaluation mode and is left
     exactly as it was found.
 
@@ -172,8 +172,8 @@ def hessian_summary(
         seed: of the start vector and the probes.
         batch_size: sum over minibatches of this size; ``None``: one batch, its graph kept (fastest).
         max_iter: at most this many products for the eigenvalues.
-        tol: of both eigenvalues, relative to the larger magnitude: a ``lambda_min`` a thousand times smaller than
-            ``lambda_max`` needs a smaller one (its residual says how well it is known).
+        tol: largest residual of each eigenvalue, relative to its own magnitude; an eigenvalue near zero may not get
+            there within ``max_iter``, and ``converged`` is false then.
         trace_samples: random probes for the trace, 2 or more.
 
     Returns:
@@ -221,7 +221,6 @@ def summary_of(
     """
     (largest, largest_residual), (smallest, smallest_residual) = found.largest, found.smallest
     top = largest if abs(largest) >= abs(smallest) else smallest
-    allowed = max(settings.tol, 100 * operator.precision) * abs(top)
     return HessianSummary(
         method=method,
         parameters=parameters if isinstance(parameters, str) else tuple(operator.names),
@@ -240,7 +239,7 @@ def summary_of(
         condition_number=_condition(largest, found.smallest),
         condition_definition=CONDITION_DEFINITION,
         matvecs=operator.matvecs,
-        converged=max(largest_residual, smallest_residual) <= allowed,
+        converged=all(residual <= settings.tol * abs(value) for value, residual in (found.largest, found.smallest)),
         seed=settings.seed,
         notes=found.notes,
     )

@@ -59,7 +59,7 @@ def lanczos(
     """Lanczos with full re-orthogonalisation: no ghost copies of converged eigenvalues.
 
     Stops early when the Krylov space is invariant, or when both extreme Ritz values carry a residual bound
-    of at most ``tol`` times the largest magnitude among the Ritz values.
+    of at most ``tol`` times their own magnitude.
 
     Args:
         matvec: ``v (n,) -> H v (n,)``, ``H`` symmetric.
@@ -102,7 +102,7 @@ def lanczos(
         if not (invariant or k + 1 == steps) and tol > 0 and k >= 2:
             values, vectors = eigh_tridiagonal(np.array(diagonal), np.array(off))
             ends = np.abs(beta * vectors[-1, [0, -1]])
-            converged = bool(ends.max() <= tol * np.abs(values).max())
+            converged = bool((ends <= tol * np.abs(values[[0, -1]])).all())
         else:
             converged = False
         if invariant or converged or k + 1 == steps:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, UnsupportedError
 
+from ...models.wrapped import two_logits
 from ..guard import as_tensor, check_dense, check_int, check_kind, check_model, untouched
 from .lanczos import Krylov, lanczos, random_direction
 
@@ -25,12 +26,15 @@ LossFunction = Callable[[Tensor, Tensor], Tensor]
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     """Mean cross entropy of logits ``(batch, classes)`` or ``(batch, time, classes)`` against integer labels.
 
+    One logit ``z`` a sequence stands for the two logits ``(0, z)``: this is binary cross entropy.
+
     Raises:
         ConfigurationError: floating-point targets (pass ``loss=`` for a regression), or shapes that do not
             fit.
     """
     if targets.is_floating_point():
         raise ConfigurationError("floating-point targets need a loss of their own: pass loss=, e.g. task.loss")
+    outputs = two_logits(outputs, len(targets))
     if outputs.shape[:-1] != targets.shape:
         raise ConfigurationError(
             f"cross entropy expects logits (..., classes) and labels (...), got {tuple(outputs.shape)} and "

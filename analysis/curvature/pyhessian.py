@@ -126,43 +126,14 @@ def _seeded(seed: int) -> contextlib.ExitStack:
     return quiet
 
 
-def pyhessian_largest(
-    operator: HessianOperator, search: Search
-) -> tuple[tuple[float, float], tuple[float, float, int]]:
-    """The largest eigenvalue and the trace by PyHessian 0.1: half the work of both ends.
-
-    Args:
-        operator: as for ``pyhessian_estimates``.
-        search: power iterations, probes, seed.
-
-    Returns:
-        Value and residual of the largest eigenvalue; mean, its standard error and number of samples of the trace.
-
-    Raises:
-        NonFiniteError: PyHessian returned NaN.
-    """
-    with _seeded(search.seed):
-        plain = _Driver(operator, 0.0)
-        largest = plain.top(search.max_iter)
-        samples = plain.trace(search.trace_samples)
-        operator.matvecs += plain.matvecs
-        if largest[0] < 0:  # of largest magnitude at the other end
-            shifted = _Driver(operator, largest[0])
-            above = shifted.top(search.max_iter)
-            operator.matvecs += shifted.matvecs
-            largest = above[0] + largest[0], above[1]
-    if not np.isfinite([largest[0], *samples]).all():
-        raise NonFiniteError("PyHessian's result", "use method='lanczos'")
-    return largest, sample_mean(samples)
-
-
-def pyhessian_estimates(operator: HessianOperator, search: Search) -> Estimates:
+def pyhessian_estimates(operator: HessianOperator, search: Search, both: bool = True) -> Estimates:
     """Both ends of the spectrum and samples of the trace by PyHessian 0.1.
 
     Args:
         operator: supplies model, data, loss and the parameters' names; its count of products alone is changed.
         search: power iterations for each end, probes, and the seed of torch's global generator, which PyHessian draws
             from (the caller restores its state).
+        both: False: the smallest eigenvalue is not needed, which may save half the work; it is not meant then.
 
     Raises:
         NonFiniteError: PyHessian returned NaN.
@@ -171,12 +142,14 @@ def pyhessian_estimates(operator: HessianOperator, search: Search) -> Estimates:
     """
     with _seeded(search.seed):
         plain = _Driver(operator, 0.0)
-        top = plain.top(search.max_iter)
+        top = other = plain.top(search.max_iter)
         samples = plain.trace(search.trace_samples)
-        shifted = _Driver(operator, top[0])
-        other_shifted = shifted.top(search.max_iter)
-    other = other_shifted[0] + top[0], other_shifted[1]
+        operator.matvecs += plain.matvecs
+        if both or top[0] < 0:  # the eigenvalue of largest magnitude may lie at the other end
+            shifted = _Driver(operator, top[0])
+            theta, residual = shifted.top(search.max_iter)
+            other = theta + top[0], residual
+            operator.matvecs += shifted.matvecs
     if not np.isfinite([top[0], other[0], *samples]).all():
         raise NonFiniteError("PyHessian's result", "use method='lanczos'")
-    operator.matvecs += plain.matvecs + shifted.matvecs
     return Estimates(max(top, other), min(top, other), sample_mean(samples), _NOTES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,11 +29,12 @@ from stability.verification import verify_claim
 from ...models.bounded_gain import BoundedGainRNN
 from ...models.network import SequenceModel
 from ...models.tensors import to_numpy
+from ...models.wrapped import TwoLogits
+from ..attacks.padding import own_steps_of
 from ..drawn import Curve
 from ..dynamics.stepbound import SLACK, StepBound, horizon_gain, joint_bound, pair_gains, step_bound
 from ..guard import check_labelled, check_number, logits_of, untouched
 from ..results import Record
-from ..tasks.ranges import width
 from ..tasks.scores import counted
 from .affine import affine_gains, affine_gains_at_steps, is_affine
 from .answers import by_row, check_step_labelled, step_logits
@@ -267,7 +268,11 @@ def certified_radius(
     (True, 7)
     """
     every_step = isinstance(y, Tensor) and y.dim() == 2
+    if isinstance(model, SequenceModel) and model.output_size == 1:
+        model = TwoLogits(model)
     x, y = (check_step_labelled if every_step else check_labelled)(model, x, y)
+    if own_steps_of(model, x) is not None:
+        raise UnsupportedError("these sequences have lengths of their own: local_radius certifies each by itself")
     horizon, features = x.shape[1:]
     classes = model.output_size if isinstance(model, SequenceModel) else 0
     if every_step and horizon * classes**2 > MOST_PAIRS:
@@ -341,14 +346,17 @@ def robustness_step(work: Work) -> None:
     certified = stated if stated is not None and stated.verdict is Verdict.CERTIFIED else None
     if work.input_box is not None:  # perturbed inputs may leave the box that the certificate speaks of
         certified = None
-    attacked = [e * width(bounds) for e in work.budget.epsilons_l2]
+    unit = float(work.deviations.max())  # a ball in deviations lies in a ball of this times its radius
+    attacked = [e * work.span(bounds) for e in work.budget.epsilons_l2]
     result = certified_radius(model, x, y, certificate=certified)
     composed = is_residual(model) or is_stack_of_pairs(model)
     if not composed and not is_affine(model, y.dim() == 2):  # contracting or not
-        gain = logit_gain(model, x.shape[1], worth=_worth(result, attacked))
+        gain = logit_gain(model, x.shape[1], worth=_worth(result, [unit * e for e in attacked]))
         if gain.proof is not None:  # multipliers for every step are mostly, not always, the sharper bound
             proved = certified_radius(model, x, y, gain=gain, certificate=certified)  # the better for each answer
             result = proved if certified is not None or proved.gain < result.gain else result
+    scaled = {name: getattr(result, name) / unit for name in ("radius", "radius_linf")}
+    result = replace(result, gain=result.gain * unit, **scaled)
     radii = result.radius[~np.isnan(result.radius)]
     largest = float(radii.max(initial=0.0))
     grid = np.unique([*np.linspace(0.0, 1.01 * largest, 60), *(e for e in attacked if e <= largest)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from stability.search.local.request import check_radius_range
 from ...models.classifier_network import ClassifierNetwork
 from ...models.packed import Reading, reading
 from ..attacks.masked import unwarned
+from ..attacks.projections import NORMS as NORMS_OF
 from ..attacks.smallest import CLEAR, attack_radii, check_budget, stored_bounds
 from ..attacks.threat import AttackResult, Bounds
 from ..drawn import Curve
@@ -61,6 +62,7 @@ class LocalRadius(Record):
         agrees: ``(n,)`` whether the classifier gave the packing network's own logits; where it did not, the sequence
             was not examined, has no radius and no attack, and counts as not correct. ``None``: all are examined.
         masked: how many entries of an input may change, where a mask says which; ``None``: all of them.
+        size: ``(n,)`` norm of each sequence, over its own steps, as the radius is measured.
     """
 
     curve = Curve("radius", ("certified", "left_by_attacks"), words="accuracy", steps=True)
@@ -79,6 +81,12 @@ class LocalRadius(Record):
     lengths: NDArray[np.int64] | None = None
     agrees: NDArray[np.bool_] | None = None
     masked: int | None = None
+    size: Array = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def share(self) -> Array:
+        """``radius`` as a share of the norm of each sequence; NaN for a sequence of zeros."""
+        return np.divide(self.radius, self.size, out=np.full_like(self.radius, np.nan), where=self.size > 0)
 
     @property
     def unread(self) -> int:
@@ -109,12 +117,12 @@ class LocalRadius(Record):
         )
 
     def frame(self) -> pd.DataFrame:
-        """One row a sample: ``index, label, correct, radius, attack_radius, certified, seconds``.
+        """One row a sample: ``index, label, correct, radius, attack_radius, share, certified, seconds``.
 
         Of a network that packs its sequences also ``steps`` and ``agrees``.
         """
         columns = {"index": np.arange(len(self.radius)), "label": self.label, "correct": self.correct}
-        columns |= {"radius": self.radius, "attack_radius": self.attack_radius}
+        columns |= {"radius": self.radius, "attack_radius": self.attack_radius, "share": self.share}
         certified = [None] * len(self.radius) if self.certified is None else self.certified
         more = {} if self.lengths is None else {"steps": self.lengths, "agrees": self.agrees}
         return pd.DataFrame({**columns, "certified": certified, "seconds": self.seconds, **more})
@@ -134,6 +142,7 @@ class LocalRadius(Record):
             "certified": None if self.certified is None else int(self.certified.sum()),
             "median_radius": _median(self.radius[self.correct]),
             "median_attack": _median(self.attack_radius[self.correct]),
+            "median_share": _median(self.share[self.correct]),
             **({} if self.lengths is None else {"unread": self.unread}),
             "samples": rows,
         }
@@ -296,7 +305,14 @@ class _Samples:
         radius = np.array([0.0 if claim is None or claim.value is None else claim.value for claim in self.claims])
         certified = None if epsilon is None else self.correct & (radius >= epsilon)
         parts = (norm, radius, self.upper, certified, self.correct, self.labels, epsilon, self.seconds)
-        return LocalRadius(*parts, self.adversarial, tuple(self.claims), budget, read.lengths, read.agrees)
+        shape = NORMS_OF["l2_step" if budget == "step" else norm]
+        own = self.inputs if read.lengths is None else self.inputs * _own(read.lengths, self.inputs)
+        more = {"size": shape.size(torch.from_numpy(own)).numpy()}
+        return LocalRadius(*parts, self.adversarial, tuple(self.claims), budget, read.lengths, read.agrees, **more)
+
+
+def _own(lengths: NDArray[np.int64], x: Array) -> NDArray[np.bool_]:
+    return (np.arange(x.shape[1]) < lengths[:, None])[:, :, None]
 
 
 def _upper(subject: Classifier, z: Array, labels: NDArray[np.int64], norms: Array, correct: NDArray[np.bool_]) -> Array:

@@ -21,6 +21,7 @@ from ...models.deep import DeepNetwork, why_without_gain
 from ...models.network import SequenceModel
 from ...models.recurrent import RecurrentLayer
 from ...models.tensors import to_numpy
+from ...models.wrapped import TwoLogits, two_rows
 
 Array = NDArray[np.float64]
 GIVEN = "; a gain from the input to the logits that was proved otherwise can be given in Python as gain="
@@ -73,6 +74,7 @@ def network_of(model: nn.Module, every_step: bool = False) -> Network:
         >>> network_of(SequenceModel(ElmanRNN(2, 4), 3, reduction="mean")).reduction
         'mean'
     """
+    model = model.model if isinstance(model, TwoLogits) else model
     if isinstance(model, DeepNetwork):
         raise UnsupportedError((why_without_gain(model) or "a deep network has its gain from its blocks alone") + GIVEN)
     if not isinstance(model, SequenceModel):
@@ -83,7 +85,7 @@ def network_of(model: nn.Module, every_step: bool = False) -> Network:
     subject = _with_slopes(model.layer.driven(), name)
     if (model.reduction == "all") is not every_step or not model.layer.outputs_hidden:
         raise UnsupportedError(f"the logits are no linear function of the last (or mean) state{GIVEN}")
-    return Network(subject, to_numpy(model.head.weight), model.reduction, model.layer)
+    return Network(subject, two_rows(to_numpy(model.head.weight), None)[0], model.reduction, model.layer)
 
 
 def _of_ones_own(model: nn.Module, every_step: bool) -> Network:

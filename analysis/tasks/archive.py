@@ -76,14 +76,15 @@ def data(*, seed: int = 0, file: str = "", digest: str | None = None, held_out: 
     return replace(task, options=options, data={**task.data, **source})
 
 
-def labelled_sequences(file: str | Path) -> tuple[np.ndarray, np.ndarray]:
+def labelled_sequences(file: str | Path) -> tuple[np.ndarray, np.ndarray, bool]:
     """Sequences and classes of a ``.npz`` file as they stand in it: in its order, in its precision, nothing held out.
 
     Args:
         file: the source, as for the task ``data``.
 
     Returns:
-        ``x_test`` and ``y_test`` where the file has them, else ``x`` and ``y``; tokens ``(n, time)`` as they are.
+        ``x_test`` and ``y_test`` where the file has them, else ``x`` and ``y``, with tokens ``(n, time)`` unchanged;
+        and True if the file gives the sequences' own lengths.
 
     Raises:
         FileFormatError: missing, damaged, with other names, or arrays of another kind than ``x (n, time, features)``
@@ -93,26 +94,24 @@ def labelled_sequences(file: str | Path) -> tuple[np.ndarray, np.ndarray]:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     np.savez(folder + "/d.npz", x=np.zeros((6, 4, 1)), y=np.arange(6))
-        ...     x, y = labelled_sequences(folder + "/d.npz")
-        >>> x.shape, x.dtype, y[-1]
-        ((6, 4, 1), dtype('float64'), np.int64(5))
+        ...     x, y, padded = labelled_sequences(folder + "/d.npz")
+        >>> x.shape, x.dtype, y[-1], padded
+        ((6, 4, 1), dtype('float64'), np.int64(5), False)
     """
     arrays = read_source(file).arrays
     part = "_test" if "x_test" in arrays and "y_test" in arrays else ""
-    x, y = arrays["x" + part], arrays["y" + part]
-    if "lengths" + part in arrays:
-        raise FileFormatError(f"{file}: its sequences have unequal lengths, one question here is about one length")
+    x, y, padded = arrays["x" + part], arrays["y" + part], "lengths" + part in arrays
     if y.dtype.kind not in "iub" or y.ndim != 1:
         raise FileFormatError(f"{file}: y{part} must be (n,) integers, a class each; it is {y.shape} {y.dtype}")
     if x.dtype.kind in "iu" and x.ndim == 2 and 0 not in x.shape and len(x) == len(y):
-        return x, y.astype(np.int64)
+        return x, y.astype(np.int64), padded
     if x.dtype.kind != "f" or x.dtype.itemsize > 8 or x.ndim != 3 or 0 in x.shape:
         raise FileFormatError(f"{file}: x{part} must be (n, time, features) floating; it is {x.shape} {x.dtype}")
     if len(x) != len(y):
         raise FileFormatError(f"{file}: x{part} has {len(x)} sequences, y{part} {len(y)} classes")
     if not np.isfinite(x).all():
         raise FileFormatError(f"{file}: x{part} holds NaN or infinite entries")
-    return x.astype(np.float64) if x.dtype == np.float16 else x, y.astype(np.int64)
+    return x.astype(np.float64) if x.dtype == np.float16 else x, y.astype(np.int64), padded
 
 
 def data_options(file: str | Path, held_out: float | None = None) -> dict[str, Any]:

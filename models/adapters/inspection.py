@@ -57,7 +57,7 @@ def refuse_altered(module: nn.Module, kind: type) -> None:
     _refuse_overridden(module, kind)
     _refuse_swapped_weights(module)
     _refuse_hooks(module)
-    _refuse_dropout(module)
+    refuse_dropout(module)
 
 
 def _refuse_overridden(module: nn.Module, kind: type) -> None:
@@ -123,8 +123,12 @@ def _called(hook: Any) -> str:
     return getattr(hook, "__qualname__", type(hook).__name__)
 
 
-def _refuse_dropout(module: nn.Module) -> None:
-    """Dropout between layers makes a map of its own out of every step; after training it is off."""
+def refuse_dropout(module: nn.Module) -> None:
+    """Refuse a module in training mode with dropout, which makes a random map of every step.
+
+    Raises:
+        UnsupportedError: naming the part that drops.
+    """
     for path, part in module.named_modules():
         rate, layers = getattr(part, "dropout", 0.0), getattr(part, "num_layers", 1)
         stacked = isinstance(rate, (int, float)) and rate > 0 and isinstance(layers, int) and layers > 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -12,8 +13,9 @@ from stability.storage.writing import write_text
 
 from ..formatting import metric, metric_word, number, table
 from ..jsonable import write_json
-from .data import open_with_task, test_part
+from .data import Subject, open_with_task, test_part
 from .options import Compute, DataOptions, Output, Results, Samples, choice, no_default, with_default
+from .units import WORDS, Unit, scale_of
 
 RADII = (0.0, 0.01, 0.02, 0.05, 0.1)
 LEVELS = (0.0, 0.1, 0.2, 0.3, 0.4)
@@ -36,7 +38,22 @@ def _show(stem: str, document: Mapping[str, Any], frame: Any, text: str, results
     output.show(document, text)
 
 
-def _show_sweep(stem: str, result: Any, label: str, results: Results, output: Output) -> None:
+def _in_unit(unit: str, subject: Subject, x: Any, bounds: Any, output: Output) -> tuple[Any, Any, dict[str, Any]]:
+    """Return model and inputs in a unit, and what attacks and noise are told of it."""
+    from ...analysis.attacks.padding import padding_words
+    from ...analysis.attacks.units import in_units
+
+    if words := padding_words(subject.model, x):
+        output.caution(words)
+    train, y = subject.task.train
+    scale = scale_of(unit, subject.model, train.to(x), subject.task.own_steps(y), output)
+    if scale is None:
+        return subject.model, x, {"bounds": bounds}
+    model, x, bounds, mask = in_units(subject.model, x, scale, bounds)
+    return model, x, {"bounds": bounds, "mask": mask}
+
+
+def _show_sweep(stem: str, result: Any, label: str, results: Results, output: Output, unit: str) -> None:
     name = getattr(result, "metric", "accuracy")
     found = result.accuracy if name == "accuracy" and hasattr(result, "accuracy") else result.score
     rows = [
@@ -44,8 +61,8 @@ def _show_sweep(stem: str, result: Any, label: str, results: Results, output: Ou
         for s, value, low, high in zip(result.sizes, found, result.ci_low, result.ci_high)
     ]
     header = (label, metric_word(name), f"{100 * result.confidence:g} % interval")
-    text = f"{result.n} sequences\n{table(header, rows, right=(0, 1, 2))}"
-    _show(stem, result.to_dict(), result.frame(), text, results, output)
+    text = f"{result.n} sequences\n{table(header, rows, right=(0, 1, 2))}{WORDS[unit]}"
+    _show(stem, {**result.to_dict(), "unit": unit}, result.frame(), text, results, output)
 
 
 def hessian(
@@ -102,13 +119,13 @@ def attack(
     ] = None,
     norm: Annotated[str, choice("Over the whole sequence.", ("linf", "l2"), "--norm")] = "linf",
     epsilons: Annotated[
-        str | None,
-        with_default("Radii, with commas between them.", "0,0.01,0.02,0.05,0.1 times the inputs' range"),
+        str | None, with_default("Radii, with commas between them.", "0,0.01,0.02,0.05,0.1 times the inputs' range")
     ] = None,
     steps: Annotated[int | None, no_default("Steps of the attack.")] = None,
     step_size: Annotated[
         float | None, with_default("pgd: length of a step.", "2.5 times the radius over the number of steps")
     ] = None,
+    unit: Unit = "raw",
     samples: Samples = 200,
     data: DataOptions,
     results: Results,
@@ -130,19 +147,20 @@ def attack(
     if not whole and attack not in DRIVEN:
         said = f"--attack {attack} needs one class label per sequence; {' and '.join(DRIVEN)} drive up any loss"
         raise ConfigurationError(said)
-    radii = [e * width(bounds) for e in RADII] if radii is None else radii
+    radii = [e * (width(bounds) if unit == "raw" else 1.0) for e in RADII] if radii is None else radii
+    model_in_unit, z, told = _in_unit(unit, subject, x, bounds, output)
     output.status(f"attacking {len(x)} sequences at {len(radii)} radii ...")
-    options: dict[str, Any] = {"epsilons": radii, "norm": norm, "bounds": bounds, "seed": compute.seed}
+    options: dict[str, Any] = {"epsilons": radii, "norm": norm, "seed": compute.seed, **told}
     options |= {name: value for name, value in (("steps", steps), ("step_size", step_size)) if value is not None}
     with unwarned():
         if whole:
-            result: Any = attack_sweep(subject.model, x, y, attack=attack, **options)
+            result: Any = attack_sweep(model_in_unit, z, y, attack=attack, **options)
         else:
-            result = attack_scores(subject.model, x, y, task=subject.task, attack=attack, **options)
+            result = attack_scores(model_in_unit, z, y, task=subject.task, attack=attack, **options)
     output.status()
     if words := masked_words(result.blind, result.n):
         output.caution(words)
-    _show_sweep("attack", result, f"{attack} {norm} radius", results, output)
+    _show_sweep("attack", result, f"{attack} {norm} radius", results, output, unit)
 
 
 def noise(
@@ -161,6 +179,7 @@ def noise(
         ),
     ] = None,
     draws: Annotated[int, typer.Option(min=1, help="Independent noises per level.")] = 5,
+    unit: Unit = "raw",
     samples: Samples = 500,
     data: DataOptions,
     results: Results,
@@ -170,19 +189,23 @@ def noise(
     """Accuracy under random noise on the input or on the weights; the task's metric where it is another."""
     results.own(context, "noise.json", "noise.csv")
     from ...analysis import noise_scores, noise_sweep, parameter_noise_sweep
+    from ...analysis.attacks.masked import unwarned
     from ...analysis.tasks.ranges import width
 
     grid = _numbers("--levels", levels)
     subject = open_with_task(model, data, compute)
     x, y, bounds = test_part(subject, samples)
-    grid = [v * (width(bounds) if kind == "white" else 1.0) for v in LEVELS] if grid is None else grid
+    wide = width(bounds) if kind == "white" and unit == "raw" else 1.0
+    grid = [v * wide for v in LEVELS] if grid is None else grid
+    unit = "raw" if kind == "parameters" else unit
     output.status(f"{len(x)} sequences at {len(grid)} levels ...")
     told: dict[str, Any] = {"levels": grid, "draws": draws, "seed": compute.seed}
     if kind == "parameters" and subject.task.labels_sequences:
         result: Any = parameter_noise_sweep(subject.model, x, y, **told)
-    elif subject.task.labels_sequences:
-        result = noise_sweep(subject.model, x, y, kind=kind, bounds=bounds, **told)
     else:
-        result = noise_scores(subject.model, x, y, task=subject.task, kind=kind, bounds=bounds, **told)
+        measure = noise_sweep if subject.task.labels_sequences else partial(noise_scores, task=subject.task)
+        model_in_unit, z, ends = _in_unit(unit, subject, x, bounds, output)
+        with unwarned():
+            result = measure(model_in_unit, z, y, kind=kind, **ends, **told)
     output.status()
-    _show_sweep("noise", result, f"{kind} level", results, output)
+    _show_sweep("noise", result, f"{kind} level", results, output, unit)

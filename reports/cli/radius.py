@@ -18,9 +18,10 @@ from stability.storage.writing import write_text
 from ..formatting import at_least, number, table
 from ..jsonable import write_json
 from .console import time_left
-from .data import check_device, open_with_task
+from .data import check_device, chosen, open_with_task
 from .options import Compute, DataOptions, Output, Results, Samples, check_seconds, choice, no_default, with_default
 from .sources import open_model
+from .units import WORDS, Unit, scale_of
 
 if TYPE_CHECKING:
     from stability.search.local.proof_merging import ProofMerger
@@ -63,6 +64,7 @@ def radius(
             "--proofs",
         ),
     ] = None,
+    unit: Unit = "raw",
     samples: Samples = 100,
     data: DataOptions,
     results: Results,
@@ -78,18 +80,25 @@ def radius(
     if mask is not None:
         open_mask(mask)
     results.own(context, "radius.json", "radius.csv")
-    read, x, y = _opened(model, data, compute, samples)
+    read, x, y, whole = _opened(model, data, compute, samples)
     if results.out is not None and proofs is not None and results.out.resolve() == proofs.resolve():
         raise ConfigurationError("--out and --proofs name the same folder: the proofs need one of their own")
+    import torch
+
+    from ...analysis.attacks.units import in_units
     from ...analysis.radius.local import local_radius
 
     _refuse_outside(x, bounds)
     told["mask"] = None if mask is None else open_mask(mask, tuple(x.shape[1:]))
+    if (scale := scale_of(unit, *whole, None, output)) is not None:
+        x = torch.tensor(np.asarray(x, float))
+        read, x, told["bounds"], told["mask"] = in_units(read, x, scale.cpu(), told["bounds"], told["mask"])
     kept = None if proofs is None else _kept(context, proofs, read, x, told, results.overwrite)
     result = local_radius(read, x, y, keep=None if kept is None else kept.write, **told)
     output.status()
     text = _text(result) + ("" if kept is None else _about(kept, proofs))
-    document = result.to_dict()
+    text += WORDS[unit]
+    document = {**result.to_dict(), "unit": unit}
     if results.out is not None:
         write_json(results.out / "radius.json", document)
         write_text(results.out / "radius.csv", result.frame().to_csv(index=False))
@@ -97,33 +106,28 @@ def radius(
     output.show(document, text)
 
 
-def _opened(name: str, data: DataOptions, compute: Compute, samples: int) -> tuple[Any, Any, Any]:
-    """The classifier behind a model with the steps that it reads, and the first of its data with their labels."""
+def _opened(name: str, data: DataOptions, compute: Compute, samples: int) -> tuple[Any, Any, Any, tuple[Any, Any]]:
+    """Classifier of a model with the steps that it reads, the first of its data, their labels; model and all data."""
+    from ...analysis.guard import as_tensor
+    from ...analysis.tasks.archive import labelled_sequences
     from ...models.packed import reading
 
-    if data.file is None:
+    chosen(data, compute.data_dir)
+    check_device(compute.device)
+    own = None if data.file is None else labelled_sequences(data.file)
+    if own is None or own[0].dtype.kind != "f" or own[2]:
         opened = open_with_task(name, data, compute)
         if not opened.task.labels_sequences:
             raise ConfigurationError(f"task {opened.task.name} has no one class label for a sequence")
         x, y = (part[:samples].cpu() for part in opened.task.test)
-        return reading(opened.model.cpu(), x), x, y
-    for option, given in (("--task", data.task), ("--task-set", data.settings), ("--data-dir", compute.data_dir)):
-        if given:
-            raise ConfigurationError(f"--data and {option} both say what the data are: leave one of them out")
-    from ...analysis.tasks.archive import labelled_sequences
-
-    check_device(compute.device)
-    rows, labels = labelled_sequences(data.file)
-    if rows.dtype.kind != "f":
-        opened = open_with_task(name, data, compute)
-        x, y = (part[:samples].cpu() for part in opened.task.test)
-        return reading(opened.model.cpu(), x), x, y
-    rows, labels = rows[:samples], labels[:samples]
-    read = reading(open_model(name), rows)
+        return reading(opened.model.cpu(), x), x, y, (opened.model, opened.task.train[0].cpu())
+    module, every = open_model(name), own[0]
+    rows, labels = every[:samples], own[1][:samples]
+    read = reading(module, rows)
     if read.subject.inputs != rows.shape[2]:
         hint = f"the data have {rows.shape[2]} features a step, {name} takes {read.subject.inputs}"
         raise DimensionError("x", f"(n, time, {read.subject.inputs})", rows.shape, hint)
-    return read, rows, labels
+    return read, rows, labels, (module, as_tensor(module, every))
 
 
 def _refuse_misfits(norm: str, budget: str, epsilon: float | None, bounds: tuple[float, float] | None) -> None:
@@ -225,7 +229,8 @@ def _text(result: LocalRadius) -> str:
         middle = number(float(sorted(ratio)[len(ratio) // 2])) if len(ratio) else number(None)
         lines.append(
             f"median certified radius {at_least(said['median_radius'])}, median attack radius "
-            f"{number(said['median_attack'])}, median ratio {middle}"
+            f"{number(said['median_attack'])}, median ratio {middle}; the certified one is "
+            f"{number(100 * (said['median_share'] or 0.0))} % of the sequence's norm"
         )
     rows = [
         (str(s["index"]), str(s["label"]), at_least(s["radius"]), _attacked(s), _remark(s))

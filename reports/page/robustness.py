@@ -20,12 +20,15 @@ from .trainings import bands
 
 L2 = "radius, Euclidean norm of the change"
 SCORES = {"noise": "noise_scores", "attacks": "attack_scores"}
+DEVIATIONS = "Sizes are in units of each feature's standard deviation: 0.2 = 20 % of a feature's standard deviation"
 LINF = "largest change of an entry"
 WEIGHTS = "standard deviation / root mean square of the tensor"
 
 
 def _ranges(models: Sequence[ModelRecord]) -> str:
     """Where the sizes of perturbations are not those of inputs in [0, 1]: what they are shares of."""
+    if any((m.analysis.get("task") or {}).get("data", {}).get("source") == "arrays" for m in models):
+        return f" {DEVIATIONS}."
     found = [interval(m.analysis.get("input_range")) for m in models if {"attacks", "attack_scores"} & set(m.frames)]
     ranges = [text for text in dict.fromkeys(found) if text not in ("", interval([0, 1]))]
     if not ranges:

@@ -115,6 +115,24 @@ def test_models_are_read_and_no_proof_is_radius_zero(monkeypatch: pytest.MonkeyP
         local_radius(SequenceModel(GRU(2, 4), 3, reduction="all"), x, y)
 
 
+def test_dropout_in_training_mode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ENGINES, "l2", lambda asked: [None] * len(asked.x))
+    rnn, head = torch.nn.GRU(2, 4, 2, batch_first=True, dropout=0.5), torch.nn.Linear(4, 3)
+
+    class Own(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn, self.head = rnn, head
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.rnn(x)[0][:, -1])
+
+    model, x, y = Own(), torch.rand(2, 3, 2), torch.zeros(2, dtype=torch.long)
+    with pytest.raises(UnsupportedError):
+        local_radius(model, x, y, restarts=0)
+    assert len(local_radius(model.eval(), x, y, restarts=0).radius) == 2
+
+
 def test_no_attack_is_null_and_infinite(affine) -> None:
     subject, x, y = affine
     found = local_radius(subject, x, y, mask=np.zeros((4, 2), dtype=bool))

@@ -242,6 +242,16 @@ def test_certificate_is_checked_again_and_must_be_of_this_model():
         certified_radius(model, x, y, certificate="c.json")
 
 
+def test_the_radius_is_rounded_down():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(1, 2, bias=False)).double()
+    model[1].weight.data[:] = torch.tensor([[1.0], [-1.0]])
+    x = torch.tensor([0.75, 1.0, 3.0], dtype=torch.float64)
+    result = certified_radius(model, x[:, None, None], torch.zeros(3, dtype=torch.long), gain=1.0)
+    exact = math.sqrt(2) * x.numpy()  # logits (x, -x) are 2 x apart
+    assert (result.radius < exact * (1 - 1e-10)).all()
+    assert result.radius == pytest.approx(exact, rel=1e-8)
+
+
 def test_given_gain_is_margin_over_root_two():
     model, x, y = network("elman")
 

@@ -1,0 +1,138 @@
+"""Networks as analyses call them: one tensor of inputs, a row of at least two logits for each sequence."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from stability.kernel.systems.classifier import Classifier
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
+
+
+def two_logits(outputs: Any, count: int) -> Any:
+    """Return the logits ``(0, z)`` of a binary classifier that answers one logit ``z`` for each sequence.
+
+    Args:
+        outputs: ``(count,)`` or ``(count, 1)``; anything else is returned unchanged.
+        count: number of sequences.
+
+    Example:
+        >>> two_logits(torch.tensor([[2.0]]), 1)
+        tensor([[0., 2.]])
+    """
+    if not isinstance(outputs, Tensor) or tuple(outputs.shape) not in ((count,), (count, 1)):
+        return outputs
+    return nn.functional.pad(outputs.reshape(count, 1), (1, 0))
+
+
+def two_rows(weight: np.ndarray, bias: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return weight and bias of a linear head with a zero row in front where it has one row: the logits ``(0, z)``."""
+    if len(weight) != 1:
+        return weight, bias
+    return np.vstack([np.zeros_like(weight), weight]), None if bias is None else np.append(0.0, bias)
+
+
+class TwoLogits(nn.Module):
+    """A binary classifier with one logit ``z`` (sigmoid, binary cross entropy), as one with the logits ``(0, z)``.
+
+    Args:
+        model: answers ``(batch,)`` or ``(batch, 1)``.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Any:
+        """Logits ``(batch, 2)``."""
+        return two_logits(self.model(x), len(x))
+
+
+class WithLengths(nn.Module):
+    """A network called as ``model(x, lengths)``, as one of ``x`` alone: padded steps hold one value that marks them.
+
+    The network itself gets zeros there. The mark is exact as long as nobody changes padded steps.
+
+    Args:
+        model: the network.
+        padding: ``(features,)`` what a padded step holds; no own step may be equal to it.
+    """
+
+    padding: Tensor
+
+    def __init__(self, model: nn.Module, padding: Tensor) -> None:
+        super().__init__()
+        self.model = model
+        self.register_buffer("padding", padding)
+
+    def forward(self, x: Tensor) -> Any:
+        """What the network answers to sequences and their numbers of steps."""
+        own = steps_up_to_last((x != self.padding).any(2))
+        return self.model(torch.where(own[:, :, None], x, 0.0), own.sum(1).cpu())
+
+
+def steps_up_to_last(there: Tensor) -> Tensor:
+    """Return ``(n, time)``: True up to each row's last True of ``there``, and at its first step.
+
+    Example:
+        >>> steps_up_to_last(torch.tensor([[False, True, False]]))
+        tensor([[ True,  True, False]])
+    """
+    own = there.flip(1).cummax(1).values.flip(1)
+    own[:, 0] = True
+    return own
+
+
+def takes_lengths(model: nn.Module) -> bool:
+    """Return True if ``forward`` has a second argument without a default, or one of the name ``lengths``."""
+    try:
+        known = list(inspect.signature(model.forward).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    plain = [p for p in known if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][1:2]
+    return any(p.default is p.empty or p.name == "lengths" for p in plain)
+
+
+def unwrapped(model: Any) -> Any:
+    """Return the network inside of ``TwoLogits`` and ``WithLengths``."""
+    return unwrapped(model.model) if isinstance(model, (TwoLogits, WithLengths)) else model
+
+
+class Scaled(nn.Module):
+    """A network whose inputs are in units of ``scale (features,)``: ``model(x * scale)``."""
+
+    scale: Tensor
+
+    def __init__(self, model: nn.Module, scale: Tensor) -> None:
+        super().__init__()
+        self.model = model
+        self.register_buffer("scale", scale)
+
+    def forward(self, x: Tensor, *lengths: Tensor) -> Any:
+        """What the network answers to inputs in these units."""
+        return self.model(x * self.scale, *lengths)
+
+
+def scaled(model: Any, scale: Tensor) -> Any:
+    """Return a network, or a subject of claims, that takes its inputs in units of ``scale (features,)``, all positive.
+
+    The input weights of a subject are multiplied by the scale in float64; claims are about the network with these.
+    """
+    if isinstance(model, TwoLogits):
+        return TwoLogits(scaled(model.model, scale))
+    if isinstance(model, WithLengths):
+        return WithLengths(Scaled(model.model, scale), model.padding / scale)
+    if isinstance(model, nn.Module):
+        return Scaled(model, scale)
+    if isinstance(model, Classifier):
+        return replace(model, recurrent=scaled(model.recurrent, scale))
+    if isinstance(model, LayerStack):
+        return replace(model, layers=[scaled(model.layers[0], scale), *model.layers[1:]])
+    names = ("w_ih",) if isinstance(model, GatedCell) else ("E", "F")
+    return replace(model, **{name: getattr(model, name) * scale.numpy() for name in names})
