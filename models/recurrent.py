@@ -64,8 +64,9 @@ def register_layer(name: str, *, replace: bool = False) -> Callable[[type[Layer]
 def no_contraction_gap(module: nn.Module) -> UnsupportedError:
     """The refusal of a module of which no contraction gap is known."""
     return UnsupportedError(
-        f"no contraction gap in norms is known for a {type(module).__name__}; "
-        "margin_penalty works for LipschitzRNN, ElmanRNN and torch.nn.RNN"
+        f"a margin penalty needs a contraction gap, and none is known for {type(module).__name__} (it is for "
+        "LipschitzRNN, ElmanRNN and torch.nn.RNN): train a layer on the same data that is certified whatever its "
+        "weights, --model bounded_gain or --model contracting"
     )
 
 

@@ -94,7 +94,7 @@ def _trained(
     """Train with one seed; ``go_on``: with the run in the folder, where there is one, which must be the same."""
     from ...analysis.results import plain_value
     from ...analysis.training import front as training
-    from ...analysis.training.runs import RUN_FILE, model_description, read_run
+    from ...analysis.training.runs import RUN_FILE, read_run, with_code
 
     network, task, tracker = prepare(plan, track_every, compute)
     asked: dict[str, Any] = {
@@ -105,7 +105,7 @@ def _trained(
     }
     asked["progress"] = _progress(output, task.metric_name, said)
     if go_on and not overwrite and (folder / RUN_FILE).is_file():
-        if read_run(folder).document["model"] != plain_value(model_description(network)):
+        if read_run(folder).document["model"] != plain_value(with_code(network)):
             raise ConfigurationError(f"{folder} holds the run of another model: name another folder, or --overwrite")
         return training.train(network, task, resume=folder, **asked)
     return training.train(network, task, out=folder, overwrite=overwrite, **asked)
