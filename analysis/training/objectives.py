@@ -148,9 +148,9 @@ def _check_certifiable(model: nn.Module) -> None:
     subject = as_subject(model)
     if any(isinstance(part, (GatedCell, OpaqueMap)) for part in getattr(subject, "layers", (subject,))):
         raise UnsupportedError(
-            "until_certified asks for stability under every input, which no criterion proves for the gates of an LSTM or "
-            "GRU: leave it out and certify for inputs in a range (--input-box), or train a layer on the same data that "
-            "is certified whatever its weights, --model bounded_gain or --model contracting"
+            "until_certified asks for stability under every input, which no criterion proves for the gates of an LSTM "
+            "or GRU: leave it out and certify for inputs in a range (--input-box), or train a layer on the same data "
+            "that is certified whatever its weights, --model bounded_gain or --model contracting"
         )
 
 
