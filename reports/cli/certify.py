@@ -17,10 +17,11 @@ from stability.errors import ConfigurationError
 from ..formatting import half_life, margin_words, table, time_to, verdict_word
 from ..names import printable
 from ..opinions import NUMERIC, SHORT, opinion_cells, opinion_count
-from ..stored.reasons import advice, shell_name
+from ..stored.reasons import Known, advice, data_words, shell_name
 from ..vocabulary import CRITERIA, mark, meaning, notes, reason, sentence, state, weaker
+from . import console
 from .gate import Gate, certify_each
-from .input_boxes import box_of, words_of
+from .input_boxes import DATA, box_of, words_of
 from .options import DataOptions, Output, Seed, check_seconds, choice, no_default
 
 CRITERION = (
@@ -161,16 +162,19 @@ def certify(
     answers = _each_part(parts, asked, output)
     opinions = _opinions(certificate.subject, output) if cross_check else None
     output.status()
-    summary = view(certificate, *recovery)
+    summary = view(certificate, *recovery) | {"stated_box": box is not None and input_box_from != DATA}
     missed = state(summary) == "certified" and summary["meta"].get("asked_rate_reached") is False
     discrete = certificate.subject.is_discrete
     if out is not None:
         certificate.save(out)
     options = [*(["--cell", cell] if cell else []), *(["--continuous"] if continuous else [])]
     options += words_of(box, input_box_from)
+    told = data_words(shlex.join(console.ASKED), {})
+    options += shlex.split(told) if input_box_from is not None else []
     named = (("--criterion", criterion, "auto"), ("--solver", solver, "auto"), ("--rate", rate, "best"))
     options += [text for name, value, default in named if value != default for text in (name, value)]
-    hints = advice(summary, " ".join([shell_name(model), *map(shlex.quote, options)]), time_limit)
+    known = _known(model, subject, told)
+    hints = advice(summary, " ".join([shell_name(model), *map(shlex.quote, options)]), time_limit, known)
     document = {
         "model": model,
         **summary,
@@ -252,6 +256,26 @@ def _by_parts(model: str, answers: Mapping[str, Any], places: Mapping[str, Path]
     lines += [f"  Written to {shlex.quote(printable(str(path)))}" for path in files.values()]
     output.show({"model": model, "parts": _in_short(answers), "certificates": files}, "\n".join(lines))
     raise typer.Exit(EXIT[verdict])
+
+
+def _known(model: str, subject: Any, data: str) -> Known:
+    """What commands about the network need; nothing for matrices and bare weights."""
+    if not hasattr(subject, "state_dict"):
+        return Known(data=data)
+    from stability.errors import StabilityError
+
+    from ...analysis.training.runs import RUN_FILE, read_run
+    from ...analysis.unroll import recurrent_layers
+    from ...models.classifier import classifier
+
+    run = read_run(model).document if (Path(model) / RUN_FILE).is_file() else {}
+    layer = next((getattr(part, "layer_name", type(part).__name__) for _, part in recurrent_layers(subject)), "")
+    try:
+        radii = classifier(subject).classes > 1
+    except StabilityError:
+        radii = False
+    data, epochs = data or data_words("", run.get("task") or {}), run.get("training", {}).get("epochs")
+    return Known(shell_name(model), data, bool(run), layer, epochs, radii)
 
 
 def _opinions(subject: Any, output: Output) -> dict[str, Any]:
@@ -345,15 +369,10 @@ def screen(
         grid = table(SHORT, [opinion_cells(o) for o in opinions["opinions"]], right=NUMERIC, most=24)
         lines += [f"  {line}" for line in grid.splitlines()]
         lines += [wrap(opinion_count(opinions["asked"], opinions["wrong"]))]
-    lines.append("")
-    if saved is not None:
-        where = shlex.quote(printable(saved))
-        lines.append(wrap(f"Written to {where}. Check it without a solver: stability verify {where}"))
-    else:
-        lines.append(
-            wrap("Keep it with -o certificate.json and check it without a solver: stability verify certificate.json")
-        )
-    return "\n".join(lines)
+    where = shlex.quote(printable(saved or "certificate.json"))
+    kept = f"Keep it with -o {where}" if saved is None else f"Written to {where}"
+    check = f", and check it without a solver: stability verify {where}" if found != "inconclusive" else ""
+    return "\n".join([*lines, "", wrap(kept + check)])
 
 
 def _evidence(summary: Mapping[str, Any]) -> str:

@@ -41,7 +41,7 @@ def verify(
     gate: Gate,
     output: Output,
 ) -> None:
-    """Prove a certificate's claims again, or those of a folder of proofs, rounding included; exit 0 valid, 1 invalid.
+    """Prove a certificate's claims again, or those of a folder of proofs, rounding included; exit 0 valid, else 1.
 
     With several files, a folder of certificates, --require or --min-rate: a line each (with --json a JSON object a
     line), and the worst exit code; what is required then decides, by the exit codes of `certify`.
@@ -98,7 +98,10 @@ def _verify_folder(path: Path, output: Output) -> int:
 
 def _text(path: Path, result: Verification) -> str:
     """What the checker found: first what is true and about what, then how it knows."""
-    head = f"valid ({result.verdict})" if result.valid else "INVALID"
+    from ..stored.certificates import claims_nothing
+
+    nothing = claims_nothing(result)
+    head = f"valid ({result.verdict})" if result.valid else "nothing to check" if nothing else "INVALID"
     lines = [f"{printable(path)}: {head}"]
     width = min(100, max(40, shutil.get_terminal_size((100, 24)).columns))
     facts = [("reason", result.reason)]

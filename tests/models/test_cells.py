@@ -126,6 +126,7 @@ def test_a_step_that_no_criterion_is_about_is_inconclusive_and_says_why(kind, tm
     again = Certificate.load(tmp_path / "c.json")
     assert isinstance(again.subject, OpaqueMap)
     assert not verify(again).valid
+    assert not verify(again).valid
     with pytest.raises(UnsupportedError):
         lure_system(Cell(kind))
 
