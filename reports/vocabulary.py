@@ -270,12 +270,8 @@ def _forgetting(summary: Mapping[str, Any], unit: str) -> list[tuple[str, str]]:
         what = f"a disturbance of size {size} is below {tol}"
         if summary.get("driven"):  # what takes a state out of the sets of the proof starts anew
             what = f"runs that are {size} apart, both in the sets of the proof, are less than {tol} apart"
-        facts.append(
-            (
-                "recovery time",
-                f"{_lasting(recovery['time'], unit, summary.get('dt'))}: {what} by then, whatever the input of the claim",
-            )
-        )
+        lasting = _lasting(recovery["time"], unit, summary.get("dt"))
+        facts.append(("recovery time", f"{lasting}: {what} by then, whatever the input of the claim"))
     if memory:
         size = at_most(memory["size"])
         what = (

@@ -169,8 +169,8 @@ def _other_training(summary: Mapping[str, Any], known: Known) -> list[tuple[str,
         more = f"--from {known.network} {data}{epochs} --margin-penalty 1 --set until_certified=true"
     else:
         why = "A layer that is stable whatever its weights, trained on the same data"
-        size = f" --hidden {summary['hidden']}" if summary.get("hidden") else ""
-        more = f"--model bounded_gain {data}{size}{epochs}"
+        size = summary.get("hidden") or 64
+        more = f"--model bounded_gain {data} --hidden {size + size % 2}{epochs}"  # its activation acts on pairs
     out = [(why, f"stability train {more}")]
     if known.radii:
         own = "" if known.own else f" {data}"
