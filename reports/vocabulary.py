@@ -314,12 +314,13 @@ def like_data(summary: Mapping[str, Any] | None, discrete: bool) -> Sequence[tup
     return ((label, text),)
 
 
-def notes(summary: Mapping[str, Any] | None, inputs: str = "") -> list[str]:
+def notes(summary: Mapping[str, Any] | None, inputs: str = "", where: str = "the range of the data") -> list[str]:
     """What else a reader must know beside the verdict.
 
     Args:
         summary: ``certificates.view``.
         inputs: ``boxes.box_note``: what inputs the claim is about, where it is not about every input.
+        where: the range of inputs in which counter-examples were searched first.
 
     Example:
         >>> notes({"verdict": "certified"}, "Inputs in [0, 1], the range of the data.")
@@ -331,8 +332,7 @@ def notes(summary: Mapping[str, Any] | None, inputs: str = "") -> list[str]:
     out = [inputs] if inputs else []
     witness = meta.get("witness")
     if isinstance(witness, Mapping) and state(summary) == "refuted":
-        stated = summary.get("stated_box") or "as stated" in inputs
-        out += _witness(witness, "the box" if stated else "the range of the data")
+        out += _witness(witness, where)
     ends = summary.get("witness_input")
     if ends is not None and state(summary) == "refuted":
         between = number(ends[0]) if ends[0] == ends[1] else f"from {number(ends[0])} to {number(ends[1])}"
@@ -360,19 +360,17 @@ def _rounded(rounding: Mapping[str, Any]) -> list[str]:
 _PRECISIONS = ("float32", "float16", "bfloat16")
 
 
-def _witness(witness: Mapping[str, Any], inputs: str) -> list[str]:
+def _witness(witness: Mapping[str, Any], where: str) -> list[str]:
     """Where a counter-example's input lies, and whether its states can come about."""
     inside, reachable = witness.get("input_in_data_range"), witness.get("states_reachable")
-    where: dict[Any, str] = {
-        True: f"The input of the counter-example lies in {inputs}.",
-        False: f"The input of the counter-example lies outside {inputs}.",
-    }
+    place = {True: "in", False: "outside"}.get(inside)  # type: ignore[call-overload]
     states: dict[Any, str] = {
         True: "Its states can be reached from the initial state within the trained length.",
         False: "Its states cannot be reached from the initial state within the trained length.",
         None: "Whether its states can be reached from the initial state within the trained length is not known.",
     }
-    return [text for text in (where.get(inside), states.get(reachable)) if text is not None]
+    lies = None if place is None else f"The input of the counter-example lies {place} {where}."
+    return [text for text in (lies, states.get(reachable)) if text is not None]
 
 
 def weaker(summary: Mapping[str, Any] | None) -> Sequence[tuple[str, str, str]]:
