@@ -24,8 +24,6 @@ EXTRAS = {
     "onnx": ("onnx", ".onnx models"),
     "distributed": ("cluster", "sweep, report: several processes, or a Dask cluster"),
     "reservoirpy": ("reservoir", "certificates of its reservoirs"),
-    "control": ("test", "state spaces of python-control in LureSystem.from_state_space"),
-    "foolbox": ("test", "the attacks' benchmark against it"),
 }
 """What may be there besides: the extra of this package that installs it, and what it adds."""
 

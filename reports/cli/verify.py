@@ -16,9 +16,6 @@ from .options import Output, choice
 if TYPE_CHECKING:
     from stability.verification import Verification
 
-SHOWN = 20
-"""Proofs of a folder that are printed."""
-
 
 def verify(
     certificates: Annotated[
@@ -87,11 +84,9 @@ def _verify_folder(path: Path, output: Output) -> int:
     if result.network:
         lines.append(f"  about {result.network}")
     width = min(100, max(40, shutil.get_terminal_size((100, 24)).columns))
-    for s in result.samples[:SHOWN]:
+    for s in [s for s in result.samples if not s.valid] or result.samples[:1]:  # valid ones say the same of each input
         text = f"{'✓' if s.valid else '✗'} {s.file}: {s.statement if s.valid else s.reason}"
         lines.append(textwrap.fill(text, width, initial_indent="  ", subsequent_indent="    "))
-    if len(result.samples) > SHOWN:
-        lines.append(f"  and {len(result.samples) - SHOWN} more: --json tells all")
     output.show(document, "\n".join(lines))
     return 0 if result.valid else 1
 
