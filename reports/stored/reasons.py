@@ -44,12 +44,11 @@ class Missing:
         return self.reason + (f": {self.command}" if self.command else "")
 
 
-def named(model: ModelRecord, base: str = "models") -> str:
+def named(model: ModelRecord) -> str:
     """The model as commands name it: as it was given, or its folder where it was trained for the report.
 
     Args:
         model: the record.
-        base: the folder ``models`` of the report, as seen from where the command will be given.
 
     Returns:
         The name, quoted for a shell.
@@ -57,7 +56,7 @@ def named(model: ModelRecord, base: str = "models") -> str:
     source = model.analysis.get("source")
     if isinstance(source, str) and source and not source.startswith("trained here"):
         return shell_name(source)
-    return shell_name(f"{base}/{model.name}")
+    return shell_name(f"models/{model.name}")
 
 
 def shell_name(name: str) -> str:
@@ -78,13 +77,12 @@ def _bytes(letter: str) -> bytes:
     return letter.encode("utf-8", "surrogateescape" if "\udc80" <= letter <= "\udcff" else "surrogatepass")
 
 
-def missing(model: ModelRecord, steps: Sequence[str] = tuple(STEPS), base: str = "models") -> list[Missing]:
+def missing(model: ModelRecord, steps: Sequence[str] = tuple(STEPS)) -> list[Missing]:
     """Analyses that gave no answer for a model, gathered by the reason why.
 
     Args:
         model: the record.
         steps: which of them.
-        base: as for ``named``.
 
     Returns:
         One entry a reason, in the order of the steps.
@@ -98,7 +96,7 @@ def missing(model: ModelRecord, steps: Sequence[str] = tuple(STEPS), base: str =
             found.setdefault(reason, []).append(STEPS[step])
             if outcome.get("needs") == "data" or reason.startswith(NO_DATA):
                 data.add(reason)
-    command = f"stability report {named(model, base)} --data FILE.npz"
+    command = f"stability report {named(model)} --data FILE.npz"
     return [Missing(tuple(names), why, command if why in data else "") for why, names in found.items()]
 
 
@@ -217,27 +215,25 @@ def data_words(command: Any, task: Mapping[str, Any]) -> str:
     return " ".join(f"{name} {shell_name(value)}" for name, value in asked)
 
 
-def model_advice(model: ModelRecord, base: str = "models") -> list[tuple[str, str]]:
+def model_advice(model: ModelRecord) -> list[tuple[str, str]]:
     """``advice`` about a model of a report, with its input range.
 
     Args:
         model: the record.
-        base: as for ``named``.
     """
-    name = " ".join(filter(None, (named(model, base), box_option(model.analysis))))
-    return advice(model.certificate, name, known=known_of(model, base))
+    name = " ".join(filter(None, (named(model), box_option(model.analysis))))
+    return advice(model.certificate, name, known=known_of(model))
 
 
-def known_of(model: ModelRecord, base: str = "models") -> Known:
+def known_of(model: ModelRecord) -> Known:
     """What is known of a model of a report.
 
     Args:
         model: the record.
-        base: as for ``named``.
     """
     described = model.run.get("model", {})
     task = model.run.get("task") or {}
-    network = named(model, base) if model.run or model.step("noise")["status"] == "done" else ""
+    network = named(model) if model.run or model.step("noise")["status"] == "done" else ""
     epochs, radii = model.run.get("training", {}).get("epochs"), model.step("local")["status"] == "done"
     layer = str(described.get("layer") or "")
     return Known(network, data_words(model.command, task), bool(task), layer, epochs, radii)
