@@ -163,8 +163,6 @@ def cell_layer(kind: Any) -> str | None:
 
     known: Any = LAYERS.get(kind.__name__)
     if getattr(known, "made_of", None) != CellLayer.made_of:
-        CellLayer.__name__, CellLayer.__qualname__, CellLayer.__module__ = (
-            kind.__name__, kind.__qualname__, kind.__module__,
-        )  # fmt: skip
-        register_layer(kind.__name__)(CellLayer)
+        named = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+        register_layer(kind.__name__)(type(kind.__name__, (CellLayer,), named))
     return kind.__name__
