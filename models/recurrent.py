@@ -64,9 +64,8 @@ def register_layer(name: str, *, replace: bool = False) -> Callable[[type[Layer]
 def no_contraction_gap(module: nn.Module) -> UnsupportedError:
     """The refusal of a module of which no contraction gap is known."""
     return UnsupportedError(
-        f"a margin penalty needs a contraction gap, and none is known for {type(module).__name__} (it is for "
-        "LipschitzRNN, ElmanRNN and torch.nn.RNN): train a layer on the same data that is certified whatever its "
-        "weights, --model bounded_gain or --model contracting"
+        f"margin_penalty needs a contraction gap, known for LipschitzRNN, ElmanRNN and torch.nn.RNN, not for "
+        f"{type(module).__name__}: train --model bounded_gain or contracting on the same data, both always certified"
     )
 
 
