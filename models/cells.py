@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError
 
-from .options import positive_int
+from .options import made_with, positive_int
+from .recurrent import LAYERS, register_layer
 from .step_layer import StepLayer
 
 Size = str | int | Callable[[Any], int]
@@ -121,4 +122,47 @@ def register_cell(
 
 def cell_of(module: Any) -> Cell | None:
     """What is known of a module's class, or of a class that it inherits from; ``None`` where nothing is."""
-    return next((CELLS[kind] for kind in type(module).__mro__ if kind in CELLS), None)
+    return _cell_of_kind(type(module))
+
+
+def _cell_of_kind(kind: type) -> Cell | None:
+    return next((CELLS[base] for base in kind.__mro__ if base in CELLS), None)
+
+
+def cell_layer(kind: Any) -> str | None:
+    """Register the layer of a class of cells ``kind(input_size, hidden_size, **options)``, which can then be trained.
+
+    Args:
+        kind: anything.
+
+    Returns:
+        The layer's name, that of the class; ``None`` for what is no registered cell.
+
+    Raises:
+        ConfigurationError: another layer has the name.
+    """
+    cell = _cell_of_kind(kind) if isinstance(kind, type) else None
+    if cell is None:
+        return None
+
+    class CellLayer(StepLayer):
+        """A cell as a layer that is made from its sizes and options."""
+
+        made_of = (kind, cell)
+
+        def __init__(self, input_size: int, hidden_size: int, **options: Any) -> None:
+            held = made_with(kind, f"cell {kind.__name__}", options, input_size, hidden_size)
+            super().__init__(
+                cell.step, input_size, hidden_size, held=held, initial=cell.initial, matrices=cell.matrices
+            )
+            self.options = options
+
+        def config(self) -> dict[str, Any]:
+            """Sizes and options."""
+            return {"input_size": self.input_size, "hidden_size": self.hidden_size, **self.options}
+
+    known: Any = LAYERS.get(kind.__name__)
+    if getattr(known, "made_of", None) != CellLayer.made_of:
+        named = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+        register_layer(kind.__name__)(type(kind.__name__, (CellLayer,), named))
+    return kind.__name__

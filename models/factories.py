@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 import types
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,13 @@ from stability.errors import ConfigurationError, StabilityError
 from stability.kernel.format.serialization import is_subject
 from stability.user_code import error_text, is_python_file, raise_location, split_factory_name
 
+from .cells import cell_layer
 from .recurrent import LAYERS, RecurrentLayer
 
 PATHS: list[str] = []
 """Folders from which user modules were imported; worker processes need them to unpickle the models."""
+_FACTORIES: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
+"""Name of the factory that made a module."""
 
 
 def from_factory(name: str) -> Any:
@@ -38,7 +42,50 @@ def from_factory(name: str) -> Any:
     """
     with users_code(name, "cannot be used as a factory"):
         value = named_value(name)
-        return value() if callable(value) and not isinstance(value, nn.Module) and not is_subject(value) else value
+        made = value() if callable(value) and not isinstance(value, nn.Module) and not is_subject(value) else value
+    if isinstance(made, nn.Module):
+        place, attribute = split_factory_name(name)
+        _FACTORIES[made] = f"{_from_here(place) if is_python_file(place) else place}:{attribute}"
+    return made
+
+
+def factory_of(model: nn.Module) -> str:
+    """Return the name of the factory that made a model, paths as seen from the working directory; empty for others."""
+    return _FACTORIES.get(model, "")
+
+
+def layer_code(model: nn.Module) -> str:
+    """Return ``FILE.py:Class`` of a model's layer of one's own, which registers it; empty for layers of the toolkit."""
+    for part in model.modules():
+        kind = type(part)
+        file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+        own = LAYERS.get(getattr(part, "layer_name", "")) is kind and not kind.__module__.startswith(f"{__package__}.")
+        if own and file and kind.__module__ != "__main__":
+            place = kind.__module__ if "." in kind.__module__ else _from_here(file)
+            return f"{place}:{kind.__qualname__}"
+    return ""
+
+
+def _from_here(file: str) -> str:
+    """A path as seen from the working directory; absolute where it lies outside."""
+    path = os.path.abspath(file)
+    return os.path.relpath(path) if Path(path).is_relative_to(os.getcwd()) else path
+
+
+def is_code_here(name: str, run: Path) -> bool:
+    """Return True if code that a run directory names lies below the working directory, and not in the run itself.
+
+    Other code is never run because a file names it.
+
+    Args:
+        name: as for ``from_factory``.
+        run: the run directory.
+    """
+    place = split_factory_name(name)[0]
+    file = place if is_python_file(place) else place.replace(".", "/")
+    path = Path(os.path.abspath(file))
+    known = path.is_file() or (path / "__init__.py").is_file() or path.with_suffix(".py").is_file()
+    return known and path.is_relative_to(os.getcwd()) and not path.is_relative_to(os.path.abspath(run))
 
 
 def named_value(name: str) -> Any:
@@ -68,16 +115,16 @@ def _module_of(path: Path) -> types.ModuleType:
 
 
 def registered_layer(name: str) -> str | None:
-    """Return the name under which a class ``package.module:Class`` is registered as a layer.
+    """Return the name under which a class ``package.module:Class`` is known as a layer; a registered cell becomes one.
 
     Args:
         name: as for ``from_factory``.
 
     Returns:
-        The name of ``register_layer``; ``None`` where it is no layer but a factory or a model.
+        The name of ``register_layer``, or of the class of cells; ``None`` where it is neither layer nor cell.
 
     Raises:
-        ConfigurationError: it cannot be imported, or is a layer that is not registered.
+        ConfigurationError: it cannot be imported, is a layer that is not registered, or another one has its name.
 
     Example:
         >>> registered_layer("stability.models:LipschitzRNN")
@@ -86,7 +133,7 @@ def registered_layer(name: str) -> str | None:
     with users_code(name, "cannot be imported"):
         value = named_value(name)
     if not (isinstance(value, type) and issubclass(value, RecurrentLayer)):
-        return None
+        return cell_layer(value)
     if LAYERS.get(value.layer_name) is not value:
         raise ConfigurationError(
             f"{name} is a layer without a name of its own, so that files could not hold it: put @register_layer(...) "

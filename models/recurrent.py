@@ -64,8 +64,8 @@ def register_layer(name: str, *, replace: bool = False) -> Callable[[type[Layer]
 def no_contraction_gap(module: nn.Module) -> UnsupportedError:
     """The refusal of a module of which no contraction gap is known."""
     return UnsupportedError(
-        f"no contraction gap in norms is known for a {type(module).__name__}; "
-        "margin_penalty works for LipschitzRNN, ElmanRNN and torch.nn.RNN"
+        f"margin_penalty needs a contraction gap, known for LipschitzRNN, ElmanRNN and torch.nn.RNN, not for "
+        f"{type(module).__name__}: train --model bounded_gain or contracting on the same data, both always certified"
     )
 
 

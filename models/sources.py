@@ -29,10 +29,11 @@ from stability.user_code import names_code
 
 from .adapters.modules import recurrent_parts, refuse_altered_layer
 from .adapters.state_dicts import CELLS, shown, state_dict_subject
-from .factories import from_factory, users_code
+from .factories import from_factory, is_code_here, registered_layer, users_code
 from .files import FORMAT, MODEL_FILE, load
 from .readers.checkpoints import read_checkpoint
 from .readers.safetensors import read_metadata, read_tensors
+from .recurrent import LAYERS
 
 _HOLDERS = (
     "state_dict",
@@ -181,17 +182,43 @@ def _from_path(path: Path, cell: str | None, part: str | None) -> Source:
         weights = path / MODEL_FILE
         if not weights.is_file():
             raise FileFormatError(f"{path} is a directory without a {MODEL_FILE}: not a run directory")
+        told = _told(path)
         if "format" not in read_metadata(weights) and (path / "run.json").is_file():  # a network of one's own, trained
-            return _own_run(path, weights, cell, part)
+            return _own_run(path, told, weights, cell, part)
+        if told.get("layer") not in LAYERS and (code := str(told.get("code") or "")):
+            if not is_code_here(code, path):
+                raise FileFormatError(f"{path} {_elsewhere(code)}")
+            registered_layer(code)
         return _source("run directory", path, load(path))
     return _reader(path)(path, cell, part)
 
 
-def _own_run(path: Path, weights: Path, cell: str | None, part: str | None) -> Source:
-    """The recurrent part of a network of one's own that was trained here; its code is not in the folder."""
-    document = read_json(path / "run.json")
+def _told(path: Path) -> dict[str, Any]:
+    """What the ``run.json`` of a folder says about the model; empty without one."""
+    document = read_json(path / "run.json") if (path / "run.json").is_file() else None
     said = document.get("model") if isinstance(document, dict) else None
-    told = said if isinstance(said, dict) else {}
+    return said if isinstance(said, dict) else {}
+
+
+def _elsewhere(code: str) -> str:
+    return (
+        f"is made by {shown([code])[1:-1]}, and no such code lies in or below this folder: run the command in the "
+        "folder of the code"
+    )
+
+
+def _own_run(path: Path, told: dict[str, Any], weights: Path, cell: str | None, part: str | None) -> Source:
+    """A network of one's own that was trained here: made by its factory, or its recurrent part without the factory."""
+    code = str(told.get("code") or "")
+    if code and cell is None and part is None and is_code_here(code, path):
+        made = from_factory(code)
+        if not isinstance(made, nn.Module):
+            raise FileFormatError(f"{path} was trained from {code}, which gives no module now")
+        try:
+            made.load_state_dict(read_tensors(weights))
+        except RuntimeError as error:
+            raise FileFormatError(f"{path} was trained from {code}, which gives another network now") from error
+        return _source("factory", code, made)
     if cell is None and told.get("cell") in CELLS:
         cell = told["cell"]
     source = _state_dict(read_tensors(weights), weights, cell, part, "run directory")
@@ -200,7 +227,7 @@ def _own_run(path: Path, weights: Path, cell: str | None, part: str | None) -> S
         f"it was trained from a network of your own, {name}, whose code is not in it. Name a function that makes the "
         f"network and loads {weights} into it, package.module:function"
     )
-    return replace(source, info={**source.info, "no_network": why})
+    return replace(source, info={**source.info, "no_network": f"it {_elsewhere(code)}" if code else why})
 
 
 def _reader(path: Path) -> Callable[[Path, str | None, str | None], Source]:

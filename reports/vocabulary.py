@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -200,6 +201,8 @@ def reason(summary: Mapping[str, Any] | None) -> str:
     unread = next((f for f in tried if f["criterion"] == "form"), None)
     if unread is not None:
         return f"No criterion is about its step, as far as it was read: {unread['detail']}. It is measured alone."
+    if holds := [NAMES.get(str(f["criterion"]), str(f["criterion"])) for f in tried if f["holds"]]:
+        return f"{', '.join(holds)}: holds in the search, without a proof that the checker accepts at its rate."
     if not any(f["margin"] is not None for f in tried):
         return "No criterion applies to this kind of model."
     last = next((f for f in tried if f["criterion"] == "multiplier" and f["margin"] is not None), None)
@@ -234,7 +237,10 @@ def meaning(summary: Mapping[str, Any] | None, discrete: bool, length: int | Non
         size = summary.get("modulus")
         return () if size is None else (("modulus of the eigenvalue", f"{number(size, 4)} (1 is the limit)"),)
     pairs, unit, driven = summary.get("pairs", ()), time_unit(discrete), summary.get("driven")
-    facts = [("rate", rate(summary["rate"], discrete)), ("overshoot", at_most(summary["overshoot"]))]
+    dt, said = summary.get("dt"), rate(summary["rate"], discrete)
+    if dt and 0.0 < summary["rate"] < 1.0:
+        said += f" of {number(dt)}: decay {bound(-math.log(summary['rate']) / dt, 4, up=False)} per unit of time"
+    facts = [("rate", said), ("overshoot", at_most(summary["overshoot"]))]
     if driven:
         start = _starting(driven, discrete).removeprefix("from ").removesuffix(" on")
         facts.append(("holds from", f"{start}, counted as 0"))
@@ -245,13 +251,14 @@ def meaning(summary: Mapping[str, Any] | None, discrete: bool, length: int | Non
     for share, words in ((1.0, "certainly below the start"), (0.5, "certainly below half of it")):
         when = time_to(share, pairs, discrete)
         if when is not None:
-            facts.append((words, f"after {_lasting(when, unit)}"))
+            facts.append((words, f"after {_lasting(when, unit, dt)}"))
     return [*facts, *_forgetting(summary, unit)]
 
 
-def _lasting(when: float, unit: str) -> str:
+def _lasting(when: float, unit: str, dt: float | None = None) -> str:
+    """A number of steps or units of time; with the duration of a step both."""
     one = unit.removesuffix("s").replace("units", "unit")
-    return f"{number(when, 4)} {one if when == 1 else unit}"
+    return f"{number(when, 4)} {one if when == 1 else unit}{f' ({number(when * dt, 4)} units of time)' if dt else ''}"
 
 
 def _forgetting(summary: Mapping[str, Any], unit: str) -> list[tuple[str, str]]:
@@ -263,9 +270,8 @@ def _forgetting(summary: Mapping[str, Any], unit: str) -> list[tuple[str, str]]:
         what = f"a disturbance of size {size} is below {tol}"
         if summary.get("driven"):  # what takes a state out of the sets of the proof starts anew
             what = f"runs that are {size} apart, both in the sets of the proof, are less than {tol} apart"
-        facts.append(
-            ("recovery time", f"{_lasting(recovery['time'], unit)}: {what} by then, whatever the input of the claim")
-        )
+        lasting = _lasting(recovery["time"], unit, summary.get("dt"))
+        facts.append(("recovery time", f"{lasting}: {what} by then, whatever the input of the claim"))
     if memory:
         size = at_most(memory["size"])
         what = (
@@ -327,6 +333,12 @@ def notes(summary: Mapping[str, Any] | None, inputs: str = "", where: str = "the
     witness = meta.get("witness")
     if isinstance(witness, Mapping) and state(summary) == "refuted":
         out += _witness(witness, where)
+    ends = summary.get("witness_input")
+    if ends is not None and state(summary) == "refuted":
+        between = number(ends[0]) if ends[0] == ends[1] else f"from {number(ends[0])} to {number(ends[1])}"
+        out.append(
+            f"No range of inputs that contains the counter-example's input (entries {between}) can be certified."
+        )
     rounding = meta.get("rounding")
     if isinstance(rounding, Mapping) and state(summary) == "certified":
         out += _rounded(rounding)
@@ -351,13 +363,13 @@ _PRECISIONS = ("float32", "float16", "bfloat16")
 def _witness(witness: Mapping[str, Any], where: str) -> list[str]:
     """Where a counter-example's input lies, and whether its states can come about."""
     inside, reachable = witness.get("input_in_data_range"), witness.get("states_reachable")
+    place = {True: "in", False: "outside"}.get(inside)  # type: ignore[call-overload]
     states: dict[Any, str] = {
         True: "Its states can be reached from the initial state within the trained length.",
         False: "Its states cannot be reached from the initial state within the trained length.",
         None: "Whether its states can be reached from the initial state within the trained length is not known.",
     }
-    place = "in" if inside else "outside"
-    lies = None if inside is None else f"The input of the counter-example lies {place} {where}."
+    lies = None if place is None else f"The input of the counter-example lies {place} {where}."
     return [text for text in (lies, states.get(reachable)) if text is not None]
 
 

@@ -6,8 +6,10 @@ the claim in words, the proof's witness. Nothing here proves anything; ``stabili
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ from stability.display import Displayed, draw_envelope, number
 from stability.errors import FileFormatError
 from stability.kernel.format.claims import Claim, Evidence, Proof, Verdict, finite_or_none
 from stability.kernel.format.serialization import decode, encode, is_sealed, seal
+from stability.kernel.format.theorem_table import worded
 from stability.recovery import Recovery, memory_horizon, proved_pairs, recovery_time
 from stability.storage.documents import read_document
 from stability.storage.limits import CLAIMS
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
 FORMAT = "stability-certificate"
 VERSION = 3
+NUMBER = re.compile(r"\d[\d.e+-]*")
 RENAMED = {"circle": "small_gain", "kyp": "circle"}
 """Criteria of files of version 2 by their names today, which are those of the books."""
 SIMULATED = "replayed"
@@ -199,7 +203,8 @@ class Certificate(Displayed):
             document = _renamed(document)
         try:
             parts = _parsed("file", document)
-            return cls(**{at.name: parts[at.name] for at in fields(cls)})
+            found = cls(**{at.name: parts[at.name] for at in fields(cls)})
+            return found if version == VERSION else _reworded(found)
         except FileFormatError as error:
             raise FileFormatError(f"{path} is damaged: {error}") from error
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
@@ -230,6 +235,19 @@ def _renamed(document: dict[str, Any]) -> dict[str, Any]:
 
     findings = document.get("findings")
     return name({**document, "findings": list(map(name, findings)) if isinstance(findings, list) else findings})
+
+
+def _reworded(found: Certificate) -> Certificate:
+    """A certificate of version 2 with the sentences of today, which show more digits of numbers just above one."""
+
+    def words(claim: Claim) -> Claim:
+        with contextlib.suppress(Exception):  # malformed data: the checker says why it refuses them
+            today = worded(found.subject, claim)
+            if NUMBER.sub("#", today.statement) == NUMBER.sub("#", claim.statement):
+                return today
+        return claim
+
+    return replace(found, claim=words(found.claim), claims=tuple(map(words, found.claims)))
 
 
 def claim_document(claim: Claim) -> dict[str, Any]:

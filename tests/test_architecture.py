@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import ast
 import importlib
+import io
 import subprocess
 import sys
+import tokenize
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
 import pytest
-
-from stability.reports.cli.doctor import code_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = ("stability", "models", "analysis", "reports")
@@ -191,6 +191,23 @@ def test_a_circle_is_found() -> None:
 def test_no_test_imports_benchmarks() -> None:
     tests = [path for path in (ROOT / "tests").rglob("*.py") if "benchmarks" in roots_imported(tree_of(path))]
     assert not tests
+
+
+def code_lines(source: str) -> int:
+    """Number of lines of Python source that hold code: no docstrings, comments and blank lines."""
+    docstrings: set[int] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            for part in node.body:
+                if (
+                    isinstance(part, ast.Expr)
+                    and isinstance(part.value, ast.Constant)
+                    and isinstance(part.value.value, str)
+                ):
+                    docstrings.update(range(part.lineno, (part.end_lineno or part.lineno) + 1))
+    layout = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    tokens = (t for t in tokenize.generate_tokens(io.StringIO(source).readline) if t.type not in layout)
+    return len({line for t in tokens for line in range(t.start[0], t.end[0] + 1)} - docstrings)
 
 
 def test_sizes_stay_within_the_budget() -> None:

@@ -199,6 +199,6 @@ def run_campaign(
 
 
 def _home(name: str) -> str:
-    """The module of a registered layer that is trained under its own name; empty where none is."""
+    """The class of a registered layer or cell that is trained under its own name; empty where none is."""
     layer = None if name in PRESETS else LAYERS.get(name)
-    return "" if layer is None or layer.__module__ == "__main__" else layer.__module__
+    return "" if layer is None or layer.__module__ == "__main__" else f"{layer.__module__}:{layer.__qualname__}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,8 @@ from torch import nn
 from stability.errors import UnsupportedError
 from stability.storage.writing import make_folder
 
+from ...models.factories import registered_layer
+from ...models.recurrent import LAYERS
 from ...models.wrapped import unwrapped
 from ..tasks import make_task
 from ..training.front import resume_run
@@ -35,14 +36,14 @@ class RunJob:
         run: name of the run directory.
         name: of the model.
         settings: of its analysis, and with its seed.
-        module: where a user's own layer is registered, which a process of its own has to import.
+        code: class of a user's own layer or cell, which a process of its own has to import.
     """
 
     campaign: Campaign
     run: str
     name: str
     settings: AnalysisSettings
-    module: str = ""
+    code: str = ""
 
     @property
     def folder(self) -> Path:
@@ -66,8 +67,8 @@ def examine_one(job: RunJob, tell: Callable[[str], None]) -> None:
 def _train(job: RunJob, tell: Callable[[str], None]) -> None:
     """Train a preset, or go on with its training, then analyse."""
     campaign, folder = job.campaign, job.folder
-    if job.module:
-        importlib.import_module(job.module)
+    if job.code and job.name not in LAYERS:
+        registered_layer(job.code)
     name, options = campaign.task
     task = make_task(name, data_dir=campaign.data_dir, seed=campaign.seed, **options)
 

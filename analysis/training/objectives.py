@@ -23,8 +23,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stability.certification import certify
+from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.kernel.format.claims import Verdict
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.opaque import OpaqueMap
 
 from ...models.deep import DeepNetwork
 from ...models.deep_gain import deep_reach
@@ -48,7 +51,7 @@ class Objective:
 
     Raises:
         ConfigurationError: an objective about classes on a task that has none for whole sequences.
-        UnsupportedError: one about radii for a network whose gain is not prescribed.
+        UnsupportedError: one about radii for a network whose gain is not prescribed, or ``until_certified`` for gates.
 
     Example:
         >>> from stability.analysis import make_task
@@ -72,6 +75,8 @@ class Objective:
         self._loss = _LOSSES[aim.objective]
         if aim.objective != "task":
             reach(model)  # refused here as well
+        if aim.until_certified:
+            _check_certifiable(model)
         target = aim.gain_target
         self.held = None if target is None else HeldGain(model, target)
 
@@ -125,6 +130,21 @@ class Objective:
         own = functional.one_hot(y, z.shape[1]).bool()
         gaps = (z.gather(1, y[:, None]) - z) / reach(self.model)[y].clamp(min=1e-12)
         return gaps.masked_fill(own, float("inf")).amin(dim=1)
+
+
+def _check_certifiable(model: nn.Module) -> None:
+    """Refuse a network that no training certifies under every input.
+
+    Raises:
+        UnsupportedError: gates, or a step that no criterion is about.
+    """
+    subject = as_subject(model)
+    if any(isinstance(part, (GatedCell, OpaqueMap)) for part in getattr(subject, "layers", (subject,))):
+        raise UnsupportedError(
+            "until_certified asks for stability under every input, which no criterion proves for the gates of an LSTM "
+            "or GRU: leave it out and certify for inputs in a range (--input-box), or train a layer on the same data "
+            "that is certified whatever its weights, --model bounded_gain or --model contracting"
+        )
 
 
 def reach(model: nn.Module) -> Tensor:

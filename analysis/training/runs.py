@@ -27,7 +27,9 @@ from stability.storage.folder import claim_folder, refuse_existing_files
 from stability.storage.writing import write_bytes, write_text
 from stability.user_code import error_text
 
-from ...models.files import describe, load, save, write_tensors
+from ...models.factories import factory_of, layer_code
+from ...models.files import describe, save, write_tensors
+from ...models.sources import load_module, without_network
 from ..results import named_path
 from ..tables import read_csv
 from ..tasks import Task, make_task
@@ -76,7 +78,10 @@ class Run:
             FileFormatError: missing or damaged weights.
             NonFiniteError: weights that are not finite.
         """
-        return load(self.path)
+        model = load_module(self.path)
+        if model is None:
+            raise FileFormatError(f"{self.path} holds no network: {without_network(self.path)}")
+        return model
 
     @property
     def reads_data(self) -> bool:
@@ -239,6 +244,13 @@ def model_description(model: nn.Module) -> dict[str, Any]:
         kinds = {f"rnn_{part.nonlinearity}" for part in model.modules() if isinstance(part, (nn.RNN, nn.RNNCell))}
         cell = {"cell": kinds.pop()} if len(kinds) == 1 else {}
         return {"layer": None, "class": f"{type(model).__module__}.{type(model).__qualname__}", **cell}
+
+
+def with_code(model: nn.Module) -> dict[str, Any]:
+    """``model_description``, and under ``code`` the factory or the layer's class that making it again needs."""
+    said = model_description(model)
+    code = factory_of(model) if said["layer"] is None else layer_code(model)
+    return {**said, "code": code} if code else said
 
 
 def write_run(

@@ -27,7 +27,7 @@ from .measured import evaluate
 from .objectives import Objective
 from .outcome import Epoch, Progress, TrainResult
 from .penalties import penalties
-from .runs import ALL_COLUMNS, METRIC_COLUMNS, model_description, read_checkpoint, write_checkpoint, write_run
+from .runs import ALL_COLUMNS, METRIC_COLUMNS, read_checkpoint, with_code, write_checkpoint, write_run
 from .settings import Aim, Settings
 from .spectra import SpectrumTracker
 from .stops import Stop, seeded, stopping
@@ -296,7 +296,7 @@ class Trainer:
             training["tracker"] = self.tracker.options()
         document: dict[str, Any] = {
             "kind": "train",
-            "model": model_description(self.model),
+            "model": with_code(self.model),
             "task": self.task.describe(),
             "training": training,
             "result": result,

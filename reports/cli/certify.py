@@ -6,7 +6,7 @@ import functools
 import shlex
 import shutil
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,10 +17,11 @@ from stability.errors import ConfigurationError
 from ..formatting import half_life, margin_words, table, time_to, verdict_word
 from ..names import printable
 from ..opinions import NUMERIC, SHORT, opinion_cells, opinion_count
-from ..stored.reasons import advice, shell_name
+from ..stored.reasons import Known, advice, data_words, shell_name
 from ..vocabulary import CRITERIA, mark, meaning, notes, reason, sentence, state, weaker
+from . import console
 from .gate import Gate, certify_each
-from .input_boxes import box_of, words_of
+from .input_boxes import DATA, box_of, words_of
 from .options import DataOptions, Output, Seed, check_seconds, choice, no_default
 
 CRITERION = (
@@ -30,26 +31,18 @@ CELLS = ("rnn_tanh", "rnn_relu", "lstm", "gru")
 EXIT = {"certified": 0, "inconclusive": 1, "refuted": 3}
 
 
-def _look_first(models: Sequence[str]) -> None:
-    """Refuse a path that is not there before anything is loaded that takes time; of several each has its line."""
-    from .sources import there
-
-    if len(models) == 1:
-        there(models[0])
-
-
 def certify(
     models: Annotated[
         list[str],
         typer.Argument(
             help="Run directory, .safetensors, state dict (.safetensors, .pt), .npz with A and W, .onnx, "
             "or package.module:factory (FILE.py:factory); MODEL#part takes one recurrent part. "
-            "Of several models, a line each.",
+            "Of several models or parts, a line each.",
             metavar="MODEL...",
         ),
     ],
     out: Annotated[
-        Path | None, no_default("Write the certificate there (of several models: a folder).", "-o", "--out")
+        Path | None, no_default("Write the certificate there (of several models or parts: a folder).", "-o", "--out")
     ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Let -o replace a file that is no certificate (never one that is read).")
@@ -112,13 +105,15 @@ def certify(
     A rate that was asked for and is not reached ends with 1, and the proof of the best one is kept. With several
     models, --require or --min-rate: a line each (with --json a JSON object a line), and the worst exit code.
     """
-    _look_first(models)
+    from .sources import open_parts, open_subject, there
+
+    if len(models) == 1:  # before anything is loaded that takes time; of several each has its line
+        there(models[0])
     from stability.certification import certify as prove
 
     from ..stored.certificates import view
     from .data import seen_range
     from .outputs import reads, writable
-    from .sources import open_parts, open_subject, there
 
     if not all(0.0 < value < float("inf") for value in recovery):
         raise typer.BadParameter("SIZE and TOL must be positive numbers", param_hint="--recovery")
@@ -142,18 +137,16 @@ def certify(
             return _each_part(parts, how, output)
         return {"": prove(open_subject(name, continuous=continuous, cell=cell), **how)}
 
-    if gate.asked or len(models) > 1:
-        _alone(cross_check)
+    model, parts, known, box = models[0], {}, True, None
+    if not gate.asked and len(models) == 1:
+        output.status("loading ...")
+        asked = about(model)
+        box = asked["input_box"]
+        parts, known = read(model, box)
+    if gate.asked or len(models) > 1 or (parts and not known):
+        _refuse_cross_check(cross_check)
         raise typer.Exit(certify_each(models, answers_of, gate, out, output, allow))
-    (model,) = models
     allow(out)
-    asked = about(model)
-    box = asked["input_box"]
-    output.status("loading ...")
-    parts, known = read(model, box)
-    if parts and not known:
-        places = _places(parts, out, allow)
-        _by_parts(model, _each_part(parts, asked, output), places, output)
     subject = open_subject(model, continuous=continuous, cell=cell)
     output.note(_warning(model, subject, asked))
     output.status(f"certifying {model} ...")
@@ -168,9 +161,12 @@ def certify(
         certificate.save(out)
     options = [*(["--cell", cell] if cell else []), *(["--continuous"] if continuous else [])]
     options += words_of(box, input_box_from)
+    told = data_words(shlex.join(console.ASKED), {})
+    options += shlex.split(told) if input_box_from is not None else []
     named = (("--criterion", criterion, "auto"), ("--solver", solver, "auto"), ("--rate", rate, "best"))
     options += [text for name, value, default in named if value != default for text in (name, value)]
-    hints = advice(summary, " ".join([shell_name(model), *map(shlex.quote, options)]), time_limit)
+    known = _known(model, subject, told)
+    hints = advice(summary, " ".join([shell_name(model), *map(shlex.quote, options)]), time_limit, known)
     document = {
         "model": model,
         **summary,
@@ -184,7 +180,8 @@ def certify(
         **({} if opinions is None else {"cross_check": opinions}),
         **({"parts": _in_short(answers)} if answers else {}),
     }
-    text = screen(model, summary, discrete, out, hints, opinions)
+    where = "the range of the data" if input_box_from == DATA else "the box of --input-box"
+    text = screen(model, summary, discrete, out, hints, opinions, where)
     lines = _part_lines(answers, ABOUT_BLOCKS if certificate.criterion == "cascade" else ABOUT_PARTS)
     output.show(document, "\n".join([text, "", *lines]) if answers else text)
     raise typer.Exit(1 if missed else EXIT[str(certificate.verdict)])
@@ -230,28 +227,29 @@ def _part_lines(answers: Mapping[str, Any], about: str = ABOUT_PARTS) -> list[st
     ]
 
 
-def _places(parts: Iterable[str], out: Path | None, allow: Callable[[Path], None]) -> dict[str, Path]:
-    """Where the certificates of parts go, none of them where it may not."""
-    places = {} if out is None else {path: out.with_name(f"{out.stem}.{path}{out.suffix}") for path in parts}
-    for place in places.values():
-        allow(place)
-    return places
+def _refuse_cross_check(cross_check: bool) -> None:
+    if cross_check:
+        raise ConfigurationError("--cross-check is about one recurrent part, without --require and --min-rate")
 
 
-def _by_parts(model: str, answers: Mapping[str, Any], places: Mapping[str, Path], output: Output) -> None:
-    """What is said of a module whose parts are no one system: an answer for each; the least of them is the exit code.
+def _known(model: str, subject: Any, data: str) -> Known:
+    """What commands about the network need; nothing for matrices and bare weights."""
+    if not hasattr(subject, "state_dict"):
+        return Known(data=data)
+    from stability.errors import StabilityError
 
-    Raises:
-        Exit: always.
-    """
-    files = {path: answers[path].save(place) for path, place in places.items()}
-    output.status()
-    found = {str(answer.verdict) for answer in answers.values()}
-    verdict = next(name for name in ("refuted", "inconclusive", "certified") if name in found)
-    lines = [f"{printable(model)}: {len(answers)} recurrent parts", *_part_lines(answers)]
-    lines += [f"  Written to {shlex.quote(printable(str(path)))}" for path in files.values()]
-    output.show({"model": model, "parts": _in_short(answers), "certificates": files}, "\n".join(lines))
-    raise typer.Exit(EXIT[verdict])
+    from ...analysis.training.runs import RUN_FILE, read_run
+    from ...analysis.unroll import recurrent_layers
+    from ...models.classifier import classifier
+
+    run = read_run(model).document if (Path(model) / RUN_FILE).is_file() else {}
+    layer = next((getattr(part, "layer_name", type(part).__name__) for _, part in recurrent_layers(subject)), "")
+    try:
+        radii = classifier(subject).classes > 1
+    except StabilityError:
+        radii = False
+    data, epochs = data or data_words("", run.get("task") or {}), run.get("training", {}).get("epochs")
+    return Known(shell_name(model), data, bool(run), layer, epochs, radii)
 
 
 def _opinions(subject: Any, output: Output) -> dict[str, Any]:
@@ -259,11 +257,6 @@ def _opinions(subject: Any, output: Output) -> dict[str, Any]:
 
     output.status("asking a solver ...")
     return cross_check(subject).to_dict()
-
-
-def _alone(cross_check: bool) -> None:
-    if cross_check:
-        raise ConfigurationError("--cross-check is about one model, without --require and --min-rate")
 
 
 def _warning(model: str, subject: Any, asked: Mapping[str, Any]) -> str:
@@ -295,6 +288,7 @@ def screen(
     saved: Path | None,
     hints: Sequence[tuple[str, str]] = (),
     opinions: Mapping[str, Any] | None = None,
+    where: str = "the box of --input-box",
 ) -> str:
     """The certificate as one screen of text.
 
@@ -305,6 +299,7 @@ def screen(
         saved: where the file is, if it was written.
         hints: what would lead further, each with its command.
         opinions: ``cross_check.json`` as a mapping, where a solver was asked.
+        where: the range of inputs in which counter-examples were searched first.
 
     Returns:
         The text.
@@ -330,7 +325,7 @@ def screen(
         facts += meaning(summary, discrete)
     if found == "inconclusive":
         facts.append(("margins", reason(summary)))
-    facts += [("note", text) for text in notes(summary, where="the box of --input-box")]
+    facts += [("note", text) for text in notes(summary, where=where)]
     facts += [("next", f"{why}: {command}") for why, command in hints]
     room = max(len(name) for name, _ in facts) + 2 if width >= 60 else 2
     lines += [wrap(f"{name:<{room}}{text}", hang=room if width >= 60 else 2) for name, text in facts]
@@ -345,15 +340,10 @@ def screen(
         grid = table(SHORT, [opinion_cells(o) for o in opinions["opinions"]], right=NUMERIC, most=24)
         lines += [f"  {line}" for line in grid.splitlines()]
         lines += [wrap(opinion_count(opinions["asked"], opinions["wrong"]))]
-    lines.append("")
-    if saved is not None:
-        where = shlex.quote(printable(saved))
-        lines.append(wrap(f"Written to {where}. Check it without a solver: stability verify {where}"))
-    else:
-        lines.append(
-            wrap("Keep it with -o certificate.json and check it without a solver: stability verify certificate.json")
-        )
-    return "\n".join(lines)
+    file = shlex.quote(printable(saved or "certificate.json"))
+    kept = f"Keep it with -o {file}" if saved is None else f"Written to {file}"
+    check = f", and check it without a solver: stability verify {file}" if found != "inconclusive" else ""
+    return "\n".join([*lines, "", wrap(kept + check)])
 
 
 def _evidence(summary: Mapping[str, Any]) -> str:

@@ -10,16 +10,14 @@ from ..formatting import WORDS
 
 GREEN, RED, YELLOW = "32", "31", "33"
 _COLOURS = {"certified": GREEN, "refuted": RED, "inconclusive": YELLOW, "invalid": RED}
-_TINTS = {
-    **{word: _COLOURS[state] for state, word in WORDS.items() if state in _COLOURS},
-    **{WORDS[state].upper(): colour for state, colour in _COLOURS.items() if state in WORDS},
-    **_COLOURS,
+_TINTS = {word: color for state, color in _COLOURS.items() for word in (state, WORDS[state], WORDS[state].upper())} | {
     "INVALID": RED,
     "valid": GREEN,
     "error": RED,
 }
-_AT_THE_END = re.compile(rf"(: )({'|'.join(sorted(map(re.escape, _TINTS), key=len, reverse=True))})(?= \(|,|$)", re.M)
-_AFTER_A_SIGN = re.compile(rf"^([✓✗] )({'|'.join(sorted(map(re.escape, _TINTS), key=len, reverse=True))})\b", re.M)
+_TINTED = "|".join(sorted(map(re.escape, _TINTS), key=len, reverse=True))
+_AT_THE_END = re.compile(rf"(: )({_TINTED})(?= \(|,|$)", re.M)
+_AFTER_A_SIGN = re.compile(rf"^([✓✗] )({_TINTED})\b", re.M)
 
 
 def are_shown(stream: TextIO | None) -> bool:

@@ -11,6 +11,7 @@ import typer
 
 from stability.errors import ConfigurationError, FileFormatError, StabilityError
 
+from ..boxes import interval
 from ..names import cut, printable
 from . import console
 from .options import Output, no_default
@@ -45,6 +46,13 @@ class Gate:
         ),
     ] = None
 
+    allow_box: Annotated[
+        bool,
+        typer.Option(
+            "--allow-box", help="Let a proof for inputs in a box pass where stability under every input is refuted."
+        ),
+    ] = False
+
     def __post_init__(self) -> None:
         if self.require not in (None, "proved", "unrefuted"):
             raise ConfigurationError(f"--require takes proved or unrefuted, got {self.require!r}")
@@ -73,6 +81,7 @@ class Line:
         code: exit code of this one.
         reason: why it does not pass, or why there is no answer; else empty.
         certificate: the file, where one was written.
+        inputs: box of the inputs that the claim is about; empty for every input.
     """
 
     name: str
@@ -83,6 +92,7 @@ class Line:
     code: int = 2
     reason: str = ""
     certificate: str | None = None
+    inputs: str = ""
 
     def show(self, output: Output) -> None:
         """Print it: one line of text, or one JSON object on a line."""
@@ -92,17 +102,20 @@ class Line:
         rate = "" if self.rate is None else f"rate {self.rate!r}"  # all digits: it says no more than is proved
         over = "" if self.overshoot is None else f"C {self.overshoot!r}"
         sign = "✓" if self.code == 0 else "✗"
-        why = f"  ({cut(printable(self.reason), LONGEST)})" if self.reason else ""
-        output.show({}, f"{sign} {self.verdict:<13}{rate:<25}{over:<22}{printable(self.name)}{why}".rstrip())
+        said = "; ".join(filter(None, (self.inputs and f"inputs in {self.inputs}", self.reason)))
+        why = f"  ({cut(printable(said), LONGEST)})" if said else ""
+        output.show({}, f"{sign} {self.verdict:<13}{rate:<27}{over:<23}{printable(self.name)}{why}".rstrip())
 
 
-def judged(name: str, found: Mapping[str, Any], discrete: bool | None, gate: Gate, file: Path | None = None) -> Line:
+def judged(
+    name: str, found: Mapping[str, Any], certificate: Certificate | None, gate: Gate, file: Path | None = None
+) -> Line:
     """The line about an answer.
 
     Args:
         name: of the model or file.
         found: ``verdict``, ``evidence``, ``rate`` and ``overshoot``; ``meta`` where a rate may have been asked for.
-        discrete: whether the rate is per step; ``None`` where no rate is required.
+        certificate: what was found, or ``None`` for proofs about single inputs.
         gate: what is required.
         file: the certificate.
 
@@ -117,11 +130,36 @@ def judged(name: str, found: Mapping[str, Any], discrete: bool | None, gate: Gat
     if code == 0 and verdict == "certified" and missed:
         code, reason = 1, "certified, but not at the rate asked for"
     if code == 0 and gate.min_rate is not None:
+        discrete = certificate is not None and certificate.subject.is_discrete
         fast = rate is not None and (rate <= gate.min_rate if discrete else rate >= gate.min_rate)
         if not fast:
             code, reason = 1, f"slower than the rate {gate.min_rate:g} that is required"
+    box, elsewhere = ("", False) if certificate is None else inputs_of(certificate)
+    if code == 0 and gate.asked and elsewhere and not gate.allow_box:
+        code, reason = 1, "refuted for every input; --allow-box accepts the proof for these"
     kept = None if file is None else str(file)
-    return Line(name, verdict, str(found["evidence"]), rate, found["overshoot"], code, reason, kept)
+    return Line(name, verdict, str(found["evidence"]), rate, found["overshoot"], code, reason, kept, box)
+
+
+def inputs_of(certificate: Certificate) -> tuple[str, bool]:
+    """The box of the inputs that the main claim is about, and whether stability under every input is refuted beside it.
+
+    Args:
+        certificate: any.
+
+    Returns:
+        The box in words, empty for every input.
+    """
+    import numpy as np
+
+    from ..stored.certificates import view
+
+    found, subject = view(certificate), certificate.subject
+    first = getattr(subject, "layers", (subject,))[0]
+    driven = found["driven"] or {"low": getattr(first, "input_low", None), "high": getattr(first, "input_high", None)}
+    low, high = (None if end is None else np.asarray(end).tolist() for end in (driven["low"], driven["high"]))
+    refuted = any(c.name == "contraction" and str(c.verdict) == "refuted" for c in certificate.claims)
+    return interval([low, high]), refuted
 
 
 def certify_each(
@@ -173,7 +211,7 @@ def certify_each(
                 judged(
                     f"{name}#{part}" if part else name,
                     found.summary(),
-                    found.subject.is_discrete,
+                    found,
                     gate,
                     kept(found, number, name, part),
                 )
@@ -235,23 +273,28 @@ def _verified(path: Path, method: str, gate: Gate) -> Line:
     from stability.search.local.proof_folder import is_proof_folder, verify_folder
     from stability.verification import verify
 
-    name, discrete = str(path), None
+    from ..stored.certificates import claims_nothing
+
+    name, certificate = str(path), None
     if not path.exists():
         return Line(name, "error", reason="there is no such file")
     try:
+        nothing = False
         if is_proof_folder(path):
             result = verify_folder(path)
             said: dict[str, Any] = {"verdict": "certified", "evidence": "proved", "rate": None, "overshoot": None}
         else:
             result = verify(path, method=method)
             said = {key: getattr(result, key) for key in ("verdict", "evidence", "rate", "overshoot")}
-            if result.valid and gate.min_rate is not None:
-                discrete = Certificate.load(path).subject.is_discrete
+            nothing = claims_nothing(result)
+            certificate = Certificate.load(path) if result.valid else None
     except StabilityError as error:
         return Line(name, "error", reason=str(error))
-    if not result.valid:
+    if not result.valid and not nothing:
         return Line(name, "invalid", code=1, reason=result.reason)
-    line = judged(name, said, discrete, gate)
+    line = judged(name, said, certificate, gate)
+    if nothing:
+        return replace(line, reason=result.reason)
     return line if gate.asked else replace(line, code=0)  # a valid refutation is valid
 
 

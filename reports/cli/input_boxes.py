@@ -107,7 +107,7 @@ def checked(low: Any, high: Any) -> tuple[Any, Any]:
 
 
 def read_box(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """A box for each input: a ``.npz`` with ``low`` and ``high``, or a row of two numbers an input (text or ``.npy``).
+    """A box for each input: a ``.npz`` with ``low`` and ``high``, or a line of two numbers an input.
 
     Raises:
         FileFormatError: missing, unreadable, or of another form.
@@ -115,7 +115,7 @@ def read_box(name: str) -> tuple[np.ndarray, np.ndarray]:
     """
     import numpy as np
 
-    from stability.storage.arrays import read_npy, read_npz
+    from stability.storage.arrays import read_npz
     from stability.storage.read_errors import as_file_errors
 
     path = Path(name)
@@ -128,8 +128,6 @@ def read_box(name: str) -> tuple[np.ndarray, np.ndarray]:
     with as_file_errors(path, "holds no box of inputs: two numbers a line, low and high", (ValueError, UnicodeError)):
         with path.open("rb") as handle:
             start = handle.read(6)
-        if start == b"\x93NUMPY":
-            return _rows(read_npy(path), name)
         if not start.startswith(b"PK"):
             rows = [line.replace(",", " ").split() for line in path.read_text("utf-8").splitlines() if line.strip()]
             if not rows or any(len(row) != 2 for row in rows):
@@ -144,28 +142,6 @@ def read_box(name: str) -> tuple[np.ndarray, np.ndarray]:
     if low.shape != high.shape:
         raise DimensionError("high", low.shape, high.shape, "it has an end for each entry of low")
     return checked(low, high)
-
-
-def _rows(table: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """The box of one array, a row an input; the ends as rows are refused, and what may be meant either way.
-
-    Raises:
-        FileFormatError: another shape, or no real numbers.
-        ConfigurationError: ends that are crossed or not finite.
-    """
-    if table.dtype.kind not in "fiu":
-        raise FileFormatError(f"{name} must hold real numbers, the ends of the box, got {table.dtype}")
-    if table.ndim != 2 or 2 not in table.shape or table.size == 0:
-        raise FileFormatError(f"{name} must be of shape (inputs, 2), low and high in a row, got {table.shape}")
-    if table.shape[1] != 2:
-        raise FileFormatError(
-            f"{name} must be of shape (inputs, 2), low and high in a row, got {table.shape}: save its transpose"
-        )
-    if len(table) == 2:
-        raise FileFormatError(
-            f"{name} of shape (2, 2) does not say whether a row is an input or an end: store a .npz with low and high"
-        )
-    return checked(table[:, 0], table[:, 1])
 
 
 def words_of(box: Any, source: str | None) -> list[str]:

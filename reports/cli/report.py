@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 
 from stability.errors import ConfigurationError, StabilityError, UnsupportedError
-from stability.storage.artifacts import STEPS
 from stability.user_code import names_code
 
 from ..formatting import duration, metric, verdict_word
@@ -224,33 +223,18 @@ def _given(path: str) -> Any:
 
 
 def _finish(page: Path, failed: dict[str, str], output: Output) -> None:
-    """Say where the report is and what it says."""
-    from ..boxes import box_note
+    """Say where the report is, and the answer about each model in a line; the page says the rest."""
     from ..page.performance import score
     from ..page.trainings import verdict_counts
     from ..stored.collect import collect
-    from ..stored.reasons import missing, model_advice
-    from ..vocabulary import like_data, notes, reason
 
     result = collect(page.parent)
-    lost = {**result.failed, **failed}
-    lines, base = [], str(page.parent / "models")
+    lost, lines = {**result.failed, **failed}, []
     for m in result.models:
         found = score(m)
         said = "" if found is None else f", {found.label} {metric(found.value, found.metric)}"
-        why = m.refused or reason(m.certificate) or m.step("certificate").get("reason", "")
-        lines += [f"{m.title}: {verdict_word(m.state)}{said}", f"  {why}"]
-        if m.trainings.several:
-            lines.append(f"  {len(m.trainings.runs)} trainings: {verdict_counts(m)}")
-        lines += [f"  {note}" for note in notes(m.certificate, box_note(m.analysis))]
-        lines += [f"  {label}: {text}" for label, text in like_data(m.certificate, m.is_discrete)]
-        lines += [f"  {hint}: {command}" for hint, command in model_advice(m, base)]
-        none = (STEPS["margin"],)  # what a model without a proof cannot have was not left out
-        lines += [
-            f"  {'none' if i.steps == none else 'not run'}: {', '.join(i.steps)} ({i.text})"
-            for i in missing(m, base=base)
-            if i.reason != why
-        ]
+        more = f"; {len(m.trainings.runs)} trainings: {verdict_counts(m)}" if m.trainings.several else ""
+        lines.append(f"{m.title}: {verdict_word(m.state)}{said}{more}")
     lines += [f"{name}: failed ({why})" for name, why in lost.items()]
     seconds = result.settings.get("seconds")
     took = f" (in {duration(seconds)})" if seconds is not None else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shlex
 from collections.abc import Mapping
@@ -14,6 +15,8 @@ import typer
 from stability.errors import ConfigurationError
 
 from ..formatting import count, duration, metric, metric_word, number, table
+from ..stored.certificates import needs_box
+from ..stored.reasons import shell_name
 from . import console
 from .console import Interrupted
 from .data import check_device
@@ -94,7 +97,7 @@ def _trained(
     """Train with one seed; ``go_on``: with the run in the folder, where there is one, which must be the same."""
     from ...analysis.results import plain_value
     from ...analysis.training import front as training
-    from ...analysis.training.runs import RUN_FILE, model_description, read_run
+    from ...analysis.training.runs import RUN_FILE, read_run, with_code
 
     network, task, tracker = prepare(plan, track_every, compute)
     asked: dict[str, Any] = {
@@ -105,7 +108,7 @@ def _trained(
     }
     asked["progress"] = _progress(output, task.metric_name, said)
     if go_on and not overwrite and (folder / RUN_FILE).is_file():
-        if read_run(folder).document["model"] != plain_value(model_description(network)):
+        if read_run(folder).document["model"] != plain_value(with_code(network)):
             raise ConfigurationError(f"{folder} holds the run of another model: name another folder, or --overwrite")
         return training.train(network, task, resume=folder, **asked)
     return training.train(network, task, out=folder, overwrite=overwrite, **asked)
@@ -234,7 +237,8 @@ def _finish(folder: Path, result: Any, output: Output, repaired: Mapping[str, An
     """Say what a training came to."""
     if result.interrupted:
         raise Interrupted(
-            f"{result.epochs} finished epochs are kept in {folder}; go on with: stability train --resume {folder}"
+            f"{result.epochs} finished epochs are kept in {folder}; go on with: stability train --resume "
+            f"{shell_name(str(folder))}"
         )
     more = {"repaired": repaired} if repaired else {}
     output.show({"out": folder, **result.to_dict(), **more}, _summary(folder, result) + _repair_text(repaired))
@@ -263,5 +267,17 @@ def _summary(folder: Path, result: Any) -> str:
         f"  held-out {metric_word(result.metric)} {shown['test_metric']}, training {shown['train_metric']}, "
         f"guessing {shown['chance']}; {count(result.parameters)} parameters\n"
         f"  run: {folder}\n"
-        f"  next: stability certify {folder}"
+        f"  next: {_next(folder)}"
     )
+
+
+def _next(folder: Path) -> str:
+    """The command that certifies a run; gates are certified for inputs in the range of the data alone."""
+    from stability.errors import StabilityError
+
+    from ...models.sources import load_subject
+
+    box = ""
+    with contextlib.suppress(StabilityError):
+        box = " --input-box data" if needs_box(load_subject(folder).subject) else ""
+    return f"stability certify {shell_name(str(folder))}{box}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 from stability.errors import ConfigurationError
+from stability.user_code import names_code
 
 from .console import assignments
 from .data import HELD_OUT, check_device, chosen
@@ -75,7 +76,7 @@ class ModelOptions:
     ] = None
     model: Annotated[
         str | None,
-        with_default("Layer by name, or deep (--set layer=NAME).", "lipschitz", "--model"),
+        with_default("Layer by name, deep (--set layer=NAME), or FILE.py:Class of your own.", "lipschitz", "--model"),
     ] = None
     task: Annotated[str | None, with_default("Task by name: digits, adding, copying ...", "digits", "--task")] = None
     data: DataFile = None
@@ -132,7 +133,7 @@ def plan_of(asked: ModelOptions, settings: TrainingOptions, compute: Compute) ->
     task = asked.task or (None if asked.data is not None else preset.task if preset else "digits")
     named = chosen(DataOptions(task, asked.task_settings, asked.data), compute.data_dir, HELD_OUT)
     assert named is not None  # a task is named, or a file
-    model = asked.model or (preset.layer if preset else "lipschitz")
+    model = _layer(asked.model) or (preset.layer if preset else "lipschitz")
     if preset is not None and model == preset.layer:
         config = {**preset.config, **config}
     if preset is not None and named[0] == preset.task:
@@ -151,6 +152,25 @@ def plan_of(asked: ModelOptions, settings: TrainingOptions, compute: Compute) ->
     layers = layers or 1
     name = f"{name}-{layers}-layers" if layers > 1 else name
     return Plan(name, model, hidden, config, named, training, soft, asked.source, layers)
+
+
+def _layer(model: str | None) -> str | None:
+    """The layer's name; a class of layers or cells of one's own is imported.
+
+    Raises:
+        ConfigurationError: code that is no such class.
+    """
+    if model is None or not names_code(model):
+        return model
+    from ...models.factories import registered_layer
+
+    name = registered_layer(model)
+    if name is None:
+        raise ConfigurationError(
+            f"{model} is no registered cell or layer: put @register_cell of stability.models above the class, or train "
+            f"the network that a factory gives: --from {model}"
+        )
+    return name
 
 
 def _refuse_beside_a_source(asked: ModelOptions, config: Mapping[str, Any]) -> None:

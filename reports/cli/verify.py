@@ -16,9 +16,6 @@ from .options import Output, choice
 if TYPE_CHECKING:
     from stability.verification import Verification
 
-SHOWN = 20
-"""Proofs of a folder that are printed."""
-
 
 def verify(
     certificates: Annotated[
@@ -41,7 +38,7 @@ def verify(
     gate: Gate,
     output: Output,
 ) -> None:
-    """Prove a certificate's claims again, or those of a folder of proofs, rounding included; exit 0 valid, 1 invalid.
+    """Prove a certificate's claims again, or those of a folder of proofs, rounding included; exit 0 valid, else 1.
 
     With several files, a folder of certificates, --require or --min-rate: a line each (with --json a JSON object a
     line), and the worst exit code; what is required then decides, by the exit codes of `certify`.
@@ -87,18 +84,19 @@ def _verify_folder(path: Path, output: Output) -> int:
     if result.network:
         lines.append(f"  about {result.network}")
     width = min(100, max(40, shutil.get_terminal_size((100, 24)).columns))
-    for s in result.samples[:SHOWN]:
+    for s in [s for s in result.samples if not s.valid] or result.samples[:1]:  # valid ones say the same of each input
         text = f"{'✓' if s.valid else '✗'} {s.file}: {s.statement if s.valid else s.reason}"
         lines.append(textwrap.fill(text, width, initial_indent="  ", subsequent_indent="    "))
-    if len(result.samples) > SHOWN:
-        lines.append(f"  and {len(result.samples) - SHOWN} more: --json tells all")
     output.show(document, "\n".join(lines))
     return 0 if result.valid else 1
 
 
 def _text(path: Path, result: Verification) -> str:
     """What the checker found: first what is true and about what, then how it knows."""
-    head = f"valid ({result.verdict})" if result.valid else "INVALID"
+    from ..stored.certificates import claims_nothing
+
+    nothing = claims_nothing(result)
+    head = f"valid ({result.verdict})" if result.valid else "nothing to check" if nothing else "INVALID"
     lines = [f"{printable(path)}: {head}"]
     width = min(100, max(40, shutil.get_terminal_size((100, 24)).columns))
     facts = [("reason", result.reason)]

@@ -10,7 +10,7 @@ from stability.storage.artifacts import ARTIFACTS, STEPS
 
 from ..boxes import box_option
 from ..stored.collect import Report
-from ..stored.reasons import named, shell_name
+from ..stored.reasons import data_words, named
 from ..stored.records import FRAMES, ModelRecord, select
 
 SHOWN = 3  # models whose files are linked in a line; the files of all stand with the models
@@ -113,7 +113,7 @@ def alone(models: list[ModelRecord], step: str) -> str:
         if value
     ]
     boxed = box_option(m.analysis) if step == "certificate" else ""
-    data = _data(m) if step != "certificate" else ""
+    data = "" if step == "certificate" or m.run.get("task") else data_words(m.command, m.analysis.get("task") or {})
     return " ".join(filter(None, ["stability", words[step], *(named(each) for each in both), boxed, data, *said]))
 
 
@@ -122,17 +122,6 @@ def _sizes(model: ModelRecord, frame: str, column: str, **keys: str) -> str:
     table = model.frames.get(frame)
     rows = None if table is None else select(table, **keys)
     return "" if rows is None else ",".join(f"{v:g}" for v in sorted(set(rows[column])))
-
-
-def _data(model: ModelRecord) -> str:
-    """The data of a model that does not know them by itself, as an option."""
-    task = model.analysis.get("task")
-    if model.run.get("task") or not isinstance(task, dict):
-        return ""
-    data = task.get("data")
-    if isinstance(data, dict) and data.get("source") == "arrays":
-        return f"--data {shell_name(str(data.get('what') or 'FILE.npz'))}"
-    return f"--task {shell_name(str(task['name']))}" if task.get("name") else ""
 
 
 def sources(steps: tuple[str, ...], there: tuple[Made, ...]) -> list[tuple[str, str]]:

@@ -56,7 +56,8 @@ def view(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> dict
         (``None`` where that depends on the start), else ``None``; ``recovery`` and ``memory``: when a disturbance
         of this size is below this tolerance, and how many inputs determine the state so well, see
         ``stability.recovery``; ``like_data``: what is known of inputs like those of the data, where that was asked
-        beside the main claim.
+        beside the main claim; ``dt``: duration of a step that is not one; ``hidden``: size of the last hidden state;
+        ``witness_input``: least and largest entry of the input of a counter-example, ``None`` without one.
 
     Example:
         >>> from stability import LureSystem, certify
@@ -76,8 +77,13 @@ def view(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> dict
         summary["meta"] = {}
     named = _eigenvalue(certificate)
     modulus = None if named is None else math.hypot(*named)
-    more: dict[str, Any] = {"modulus": modulus, "eigenvalue": named, "needs_box": _needs_box(certificate.subject)}
+    more: dict[str, Any] = {"modulus": modulus, "eigenvalue": named, "needs_box": needs_box(certificate.subject)}
     more["driven"] = _driven(certificate)
+    last = getattr(certificate.subject, "layers", (certificate.subject,))[-1]
+    dt = getattr(getattr(certificate.subject, "system", certificate.subject), "dt", None)
+    more["dt"] = None if dt == 1.0 else dt
+    more["hidden"] = getattr(last, "hidden", getattr(last, "states", None))
+    more["witness_input"] = _witness_input(certificate)
     more["like_data"] = _like_data(certificate, summary["meta"].get("like_data"), size, tol)
     return {**summary, "pairs": [list(p) for p in proved], **more, **_forgets(certificate, size, tol)}
 
@@ -121,7 +127,13 @@ def _like_data(certificate: Certificate, asked: Any, size: float, tol: float) ->
     return {**found, "answer": "open"}
 
 
-def _needs_box(subject: Any) -> bool:
+def _witness_input(certificate: Certificate) -> list[float] | None:
+    data = {} if certificate.proof is None or certificate.verdict is not Verdict.REFUTED else certificate.proof.data
+    given = data.get("input", data.get("inputs"))
+    return [float(np.min(given)), float(np.max(given))] if isinstance(given, np.ndarray) and given.size else None
+
+
+def needs_box(subject: Any) -> bool:
     """Whether a gated cell reads the input of a network about which nothing is promised."""
     parts = subject.layers[: subject.directions] if isinstance(subject, LayerStack) else (subject,)
     return any(isinstance(part, GatedCell) and part.input_low is None for part in parts)
@@ -147,7 +159,7 @@ def check_file(path: Path) -> Checked:
         The outcome; a file that is damaged, altered, of another version or simply not true is told, never raised.
     """
     result = verify(path)
-    if not (result.valid or _claims_nothing(result)):
+    if not (result.valid or claims_nothing(result)):
         return Checked(None, False, clean(result.reason))
     try:
         found = view(Certificate.load(path))
@@ -165,6 +177,6 @@ def _model_of(folder: Path) -> str | None:
     return None if recorded is None else recorded.get(WEIGHTS, analysis.get("digest"))
 
 
-def _claims_nothing(result: Verification) -> bool:
+def claims_nothing(result: Verification) -> bool:
     """Whether a file is in order and inconclusive throughout: nothing to prove, and nothing wrong."""
     return bool(result.checks) and result.verdict == Verdict.INCONCLUSIVE and all(c.valid for c in result.checks)

@@ -222,7 +222,9 @@ def collect(folder: str | Path) -> Report:
     trainings, refused = read_trainings(folder, told)
     again = {run for each in trainings.values() for run in each.runs}
     failed |= {n: str(why) for n, why in reasons.items() if n not in {*shown, *names, *again}}
+    command = str(settings.get("command") or "")
     models = tuple(
-        replace(m, trainings=trainings.get(m.name, m.trainings), place=k) for k, m in enumerate(models, start=1)
+        replace(m, trainings=trainings.get(m.name, m.trainings), place=k, command=command)
+        for k, m in enumerate(models, start=1)
     )
     return Report(folder, settings, models, failed, refused)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ if TYPE_CHECKING:  # pandas is not loaded for light commands
     from .records import ModelRecord
 
 NO_DATA = "no data are known"
+DATA = ("--data", "--task", "--task-set", "--data-dir")
+PENALIZED = ("lipschitz", "elman", "RNN")
+"""Layers whose training a margin penalty can pull towards a proof."""
 PATIENCE = 10  # times the seconds that were not enough
 
 
@@ -40,12 +44,11 @@ class Missing:
         return self.reason + (f": {self.command}" if self.command else "")
 
 
-def named(model: ModelRecord, base: str = "models") -> str:
+def named(model: ModelRecord) -> str:
     """The model as commands name it: as it was given, or its folder where it was trained for the report.
 
     Args:
         model: the record.
-        base: the folder ``models`` of the report, as seen from where the command will be given.
 
     Returns:
         The name, quoted for a shell.
@@ -53,7 +56,7 @@ def named(model: ModelRecord, base: str = "models") -> str:
     source = model.analysis.get("source")
     if isinstance(source, str) and source and not source.startswith("trained here"):
         return shell_name(source)
-    return shell_name(f"{base}/{model.name}")
+    return shell_name(f"models/{model.name}")
 
 
 def shell_name(name: str) -> str:
@@ -74,13 +77,12 @@ def _bytes(letter: str) -> bytes:
     return letter.encode("utf-8", "surrogateescape" if "\udc80" <= letter <= "\udcff" else "surrogatepass")
 
 
-def missing(model: ModelRecord, steps: Sequence[str] = tuple(STEPS), base: str = "models") -> list[Missing]:
+def missing(model: ModelRecord, steps: Sequence[str] = tuple(STEPS)) -> list[Missing]:
     """Analyses that gave no answer for a model, gathered by the reason why.
 
     Args:
         model: the record.
         steps: which of them.
-        base: as for ``named``.
 
     Returns:
         One entry a reason, in the order of the steps.
@@ -94,17 +96,41 @@ def missing(model: ModelRecord, steps: Sequence[str] = tuple(STEPS), base: str =
             found.setdefault(reason, []).append(STEPS[step])
             if outcome.get("needs") == "data" or reason.startswith(NO_DATA):
                 data.add(reason)
-    command = f"stability report {named(model, base)} --data FILE.npz"
+    command = f"stability report {named(model)} --data FILE.npz"
     return [Missing(tuple(names), why, command if why in data else "") for why, names in found.items()]
 
 
-def advice(summary: Mapping[str, Any] | None, model: str, seconds: float | None = None) -> list[tuple[str, str]]:
+@dataclass(frozen=True)
+class Known:
+    """What commands about a network need beside its name.
+
+    Attributes:
+        network: its name where it can be run on data; empty for matrices and bare weights.
+        data: options that name its data; empty where none are known.
+        own: whether its run directory names these data by itself.
+        layer: name of its recurrent layer.
+        epochs: of its training here.
+        radii: whether the radii of single inputs can be certified.
+    """
+
+    network: str = ""
+    data: str = ""
+    own: bool = False
+    layer: str = ""
+    epochs: Any = None
+    radii: bool = False
+
+
+def advice(
+    summary: Mapping[str, Any] | None, model: str, seconds: float | None = None, known: Known | None = None
+) -> list[tuple[str, str]]:
     """What would lead further than a certificate does: a sentence, and the command.
 
     Args:
         summary: ``certificates.view``.
         model: the model as commands name it, quoted, with the options that it needs to be read.
         seconds: the time limit that the searches had, if it is known.
+        known: what is known of the network, for commands that run or train one.
 
     Returns:
         Pairs, none where nothing would.
@@ -115,33 +141,102 @@ def advice(summary: Mapping[str, Any] | None, model: str, seconds: float | None 
     """
     if summary is None:
         return []
-    out = []
-    if summary.get("needs_box") and state(summary) != "certified":
-        out.append(
-            (
-                "This is about every input, however large; an LSTM or GRU is certified for inputs in a range that you "
-                "state",
-                f"stability certify {model} --input-box LOW HIGH",
-            )
-        )
+    found, known, out = state(summary), known or Known(), []
+    if summary.get("needs_box") and found != "certified" and zero_input(summary) is not True:
+        box = f"data{'' if known.own else f' {known.data}'}" if known.data else "LOW HIGH"
+        where = "a range that does not contain this input" if found == "refuted" else "a range that you state"
+        why = f"An LSTM or GRU can be certified for inputs in {where}"
+        out.append((why, f"stability certify {model} --input-box {box}"))
     cut = (summary.get("meta") or {}).get("cut")
     if isinstance(cut, (list, tuple)) and cut:
         names = ", ".join(NAMES.get(str(c), str(c).replace("_", " ")) for c in cut)
         limit = "SECONDS" if seconds is None or not seconds > 0 else f"{PATIENCE * seconds:g}"
         command = f"stability certify {model} --time-limit {limit}"
         out.append((f"Stopped by the time limit: {names}. With more time the answer may be better", command))
+    return out + (_other_training(summary, known) if found in ("refuted", "inconclusive") else [])
+
+
+def _other_training(summary: Mapping[str, Any], known: Known) -> list[tuple[str, str]]:
+    """Another training on the same data that gives a proof, and the radii of single inputs, which need none."""
+    if not known.network:
+        return []
+    data = known.data or "--data FILE.npz"
+    epochs = "" if known.epochs is None else f" --epochs {known.epochs}"
+    if known.layer in PENALIZED:
+        why = "Go on with its training, with a penalty that pulls it towards a proof"
+        more = f"--from {known.network} {data}{epochs} --margin-penalty 1 --set until_certified=true"
+    else:
+        why = "A layer that is stable whatever its weights, trained on the same data"
+        size = summary.get("hidden") or 64
+        more = f"--model bounded_gain {data} --hidden {size + size % 2}{epochs}"  # its activation acts on pairs
+    out = [(why, f"stability train {more}")]
+    if known.radii:
+        own = "" if known.own else f" {data}"
+        out.append(("How far single inputs may move", f"stability radius {known.network}{own} --samples 100"))
     return out
 
 
-def model_advice(model: ModelRecord, base: str = "models") -> list[tuple[str, str]]:
+def zero_input(summary: Mapping[str, Any]) -> bool | None:
+    """Whether the input of a counter-example is zero, which almost every range holds; ``None`` without one."""
+    ends = summary.get("witness_input")
+    return None if ends is None else not any(ends)
+
+
+def data_words(command: Any, task: Mapping[str, Any]) -> str:
+    """The options that name the data of a command, else those of the task that a run was trained on.
+
+    Args:
+        command: a command line.
+        task: of ``run.json``.
+
+    Example:
+        >>> data_words("stability report a --data=b.npz", {})
+        '--data b.npz'
+        >>> data_words(None, {"name": "digits", "options": {"size": 7}})
+        '--task digits --task-set size=7'
+    """
+    try:
+        words = iter(shlex.split(str(command or "")))
+    except ValueError:
+        words = iter(())
+    asked: list[tuple[str, str]] = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name in DATA:
+            asked.append((name, value if equals else next(words, "")))
+    options, data = (task.get(key) if isinstance(task.get(key), Mapping) else {} for key in ("options", "data"))
+    if not any(name in DATA[:2] for name, _ in asked) and task.get("name") == "data":
+        asked = [("--data", str(options.get("file") or data.get("what") or "FILE.npz"))]
+    elif not any(name in DATA[:2] for name, _ in asked) and task.get("name"):
+        folder = [("--data-dir", str(data["folder"]))] if data.get("folder") else []
+        folder = [pair for pair in asked if pair[0] == "--data-dir"] or folder
+        said = (f"{k}={v if isinstance(v, str) else json.dumps(v)}" for k, v in options.items())
+        asked = [("--task", str(task["name"])), *(("--task-set", each) for each in said), *folder]
+    return " ".join(f"{name} {shell_name(value)}" for name, value in asked)
+
+
+def model_advice(model: ModelRecord) -> list[tuple[str, str]]:
     """``advice`` about a model of a report, with its input range.
 
     Args:
         model: the record.
-        base: as for ``named``.
     """
-    name = " ".join(filter(None, (named(model, base), box_option(model.analysis))))
-    return advice(model.certificate, name)
+    name = " ".join(filter(None, (named(model), box_option(model.analysis))))
+    return advice(model.certificate, name, known=known_of(model))
+
+
+def known_of(model: ModelRecord) -> Known:
+    """What is known of a model of a report.
+
+    Args:
+        model: the record.
+    """
+    described = model.run.get("model", {})
+    task = model.run.get("task") or {}
+    network = named(model) if model.run or model.step("noise")["status"] == "done" else ""
+    epochs, radii = model.run.get("training", {}).get("epochs"), model.step("local")["status"] == "done"
+    layer = str(described.get("layer") or "")
+    return Known(network, data_words(model.command, task), bool(task), layer, epochs, radii)
 
 
 def as_values(model: ModelRecord) -> list[dict[str, Any]]:

@@ -42,6 +42,7 @@ class ModelRecord:
         trainings: of the same model with other seeds, this one the first; without runs where there was one alone.
         place: among the models of the report, from 1 on.
         margins: factors of the loop's slopes and step with a proof and with a counter-example, proved again.
+        command: that made the report.
     """
 
     name: str
@@ -57,6 +58,7 @@ class ModelRecord:
     trainings: Trainings = field(default_factory=Trainings)
     place: int = 1
     margins: Mapping[str, float] = field(default_factory=dict)
+    command: str = ""
 
     @property
     def title(self) -> str:

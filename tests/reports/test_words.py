@@ -107,6 +107,31 @@ def test_where_a_counter_example_lies_is_said(inside: bool, reach: bool | None) 
     assert words.notes(summary("certified", 0.5, meta={"witness": witness})) == []
 
 
+def test_a_refutation_names_the_inputs_that_no_range_can_hold() -> None:
+    (said,) = words.notes(summary("refuted", witness_input=[-1.0, 2.5]))
+    assert "No range of inputs" in said
+    assert "−1" in said
+    assert "2.5" in said
+    boxes = [
+        reasons.advice(summary("refuted", needs_box=True, witness_input=w), "m.pt") for w in ([0.0, 0.0], [0, 2.0])
+    ]
+    assert [len(hints) for hints in boxes] == [0, 1]
+
+
+def test_rates_of_sampled_systems_are_told_in_time_as_well() -> None:
+    facts = dict(words.meaning(summary("certified", 0.98044, dt=0.1), True))
+    assert float(re.findall(r"decay ([\d.]+) per", facts["rate"])[0]) == pytest.approx(
+        -math.log(0.98044) / 0.1, rel=1e-3
+    )
+    assert "(7.1 units of time)" in facts["certainly below half of it"]
+    assert "decay" not in dict(words.meaning(summary("certified", 0.98044), True))["rate"]
+
+
+def test_no_criterion_is_said_to_fail_above_one_that_holds() -> None:
+    holds = {"criterion": "linear", "holds": True, "margin": 1e-7, "detail": ""}
+    assert "No criterion holds" not in words.reason(summary("inconclusive", findings=[holds]))
+
+
 def test_a_search_that_was_cut_says_so() -> None:
     cut = summary("certified", 0.5, meta={"cut": ["multiplier", "two_equilibria"]})
     assert reasons.advice(cut, "net.npz", 3.0) == [

@@ -70,9 +70,14 @@ def test_files_of_version_2_name_their_criteria_as_they_were_meant(tmp_path):
     honest = document("contraction of flow", tmp_path)
     finding = {"holds": True, "margin": 1.0, "rate": None, "detail": ""}
     earlier = {**honest, "version": 2, "criterion": "kyp", "findings": [{"criterion": "circle", **finding}]}
+    statement = honest["claim"]["statement"]
+    at = statement.index("<= ") + 3
+    earlier["claim"] = {**honest["claim"], "statement": statement[:at] + "9" + statement[at:]}  # digits of that version
     path = written(tmp_path, earlier)
     assert verify(path).valid
-    found = Certificate.load(path)
+    assert not verify(written(tmp_path, {**earlier, "version": 3})).valid
+    found = Certificate.load(written(tmp_path, earlier))
+    assert found.claim.statement == statement
     assert (found.criterion, found.findings[0].criterion) == ("circle", "small_gain")
 
 

@@ -71,8 +71,8 @@ class Classifier(Subject):
         network = _with_relu_channels(self.recurrent)
         if not isinstance(network, (DrivenSystem, GatedCell, LayerStack)):
             raise UnsupportedError(
-                "a classifier needs a DrivenSystem, a GatedCell or a LayerStack, got a "
-                f"{type(network).__name__}: no local certificate is known for it"
+                "no local certificate is known for this kind of recurrent part; there are some for networks "
+                "h+ = A h + B phi(C h + ...), for LSTM and GRU, and for stacks of these"
             )
         if not network.is_discrete:
             raise UnsupportedError(

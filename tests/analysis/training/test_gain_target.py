@@ -133,8 +133,8 @@ def test_a_network_of_the_users_own_is_repaired_and_its_folder_certified(tmp_pat
     assert run([*command.split(), "-o", str(tmp_path / "c.json"), "--quiet"]) == 0
     weights = Certificate.load(tmp_path / "c.json").subject.system.C
     assert np.array_equal(weights, load_file(tmp_path / "run" / "model.safetensors")["rnn.weight_hh_l0"].double())
-    assert run(["attack", folder]) == 2  # its code is not in the folder
-    assert "Own, whose code is not in it. Name a function" in capsys.readouterr().err
+    assert run(["attack", folder]) == 2  # its code lies elsewhere
+    assert "in the folder of the code" in capsys.readouterr().err
     described = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
     assert described["model"].pop("cell") == "rnn_tanh"
     (tmp_path / "run" / "run.json").write_text(json.dumps(described), encoding="utf-8")

@@ -9,7 +9,7 @@ from torch import nn
 
 from stability.analysis import contraction_gap, margin_penalty, train
 from stability.errors import UnsupportedError
-from stability.models import ElmanRNN, LipschitzRNN, NeuralODERNN, SequenceModel
+from stability.models import GRU, ElmanRNN, LipschitzRNN, NeuralODERNN, SequenceModel
 
 
 def lipschitz(task, **options):
@@ -56,10 +56,15 @@ def test_torch_rnn_and_elman():
     assert contraction_gap(elman).item() == pytest.approx(1 - norm / 4, abs=1e-6)
 
 
-def test_layers_without_a_gap_are_refused(task):
+def test_layers_without_a_gap_are_refused(task, tmp_path):
     model = SequenceModel(NeuralODERNN(task.input_size, 12), task.output_size, task.reduction)
     with pytest.raises(UnsupportedError):
         train(model, task, epochs=1, margin_penalty=1.0)
+    for asked in ({"margin_penalty": 1.0}, {"until_certified": True}):
+        gated = SequenceModel(GRU(task.input_size, 4), task.output_size, task.reduction)
+        with pytest.raises(UnsupportedError, match="bounded_gain"):
+            train(gated, task, epochs=1, out=tmp_path / "run", **asked)
+        assert not (tmp_path / "run").exists()
     with pytest.raises(UnsupportedError):
         margin_penalty(nn.LSTM(2, 3))
     with pytest.raises(UnsupportedError):

@@ -45,14 +45,11 @@ def test_a_deep_network_is_trained_certified_and_compared(tmp_path: Path, capsys
 def test_parts_that_are_no_one_system_have_an_answer_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.manual_seed(0)
     path = save(DeepNetwork(2, 2, layer="unitary", hidden_size=4, width=3), tmp_path / "u.safetensors")
-    code, said = answer(capsys, "certify", str(path), "-o", str(tmp_path / "c.json"))
-    assert code == 3
-    assert {part["verdict"] for part in said["parts"].values()} == {"refuted"}
-    assert all(verify(file).valid for file in said["certificates"].values())
-    assert sorted(Path(file).name for file in said["certificates"].values()) == [
-        "c.blocks.0.layer.json",
-        "c.blocks.1.layer.json",
-    ]
+    assert cli.run(["certify", str(path), "-o", str(tmp_path / "certificates"), "--json"]) == 3
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["name"].rpartition("#")[2] for line in said] == ["blocks.0.layer", "blocks.1.layer"]
+    assert {line["verdict"] for line in said} == {"refuted"}
+    assert all(verify(line["certificate"]).valid for line in said)
 
 
 def test_layers_that_run_both_ways(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

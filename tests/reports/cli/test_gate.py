@@ -95,3 +95,32 @@ def test_a_folder_without_certificates_is_refused(here, capsys):
     assert cli.run(["certify", "good.npz", "map.npz", "-o", "kept", "-q"]) == 0
     assert cli.run(["verify", "empty", "kept"]) == 2  # the others are checked all the same
     assert capsys.readouterr().out.count("✓ certified") == 2
+
+
+@pytest.fixture
+def bistable(here: Path) -> Path:
+    """h+ = tanh(3 h + u) has two resting states under u = 0 and one under an input near 9."""
+    np.savez("bistable.npz", A=np.zeros((1, 1)), B=np.eye(1), W=[[3.0]], dt=1.0, U=np.eye(1), activation="tanh")
+    (here / "kept").mkdir()
+    assert cli.run(["certify", "bistable.npz", "--input-box", "9", "9.5", "-o", "kept/box.json", "-q"]) == 0
+    return here
+
+
+def test_a_proof_for_a_box_passes_the_gate_by_name_alone(bistable: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for asked in (["verify", "kept"], ["certify", "bistable.npz", "--input-box", "9", "9.5"]):
+        assert cli.run([*asked, "--require", "proved"]) == 1
+        assert cli.run([*asked, "--min-rate", "0.98", "--allow-box"]) == 0
+        assert capsys.readouterr().out.count("inputs in [9, 9.5]") == 2
+    assert cli.run(["verify", "kept", "--json"]) == 0
+    assert rows(capsys)[0]["inputs"] == "[9, 9.5]"
+
+
+def test_an_open_certificate_is_nothing_to_check(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "kept").mkdir()
+    assert cli.run(["certify", "bad.npz", "--no-refute", "-o", "kept/open.json"]) == 1
+    assert "stability verify" not in capsys.readouterr().out
+    assert cli.run(["verify", "kept/open.json"]) == 1
+    assert "INVALID" not in capsys.readouterr().out
+    assert cli.run(["verify", "kept", "--json"]) == 1
+    assert rows(capsys)[0]["verdict"] == "inconclusive"
+    assert cli.run(["verify", "kept", "--require", "unrefuted"]) == 0
