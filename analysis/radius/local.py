@@ -307,8 +307,8 @@ class _Samples:
         parts = (norm, radius, self.upper, certified, self.correct, self.labels, epsilon, self.seconds)
         shape = NORMS_OF["l2_step" if budget == "step" else norm]
         own = self.inputs if read.lengths is None else self.inputs * _own(read.lengths, self.inputs)
-        more = {"size": shape.size(torch.from_numpy(own)).numpy()}
-        return LocalRadius(*parts, self.adversarial, tuple(self.claims), budget, read.lengths, read.agrees, **more)
+        size = shape.size(torch.from_numpy(own)).numpy()
+        return LocalRadius(*parts, self.adversarial, tuple(self.claims), budget, read.lengths, read.agrees, size=size)
 
 
 def _own(lengths: NDArray[np.int64], x: Array) -> NDArray[np.bool_]:

@@ -68,13 +68,14 @@ def test_the_answer_as_json_has_the_promised_names(affine) -> None:
     found = local_radius(subject, x, y, norm="linf", epsilon=0.01)
     document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert list(document) == [
-        "norm", "budget", "n", "correct", "certified", "median_radius", "median_attack", "samples",
+        "norm", "budget", "n", "correct", "certified", "median_radius", "median_attack", "median_share", "samples",
     ]  # fmt: skip
-    names = ["index", "label", "correct", "radius", "attack_radius", "certified", "seconds"]
+    names = ["index", "label", "correct", "radius", "attack_radius", "share", "certified", "seconds"]
     assert all(list(row) == names for row in document["samples"])
     assert (document["n"], document["correct"], document["norm"]) == (6, 5, "linf")
     assert document["certified"] == sum(row["certified"] for row in document["samples"]) == int(found.certified.sum())
     assert document["samples"][2]["radius"] == 0.0
+    np.testing.assert_allclose(found.share, found.radius / np.abs(x).max(axis=(1, 2)))
     assert local_radius(subject, x, y).to_dict()["certified"] is None
     assert list(found.frame().columns) == names
 
