@@ -6,7 +6,7 @@ import functools
 import shlex
 import shutil
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -139,6 +139,7 @@ def certify(
 
     model, parts, known, box = models[0], {}, True, None
     if not gate.asked and len(models) == 1:
+        _allow_file(out, allow)
         output.status("loading ...")
         asked = about(model)
         box = asked["input_box"]
@@ -225,6 +226,12 @@ def _part_lines(answers: Mapping[str, Any], about: str = ABOUT_PARTS) -> list[st
     return [f"  {line}" for line in grid.splitlines()] + [
         textwrap.fill(about, 98, initial_indent="  ", subsequent_indent="  ")
     ]
+
+
+def _allow_file(out: Path | None, allow: Callable[[Path | None], None]) -> None:
+    """Ask whether a file may be written; a folder takes the certificates of parts, which are asked for later."""
+    if out is None or not out.is_dir():
+        allow(out)
 
 
 def _refuse_cross_check(cross_check: bool) -> None:

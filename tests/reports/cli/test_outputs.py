@@ -12,7 +12,6 @@ import pytest
 from stability.certificate import Certificate
 from stability.models import ElmanRNN, SequenceModel, save
 from stability.reports import cli
-from stability.reports.cli import certify as command
 
 
 @pytest.fixture
@@ -101,18 +100,3 @@ def test_of_several_models_the_folder_keeps_what_is_no_certificate(here: Path, c
     assert cli.run(["certify", "ok.npz", "other.npz", "-o", "out", "--overwrite", "-q"]) == 0
     assert cli.run(["certify", "ok.npz", "other.npz", "-o", "out", "-q"]) == 0
     assert len(list(Path("out").iterdir())) == 2
-
-
-def test_the_certificates_of_parts_are_looked_at_before_they_are_made(here: Path, monkeypatch, capsys) -> None:
-    import torch
-
-    class Two(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = torch.nn.RNN(2, 2), torch.nn.RNN(2, 2)
-
-    model = Two()
-    monkeypatch.setattr(command, "_each_part", lambda *a: pytest.fail("it was computed first"))
-    monkeypatch.setattr("stability.reports.cli.sources.open_parts", lambda name: ({"a": model.a, "b": model.b}, False))
-    Path("c.b.json").write_text("mine")
-    assert "c.b.json" in refused(here, capsys, "ok.npz", "-o", "c.json")
