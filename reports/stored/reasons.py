@@ -204,7 +204,8 @@ def data_words(command: Any, task: Mapping[str, Any]) -> str:
         name, equals, value = word.partition("=")
         if name in DATA:
             asked.append((name, value if equals else next(words, "")))
-    options, data = (task.get(key) if isinstance(task.get(key), Mapping) else {} for key in ("options", "data"))
+    parts: list[Any] = [task.get(key) for key in ("options", "data")]
+    options, data = (part if isinstance(part, Mapping) else {} for part in parts)
     if not any(name in DATA[:2] for name, _ in asked) and task.get("name") == "data":
         asked = [("--data", str(options.get("file") or data.get("what") or "FILE.npz"))]
     elif not any(name in DATA[:2] for name, _ in asked) and task.get("name"):
