@@ -17,7 +17,7 @@ from stability.errors import DisagreementError, UnsupportedError
 from stability.kernel.systems.classifier import Classifier
 
 from .adapters.inspection import twin
-from .classifier import ROUNDING, agree_on, by_parts, classifier
+from .classifier import ROUNDING, Run, agree_on, by_parts, classifier
 from .classifier_network import ClassifierNetwork
 from .network import SequenceModel
 
@@ -100,25 +100,26 @@ def reading(model: Any, x: Any) -> Reading:
     """
     if isinstance(model, Reading):
         return model
-    known = (Classifier, ClassifierNetwork, SequenceModel)
+    known = (ClassifierNetwork, SequenceModel)
     watched = None if isinstance(model, known) or not isinstance(model, nn.Module) else _watched(model, x)
     if watched is not None:
         return _packed(model, *watched)
     subject = classifier(model)
-    if isinstance(model, nn.Module) and not isinstance(model, known):
-        _agree_on_data(model, subject, x)
+    source = model.source or model if isinstance(model, ClassifierNetwork) else model
+    if not isinstance(model, (Classifier, SequenceModel)):
+        _agree_on_data(source, subject, x)
     return Reading(subject)
 
 
-def _agree_on_data(model: nn.Module, subject: Classifier, x: Any) -> None:
-    """Run a network beside its classifier on some of the data, and on the same with random changes."""
+def _agree_on_data(model: Run, subject: Classifier, x: Any) -> None:
+    """Run a network beside its classifier on some of the data, and on the same with random changes up to 1e4."""
     x = np.asarray(x.detach().cpu() if isinstance(x, torch.Tensor) else x)
     if x.ndim != 3 or x.dtype.kind != "f" or x.shape[2] != subject.inputs or not x.size or not np.isfinite(x).all():
         return  # who reads the data says so
     x, rng = x[:_MOST].astype(np.float64), np.random.default_rng(0)
     size = np.abs(x).mean(axis=(1, 2), keepdims=True)
-    for scale in (0.0, *_SCALES):
-        agree_on(model, subject, x + scale * size * rng.normal(size=x.shape))
+    for change in (0.0, *(scale * size for scale in _SCALES), *_FAR):
+        agree_on(model, subject, x + change * rng.normal(size=x.shape))
 
 
 @dataclass(frozen=True, eq=False)
