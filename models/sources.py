@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from stability.conversion.subjects import as_subject, register_converter
@@ -31,7 +32,9 @@ from .adapters.modules import recurrent_parts, refuse_altered_layer
 from .adapters.state_dicts import CELLS, shown, state_dict_subject
 from .factories import from_factory, users_code
 from .files import FORMAT, MODEL_FILE, load
-from .readers.checkpoints import read_checkpoint
+from .readers.checkpoints import Placeholder, read_checkpoint
+from .readers.keras import torch_names
+from .readers.matlab import HEADER, read_mat
 from .readers.safetensors import read_metadata, read_tensors
 
 _HOLDERS = (
@@ -78,7 +81,7 @@ def load_subject(
     """Read a model from any of its forms.
 
     A run directory; a ``.safetensors`` file of this toolkit; a state dict of ``torch.nn.RNN``, ``LSTM`` or ``GRU``
-    (``.safetensors``, or a ``.pt`` file of tensors); a ``.npz`` with ``A`` and ``W``; an ``.onnx`` file; or
+    (``.safetensors``, ``.pt``, ``.npz`` or JSON); a ``.npz`` or ``.mat`` with ``A`` and ``W``; an ``.onnx`` file; or
     ``package.module:factory``. ``FILE#path`` (``package.module:factory#path``) takes one recurrent part of several.
 
     Args:
@@ -217,16 +220,20 @@ def _reader(path: Path) -> Callable[[Path, str | None, str | None], Source]:
         raise FileFormatError(f"{path} holds one bare array; save A and W together with numpy.savez")
     if head[8:9] == b"{":  # first: the eight bytes before it are a length, which may look like any other beginning
         return _from_safetensors
-    if head.startswith(b"PK"):
-        return _from_zip
-    if head.startswith(b"\x80"):
-        return _from_torch
-    if head.lstrip().startswith(b"{"):
-        raise FileFormatError(f"{path} is a JSON document, not a model (for a certificate: stability verify)")
+    readers = {b"PK": _from_zip, b"\x80": _from_torch, b"{": _from_json, HEADER: _from_mat}
+    found = [read for beginning, read in readers.items() if head.lstrip().startswith(beginning)]
+    if found:
+        return found[0]
+    if head.startswith((b"\x89HDF", b"MATLAB 7.3")):
+        raise FileFormatError(
+            f"{path} is an HDF5 file (Keras, MATLAB 7.3): save the weights of its recurrent layer with "
+            "numpy.savez(kernel=, recurrent_kernel=, bias=), in MATLAB with save -v7"
+        )
     if head.startswith(b"\x08") or path.suffix.lower() == ".onnx":
         return _from_onnx
     raise FileFormatError(
-        f"{path} is none of: safetensors, a torch .pt file, .npz, .onnx, a run directory (it begins {head[:8]!r})"
+        f"{path} is none of: safetensors, a torch .pt file, .npz, .mat, .onnx, a state dict in JSON, a run directory "
+        f"(it begins {head[:8]!r})"
     )
 
 
@@ -241,11 +248,33 @@ def _from_zip(path: Path, cell: str | None, part: str | None) -> Source:
             raise FileFormatError(f"{path} claims {stored} bytes of content in a file of {path.stat().st_size}")
         return _from_torch(path, cell, part, is_archive=True)
     if names and all(n.endswith(".npy") for n in names):
-        arrays = read_npz(path)
-        if is_state_dict(arrays):
-            return _state_dict(arrays, path, cell, part, "npz state dict")
-        return _source("npz", path, npz_subject(arrays, str(path)))
-    raise FileFormatError(f"{path} is an archive, but neither a torch file nor .npz")
+        return _from_arrays(read_npz(path), path, cell, part, "npz")
+    raise FileFormatError(
+        f"{path} is an archive, but neither a torch file nor .npz (of a .keras file, save the weights of its recurrent "
+        "layer with numpy.savez(kernel=, recurrent_kernel=, bias=))"
+    )
+
+
+def _from_arrays(arrays: Mapping[str, Any], path: Path, cell: str | None, part: str | None, form: str) -> Source:
+    if is_state_dict(arrays):
+        return _state_dict(torch_names(arrays, cell, str(path)), path, cell, part, f"{form} state dict")
+    return _source(form, path, npz_subject(arrays, str(path)))
+
+
+def _from_mat(path: Path, cell: str | None, part: str | None) -> Source:
+    return _from_arrays(read_mat(path), path, cell, part, "mat")
+
+
+def _from_json(path: Path, cell: str | None, part: str | None) -> Source:
+    document = read_json(path)
+    if not isinstance(document, dict) or not is_state_dict(document):
+        raise FileFormatError(f"{path} is a JSON document, not a model (for a certificate: stability verify)")
+    with as_file_errors(path, "holds entries that are no arrays of numbers", (ValueError,)):
+        arrays = {name: np.array(value) for name, value in document.items()}
+    odd = [name for name, value in arrays.items() if value.dtype.kind not in "if"]
+    if odd:
+        raise FileFormatError(f"{path}: {shown(odd)} holds no array of numbers")
+    return _from_arrays({k: v.astype(np.float64) for k, v in arrays.items()}, path, cell, part, "JSON")
 
 
 def _from_torch(path: Path, cell: str | None, part: str | None, is_archive: bool = False) -> Source:
@@ -275,7 +304,8 @@ def _tensors(content: Any, path: Path) -> Mapping[str, Any]:
         if len(holders) > 1:
             raise ConfigurationError(f"{path} holds several models, {shown(holders)}: save the state dict of one alone")
         content = content[holders[0]]
-    what = f"a dictionary of {shown(content)}" if isinstance(content, Mapping) else type(content).__name__
+    kind = "an object, such as a whole module" if isinstance(content, Placeholder) else type(content).__name__
+    what = f"a dictionary of {shown(content)}" if isinstance(content, Mapping) else kind
     raise FileFormatError(f"{path} holds no dictionary of tensors but {what}: save model.state_dict()")
 
 
