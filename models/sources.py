@@ -33,7 +33,6 @@ from .adapters.state_dicts import CELLS, shown, state_dict_subject
 from .factories import from_factory, users_code
 from .files import FORMAT, MODEL_FILE, load
 from .readers.checkpoints import Placeholder, read_checkpoint
-from .readers.keras import torch_names
 from .readers.matlab import HEADER, read_mat
 from .readers.safetensors import read_metadata, read_tensors
 
@@ -50,6 +49,10 @@ _HOLDERS = (
 )
 
 
+_KERAS = (
+    "save weight_ih_l0 = kernel.T, weight_hh_l0 = recurrent_kernel.T and bias_ih_l0 = bias in a .npz (an LSTM with the "
+    "default activations; of a GRU put the gates z, r, h into the order r, z, h, and both rows of its bias apart)"
+)
 _NO_TORCH_FILE = "is damaged, truncated or no torch file"
 
 
@@ -225,10 +228,7 @@ def _reader(path: Path) -> Callable[[Path, str | None, str | None], Source]:
     if found:
         return found[0]
     if head.startswith((b"\x89HDF", b"MATLAB 7.3")):
-        raise FileFormatError(
-            f"{path} is an HDF5 file (Keras, MATLAB 7.3): save the weights of its recurrent layer with "
-            "numpy.savez(kernel=, recurrent_kernel=, bias=), in MATLAB with save -v7"
-        )
+        raise FileFormatError(f"{path} is an HDF5 file; in MATLAB save with -v7; of a Keras layer {_KERAS}")
     if head.startswith(b"\x08") or path.suffix.lower() == ".onnx":
         return _from_onnx
     raise FileFormatError(
@@ -249,15 +249,14 @@ def _from_zip(path: Path, cell: str | None, part: str | None) -> Source:
         return _from_torch(path, cell, part, is_archive=True)
     if names and all(n.endswith(".npy") for n in names):
         return _from_arrays(read_npz(path), path, cell, part, "npz")
-    raise FileFormatError(
-        f"{path} is an archive, but neither a torch file nor .npz (of a .keras file, save the weights of its recurrent "
-        "layer with numpy.savez(kernel=, recurrent_kernel=, bias=))"
-    )
+    raise FileFormatError(f"{path} is an archive, but neither a torch file nor .npz; of a Keras layer {_KERAS}")
 
 
 def _from_arrays(arrays: Mapping[str, Any], path: Path, cell: str | None, part: str | None, form: str) -> Source:
+    if "recurrent_kernel" in arrays:
+        raise FileFormatError(f"{path} holds the weights of a Keras layer: {_KERAS}")
     if is_state_dict(arrays):
-        return _state_dict(torch_names(arrays, cell, str(path)), path, cell, part, f"{form} state dict")
+        return _state_dict(arrays, path, cell, part, f"{form} state dict")
     return _source(form, path, npz_subject(arrays, str(path)))
 
 

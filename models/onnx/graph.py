@@ -188,11 +188,14 @@ class Graph:
                 raise UnsupportedError(f"the operator {node.op_type} is not run beside a system")
             nodes.insert(0, node)
             wanted.update(name for name in node.input if name and name not in feeds)
+        wide = any(value.dtype == np.float64 for value in feeds.values())
         for name in wanted - {name for node in nodes for name in node.output}:
             constant = self.constant(name)
             if constant is None:
                 raise UnsupportedError(f"the value {name} comes from outside and cannot be run beside its system")
             constants[name] = np.asarray(constant, order="C")  # which leaves a number without axes one
+            if wide and constant.dtype == np.float32:
+                constants[name] = constants[name].astype(np.float64)
         return self._operators(nodes, {**feeds, **constants}, outputs), constants
 
     def _operators(self, nodes: list[Any], given: Mapping[str, np.ndarray], outputs: Sequence[str]) -> list[Any]:

@@ -17,6 +17,7 @@ from ..classifier_network import ClassifierNetwork
 from ..readers.closure import closure
 from .graph import DOMAINS, Graph, attributes, name_of, read_names, refuse_rounding
 from .sizes import RESHAPES
+from .wire import tensors_of
 
 Array = np.ndarray
 _AT_THE_END = ("Softmax", "LogSoftmax")
@@ -53,8 +54,7 @@ class OnnxGraph:
         outer = graph.sizes(self._input, (0, 0, 0))[:2]
         self._batch, self.steps = outer if batch_first else outer[::-1]
         self._graph, self._logits, self._batch_first, self._dtype = graph, logits, batch_first, dtype
-        model, self._stored = _in_float64(graph, logits, self._input)
-        self._evaluator = ReferenceEvaluator(model)
+        self._evaluator = ReferenceEvaluator(_in_float64(graph, logits, self._input))
         self._shapes: set[tuple[int, ...]] = set()
         self._lengths: set[int] = set()
 
@@ -77,7 +77,7 @@ class OnnxGraph:
                 self._graph.run([self._logits], {self._input: part.astype(self._dtype)})
                 self._shapes.add(part.shape)
             with np.errstate(all="ignore"):
-                found += self._evaluator.run(None, {self._input: part, **self._stored})  # type: ignore[arg-type]
+                found += self._evaluator.run(None, {self._input: part})  # type: ignore[arg-type]
         return torch.from_numpy(np.concatenate(found)[: len(x)])
 
     def check(self, subject: Classifier, x: Tensor) -> None:
@@ -93,28 +93,23 @@ class OnnxGraph:
             self._lengths.add(x.shape[1])
 
 
-def _in_float64(graph: Graph, logits: str, given: str) -> tuple[Any, dict[str, Array]]:
-    """Return the nodes that the logits are computed by as a model in float64, and the stored values that it reads."""
+def _in_float64(graph: Graph, logits: str, given: str) -> Any:
+    """Return the nodes that the logits are computed by, with the stored numbers of the file, as a model in float64."""
     from onnx import TensorProto, helper, numpy_helper
 
     floats = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
-    nodes = []
     needed = closure([logits], lambda name: graph.producers[name].input if name in graph.producers else ())
-    for node in (node for node in graph.nodes if not needed.isdisjoint(node.output)):
-        made = type(node)()
-        made.CopyFrom(node)
-        for attribute in made.attribute:
-            if attribute.HasField("t") and attribute.t.data_type in floats:
-                value = numpy_helper.to_array(attribute.t).astype(np.float64)
-                attribute.t.CopyFrom(numpy_helper.from_array(value, attribute.t.name))
-            elif node.op_type == "Cast" and attribute.name == "to" and attribute.i in floats:
-                attribute.i = TensorProto.DOUBLE
-        nodes.append(made)
-    held = {name: tensor for name, tensor in graph.initializers.items() if name in needed}
-    stored = {name: numpy_helper.to_array(tensor) for name, tensor in held.items()}
-    stored = {k: v.astype(np.float64) if held[k].data_type in floats else v for k, v in stored.items()}
-    ends = [[helper.make_empty_tensor_value_info(name) for name in names] for names in ((given, *stored), (logits,))]
-    return helper.make_model(helper.make_graph(nodes, "logits", *ends), opset_imports=graph.opsets), stored
+    nodes = [node for node in graph.nodes if not needed.isdisjoint(node.output)]
+    held = [tensor for name, tensor in graph.initializers.items() if name in needed]
+    ends = [[helper.make_empty_tensor_value_info(name)] for name in (given, logits)]
+    made = helper.make_graph(nodes, "logits", *ends, held)  # copies of all of them
+    for tensor in tensors_of(made):
+        if tensor.data_type in floats:
+            values = numpy_helper.to_array(tensor).astype(np.float64)
+            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    for attribute in (attribute for node in made.node if node.op_type == "Cast" for attribute in node.attribute):
+        attribute.i = TensorProto.DOUBLE if attribute.name == "to" and attribute.i in floats else attribute.i
+    return helper.make_model(made, opset_imports=graph.opsets)
 
 
 def onnx_network(graph: Graph, nodes: list[Any], subject: Any) -> ClassifierNetwork:

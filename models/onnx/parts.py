@@ -22,6 +22,7 @@ from stability.errors import (
     StabilityError,
     UnsupportedError,
 )
+from stability.kernel.format.serialization import encode
 from stability.kernel.systems.layer_stack import LayerStack
 
 from ..adapters.cross_check import GRAPH_ADVICE, Run, compare
@@ -30,7 +31,7 @@ from ..adapters.weights import RecurrentWeights
 from ..readers.limits import LAYERS, UNFOLDED
 from .graph import DOMAINS, Graph, attributes, name_of, refuse_rounding
 from .heads import onnx_network
-from .loops import loop_subject
+from .loops import loop_subject, step_subject
 from .sizes import RESHAPES
 
 Subject = Any
@@ -79,6 +80,12 @@ def _part(graph: Graph, path: str, part: str | None) -> tuple[Subject, dict[str,
     if len(names) < len(nodes) + len(loops):
         names = {str(n.output[0]): n for n in (*nodes, *loops)}
     if not names:
+        inside = _inside_if(graph, known, path, part)
+        if inside is not None:
+            return inside
+        step = step_subject(graph, part)
+        if step is not None:
+            return step, {"part": part or "", "nodes": "one step", "network": "it is one step of a network"}
         kinds = sorted({n.op_type for n in graph.nodes})[:8]
         raise FileFormatError(
             f"{path} has no RNN, LSTM, GRU, Scan or Loop node (it has {shown(kinds) or 'no nodes'}): a loop that "
@@ -100,6 +107,29 @@ def _part(graph: Graph, path: str, part: str | None) -> tuple[Subject, dict[str,
     if part is not None:
         return subject_as_part(subject, part, "onnx_graph"), found
     return subject, {**found, "network": _network(graph, nodes, subject)}
+
+
+def _inside_if(graph: Graph, nodes: list[Any], path: str, part: str | None) -> tuple[Subject, dict[str, Any]] | None:
+    """Return the recurrent part inside the branches of an ``If``: of the one that runs, or where both hold the same.
+
+    Raises:
+        UnsupportedError: branches with other recurrent parts, of which the inputs choose one.
+    """
+    chosen = []
+    for node in (node for node in nodes if node.op_type == "If"):
+        branches, condition = attributes(node), graph.constant(node.input[0])
+        keys = ["then_branch", "else_branch"] if condition is None else [f"{'then' if condition else 'else'}_branch"]
+        chosen += [Graph(branches[key], graph) for key in keys]
+    if not any(node.op_type in (*_ORDER, "Scan", "Loop") for inner in chosen for node in inner.nodes):
+        return None
+    found = [_part(inner, path, part) for inner in chosen]
+    bare = [encode(subject) | {"part": None} for subject, _ in found]
+    if any(other != bare[0] for other in bare):
+        raise UnsupportedError(
+            f"{path} holds recurrent nodes in the branches of an If, which are not the same: what runs depends on the "
+            "inputs. Export the branch that is used by itself, or with a constant condition"
+        )
+    return found[0][0], {**found[0][1], "network": "what stands around an If is not read"}
 
 
 def _network(graph: Graph, nodes: list[Any], subject: Subject) -> Any:

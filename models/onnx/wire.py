@@ -112,7 +112,7 @@ def read_model(path: Path) -> Any:
     return model
 
 
-def _tensors(graph: Any) -> Iterator[Any]:
+def tensors_of(graph: Any) -> Iterator[Any]:
     """Yield all tensors of a graph and of the graphs inside it."""
     graphs = [graph]
     while graphs:
@@ -131,7 +131,7 @@ def _check_beside(model: Any, path: Path) -> None:
     from onnx import TensorProto
 
     total = 0
-    for tensor in _tensors(model.graph):
+    for tensor in tensors_of(model.graph):
         if tensor.data_location != TensorProto.EXTERNAL:
             continue
         entries = {entry.key: entry.value for entry in tensor.external_data}
