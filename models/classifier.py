@@ -232,9 +232,7 @@ def by_parts(module: nn.Module) -> list[Classifier]:
     inside = {id(m) for path in parts for m in module.get_submodule(path).modules()}
     heads = [m for m in module.modules() if isinstance(m, nn.Linear) and id(m) not in inside]
     if len(parts) != 1 or not heads or list(parts) == [""]:
-        raise UnsupportedError(
-            _unknown(module, f"{len(parts)} recurrent parts" if parts else "no recurrent part", len(heads))
-        )
+        raise UnsupportedError(_unknown(module, f"{len(parts) or 'no'} recurrent parts", len(heads)))
     ((path, subject),) = parts.items()
     if not is_torch_recurrent(module.get_submodule(path)) and not hasattr(subject, "advance"):
         raise UnsupportedError(f"{path} of this {type(module).__name__} has no step that could be followed")
@@ -293,15 +291,13 @@ def _logits(module: Run, x: np.ndarray) -> np.ndarray:
             out = module(torch.tensor(x))
     except (Exception, SystemExit) as error:  # a network of the user's own may raise anything
         line = next((part.strip() for part in str(error).splitlines() if part.strip()), "")[:160]
+        name = type(module).__name__
         if isinstance(module, BehindEmbedding) and module.nearest:
             raise UnsupportedError(
                 f"{type(module.model).__name__} looks at its tokens besides embedding them (for a mask, or to pack its "
                 "sequences): what it does with any sequence of vectors is not known; single inputs have radii"
             ) from error
-        raise UnsupportedError(
-            f"{type(module).__name__} does not take sequences {x.shape} (batch, time, features) in float64: "
-            f"{type(error).__name__}: {line}"
-        ) from error
+        raise UnsupportedError(f"{name} does not take {x.shape} in float64: {type(error).__name__}: {line}") from error
     if not isinstance(out, torch.Tensor):
         raise UnsupportedError(f"{type(module).__name__} answers with a {type(out).__name__}, not with logits")
     return out.detach().double().cpu().numpy()

@@ -208,9 +208,7 @@ def _watched(model: nn.Module, x: Any) -> tuple[str, list[list[_Run]]] | None:
             if k == 0:
                 return None
             line = " ".join(str(error).split())[:160]
-            raise UnsupportedError(
-                f"{watch.name} does not take sequence {k} by itself: {type(error).__name__}: {line}"
-            ) from error
+            raise UnsupportedError(f"{watch.name} does not take row {k}: {type(error).__name__}: {line}") from error
         if first is None:
             return None
         size = float(np.abs(row[: first.steps]).mean()) or 1.0
@@ -241,10 +239,7 @@ def _packed(model: nn.Module, path: str, runs: list[list[_Run]]) -> Reading:
     """The classifier that gives a packing network's logits over the steps that it reads."""
     name = type(model).__name__
     if getattr(model.get_submodule(path), "bidirectional", False):
-        raise UnsupportedError(
-            f"{path} of this {name} reads its packed sequences both ways (bidirectional): certificates around one "
-            "input are for one direction"
-        )
+        raise UnsupportedError(f"{path} of this {name} is bidirectional: local certificates are for one direction")
     candidates = [replace(found, packed=True) for found in by_parts(model)]
     apart = np.array([[_apart(found, each) for each in runs] for found in candidates])
     best = int(np.argmax((apart <= ROUNDING).sum(axis=1)))

@@ -36,17 +36,7 @@ from .readers.checkpoints import Placeholder, read_checkpoint
 from .readers.matlab import HEADER, read_mat
 from .readers.safetensors import read_metadata, read_tensors
 
-_HOLDERS = (
-    "state_dict",
-    "model_state_dict",
-    "model_state",
-    "model",
-    "module",
-    "net",
-    "network",
-    "weights",
-    "params",
-)
+_HOLDERS = ("state_dict", "model_state_dict", "model_state", "model", "module", "net", "network", "weights", "params")
 
 
 _KERAS = (
@@ -75,11 +65,7 @@ register_converter(Source, lambda source: source.subject)
 
 
 def load_subject(
-    spec: str | Path,
-    *,
-    cell: str | None = None,
-    input_box: tuple[Any, Any] | None = None,
-    continuous: bool = False,
+    spec: str | Path, *, cell: str | None = None, input_box: tuple[Any, Any] | None = None, continuous: bool = False
 ) -> Source:
     """Read a model from any of its forms.
 
@@ -108,9 +94,7 @@ def load_subject(
     if continuous:
         driven = getattr(source.module, "driven", None)
         if driven is None:
-            raise UnsupportedError(
-                f"{spec} is not a layer with a differential equation behind it: leave continuous out"
-            )
+            raise UnsupportedError(f"{spec} has no differential equation behind it: leave continuous out")
         refuse_altered_layer(source.module)
         subject = _subject_of(source, lambda: driven(True))
     else:
@@ -155,9 +139,7 @@ def _find(spec: str | Path, cell: str | None) -> Source:
     if os.path.exists(path):
         source = _from_path(Path(path), cell, part or None)
         if part and "part" not in source.info:
-            raise ConfigurationError(
-                f"{path} is read as a whole ({source.info['form']}): leave #{shown([part])[1:-1]} out"
-            )
+            raise ConfigurationError(f"{path} is read as a whole: leave #{shown([part])[1:-1]} out")
         return source
     if part and names_code(path):
         return _part_of_factory(path, part)
@@ -232,8 +214,7 @@ def _reader(path: Path) -> Callable[[Path, str | None, str | None], Source]:
     if head.startswith(b"\x08") or path.suffix.lower() == ".onnx":
         return _from_onnx
     raise FileFormatError(
-        f"{path} is none of: safetensors, a torch .pt file, .npz, .mat, .onnx, a state dict in JSON, a run directory "
-        f"(it begins {head[:8]!r})"
+        f"{path} ({head[:8]!r}) is no run directory, .safetensors, .pt, .npz, .mat, .onnx or JSON file"
     )
 
 

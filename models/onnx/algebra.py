@@ -76,9 +76,7 @@ class Body:
     def _spend(self, entries: int, name: str) -> None:
         self.spent += entries
         if self.spent > LOOP_ENTRIES:
-            raise UnsupportedError(
-                f"{name} unfolds to matrices of {self.spent} entries, at most {LOOP_ENTRIES} are followed"
-            )
+            raise UnsupportedError(f"{name} needs {self.spent} entries of matrices; at most {LOOP_ENTRIES} are read")
 
     def read(self, name: str) -> Affine | Array:
         """Return the value of a name; the nodes that it depends on are read first, in their order.

@@ -173,9 +173,7 @@ def _refuse_unread(graph: Graph, name: str, ends: Sequence[str], operators: Sequ
         if node.op_type == "Slice" and not _is_whole_or_last(graph, node):
             raise UnsupportedError(f"{where} {name_of(node)} slices out a window, not the last step")
         if inputs & closure(node.input[1:], lambda value: _values_read(graph, value)):
-            raise UnsupportedError(
-                f"{where} {name_of(node)} has a shape or an index that depends on the input's values"
-            )
+            raise UnsupportedError(f"{where} {name_of(node)} takes a shape or an index from the input's values")
         name = node.input[0]
 
 
@@ -261,9 +259,7 @@ def _refuse_start(graph: Graph, node: Any) -> None:
     for start in filter(None, list(node.input[5:7])):
         value = graph.constant(start)
         if inputs & closure([start], lambda name: _values_read(graph, name)) or (value is not None and value.any()):
-            raise UnsupportedError(
-                f"the node {name_of(node)} does not start from zero: claims here are about that start"
-            )
+            raise UnsupportedError(f"the node {name_of(node)} does not start from zero, as claims here do")
 
 
 def _inputs(graph: Graph) -> list[Any]:

@@ -37,6 +37,7 @@ _ATTRIBUTES = {
     *("body", "num_scan_inputs", "scan_input_axes", "scan_input_directions", "scan_output_axes"),
     *("scan_output_directions", "directions"),
 }
+_READ = "only affine maps, tanh, ReLU, sigmoid, saturation, dead zone and LSTM gates are read"
 _STEP = "the graph is one step, whose sizes do not tell which output is the next value of which input"
 
 
@@ -77,7 +78,7 @@ def step_subject(graph: Graph, named: str | None) -> DrivenSystem | LureSystem |
 
     Raises:
         ConfigurationError: the states have to be named, or there are none of the names given.
-        UnsupportedError: anything but affine maps, known activations and the gates of an LSTM.
+        StabilityError: what reading the step raised.
     """
     inputs = [value.name for value in graph.proto.input if value.name not in graph.initializers]
     outputs = [value.name for value in graph.proto.output]
@@ -124,9 +125,7 @@ def _checked(
     except (DisagreementError, FileFormatError):
         raise
     except (StabilityError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
-        raise UnsupportedError(
-            f"{where}: {error}; only affine maps, tanh, ReLU, sigmoid, saturation, dead zone and LSTM gates are read"
-        ) from error
+        raise UnsupportedError(f"{where}: {error}; {_READ}") from error
 
 
 def _read(
@@ -173,9 +172,7 @@ def _opened(graph: Graph, node: Any, where: str) -> tuple[Body, list[str], list[
     if not hasattr(proto, "node") or (node.op_type == "Scan" and not 0 < scanned < len(proto.input)):
         raise FileFormatError(f"{where} has no body, or does not say what it reads")
     if len(proto.node) > LOOP_NODES or len(proto.input) > LOOP_VALUES:
-        raise FileFormatError(
-            f"{where}: of the body of a loop at most {LOOP_NODES} nodes and {LOOP_VALUES} inputs are read"
-        )
+        raise FileFormatError(f"{where}: a body of more than {LOOP_NODES} nodes or {LOOP_VALUES} inputs is not read")
     unknown = sorted(set(options) - _ATTRIBUTES)
     if unknown:
         raise UnsupportedError(f"{where} has the attribute {unknown[0][:60]!a}, which is not known here")

@@ -15,13 +15,7 @@ from typing import Any
 import numpy as np
 
 from stability.conversion.parts import subject_as_part
-from stability.errors import (
-    ConfigurationError,
-    DisagreementError,
-    FileFormatError,
-    StabilityError,
-    UnsupportedError,
-)
+from stability.errors import ConfigurationError, DisagreementError, FileFormatError, StabilityError, UnsupportedError
 from stability.kernel.format.serialization import encode
 from stability.kernel.systems.layer_stack import LayerStack
 
@@ -191,9 +185,7 @@ def _check_link(graph: Graph, before: Any, node: Any) -> None:
         feeds = {before.output[0]: values, before.input[0]: np.ones((*outer, W.shape[2]))}
         (got,) = graph.run([node.input[0]], feeds)
         if not np.array_equal(got, expected):
-            raise DisagreementError(
-                f"{where} the outputs are not handed on as they are, so the nodes form no plain stack"
-            )
+            raise DisagreementError(f"{where} the outputs are changed, so the nodes form no plain stack")
 
 
 def _cells(graph: Graph, node: Any) -> list[Subject]:

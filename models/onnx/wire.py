@@ -64,9 +64,7 @@ def check_message(raw: bytes, message: Any, path: Path) -> None:
                     f"{GRAPH_PACKED} bytes of packed integers are read"
                 )
         if depth > GRAPH_DEPTH:
-            raise FileFormatError(
-                f"{path} is nested too deeply: at most {GRAPH_DEPTH} graphs inside each other are read"
-            )
+            raise FileFormatError(f"{path} is nested too deeply: at most {GRAPH_DEPTH} graphs in each other")
 
 
 @functools.cache
@@ -98,9 +96,7 @@ def read_model(path: Path) -> Any:
         import onnx
         from onnx.external_data_helper import load_external_data_for_model
     except ImportError as error:
-        raise ConfigurationError(
-            "reading .onnx files needs the package onnx: pip install 'rnn-stability[onnx]'"
-        ) from error
+        raise ConfigurationError("reading .onnx files: pip install 'rnn-stability[onnx]'") from error
     with as_file_errors(path, "is damaged, truncated or no ONNX model", (Exception,)):
         if path.stat().st_size > GRAPH_BYTES:
             raise FileFormatError(f"{path} has {path.stat().st_size} bytes; of a graph at most {GRAPH_BYTES} are read")

@@ -65,9 +65,7 @@ def export_onnx(model: nn.Module, path: str | Path) -> Path:
     except ImportError as error:
         raise UnsupportedError("ONNX files need the package onnx: pip install 'rnn-stability[onnx]'") from error
     if isinstance(model, SequenceModel) and model.reduction != "last":
-        raise UnsupportedError(
-            "a head on the last output is written: this model reads the mean, or answers at every step"
-        )
+        raise UnsupportedError("only a head on the last output is written, not one on the mean or on each step")
     subject = as_subject(model)
     if (
         not isinstance(subject, DrivenSystem)
