@@ -43,7 +43,6 @@ _KERAS = (
     "save weight_ih_l0 = kernel.T, weight_hh_l0 = recurrent_kernel.T and bias_ih_l0 = bias in a .npz (an LSTM with the "
     "default activations; of a GRU put the gates z, r, h into the order r, z, h, and both rows of its bias apart)"
 )
-_NO_TORCH_FILE = "is damaged, truncated or no torch file"
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,7 +258,7 @@ def _from_json(path: Path, cell: str | None, part: str | None) -> Source:
 
 def _from_torch(path: Path, cell: str | None, part: str | None, is_archive: bool = False) -> Source:
     # whatever a hostile file makes torch do
-    with as_file_errors(path, _NO_TORCH_FILE, (Exception,)), warnings.catch_warnings():
+    with as_file_errors(path, "is damaged, truncated or no torch file", (Exception,)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             content = read_checkpoint(path, is_archive)

@@ -140,7 +140,7 @@ def onnx_network(graph: Graph, nodes: list[Any], subject: Any) -> ClassifierNetw
         _refuse_unread(graph, node.input[0], [source], _FORMS, f"before the node {name_of(node)}")
     outputs = [name for name in nodes[-1].output[:2] if name]
     _refuse_unread(graph, read, outputs, (*_FORMS, *_REDUCTIONS), "between the recurrent part and the head")
-    dtype, layout = _stored(graph, nodes[0]).dtype, bool(attributes(nodes[0]).get("layout"))
+    dtype, layout = np.asarray(graph.constant(nodes[0].input[1])).dtype, bool(attributes(nodes[0]).get("layout"))
     errors: list[StabilityError] = []
     for batch_first in (layout, not layout):
         run = OnnxGraph(graph, logits, batch_first, dtype)
@@ -191,13 +191,6 @@ def _is_whole_or_last(graph: Graph, node: Any) -> bool:
         return False
     steps = given[3] if len(given) > 3 and given[3] is not None else 1
     return bool(np.isin(starts, (0, -1)).all() and np.all(np.asarray(ends) >= _END_OF_AXIS) and np.all(steps == 1))
-
-
-def _stored(graph: Graph, node: Any) -> Array:
-    """Return the input weights of a recurrent node, whose type is that of its numbers."""
-    weights = graph.constant(node.input[1])
-    assert weights is not None, "the weights of a node that became a subject are stored"
-    return weights
 
 
 def _linear_head(graph: Graph) -> tuple[str, str, Array, Array]:

@@ -81,10 +81,7 @@ def _part(graph: Graph, path: str, part: str | None) -> tuple[Subject, dict[str,
         if step is not None:
             return step, {"part": part or "", "nodes": "one step", "network": "it is one step of a network"}
         kinds = sorted({n.op_type for n in graph.nodes})[:8]
-        raise FileFormatError(
-            f"{path} has no RNN, LSTM, GRU, Scan or Loop node (it has {shown(kinds) or 'no nodes'}): a loop that "
-            "was unrolled at export cannot be recognised"
-        )
+        raise FileFormatError(f"{path} has no RNN, LSTM, GRU, Scan or Loop node and is no step (it has {shown(kinds)})")
     if part is not None:
         if part not in names:
             raise ConfigurationError(f"{path} has no recurrent node {part!r}; it has {shown(names)}")
@@ -92,8 +89,7 @@ def _part(graph: Graph, path: str, part: str | None) -> tuple[Subject, dict[str,
     chosen = [*nodes, *loops]
     if len(chosen) > 1 and (loops or not _is_chain(graph, nodes)):
         raise ConfigurationError(
-            f"{path} has {len(names)} recurrent nodes that form no plain chain: name one of {shown(names)} after the "
-            f"file, as in FILE#{ascii(next(iter(names)))[1:-1]}"
+            f"{path} has {len(names)} recurrent nodes that form no chain: name one of {shown(names)}, as in FILE#NAME"
         )
     subject = _chain(graph, nodes, path) if nodes else loop_subject(graph, loops[0])
     kind = chosen[0].op_type if len(chosen) == 1 else "chain"
@@ -119,10 +115,7 @@ def _inside_if(graph: Graph, nodes: list[Any], path: str, part: str | None) -> t
     found = [_part(inner, path, part) for inner in chosen]
     bare = [encode(subject) | {"part": None} for subject, _ in found]
     if any(other != bare[0] for other in bare):
-        raise UnsupportedError(
-            f"{path} holds recurrent nodes in the branches of an If, which are not the same: what runs depends on the "
-            "inputs. Export the branch that is used by itself, or with a constant condition"
-        )
+        raise UnsupportedError(f"{path} holds an If whose branches recur differently: export one of them by itself")
     return found[0][0], {**found[0][1], "network": "what stands around an If is not read"}
 
 

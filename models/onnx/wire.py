@@ -60,8 +60,7 @@ def check_message(raw: bytes, message: Any, path: Path) -> None:
                 at += length
             if fields > GRAPH_FIELDS or nodes > GRAPH_NODES or packed > GRAPH_PACKED:
                 raise FileFormatError(
-                    f"{path} is a message of too many parts: at most {GRAPH_NODES} nodes, {GRAPH_FIELDS} fields and "
-                    f"{GRAPH_PACKED} bytes of packed integers are read"
+                    f"{path} has more than {GRAPH_NODES} nodes, or too many fields or packed integers"
                 )
         if depth > GRAPH_DEPTH:
             raise FileFormatError(f"{path} is nested too deeply: at most {GRAPH_DEPTH} graphs in each other")

@@ -74,8 +74,7 @@ def export_onnx(model: nn.Module, path: str | Path) -> Path:
         or subject.activation not in _NODES
     ):
         raise UnsupportedError(
-            f"this {type(subject).__name__} is not written as a Scan: maps h+ = A h + B phi(C h + E x + b) + F x "
-            f"with phi = {', '.join(_NODES)} are"
+            f"a {type(subject).__name__} is not written: only maps with phi = {', '.join(_NODES)} are"
         )
     system, double = subject.system, TensorProto.DOUBLE
     n, p = subject.states, subject.inputs
