@@ -82,8 +82,7 @@ def classifier(module: Any) -> Classifier:
         found = module.subject
     elif isinstance(module, DeepNetwork):
         raise UnsupportedError(
-            "norms and mixing stand between the layers of a deep network: a ball of inputs is followed through one "
-            "recurrent part, or a stack of layers that read each other directly, and a linear head"
+            "a deep network has norms and mixing between its layers, through which no ball is followed"
         )
     elif isinstance(module, SequenceModel):
         refuse_altered(module, SequenceModel)

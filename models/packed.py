@@ -177,10 +177,8 @@ class _Watch:
         self.paths.update(path for path, _ in packed)
         if len(packed) != 1 or len(self.paths) != 1 or not isinstance(out, torch.Tensor) or out.shape[:-1] != (1,):
             got = tuple(out.shape) if isinstance(out, torch.Tensor) else type(out).__name__
-            raise UnsupportedError(
-                f"{self.name} packs a sequence for {len(packed)} runs of {', '.join(sorted(self.paths))} and answers "
-                f"with {got}: one run of one recurrent part, and one row of logits a sequence, can be followed"
-            )
+            runs = f"{len(packed)} runs of {', '.join(sorted(self.paths))}"
+            raise UnsupportedError(f"{self.name} packs for {runs} and answers with {got}: one run and one row are read")
         steps, read = len(packed[0][1].batch_sizes), packed[0][1].data.numpy()
         x = x if change is None else x + change
         same = read.shape == x[:steps].shape and np.allclose(read, x[:steps], rtol=ROUNDING, atol=ROUNDING)
@@ -246,9 +244,8 @@ def _packed(model: nn.Module, path: str, runs: list[list[_Run]]) -> Reading:
     agrees = apart[best] <= ROUNDING
     if 2 * agrees.sum() < len(agrees):  # where most answers come from elsewhere, the others may agree by chance
         raise DisagreementError(
-            f"the logits of this {name} are not those of {path} over the packed steps of its sequences and of its "
-            f"linear head ({agrees.sum()} of {len(agrees)} agree, the first is apart by {apart[best][0]:.1e}): a head "
-            "on the last packed step, or on the mean of the packed steps, can be followed"
+            f"the logits of this {name} are not those of {path} with a head on the last packed step or on the mean "
+            f"of all ({agrees.sum()} of {len(agrees)} agree, the first is apart by {apart[best][0]:.1e})"
         )
     return Reading(candidates[best], np.array([each[0].steps for each in runs]), agrees)
 

@@ -157,9 +157,8 @@ def _part_of_factory(name: str, part: str) -> Source:
     with users_code(name, "gives a model that cannot be read"):
         parts = recurrent_parts(made) if isinstance(made, nn.Module) else {}
     if part not in parts:
-        has = f"its recurrent parts are {shown(parts)}" if parts else "it has no recurrent parts"
-        alone = "it is one recurrent layer itself" if "" in parts else has
-        raise ConfigurationError(f"{name} has no part {shown([part])}: {alone}")
+        known = "it is one recurrent layer itself" if "" in parts else f"it has {shown(parts) or 'none'}"
+        raise ConfigurationError(f"{name} has no part {shown([part])}: {known}")
     return Source(parts[part], None, {"form": "factory", "path": name, "part": part})
 
 
@@ -263,10 +262,8 @@ def _from_torch(path: Path, cell: str | None, part: str | None, is_archive: bool
         try:
             content = read_checkpoint(path, is_archive)
         except pickle.UnpicklingError as error:
-            raise FileFormatError(
-                f"{path} holds pickled code or objects, which are never executed here: save model.state_dict() instead "
-                f"({first_sentence(error)})"
-            ) from error
+            why = f"pickled code or objects, which are never executed here ({first_sentence(error)})"
+            raise FileFormatError(f"{path} holds {why}: save model.state_dict()") from error
     return _state_dict(_tensors(content, path), path, cell, part, "torch state dict")
 
 

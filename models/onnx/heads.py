@@ -167,7 +167,7 @@ def _refuse_unread(graph: Graph, name: str, ends: Sequence[str], operators: Sequ
     while name not in ends:
         node = graph.producers.get(name)
         if node is None or node.op_type not in operators or node.domain not in DOMAINS:
-            found = "nothing that is known" if node is None else f"{name_of(node)} ({node.op_type})"
+            found = "another input" if node is None else f"{name_of(node)} ({node.op_type})"
             raise UnsupportedError(f"{where} stands {found}: only changes of axes, the last step or the mean are read")
         refuse_rounding(graph, node, where)
         if node.op_type == "Slice" and not _is_whole_or_last(graph, node):
