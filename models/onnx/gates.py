@@ -52,8 +52,8 @@ def lstm_cell(body: Body, states: list[str]) -> tuple[GatedCell, list[str]]:
         raise UnsupportedError(_ADVICE)
     if any(not gate.terms.keys() <= known or gate.size != body.sizes[hidden[0]] for gate in gates.values()):
         raise UnsupportedError("a gate reads more than the input and the hidden state (peepholes)")
-    sized = [[(name, body.sizes[name]) for name in names] for names in (hidden, body.inputs)]
-    read = ChannelMap.of([(key, "tanh", gates[key]) for key in "ifgo"], *sized, [body.values[hidden[0]]])
+    state, inputs = ([(name, body.sizes[name]) for name in names] for names in (hidden, body.inputs))
+    read = ChannelMap.of([(key, "tanh", gates[key]) for key in "ifgo"], state, inputs, [body.values[hidden[0]]])
     return GatedCell("lstm", read.E, read.system.C, read.b, None, name="ONNX LSTM"), [*hidden, *cells]
 
 

@@ -101,8 +101,8 @@ def _in_float64(graph: Graph, logits: str, given: str) -> Any:
     needed = closure([logits], lambda name: graph.producers[name].input if name in graph.producers else ())
     nodes = [node for node in graph.nodes if not needed.isdisjoint(node.output)]
     held = [tensor for name, tensor in graph.initializers.items() if name in needed]
-    ends = [[helper.make_empty_tensor_value_info(name)] for name in (given, logits)]
-    made = helper.make_graph(nodes, "logits", *ends, held)  # copies of all of them
+    read, written = ([helper.make_empty_tensor_value_info(name)] for name in (given, logits))
+    made = helper.make_graph(nodes, "logits", read, written, held)  # copies of all of them
     for tensor in tensors_of(made):
         if tensor.data_type in floats:
             values = numpy_helper.to_array(tensor).astype(np.float64)

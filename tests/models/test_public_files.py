@@ -49,6 +49,10 @@ def test_matlab_files_hold_the_matrices_of_an_archive(tmp_path):
     given = {"W": 0.1 * np.eye(2), "Win": np.ones((2, 1)), "bias": np.ones((2, 1)), "leak": 0.5, "activation": "relu"}
     io.savemat(tmp_path / "own.mat", given, do_compression=True)
     own = load_subject(tmp_path / "own.mat").subject
+    vectors = {"slope": [[0.0, 2.0]], "b": np.ones((1, 2)), "dt": 1.0}
+    io.savemat(tmp_path / "net.mat", {"A": 0.1 * np.eye(2), "W": np.eye(2), "U": np.ones((2, 1)), **vectors})
+    net = load_subject(tmp_path / "net.mat").subject
+    assert (net.system.slope, net.b.tolist(), net.system.dt) == ((0.0, 2.0), [1.0, 1.0], 1.0)
     assert own.activation == "relu"
     assert np.array_equal(own.b, [1.0, 1.0])
     assert np.array_equal(own.system.A, 0.5 * np.eye(2))
