@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -28,7 +28,9 @@ from .stack import Stack
 from .tensors import state_leaves
 from .wrapped import TwoLogits, two_logits, two_rows
 
-_LENGTHS, _LONG = (1, 4), 33
+Run = Callable[[torch.Tensor], torch.Tensor] | nn.Module
+LENGTHS = (1, 4, 33)
+"""Numbers of steps of the random sequences that a network is run on beside what was read from it."""
 _FAR = (0.0, 0.1, 1.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4)
 """Of the samples that a module of one's own is run on: data that nobody scaled reach beyond ReLU6 and clipping, too."""
 ROUNDING, _REALISED = 1e-8, 1e-4
@@ -84,8 +86,7 @@ def classifier(module: Any) -> Classifier:
         found = module.subject
     elif isinstance(module, DeepNetwork):
         raise UnsupportedError(
-            "norms and mixing stand between the layers of a deep network: a ball of inputs is followed through one "
-            "recurrent part, or a stack of layers that read each other directly, and a linear head"
+            "a deep network has norms and mixing between its layers, through which no ball is followed"
         )
     elif isinstance(module, SequenceModel):
         refuse_altered(module, SequenceModel)
@@ -103,23 +104,40 @@ def _agreeing_far(module: nn.Module, found: Sequence[Classifier]) -> Classifier:
     *others, last = found
     for read in others:
         with suppress(DisagreementError):
-            return _agrees_far(module, read)
-    return _agrees_far(module, last)
+            return agrees_far(module, read)
+    return agrees_far(module, last)
 
 
-def _agrees_far(module: nn.Module, read: Classifier) -> Classifier:
-    for steps in (*_LENGTHS, _LONG):
+def agrees_far(module: Run, read: Classifier, lengths: Sequence[int] = LENGTHS) -> Classifier:
+    """Return a classifier that gives a network's logits on random inputs of sizes up to 1e4.
+
+    Args:
+        module: as for ``agree_on``.
+        read: the classifier.
+        lengths: numbers of steps.
+
+    Raises:
+        DisagreementError: it gives other logits.
+        UnsupportedError: the network does not take the inputs.
+
+    Example:
+        >>> from stability.models import GRU
+        >>> network = SequenceModel(GRU(2, 4), 3)
+        >>> agrees_far(network.double(), classifier(network)).classes
+        3
+    """
+    for steps in lengths:
         x = np.swapaxes(samples(read.recurrent, steps, _FAR)[0], 0, 1)
         agree_on(module, read, x)
         agree_on(module, read, x[3:4])
     return read
 
 
-def agree_on(module: nn.Module, read: Classifier, x: np.ndarray) -> None:
+def agree_on(module: Run, read: Classifier, x: np.ndarray) -> None:
     """Run a module on some inputs beside what was read from it.
 
     Args:
-        module: the module; a copy of it runs, in float64.
+        module: the module, of which a copy runs in float64; or a function of sequences in float64.
         read: the classifier.
         x: ``(batch, time, features)``.
 
@@ -140,7 +158,9 @@ def agree_on(module: nn.Module, read: Classifier, x: np.ndarray) -> None:
         stability.errors.DisagreementError: ...
     """
     x = np.ascontiguousarray(x)
-    logits, expected = _logits(twin(module).to(device="cpu", dtype=torch.float64).eval(), x), read.logits(x)
+    is_module = isinstance(module, nn.Module)
+    run = twin(module).to(device="cpu", dtype=torch.float64).eval() if is_module else module
+    logits, expected = _logits(run, x), read.logits(x)
     if logits.shape != expected.shape:
         raise DisagreementError(f"{type(module).__name__} answers {logits.shape} to {len(x)} sequences of {x.shape}")
     signs = np.where(np.random.default_rng(0).random(x.shape) < 0.5, -1.0, 1.0)
@@ -215,9 +235,7 @@ def by_parts(module: nn.Module) -> list[Classifier]:
     inside = {id(m) for path in parts for m in module.get_submodule(path).modules()}
     heads = [m for m in module.modules() if isinstance(m, nn.Linear) and id(m) not in inside]
     if len(parts) != 1 or not heads or list(parts) == [""]:
-        raise UnsupportedError(
-            _unknown(module, f"{len(parts)} recurrent parts" if parts else "no recurrent part", len(heads))
-        )
+        raise UnsupportedError(_unknown(module, f"{len(parts) or 'no'} recurrent parts", len(heads)))
     ((path, subject),) = parts.items()
     if not is_torch_recurrent(module.get_submodule(path)) and not hasattr(subject, "advance"):
         raise UnsupportedError(f"{path} of this {type(module).__name__} has no step that could be followed")
@@ -244,9 +262,11 @@ def _unknown(module: nn.Module, parts: str, linear: int, why: str = "") -> str:
 def _agreeing(module: nn.Module, found: Sequence[Classifier]) -> list[Classifier]:
     """Those that give the module's own logits on random sequences of several lengths, one at least."""
     runs = twin(module).to(device="cpu", dtype=torch.float64).eval()
+    if isinstance(runs, ClassifierNetwork):
+        runs.source = None  # a graph may be for one number of steps, which is that of the data
     apart = [0.0] * len(found)
     allowed = _REALISED if isinstance(module, SequenceModel) else ROUNDING
-    for steps in _LENGTHS:
+    for steps in LENGTHS[:2]:
         x, _ = samples(found[0].recurrent, steps)
         x = np.ascontiguousarray(np.swapaxes(x, 0, 1))
         logits = _logits(runs, x)
@@ -268,21 +288,19 @@ def _agreeing(module: nn.Module, found: Sequence[Classifier]) -> list[Classifier
     return [each for each, off in zip(found, apart, strict=True) if off <= allowed]
 
 
-def _logits(module: nn.Module, x: np.ndarray) -> np.ndarray:
+def _logits(module: Run, x: np.ndarray) -> np.ndarray:
     try:
         with torch.no_grad():
             out = two_logits(module(torch.tensor(x)), len(x))
     except (Exception, SystemExit) as error:  # a network of the user's own may raise anything
         line = next((part.strip() for part in str(error).splitlines() if part.strip()), "")[:160]
+        name = type(module).__name__
         if isinstance(module, BehindEmbedding) and module.nearest:
             raise UnsupportedError(
                 f"{type(module.model).__name__} looks at its tokens besides embedding them (for a mask, or to pack its "
                 "sequences): what it does with any sequence of vectors is not known; single inputs have radii"
             ) from error
-        raise UnsupportedError(
-            f"{type(module).__name__} does not take sequences {x.shape} (batch, time, features) in float64: "
-            f"{type(error).__name__}: {line}"
-        ) from error
+        raise UnsupportedError(f"{name} does not take {x.shape} in float64: {type(error).__name__}: {line}") from error
     if not isinstance(out, torch.Tensor):
         raise UnsupportedError(f"{type(module).__name__} answers with a {type(out).__name__}, not with logits")
     return out.detach().double().cpu().numpy()

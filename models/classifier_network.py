@@ -111,9 +111,12 @@ class ClassifierNetwork(nn.Module):
     Args:
         subject: the classifier.
         dtype: of the parameters; ``torch.float64`` runs what claims about the classifier are about, to rounding.
+        source: the graph that the classifier was read from, an ``OnnxGraph``; each new length of sequences is compared
+            with it before the network answers.
 
     Attributes:
         subject: the classifier.
+        source: the graph, or ``None``.
         input_size: features per time step.
         hidden_size: states of the recurrent part.
         output_size: classes.
@@ -129,9 +132,9 @@ class ClassifierNetwork(nn.Module):
         torch.Size([5, 3])
     """
 
-    def __init__(self, subject: Classifier, dtype: torch.dtype = torch.float64) -> None:
+    def __init__(self, subject: Classifier, dtype: torch.dtype = torch.float64, source: Any = None) -> None:
         super().__init__()
-        self.subject = subject
+        self.subject, self.source = subject, source
         made = [_Gated(p, dtype) if isinstance(p, GatedCell) else _Lure(p, dtype) for p in subject.layers]
         self.layers = nn.ModuleList(made)
         self.weight, self.bias = _parameter(subject.weight, dtype), _parameter(subject.bias, dtype)
@@ -145,8 +148,11 @@ class ClassifierNetwork(nn.Module):
         Raises:
             DimensionError: a wrong shape, or an empty batch or sequence.
             ConfigurationError: not a floating-point tensor.
+            DisagreementError: the graph that was read gives other logits at this length.
         """
         check_sequence(x, self.input_size)
+        if self.source is not None:
+            self.source.check(self.subject, x)
         for layer, start in zip(self.layers, self.starts):
             x = layer(x, start)
         return nn.functional.linear(over_time(x, self.reduction), self.weight, self.bias)

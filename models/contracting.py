@@ -14,10 +14,7 @@ from stability.systems import LureSystem
 
 from .lure import INTEGRATORS, LureLayer, input_parameters
 from .options import real
-from .parametrizations.contracting import (
-    continuous_factors,
-    discrete_factors,
-)
+from .parametrizations.contracting import continuous_factors, discrete_factors
 from .recurrent import register_layer
 from .tensors import to_numpy
 

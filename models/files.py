@@ -62,9 +62,7 @@ def describe(model: nn.Module) -> dict[str, Any]:
     if type(model) is Stack:
         return {"layer": "stack", "config": {"layers": [describe(layer) for layer in model.layers]}}
     if not isinstance(model, RecurrentLayer) or LAYERS.get(model.layer_name) is not type(model):
-        raise ConfigurationError(
-            f"a {type(model).__name__} cannot be described: it must be a SequenceModel or a registered layer"
-        )
+        raise ConfigurationError(f"a {type(model).__name__} is neither a SequenceModel nor a registered layer")
     return {"layer": model.layer_name, "config": model.config()}
 
 
@@ -137,11 +135,7 @@ def save(model: nn.Module, path: str | Path, weights: Mapping[str, Tensor] | Non
         ...     path.name, load(path).config()["hidden_size"]
         ('model.safetensors', 4)
     """
-    metadata = {
-        "format": FORMAT,
-        "version": str(VERSION),
-        "model": json.dumps(describe(model), allow_nan=False),
-    }
+    metadata = {"format": FORMAT, "version": str(VERSION), "model": json.dumps(describe(model), allow_nan=False)}
     path = Path(path)
     path = path / MODEL_FILE if path.is_dir() else path
     write_tensors(path, model.state_dict() if weights is None else weights, metadata)
@@ -248,9 +242,7 @@ def _at_most(tensors: int, path: Path) -> Iterator[None]:
         if threading.get_ident() == me:
             left[kind] -= 1
             if left[kind] < 0:
-                raise FileFormatError(
-                    f"{path} describes a model of more parts than the {tensors} tensors that it holds"
-                )
+                raise FileFormatError(f"{path} describes more parts than its {tensors} tensors")
 
     hooks = [
         registration.register_module_parameter_registration_hook(

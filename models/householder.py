@@ -49,12 +49,7 @@ class HouseholderRNN(OrthogonalLayer):
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        reflections: int | None = None,
-        activation: str = "leaky_relu",
+        self, input_size: int, hidden_size: int, *, reflections: int | None = None, activation: str = "leaky_relu"
     ) -> None:
         super().__init__(input_size, hidden_size, activation=activation)
         n = self.hidden_size

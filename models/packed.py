@@ -17,7 +17,7 @@ from stability.errors import DisagreementError, UnsupportedError
 from stability.kernel.systems.classifier import Classifier
 
 from .adapters.inspection import refuse_dropout, twin
-from .classifier import ROUNDING, agree_on, by_parts, classifier
+from .classifier import ROUNDING, Run, agree_on, by_parts, classifier
 from .classifier_network import ClassifierNetwork
 from .network import SequenceModel
 from .wrapped import TwoLogits, two_logits
@@ -104,25 +104,26 @@ def reading(model: Any, x: Any) -> Reading:
     model = model.model if isinstance(model, TwoLogits) else model
     if isinstance(model, nn.Module):
         refuse_dropout(model)
-    known = (Classifier, ClassifierNetwork, SequenceModel)
+    known = (ClassifierNetwork, SequenceModel)
     watched = None if isinstance(model, known) or not isinstance(model, nn.Module) else _watched(model, x)
     if watched is not None:
         return _packed(model, *watched)
     subject = classifier(model)
-    if isinstance(model, nn.Module) and not isinstance(model, known):
-        _agree_on_data(model, subject, x)
+    source = model.source or model if isinstance(model, ClassifierNetwork) else model
+    if not isinstance(model, (Classifier, SequenceModel)):
+        _agree_on_data(source, subject, x)
     return Reading(subject)
 
 
-def _agree_on_data(model: nn.Module, subject: Classifier, x: Any) -> None:
-    """Run a network beside its classifier on some of the data, and on the same with random changes."""
+def _agree_on_data(model: Run, subject: Classifier, x: Any) -> None:
+    """Run a network beside its classifier on some of the data, and on the same with random changes up to 1e4."""
     x = np.asarray(x.detach().cpu() if isinstance(x, torch.Tensor) else x)
     if x.ndim != 3 or x.dtype.kind != "f" or x.shape[2] != subject.inputs or not x.size or not np.isfinite(x).all():
         return  # who reads the data says so
     x, rng = x[:_MOST].astype(np.float64), np.random.default_rng(0)
     size = np.abs(x).mean(axis=(1, 2), keepdims=True)
-    for scale in (0.0, *_SCALES):
-        agree_on(model, subject, x + scale * size * rng.normal(size=x.shape))
+    for change in (0.0, *(scale * size for scale in _SCALES), *_FAR):
+        agree_on(model, subject, x + change * rng.normal(size=x.shape))
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,10 +181,8 @@ class _Watch:
         self.paths.update(path for path, _ in packed)
         if len(packed) != 1 or len(self.paths) != 1 or not isinstance(out, torch.Tensor) or out.shape[:-1] != (1,):
             got = tuple(out.shape) if isinstance(out, torch.Tensor) else type(out).__name__
-            raise UnsupportedError(
-                f"{self.name} packs a sequence for {len(packed)} runs of {', '.join(sorted(self.paths))} and answers "
-                f"with {got}: one run of one recurrent part, and one row of logits a sequence, can be followed"
-            )
+            runs = f"{len(packed)} runs of {', '.join(sorted(self.paths))}"
+            raise UnsupportedError(f"{self.name} packs for {runs} and answers with {got}: one run and one row are read")
         steps, read = len(packed[0][1].batch_sizes), packed[0][1].data.numpy()
         x = x if change is None else x + change
         same = read.shape == x[:steps].shape and np.allclose(read, x[:steps], rtol=ROUNDING, atol=ROUNDING)
@@ -211,9 +210,7 @@ def _watched(model: nn.Module, x: Any) -> tuple[str, list[list[_Run]]] | None:
             if k == 0:
                 return None
             line = " ".join(str(error).split())[:160]
-            raise UnsupportedError(
-                f"{watch.name} does not take sequence {k} by itself: {type(error).__name__}: {line}"
-            ) from error
+            raise UnsupportedError(f"{watch.name} does not take row {k}: {type(error).__name__}: {line}") from error
         if first is None:
             return None
         size = float(np.abs(row[: first.steps]).mean()) or 1.0
@@ -244,19 +241,15 @@ def _packed(model: nn.Module, path: str, runs: list[list[_Run]]) -> Reading:
     """The classifier that gives a packing network's logits over the steps that it reads."""
     name = type(model).__name__
     if getattr(model.get_submodule(path), "bidirectional", False):
-        raise UnsupportedError(
-            f"{path} of this {name} reads its packed sequences both ways (bidirectional): certificates around one "
-            "input are for one direction"
-        )
+        raise UnsupportedError(f"{path} of this {name} is bidirectional: local certificates are for one direction")
     candidates = [replace(found, packed=True) for found in by_parts(model)]
     apart = np.array([[_apart(found, each) for each in runs] for found in candidates])
     best = int(np.argmax((apart <= ROUNDING).sum(axis=1)))
     agrees = apart[best] <= ROUNDING
     if 2 * agrees.sum() < len(agrees):  # where most answers come from elsewhere, the others may agree by chance
         raise DisagreementError(
-            f"the logits of this {name} are not those of {path} over the packed steps of its sequences and of its "
-            f"linear head ({agrees.sum()} of {len(agrees)} agree, the first is apart by {apart[best][0]:.1e}): a head "
-            "on the last packed step, or on the mean of the packed steps, can be followed"
+            f"the logits of this {name} are not those of {path} with a head on the last packed step or on the mean "
+            f"of all ({agrees.sum()} of {len(agrees)} agree, the first is apart by {apart[best][0]:.1e})"
         )
     return Reading(candidates[best], np.array([each[0].steps for each in runs]), agrees)
 

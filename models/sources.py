@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from stability.conversion.subjects import as_subject, register_converter
@@ -31,24 +32,18 @@ from .adapters.modules import recurrent_parts, refuse_altered_layer
 from .adapters.state_dicts import CELLS, shown, state_dict_subject
 from .factories import from_factory, is_code_here, registered_layer, users_code
 from .files import FORMAT, MODEL_FILE, load
-from .readers.checkpoints import read_checkpoint
+from .readers.checkpoints import Placeholder, read_checkpoint
+from .readers.matlab import HEADER, read_mat
 from .readers.safetensors import read_metadata, read_tensors
 from .recurrent import LAYERS
 
-_HOLDERS = (
-    "state_dict",
-    "model_state_dict",
-    "model_state",
-    "model",
-    "module",
-    "net",
-    "network",
-    "weights",
-    "params",
+_HOLDERS = ("state_dict", "model_state_dict", "model_state", "model", "module", "net", "network", "weights", "params")
+
+
+_KERAS = (
+    "save weight_ih_l0 = kernel.T, weight_hh_l0 = recurrent_kernel.T and bias_ih_l0 = bias in a .npz (an LSTM with the "
+    "default activations; of a GRU put the gates z, r, h into the order r, z, h, and both rows of its bias apart)"
 )
-
-
-_NO_TORCH_FILE = "is damaged, truncated or no torch file"
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,16 +65,12 @@ register_converter(Source, lambda source: source.subject)
 
 
 def load_subject(
-    spec: str | Path,
-    *,
-    cell: str | None = None,
-    input_box: tuple[Any, Any] | None = None,
-    continuous: bool = False,
+    spec: str | Path, *, cell: str | None = None, input_box: tuple[Any, Any] | None = None, continuous: bool = False
 ) -> Source:
     """Read a model from any of its forms.
 
     A run directory; a ``.safetensors`` file of this toolkit; a state dict of ``torch.nn.RNN``, ``LSTM`` or ``GRU``
-    (``.safetensors``, or a ``.pt`` file of tensors); a ``.npz`` with ``A`` and ``W``; an ``.onnx`` file; or
+    (``.safetensors``, ``.pt``, ``.npz`` or JSON); a ``.npz`` or ``.mat`` with ``A`` and ``W``; an ``.onnx`` file; or
     ``package.module:factory``. ``FILE#path`` (``package.module:factory#path``) takes one recurrent part of several.
 
     Args:
@@ -103,9 +94,7 @@ def load_subject(
     if continuous:
         driven = getattr(source.module, "driven", None)
         if driven is None:
-            raise UnsupportedError(
-                f"{spec} is not a layer with a differential equation behind it: leave continuous out"
-            )
+            raise UnsupportedError(f"{spec} has no differential equation behind it: leave continuous out")
         refuse_altered_layer(source.module)
         subject = _subject_of(source, lambda: driven(True))
     else:
@@ -150,9 +139,7 @@ def _find(spec: str | Path, cell: str | None) -> Source:
     if os.path.exists(path):
         source = _from_path(Path(path), cell, part or None)
         if part and "part" not in source.info:
-            raise ConfigurationError(
-                f"{path} is read as a whole ({source.info['form']}): leave #{shown([part])[1:-1]} out"
-            )
+            raise ConfigurationError(f"{path} is read as a whole: leave #{shown([part])[1:-1]} out")
         return source
     if part and names_code(path):
         return _part_of_factory(path, part)
@@ -171,9 +158,8 @@ def _part_of_factory(name: str, part: str) -> Source:
     with users_code(name, "gives a model that cannot be read"):
         parts = recurrent_parts(made) if isinstance(made, nn.Module) else {}
     if part not in parts:
-        has = f"its recurrent parts are {shown(parts)}" if parts else "it has no recurrent parts"
-        alone = "it is one recurrent layer itself" if "" in parts else has
-        raise ConfigurationError(f"{name} has no part {shown([part])}: {alone}")
+        known = "it is one recurrent layer itself" if "" in parts else f"it has {shown(parts) or 'none'}"
+        raise ConfigurationError(f"{name} has no part {shown([part])}: {known}")
     return Source(parts[part], None, {"form": "factory", "path": name, "part": part})
 
 
@@ -244,16 +230,16 @@ def _reader(path: Path) -> Callable[[Path, str | None, str | None], Source]:
         raise FileFormatError(f"{path} holds one bare array; save A and W together with numpy.savez")
     if head[8:9] == b"{":  # first: the eight bytes before it are a length, which may look like any other beginning
         return _from_safetensors
-    if head.startswith(b"PK"):
-        return _from_zip
-    if head.startswith(b"\x80"):
-        return _from_torch
-    if head.lstrip().startswith(b"{"):
-        raise FileFormatError(f"{path} is a JSON document, not a model (for a certificate: stability verify)")
+    readers = {b"PK": _from_zip, b"\x80": _from_torch, b"{": _from_json, HEADER: _from_mat}
+    found = [read for beginning, read in readers.items() if head.lstrip().startswith(beginning)]
+    if found:
+        return found[0]
+    if head.startswith((b"\x89HDF", b"MATLAB 7.3")):
+        raise FileFormatError(f"{path} is an HDF5 file; in MATLAB save with -v7; of a Keras layer {_KERAS}")
     if head.startswith(b"\x08") or path.suffix.lower() == ".onnx":
         return _from_onnx
     raise FileFormatError(
-        f"{path} is none of: safetensors, a torch .pt file, .npz, .onnx, a run directory (it begins {head[:8]!r})"
+        f"{path} ({head[:8]!r}) is no run directory, .safetensors, .pt, .npz, .mat, .onnx or JSON file"
     )
 
 
@@ -268,24 +254,43 @@ def _from_zip(path: Path, cell: str | None, part: str | None) -> Source:
             raise FileFormatError(f"{path} claims {stored} bytes of content in a file of {path.stat().st_size}")
         return _from_torch(path, cell, part, is_archive=True)
     if names and all(n.endswith(".npy") for n in names):
-        arrays = read_npz(path)
-        if is_state_dict(arrays):
-            return _state_dict(arrays, path, cell, part, "npz state dict")
-        return _source("npz", path, npz_subject(arrays, str(path)))
-    raise FileFormatError(f"{path} is an archive, but neither a torch file nor .npz")
+        return _from_arrays(read_npz(path), path, cell, part, "npz")
+    raise FileFormatError(f"{path} is an archive, but neither a torch file nor .npz; of a Keras layer {_KERAS}")
+
+
+def _from_arrays(arrays: Mapping[str, Any], path: Path, cell: str | None, part: str | None, form: str) -> Source:
+    if "recurrent_kernel" in arrays:
+        raise FileFormatError(f"{path} holds the weights of a Keras layer: {_KERAS}")
+    if is_state_dict(arrays):
+        return _state_dict(arrays, path, cell, part, f"{form} state dict")
+    return _source(form, path, npz_subject(arrays, str(path)))
+
+
+def _from_mat(path: Path, cell: str | None, part: str | None) -> Source:
+    return _from_arrays(read_mat(path), path, cell, part, "mat")
+
+
+def _from_json(path: Path, cell: str | None, part: str | None) -> Source:
+    document = read_json(path)
+    if not isinstance(document, dict) or not is_state_dict(document):
+        raise FileFormatError(f"{path} is a JSON document, not a model (for a certificate: stability verify)")
+    with as_file_errors(path, "holds entries that are no arrays of numbers", (ValueError,)):
+        arrays = {name: np.array(value) for name, value in document.items()}
+    odd = [name for name, value in arrays.items() if value.dtype.kind not in "if"]
+    if odd:
+        raise FileFormatError(f"{path}: {shown(odd)} holds no array of numbers")
+    return _from_arrays({k: v.astype(np.float64) for k, v in arrays.items()}, path, cell, part, "JSON")
 
 
 def _from_torch(path: Path, cell: str | None, part: str | None, is_archive: bool = False) -> Source:
     # whatever a hostile file makes torch do
-    with as_file_errors(path, _NO_TORCH_FILE, (Exception,)), warnings.catch_warnings():
+    with as_file_errors(path, "is damaged, truncated or no torch file", (Exception,)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             content = read_checkpoint(path, is_archive)
         except pickle.UnpicklingError as error:
-            raise FileFormatError(
-                f"{path} holds pickled code or objects, which are never executed here: save model.state_dict() instead "
-                f"({first_sentence(error)})"
-            ) from error
+            why = f"pickled code or objects, which are never executed here ({first_sentence(error)})"
+            raise FileFormatError(f"{path} holds {why}: save model.state_dict()") from error
     return _state_dict(_tensors(content, path), path, cell, part, "torch state dict")
 
 
@@ -302,7 +307,8 @@ def _tensors(content: Any, path: Path) -> Mapping[str, Any]:
         if len(holders) > 1:
             raise ConfigurationError(f"{path} holds several models, {shown(holders)}: save the state dict of one alone")
         content = content[holders[0]]
-    what = f"a dictionary of {shown(content)}" if isinstance(content, Mapping) else type(content).__name__
+    kind = "an object, such as a whole module" if isinstance(content, Placeholder) else type(content).__name__
+    what = f"a dictionary of {shown(content)}" if isinstance(content, Mapping) else kind
     raise FileFormatError(f"{path} holds no dictionary of tensors but {what}: save model.state_dict()")
 
 

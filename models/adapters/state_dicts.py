@@ -19,13 +19,7 @@ import torch
 from torch import Tensor
 
 from stability.conversion.parts import subject_as_part
-from stability.errors import (
-    ConfigurationError,
-    DimensionError,
-    FileFormatError,
-    StabilityError,
-    UnsupportedError,
-)
+from stability.errors import ConfigurationError, DimensionError, FileFormatError, StabilityError, UnsupportedError
 from stability.kernel.checks import as_choice
 from stability.storage.limits import NUMBERS
 
@@ -70,11 +64,7 @@ def state_dict_parts(state: Mapping[str, Any]) -> Parts:
 
 
 def state_dict_subject(
-    state: Mapping[str, Any],
-    *,
-    cell: str | None = None,
-    part: str | None = None,
-    where: str = "the state dict",
+    state: Mapping[str, Any], *, cell: str | None = None, part: str | None = None, where: str = "the state dict"
 ) -> tuple[Subject, dict[str, Any]]:
     """The subject that a state dict describes.
 

@@ -49,6 +49,7 @@ class Body:
         values: expression or constant by name.
         sizes: entries of each variable.
         channels: variable, activation and argument of each activation, in order.
+        products: factors of each variable that is a product of two values that change.
         inputs: variables that are inputs.
         casts: True if a value is cast.
         spent: entries of all matrices so far, at most ``LOOP_ENTRIES``.
@@ -58,6 +59,7 @@ class Body:
     values: dict[str, Affine | Array] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     channels: list[tuple[str, str, Affine]] = field(default_factory=list)
+    products: dict[str, tuple[Affine, Affine]] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
     casts: bool = False
     spent: int = 0
@@ -74,9 +76,7 @@ class Body:
     def _spend(self, entries: int, name: str) -> None:
         self.spent += entries
         if self.spent > LOOP_ENTRIES:
-            raise UnsupportedError(
-                f"{name} unfolds to matrices of {self.spent} entries, at most {LOOP_ENTRIES} are followed"
-            )
+            raise UnsupportedError(f"{name} needs {self.spent} entries of matrices; at most {LOOP_ENTRIES} are read")
 
     def read(self, name: str) -> Affine | Array:
         """Return the value of a name; the nodes that it depends on are read first, in their order.
@@ -86,7 +86,7 @@ class Body:
         """
         needed = closure([name], self._inputs)
         for node in self.graph.nodes:
-            if node.output and node.output[0] in needed and node.output[0] not in self.values:
+            if not needed.isdisjoint(node.output) and node.output[0] not in self.values:
                 self._enter(node)
         return self.values[name]
 
@@ -97,9 +97,9 @@ class Body:
         node = self.graph.producers.get(name)
         if node is None:
             raise UnsupportedError(f"the value {name} comes from outside the loop and has an unknown size")
-        if node.output[0] != name:
+        if node.output[0] != name and node.op_type != "Split":
             raise UnsupportedError(f"it reads {name}, a further output of {node.op_type}")
-        return list(filter(None, node.input[:1] if node.op_type in RESHAPES else node.input))
+        return list(filter(None, node.input[:1] if node.op_type in (*RESHAPES, "Split") else node.input))
 
     def _is_known(self, name: str) -> bool:
         if name in self.values:
@@ -113,10 +113,37 @@ class Body:
         return constant is not None
 
     def _enter(self, node: Any) -> None:
+        if node.op_type == "Split" and node.domain in DOMAINS:
+            self._split(node)
+            return
         value = self._computed(node)
         terms = value.terms.values() if isinstance(value, Affine) else [value]
         self._spend(sum(m.size for m in terms) if node.op_type not in RESHAPES else 0, node.output[0])
         self.values[node.output[0]] = value
+
+    def _split(self, node: Any) -> None:
+        """Enter the outputs of a ``Split`` of a vector along its own axis."""
+        whole, options = self.values[node.input[0]], attributes(node)
+        sizes = self.graph.constant(node.input[1]) if len(node.input) > 1 else options.get("split")
+        if not isinstance(whole, Affine) or options.get("axis", 0) not in (-1, 1):
+            raise UnsupportedError("a Split along another axis than the last of two, or of a constant")
+        if sizes is None:
+            sizes = [whole.size // len(node.output)] * len(node.output)
+        ends = np.cumsum([int(size) for size in sizes])
+        if len(ends) != len(node.output) or ends[-1] != whole.size or (np.diff(ends, prepend=0) <= 0).any():
+            raise UnsupportedError(f"a Split of {whole.size} entries into {len(node.output)} others")
+        self._spend(whole.size**2 + sum(m.size for m in whole.terms.values()), node.output[0])
+        for name, rows in zip(node.output, np.split(np.eye(whole.size), ends[:-1])):
+            self.values[name] = whole.mapped(rows)
+
+    def _product(self, a: Any, b: Any) -> Affine:
+        if not (isinstance(a, Affine) and isinstance(b, Affine)):
+            return multiplied(a, b)
+        if a.size != b.size:
+            raise UnsupportedError(f"vectors of {a.size} and {b.size} entries are multiplied")
+        name = f"product {len(self.products)}"
+        self.products[name] = a, b
+        return self.symbol(name, a.size)
 
     def _computed(self, node: Any) -> Affine | Array:
         """Return the first output of a node."""
@@ -140,7 +167,7 @@ class Body:
         if op in ("Sub", "Neg"):
             return added(given[0], given[1], -1.0) if op == "Sub" else given[0].scaled(-1.0)  # type: ignore
         if op in ("Mul", "Div"):
-            return multiplied(*given) if op == "Mul" else divided(*given)  # type: ignore[arg-type]
+            return self._product(*given) if op == "Mul" else divided(*given)  # type: ignore[arg-type]
         return self._gemm(options, *given)  # a MatMul is a Gemm without attributes
 
     def _channel(self, op: str, options: dict[str, Any], z: Any, *ends: Any) -> Affine:

@@ -113,10 +113,7 @@ class Graph:
                 return {node.output[0]: given[0]}  # type: ignore[dict-item]
             entries = entries_of(node, given, options)
             if entries > self._root._room:
-                raise FileFormatError(
-                    f"the ONNX value {node.output[0][:60]!a} unfolds to {entries} entries; of constants a graph may "
-                    f"have {UNFOLDED}"
-                )
+                raise FileFormatError(f"the ONNX value {node.output[0][:60]!a} unfolds to {entries} entries")
             self._root._room -= entries
             known = {name: value for name, value in zip(node.input, given) if value is not None}
             (operator,) = self._operators([node], known, node.output)
@@ -172,9 +169,7 @@ class Graph:
             raise
         except Exception as error:
             reason = str(error).strip().partition("\n")[0][:120]
-            raise UnsupportedError(
-                f"onnx's reference evaluator cannot run it: {type(error).__name__}: {reason}"
-            ) from error
+            raise UnsupportedError(f"onnx's evaluator cannot run it: {type(error).__name__}: {reason}") from error
 
     def _piece(
         self, outputs: Sequence[str], feeds: Mapping[str, np.ndarray]
@@ -188,11 +183,14 @@ class Graph:
                 raise UnsupportedError(f"the operator {node.op_type} is not run beside a system")
             nodes.insert(0, node)
             wanted.update(name for name in node.input if name and name not in feeds)
+        wide = any(value.dtype == np.float64 for value in feeds.values())
         for name in wanted - {name for node in nodes for name in node.output}:
             constant = self.constant(name)
             if constant is None:
                 raise UnsupportedError(f"the value {name} comes from outside and cannot be run beside its system")
             constants[name] = np.asarray(constant, order="C")  # which leaves a number without axes one
+            if wide and constant.dtype == np.float32:
+                constants[name] = constants[name].astype(np.float64)
         return self._operators(nodes, {**feeds, **constants}, outputs), constants
 
     def _operators(self, nodes: list[Any], given: Mapping[str, np.ndarray], outputs: Sequence[str]) -> list[Any]:
@@ -215,9 +213,7 @@ def _stored(tensor: Any, name: str) -> np.ndarray:
 
     count = math.prod(tensor.dims)
     if any(d < 0 for d in tensor.dims) or count > tensor.ByteSize() * 2:  # nothing is narrower than half a byte
-        raise FileFormatError(
-            f"the ONNX constant {name[:60]!a} claims the shape {tuple(tensor.dims)[:8]}, more than it holds"
-        )
+        raise FileFormatError(f"the ONNX constant {name[:60]!a} claims more than it holds, {tuple(tensor.dims)[:8]}")
     try:
         return np.asarray(numpy_helper.to_array(tensor))
     except (ValueError, TypeError, LookupError, RuntimeError, AttributeError, ArithmeticError) as error:
@@ -250,9 +246,7 @@ def refuse_rounding(graph: Graph, node: Any, where: str) -> None:
 
     options = attributes(node)
     if node.op_type == "Cast" and options.get("to") not in (TensorProto.FLOAT, TensorProto.DOUBLE):
-        raise UnsupportedError(
-            f"{where}: a Cast rounds what passes through it; only casts to FLOAT and DOUBLE are read"
-        )
+        raise UnsupportedError(f"{where}: a Cast rounds; only casts to FLOAT and DOUBLE are read")
     if node.op_type == "Dropout":
         mode = graph.constant(node.input[2]) if len(node.input) > 2 and node.input[2] else np.array(False)
         if mode is None or mode.any() or options.get("is_test", 1) != 1:

@@ -2,35 +2,122 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from stability.errors import DisagreementError, UnsupportedError
+from stability.errors import StabilityError, UnsupportedError
 from stability.kernel.systems.classifier import REDUCTIONS, Classifier
 
-from ..adapters.cross_check import GRAPH_ADVICE
+from ..classifier import LENGTHS, agree_on, agrees_far
 from ..classifier_network import ClassifierNetwork
-from .graph import DOMAINS, Graph, attributes, name_of, refuse_rounding
+from ..readers.closure import closure
+from .graph import DOMAINS, Graph, attributes, name_of, read_names, refuse_rounding
+from .sizes import RESHAPES
+from .wire import tensors_of
 
 Array = np.ndarray
 _AT_THE_END = ("Softmax", "LogSoftmax")
 _PASSED = ("Identity", "Cast", "Dropout")
-_SIZES = ((3, 2), (4, 5))
-"""Numbers of steps and sequences to run a graph with, where it leaves them open."""
-_MOST = 2**22
-"""Numbers of a trial input."""
-_ROUNDING = 1e-4
-"""Of the largest logit: graphs are in float32."""
+_FORMS = (*RESHAPES, "Transpose", "Slice")
+_REDUCTIONS = ("Gather", "ReduceMean")
+_MAX_ENTRIES = 2**22
+"""Most entries of a trial input."""
+_END_OF_AXIS = 2**31 - 1
+"""Smallest end that exporters write for a slice up to the end of an axis."""
+_COMPARED = 8
+"""Sequences of a new length on which the graph is run before a network answers."""
+
+
+class OnnxGraph:
+    """The file's own graph from sequences ``(batch, time, features)`` to logits, run by onnx's reference evaluator.
+
+    The evaluator gets the nodes and the stored numbers of the file, in float64, and nothing that was read of them.
+
+    Args:
+        graph: the graph; its guarded run of each new shape bounds the memory that the evaluator takes.
+        logits: name of the logits.
+        batch_first: True if the first axis of the input is the batch, False if it is the time.
+        dtype: of the input in the file.
+
+    Attributes:
+        steps: the declared number of time steps; zero where it is left open.
+    """
+
+    def __init__(self, graph: Graph, logits: str, batch_first: bool, dtype: Any) -> None:
+        from onnx.reference import ReferenceEvaluator
+
+        self._input = _inputs(graph)[0].name
+        outer = graph.sizes(self._input, (0, 0, 0))[:2]
+        self._batch, self.steps = outer if batch_first else outer[::-1]
+        self._graph, self._logits, self._batch_first, self._dtype = graph, logits, batch_first, dtype
+        self._evaluator = ReferenceEvaluator(_in_float64(graph, logits, self._input))
+        self._shapes: set[tuple[int, ...]] = set()
+        self._lengths: set[int] = set()
+
+    def __deepcopy__(self, memo: Any) -> OnnxGraph:
+        return self
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the logits; a declared batch size is filled up with the last sequence.
+
+        Raises:
+            UnsupportedError: sequences that are too large, or that the graph does not take.
+        """
+        rows, found = self._batch or len(x), []
+        for at in range(0, len(x), rows):
+            part = x.numpy()[np.minimum(np.arange(at, at + rows), len(x) - 1)]
+            part = np.ascontiguousarray(part if self._batch_first else part.swapaxes(0, 1))
+            if part.shape not in self._shapes:
+                if part.size > _MAX_ENTRIES:
+                    raise UnsupportedError(f"sequences {part.shape} have more than {_MAX_ENTRIES} entries")
+                self._graph.run([self._logits], {self._input: part.astype(self._dtype)})
+                self._shapes.add(part.shape)
+            with np.errstate(all="ignore"):
+                found += self._evaluator.run(None, {self._input: part})  # type: ignore[arg-type]
+        return torch.from_numpy(np.concatenate(found)[: len(x)])
+
+    def check(self, subject: Classifier, x: Tensor) -> None:
+        """Compare a classifier with the graph on sequences of a length that was not compared before.
+
+        Raises:
+            DisagreementError: they give different logits.
+            UnsupportedError: the graph does not take sequences of this length.
+        """
+        rows = x[:_COMPARED].detach().cpu().double()
+        if x.shape[1] not in self._lengths and rows.isfinite().all():
+            agree_on(self, subject, rows.numpy())
+            self._lengths.add(x.shape[1])
+
+
+def _in_float64(graph: Graph, logits: str, given: str) -> Any:
+    """Return the nodes that the logits are computed by, with the stored numbers of the file, as a model in float64."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    floats = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    needed = closure([logits], lambda name: graph.producers[name].input if name in graph.producers else ())
+    nodes = [node for node in graph.nodes if not needed.isdisjoint(node.output)]
+    held = [tensor for name, tensor in graph.initializers.items() if name in needed]
+    read, written = ([helper.make_empty_tensor_value_info(name)] for name in (given, logits))
+    made = helper.make_graph(nodes, "logits", read, written, held)  # copies of all of them
+    for tensor in tensors_of(made):
+        if tensor.data_type in floats:
+            values = numpy_helper.to_array(tensor).astype(np.float64)
+            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    for attribute in (attribute for node in made.node if node.op_type == "Cast" for attribute in node.attribute):
+        attribute.i = TensorProto.DOUBLE if attribute.name == "to" and attribute.i in floats else attribute.i
+    return helper.make_model(made, opset_imports=graph.opsets)
 
 
 def onnx_network(graph: Graph, nodes: list[Any], subject: Any) -> ClassifierNetwork:
     """Return the network of a graph: recurrent nodes in a chain, what is read of their outputs, a linear head.
 
-    A softmax at the end is left off: the answers are the logits before it. What stands between input, recurrent part
-    and head is run in onnx's reference evaluator, and refused where it does anything but turn axes, take the last step
-    or the mean of all.
+    A softmax at the end is left off: the answers are the logits before it. Every node between the input and the head
+    must be one that turns axes, takes the last step or the mean of all. The graph itself is then run beside the
+    network (``OnnxGraph``), on several lengths, or the declared one, and on inputs of sizes up to 1e4.
 
     Args:
         graph: the graph.
@@ -44,43 +131,78 @@ def onnx_network(graph: Graph, nodes: list[Any], subject: Any) -> ClassifierNetw
         UnsupportedError: saying what stands in the way.
         DisagreementError: run beside the graph, what was read gives other numbers.
     """
-    logits, weight, bias = _linear_head(graph)
-    for node in nodes:
+    logits, read, weight, bias = _linear_head(graph)
+    given = _inputs(graph)
+    if len(given) != 1:
+        raise UnsupportedError(f"the graph has {len(given)} inputs, a network of sequences has one")
+    for node, source in zip(nodes, [given[0].name, *(node.output[0] for node in nodes[:-1])]):
         _refuse_start(graph, node)
-    first, last = nodes[0], nodes[-1]
-    name, turned = _input_of(graph, first)
-    reduction = _reduction(graph, last, (logits, weight, bias))
-    found = Classifier(subject, weight, bias, reduction)
-    for steps, batch in _shapes(graph, first):
-        x = np.random.default_rng(0).normal(size=(batch, steps, found.inputs))
-        layout = bool(attributes(first).get("layout"))
-        own = x if layout is not turned else np.swapaxes(x, 0, 1)
-        (theirs,) = graph.run([logits], {name: np.ascontiguousarray(own, dtype=_stored(graph, first).dtype)})
-        ours = found.logits(x)
-        apart = np.abs(theirs - ours).max() if theirs.shape == ours.shape else np.inf
-        if not apart <= _ROUNDING * (1.0 + np.abs(ours).max()):
-            raise DisagreementError(
-                f"the graph and its recurrent part with a linear head differ by {apart:.1e}. {GRAPH_ADVICE}"
-            )
-    single = _stored(graph, first).dtype == np.float32
-    return ClassifierNetwork(found, torch.float32 if single else torch.float64).eval()
+        _refuse_unread(graph, node.input[0], [source], _FORMS, f"before the node {name_of(node)}")
+    outputs = [name for name in nodes[-1].output[:2] if name]
+    _refuse_unread(graph, read, outputs, (*_FORMS, *_REDUCTIONS), "between the recurrent part and the head")
+    dtype, layout = np.asarray(graph.constant(nodes[0].input[1])).dtype, bool(attributes(nodes[0]).get("layout"))
+    errors: list[StabilityError] = []
+    for batch_first in (layout, not layout):
+        run = OnnxGraph(graph, logits, batch_first, dtype)
+        for reduction in REDUCTIONS:
+            found = Classifier(subject, weight, bias, reduction)
+            try:
+                agrees_far(run, found, (run.steps,) if run.steps else LENGTHS)
+            except StabilityError as error:
+                errors.append(error)
+            else:
+                single = torch.float32 if dtype == np.float32 else torch.float64
+                return ClassifierNetwork(found, single, run).eval()
+    raise errors[0]
 
 
-def _stored(graph: Graph, node: Any, which: int = 1) -> Array:
-    """Return the input weights of a recurrent node, whose type is that of its numbers; 2: the recurrent weights."""
-    weights = graph.constant(node.input[which])
-    assert weights is not None, "the weights of a node that became a subject are stored"
-    return weights
+def _refuse_unread(graph: Graph, name: str, ends: Sequence[str], operators: Sequence[str], where: str) -> None:
+    """Refuse every node between a value and what it is made of that does more than the operators given.
+
+    Raises:
+        UnsupportedError: another operator, a slice that leaves out more than all but the last step, a cast that rounds,
+            or shapes and indices that depend on the values of the input.
+    """
+    inputs = {value.name for value in graph.proto.input} - set(graph.initializers)
+    while name not in ends:
+        node = graph.producers.get(name)
+        if node is None or node.op_type not in operators or node.domain not in DOMAINS:
+            found = "another input" if node is None else f"{name_of(node)} ({node.op_type})"
+            raise UnsupportedError(f"{where} stands {found}: only changes of axes, the last step or the mean are read")
+        refuse_rounding(graph, node, where)
+        if node.op_type == "Slice" and not _is_whole_or_last(graph, node):
+            raise UnsupportedError(f"{where} {name_of(node)} slices out a window, not the last step")
+        if inputs & closure(node.input[1:], lambda value: _values_read(graph, value)):
+            raise UnsupportedError(f"{where} {name_of(node)} takes a shape or an index from the input's values")
+        name = node.input[0]
 
 
-def _linear_head(graph: Graph) -> tuple[str, Array, Array]:
-    """Return the name of the logits, and the head that makes them: ``weight (k, n)``, ``bias (k,)``."""
+def _values_read(graph: Graph, name: str) -> set[str]:
+    """Return the names whose values a value depends on; a shape depends on none."""
+    node = graph.producers.get(name)
+    return set() if node is None or node.op_type == "Shape" else read_names(node)
+
+
+def _is_whole_or_last(graph: Graph, node: Any) -> bool:
+    """Return True if a ``Slice`` takes, of each of its axes, all entries or the last."""
+    options, given = attributes(node), [graph.constant(name) if name else None for name in node.input[1:]]
+    starts, ends = given[:2] if len(given) > 1 else (options.get("starts"), options.get("ends"))
+    if starts is None or ends is None or (len(node.input) > 4 and node.input[4] and given[3] is None):
+        return False
+    steps = given[3] if len(given) > 3 and given[3] is not None else 1
+    return bool(np.isin(starts, (0, -1)).all() and np.all(np.asarray(ends) >= _END_OF_AXIS) and np.all(steps == 1))
+
+
+def _linear_head(graph: Graph) -> tuple[str, str, Array, Array]:
+    """Return the names of the logits and of what the head reads, and the head: ``weight (k, n)``, ``bias (k,)``."""
     name = logits = graph.proto.output[0].name
     bias: Array | None = None
     while name in graph.producers:
         node = graph.producers[name]
         op = node.op_type if node.domain in DOMAINS else ""
         if op in _AT_THE_END and name == logits and bias is None:
+            if attributes(node).get("axis", -1) not in (-1, 1):
+                raise UnsupportedError(f"{name_of(node)} is a softmax over another axis than the classes")
             name = logits = node.input[0]
         elif op in _PASSED:
             refuse_rounding(graph, node, "behind the head")
@@ -91,7 +213,7 @@ def _linear_head(graph: Graph) -> tuple[str, Array, Array]:
                 raise UnsupportedError(f"the node {name_of(node)} adds no constant to what the head makes")
             name, bias = (node.input[1], first) if second is None else (node.input[0], second)
         elif op in ("MatMul", "Gemm"):
-            return (logits, *_weight_and_bias(graph, node, bias))
+            return (logits, node.input[0], *_weight_and_bias(graph, node, bias))
         else:
             break
     raise UnsupportedError("its outputs are no linear function of what its recurrent part puts out (a MatMul or Gemm)")
@@ -117,88 +239,21 @@ def _weight_and_bias(graph: Graph, node: Any, bias: Array | None) -> tuple[Array
 
 
 def _refuse_start(graph: Graph, node: Any) -> None:
-    """Refuse another direction, and initial states that are not zero."""
+    """Refuse another direction, initial states that are not zero, and those that depend on the input's values.
+
+    Zeros in the shape of the input are left to the comparison with the graph.
+
+    Raises:
+        UnsupportedError: one of these.
+    """
     if attributes(node).get("direction", "forward") != "forward":
         raise UnsupportedError(f"the node {name_of(node)} does not run forwards: what its head reads is not followed")
+    inputs = {value.name for value in _inputs(graph)}
     for start in filter(None, list(node.input[5:7])):
         value = graph.constant(start)
-        if value is None:  # made in the shape of the input, which then has to be given
-            like = _stored(graph, node)
-            width = like.shape[2]
-            feeds = {
-                v.name: np.ones((*_declared(graph, v.name, _SIZES[0], width), width), dtype=like.dtype)
-                for v in _inputs(graph)
-            }
-            (value,) = graph.run([start], feeds)
-        if value.any():
-            raise UnsupportedError(
-                f"the node {name_of(node)} does not start from zero: claims here are about that start"
-            )
+        if inputs & closure([start], lambda name: _values_read(graph, name)) or (value is not None and value.any()):
+            raise UnsupportedError(f"the node {name_of(node)} does not start from zero, as claims here do")
 
 
 def _inputs(graph: Graph) -> list[Any]:
     return [value for value in graph.proto.input if value.name not in graph.initializers]
-
-
-def _declared(graph: Graph, name: str, default: tuple[int, int], width: int) -> tuple[int, int]:
-    """Return the first two declared sizes of a value, else the default; refuse more than is run here."""
-    outer = graph.sizes(name, (*default, width))[:2]
-    if outer[0] * outer[1] * width > _MOST:
-        raise UnsupportedError(f"sequences of the declared sizes {outer} of {width} features are too large to try")
-    return outer[0], outer[1]
-
-
-def _shapes(graph: Graph, node: Any) -> list[tuple[int, int]]:
-    """Return numbers of steps and sequences that the graph can run with."""
-    layout = bool(attributes(node).get("layout"))
-    found, width = [], max(_stored(graph, node).shape)
-    for steps, batch in _SIZES:
-        outer = _declared(graph, node.input[0], (batch, steps) if layout else (steps, batch), width)
-        found.append((outer[1], outer[0]) if layout else (outer[0], outer[1]))
-    return list(dict.fromkeys(found))
-
-
-def _input_of(graph: Graph, node: Any) -> tuple[str, bool]:
-    """Return the name of the input, and True if its first two axes are swapped before the first recurrent node."""
-    given = _inputs(graph)
-    if len(given) != 1:
-        raise UnsupportedError(f"the graph has {len(given)} inputs, a network of sequences has one")
-    name = given[0].name
-    if name == node.input[0]:
-        return name, False
-    like = _stored(graph, node)
-    width = like.shape[2]
-    for turned in (False, True):
-        for steps, batch in _SIZES:
-            outer = _declared(graph, name, (steps, batch), width)
-            entries = outer[0] * outer[1] * width
-            x = (np.arange(entries) / 8.0).reshape(*outer, width).astype(like.dtype)
-            (got,) = graph.run([node.input[0]], {name: x})
-            if not np.array_equal(got, np.swapaxes(x, 0, 1) if turned else x):
-                break
-        else:
-            return name, turned
-    raise UnsupportedError("what its recurrent part reads is not the input itself: something is computed before it")
-
-
-def _reduction(graph: Graph, node: Any, head: tuple[str, Array, Array]) -> str:
-    """Return which outputs the head reads: ``last`` or ``mean``."""
-    logits, weight, bias = head
-    R, layout = _stored(graph, node, 2), bool(attributes(node).get("layout"))
-    hidden, rng = R.shape[2], np.random.default_rng(0)
-    left = list(REDUCTIONS)
-    if weight.shape[1] != hidden:
-        raise UnsupportedError(f"the head reads {weight.shape[1]} numbers, the recurrent part puts out {hidden}")
-    for steps, batch in _shapes(graph, node):
-        values = rng.normal(size=(batch, steps, hidden)).astype(R.dtype)
-        Y = values[:, :, None] if layout else values.transpose(1, 0, 2)[:, None]
-        end = values[:, -1:] if layout else values[None, :, -1]
-        feeds = dict(zip((name for name in node.output), (np.ascontiguousarray(Y), np.ascontiguousarray(end))))
-        feeds.pop("", None)
-        (got,) = graph.run([logits], feeds)
-        reads = {"last": values[:, -1], "mean": values.mean(1)}
-        expected = {key: reads[key] @ weight.T + bias for key in left}
-        left = [key for key in left if got.shape == expected[key].shape and np.allclose(got, expected[key], 1e-5, 1e-5)]
-    if not left:
-        raise UnsupportedError("the head reads neither the last output nor the mean of all outputs")
-    return left[0]

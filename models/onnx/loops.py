@@ -7,18 +7,28 @@ state then *is* a Lur'e system: :math:`h^+ = A h + B w + F x`, :math:`z = C h + 
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any
 
 import numpy as np
 
-from stability.errors import DisagreementError, FileFormatError, NonFiniteError, StabilityError, UnsupportedError
+from stability.errors import (
+    ConfigurationError,
+    DisagreementError,
+    FileFormatError,
+    NonFiniteError,
+    StabilityError,
+    UnsupportedError,
+)
+from stability.kernel.systems.gated_cell import GatedCell
 from stability.systems import DrivenSystem, LureSystem
 
 from ..adapters.cross_check import GRAPH_ADVICE, Run, compare
 from ..affine import Affine, ChannelMap
 from ..readers.closure import closure
-from ..readers.limits import LOOP_NODES, LOOP_VALUES
+from ..readers.limits import LOOP_NODES, LOOP_VALUES, STEP_INPUTS
 from .algebra import Body
+from .gates import lstm_cell
 from .graph import DOMAINS, Graph, attributes, name_of, read_names
 from .sizes import RESHAPES
 
@@ -27,9 +37,11 @@ _ATTRIBUTES = {
     *("body", "num_scan_inputs", "scan_input_axes", "scan_input_directions", "scan_output_axes"),
     *("scan_output_directions", "directions"),
 }
+_READ = "only affine maps, tanh, ReLU, sigmoid, saturation, dead zone and LSTM gates are read"
+_STEP = "the graph is one step, whose sizes do not tell which output is the next value of which input"
 
 
-def loop_subject(graph: Graph, node: Any) -> DrivenSystem | LureSystem:
+def loop_subject(graph: Graph, node: Any) -> DrivenSystem | LureSystem | GatedCell:
     """Return the system inside a ``Scan`` or ``Loop`` node.
 
     Args:
@@ -37,7 +49,8 @@ def loop_subject(graph: Graph, node: Any) -> DrivenSystem | LureSystem:
         node: the node.
 
     Returns:
-        A discrete ``DrivenSystem``; a ``LureSystem`` where several kinds of activations meet.
+        A discrete ``DrivenSystem``; a ``LureSystem`` where several kinds of activations meet; a ``GatedCell`` for the
+        gates of an LSTM.
 
     Raises:
         FileFormatError: a node without a body, or one whose names and values do not match.
@@ -47,7 +60,62 @@ def loop_subject(graph: Graph, node: Any) -> DrivenSystem | LureSystem:
     """
     where = f"{node.op_type} node {name_of(node)}"
     body, carried, entries, results = _opened(graph, node, where)
-    pairs = _states(body.graph, carried, results)
+    return _checked(body, where, _states(body.graph, carried, results), entries)
+
+
+def step_subject(graph: Graph, named: str | None) -> DrivenSystem | LureSystem | GatedCell | None:
+    """Return the system of a graph that is one step: states are inputs, and their next values are outputs.
+
+    Each output of the size of an input is the next value of a state. Where sizes leave a choice, only the states of an
+    LSTM are told apart, by its gates.
+
+    Args:
+        graph: the graph.
+        named: ``state=next``, several with commas between them, in place of the choice by sizes.
+
+    Returns:
+        The system; ``None`` where no output has the size of an input, or none of the inputs is beside the states.
+
+    Raises:
+        ConfigurationError: the states have to be named, or there are none of the names given.
+        StabilityError: what reading the step raised.
+    """
+    inputs = [value.name for value in graph.proto.input if value.name not in graph.initializers]
+    outputs = [value.name for value in graph.proto.output]
+    sizes = {name: _step_size(graph, name) for name in (*inputs, *outputs)}
+    ends = [name for name in outputs if sizes[name] and sizes[name] in [sizes[other] for other in inputs]]
+    if not ends or not 1 < len(inputs) <= STEP_INPUTS or len(graph.nodes) > LOOP_NODES:
+        return None
+    choices = [list(zip(states, ends)) for states in permutations(inputs, len(ends))]
+    choices = [pairs for pairs in choices if all(sizes[state] == sizes[end] for state, end in pairs)]
+    if named is not None:
+        choices = [[(state, end) for state, _, end in (pair.partition("=") for pair in named.split(","))]]
+    found = []
+    for pairs in choices:
+        entries = [name for name in inputs if name not in dict(pairs)]
+        try:
+            found.append(_checked(Body(graph), "the graph of one step", pairs, entries))
+        except StabilityError:
+            if len(choices) == 1:
+                raise
+    kept = found if len(choices) == 1 else [read for read in found if isinstance(read, GatedCell)]
+    if len(kept) != 1:
+        raise ConfigurationError(f"{_STEP}: name them, as in FILE#{inputs[-1]}={ends[-1]}")
+    return kept[0]
+
+
+def _step_size(graph: Graph, name: str) -> int | None:
+    """Return the entries of an input or output of one step, which has no further axes but a batch."""
+    for value in (*graph.proto.input, *graph.proto.output):
+        if value.name == name:
+            *outer, last = [int(d.dim_value) for d in value.type.tensor_type.shape.dim] or [0]
+            return last if max(outer, default=1) <= 1 else None
+    return None
+
+
+def _checked(
+    body: Body, where: str, pairs: list[tuple[str, str]], entries: list[str]
+) -> DrivenSystem | LureSystem | GatedCell:
     for name in sorted(set().union(*(_reads(body.graph, result) for _, result in pairs))):
         array = body.graph.constant(name)
         if array is not None and array.dtype.kind == "f" and not np.isfinite(array).all():
@@ -57,12 +125,12 @@ def loop_subject(graph: Graph, node: Any) -> DrivenSystem | LureSystem:
     except (DisagreementError, FileFormatError):
         raise
     except (StabilityError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
-        raise UnsupportedError(
-            f"{where}: {error}; only affine maps, tanh, ReLU, sigmoid, saturation and dead zone are read in a loop"
-        ) from error
+        raise UnsupportedError(f"{where}: {error}; {_READ}") from error
 
 
-def _read(body: Body, where: str, pairs: list[tuple[str, str]], entries: list[str]) -> DrivenSystem | LureSystem:
+def _read(
+    body: Body, where: str, pairs: list[tuple[str, str]], entries: list[str]
+) -> DrivenSystem | LureSystem | GatedCell:
     if not pairs:
         raise UnsupportedError("no carried value depends on its own past")
     for name in (*(state for state, _ in pairs), *entries):
@@ -79,11 +147,16 @@ def _read(body: Body, where: str, pairs: list[tuple[str, str]], entries: list[st
             raise UnsupportedError(f"the next value of {state} has another size than itself")
         following.append(value)
     states, inputs = ([(name, body.sizes[name]) for name in names] for names in ([s for s, _ in pairs], body.inputs))
-    read = ChannelMap.of(body.channels, states, inputs, following)
     # a cast to float32, or the slope 0.1 in float32, is read as if it did not round
-    relative = 1e-5 if body.casts or "leaky_relu" in read.kinds else 1e-9
+    relative = 1e-5 if body.casts or any(kind == "leaky_relu" for _, kind, _ in body.channels) else 1e-9
+    if body.products:
+        cell, names = lstm_cell(body, [state for state, _ in pairs])
+        ordered = sorted(pairs, key=lambda pair: names.index(pair[0]))
+        compare(_reference(body, ordered), cell, where, relative=relative, advice=GRAPH_ADVICE)
+        return cell
+    read = ChannelMap.of(body.channels, states, inputs, following)
     compare(_reference(body, pairs), read, where, relative=relative, advice=GRAPH_ADVICE)
-    return read.subject(f"ONNX {where.split()[0]}")
+    return read.subject(f"ONNX {'step' if body.graph.outer is None else where.split()[0]}")
 
 
 def _opened(graph: Graph, node: Any, where: str) -> tuple[Body, list[str], list[str], list[str]]:
@@ -99,9 +172,7 @@ def _opened(graph: Graph, node: Any, where: str) -> tuple[Body, list[str], list[
     if not hasattr(proto, "node") or (node.op_type == "Scan" and not 0 < scanned < len(proto.input)):
         raise FileFormatError(f"{where} has no body, or does not say what it reads")
     if len(proto.node) > LOOP_NODES or len(proto.input) > LOOP_VALUES:
-        raise FileFormatError(
-            f"{where}: of the body of a loop at most {LOOP_NODES} nodes and {LOOP_VALUES} inputs are read"
-        )
+        raise FileFormatError(f"{where}: a body of more than {LOOP_NODES} nodes or {LOOP_VALUES} inputs is not read")
     unknown = sorted(set(options) - _ATTRIBUTES)
     if unknown:
         raise UnsupportedError(f"{where} has the attribute {unknown[0][:60]!a}, which is not known here")

@@ -15,13 +15,8 @@ from typing import Any
 import numpy as np
 
 from stability.conversion.parts import subject_as_part
-from stability.errors import (
-    ConfigurationError,
-    DisagreementError,
-    FileFormatError,
-    StabilityError,
-    UnsupportedError,
-)
+from stability.errors import ConfigurationError, DisagreementError, FileFormatError, StabilityError, UnsupportedError
+from stability.kernel.format.serialization import encode
 from stability.kernel.systems.layer_stack import LayerStack
 
 from ..adapters.cross_check import GRAPH_ADVICE, Run, compare
@@ -30,7 +25,7 @@ from ..adapters.weights import RecurrentWeights
 from ..readers.limits import LAYERS, UNFOLDED
 from .graph import DOMAINS, Graph, attributes, name_of, refuse_rounding
 from .heads import onnx_network
-from .loops import loop_subject
+from .loops import loop_subject, step_subject
 from .sizes import RESHAPES
 
 Subject = Any
@@ -79,11 +74,14 @@ def _part(graph: Graph, path: str, part: str | None) -> tuple[Subject, dict[str,
     if len(names) < len(nodes) + len(loops):
         names = {str(n.output[0]): n for n in (*nodes, *loops)}
     if not names:
+        inside = _inside_if(graph, known, path, part)
+        if inside is not None:
+            return inside
+        step = step_subject(graph, part)
+        if step is not None:
+            return step, {"part": part or "", "nodes": "one step", "network": "it is one step of a network"}
         kinds = sorted({n.op_type for n in graph.nodes})[:8]
-        raise FileFormatError(
-            f"{path} has no RNN, LSTM, GRU, Scan or Loop node (it has {shown(kinds) or 'no nodes'}): a loop that "
-            "was unrolled at export cannot be recognised"
-        )
+        raise FileFormatError(f"{path} has no RNN, LSTM, GRU, Scan or Loop node and is no step (it has {shown(kinds)})")
     if part is not None:
         if part not in names:
             raise ConfigurationError(f"{path} has no recurrent node {part!r}; it has {shown(names)}")
@@ -91,8 +89,7 @@ def _part(graph: Graph, path: str, part: str | None) -> tuple[Subject, dict[str,
     chosen = [*nodes, *loops]
     if len(chosen) > 1 and (loops or not _is_chain(graph, nodes)):
         raise ConfigurationError(
-            f"{path} has {len(names)} recurrent nodes that form no plain chain: name one of {shown(names)} after the "
-            f"file, as in FILE#{ascii(next(iter(names)))[1:-1]}"
+            f"{path} has {len(names)} recurrent nodes that form no chain: name one of {shown(names)}, as in FILE#NAME"
         )
     subject = _chain(graph, nodes, path) if nodes else loop_subject(graph, loops[0])
     kind = chosen[0].op_type if len(chosen) == 1 else "chain"
@@ -100,6 +97,26 @@ def _part(graph: Graph, path: str, part: str | None) -> tuple[Subject, dict[str,
     if part is not None:
         return subject_as_part(subject, part, "onnx_graph"), found
     return subject, {**found, "network": _network(graph, nodes, subject)}
+
+
+def _inside_if(graph: Graph, nodes: list[Any], path: str, part: str | None) -> tuple[Subject, dict[str, Any]] | None:
+    """Return the recurrent part inside the branches of an ``If``: of the one that runs, or where both hold the same.
+
+    Raises:
+        UnsupportedError: branches with other recurrent parts, of which the inputs choose one.
+    """
+    chosen = []
+    for node in (node for node in nodes if node.op_type == "If"):
+        branches, condition = attributes(node), graph.constant(node.input[0])
+        keys = ["then_branch", "else_branch"] if condition is None else [f"{'then' if condition else 'else'}_branch"]
+        chosen += [Graph(branches[key], graph) for key in keys]
+    if not any(node.op_type in (*_ORDER, "Scan", "Loop") for inner in chosen for node in inner.nodes):
+        return None
+    found = [_part(inner, path, part) for inner in chosen]
+    bare = [encode(subject) | {"part": None} for subject, _ in found]
+    if any(other != bare[0] for other in bare):
+        raise UnsupportedError(f"{path} holds an If whose branches recur differently: export one of them by itself")
+    return found[0][0], {**found[0][1], "network": "what stands around an If is not read"}
 
 
 def _network(graph: Graph, nodes: list[Any], subject: Subject) -> Any:
@@ -161,9 +178,7 @@ def _check_link(graph: Graph, before: Any, node: Any) -> None:
         feeds = {before.output[0]: values, before.input[0]: np.ones((*outer, W.shape[2]))}
         (got,) = graph.run([node.input[0]], feeds)
         if not np.array_equal(got, expected):
-            raise DisagreementError(
-                f"{where} the outputs are not handed on as they are, so the nodes form no plain stack"
-            )
+            raise DisagreementError(f"{where} the outputs are changed, so the nodes form no plain stack")
 
 
 def _cells(graph: Graph, node: Any) -> list[Subject]:

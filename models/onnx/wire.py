@@ -60,13 +60,10 @@ def check_message(raw: bytes, message: Any, path: Path) -> None:
                 at += length
             if fields > GRAPH_FIELDS or nodes > GRAPH_NODES or packed > GRAPH_PACKED:
                 raise FileFormatError(
-                    f"{path} is a message of too many parts: at most {GRAPH_NODES} nodes, {GRAPH_FIELDS} fields and "
-                    f"{GRAPH_PACKED} bytes of packed integers are read"
+                    f"{path} has more than {GRAPH_NODES} nodes, or too many fields or packed integers"
                 )
         if depth > GRAPH_DEPTH:
-            raise FileFormatError(
-                f"{path} is nested too deeply: at most {GRAPH_DEPTH} graphs inside each other are read"
-            )
+            raise FileFormatError(f"{path} is nested too deeply: at most {GRAPH_DEPTH} graphs in each other")
 
 
 @functools.cache
@@ -98,9 +95,7 @@ def read_model(path: Path) -> Any:
         import onnx
         from onnx.external_data_helper import load_external_data_for_model
     except ImportError as error:
-        raise ConfigurationError(
-            "reading .onnx files needs the package onnx: pip install 'rnn-stability[onnx]'"
-        ) from error
+        raise ConfigurationError("reading .onnx files: pip install 'rnn-stability[onnx]'") from error
     with as_file_errors(path, "is damaged, truncated or no ONNX model", (Exception,)):
         if path.stat().st_size > GRAPH_BYTES:
             raise FileFormatError(f"{path} has {path.stat().st_size} bytes; of a graph at most {GRAPH_BYTES} are read")
@@ -112,7 +107,7 @@ def read_model(path: Path) -> Any:
     return model
 
 
-def _tensors(graph: Any) -> Iterator[Any]:
+def tensors_of(graph: Any) -> Iterator[Any]:
     """Yield all tensors of a graph and of the graphs inside it."""
     graphs = [graph]
     while graphs:
@@ -131,7 +126,7 @@ def _check_beside(model: Any, path: Path) -> None:
     from onnx import TensorProto
 
     total = 0
-    for tensor in _tensors(model.graph):
+    for tensor in tensors_of(model.graph):
         if tensor.data_location != TensorProto.EXTERNAL:
             continue
         entries = {entry.key: entry.value for entry in tensor.external_data}

@@ -65,9 +65,7 @@ def export_onnx(model: nn.Module, path: str | Path) -> Path:
     except ImportError as error:
         raise UnsupportedError("ONNX files need the package onnx: pip install 'rnn-stability[onnx]'") from error
     if isinstance(model, SequenceModel) and model.reduction != "last":
-        raise UnsupportedError(
-            "a head on the last output is written: this model reads the mean, or answers at every step"
-        )
+        raise UnsupportedError("only a head on the last output is written, not one on the mean or on each step")
     subject = as_subject(model)
     if (
         not isinstance(subject, DrivenSystem)
@@ -76,8 +74,7 @@ def export_onnx(model: nn.Module, path: str | Path) -> Path:
         or subject.activation not in _NODES
     ):
         raise UnsupportedError(
-            f"this {type(subject).__name__} is not written as a Scan: maps h+ = A h + B phi(C h + E x + b) + F x "
-            f"with phi = {', '.join(_NODES)} are"
+            f"a {type(subject).__name__} is not written: only maps with phi = {', '.join(_NODES)} are"
         )
     system, double = subject.system, TensorProto.DOUBLE
     n, p = subject.states, subject.inputs

@@ -22,20 +22,7 @@ class Placeholder:
     def __init__(self, *args: Any, **options: Any) -> None:
         pass
 
-    def __setstate__(self, state: Any) -> None:
-        pass
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        pass
-
-    def append(self, item: Any) -> None:
-        """Ignore an item."""
-
-    def extend(self, items: Any) -> None:
-        """Ignore items."""
-
-    def add(self, item: Any) -> None:
-        """Ignore an item."""
+    __setstate__ = __setitem__ = append = extend = add = __init__
 
 
 class InertUnpickler(pickle.Unpickler):

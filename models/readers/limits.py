@@ -21,6 +21,8 @@ LOOP_NODES = 4096
 """Of the body of a loop."""
 LOOP_VALUES = 256
 """Values that a loop carries or reads."""
+STEP_INPUTS = 6
+"""Inputs of a graph that is one step: every way to pair them with its outputs is tried."""
 LOOP_WIDTH = 6144
 """Entries of all states, inputs and activations of a loop: the matrices of its system have no more columns."""
 LOOP_ENTRIES = 2**26

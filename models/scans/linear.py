@@ -67,13 +67,7 @@ def diagonal_scan(
 
 
 def rotation_scan(
-    gamma: Tensor,
-    theta: Tensor,
-    x: Tensor,
-    *,
-    dim: int = 1,
-    reverse: bool = False,
-    initial: Tensor | None = None,
+    gamma: Tensor, theta: Tensor, x: Tensor, *, dim: int = 1, reverse: bool = False, initial: Tensor | None = None
 ) -> Tensor:
     r"""Damped rotations: :math:`z_t = \gamma R(\theta) z_{t-1} + x_t` for each head, in real numbers.
 

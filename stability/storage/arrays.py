@@ -77,7 +77,7 @@ def read_npy(path: str | Path) -> np.ndarray:
 
 def is_state_dict(names: Iterable[str]) -> bool:
     """Return True if the names of an archive are weights of a recurrent layer rather than matrices."""
-    return any("weight_hh" in name for name in names)
+    return any("weight_hh" in name or "recurrent_kernel" in name for name in names)
 
 
 def npz_system(path: str | Path) -> LureSystem | DrivenSystem | None:
@@ -219,11 +219,15 @@ def npz_subject(arrays: Mapping[str, np.ndarray], where: str = "the archive") ->
 
 def _reservoir(arrays: Mapping[str, np.ndarray], where: str) -> DrivenSystem:
     """An echo state network as its makers keep it."""
-    unknown = sorted(set(arrays) - set(RESERVOIR))
-    if unknown or "W" not in arrays:
+    if "Wout" in arrays:
         raise FileFormatError(
-            f"{where} holds Win, the input weights of a reservoir, and must hold W beside it, optionally bias, leak, "
-            f"activation, equation; it holds {', '.join(ascii(name)[1:-1] for name in arrays)}"
+            f"{where} holds Wout, a read-out. For the reservoir under its inputs leave Wout out; for the loop that "
+            "runs on its own outputs, u = Wout h, save W + Win @ Wout as W and zeros as Win"
+        )
+    if set(arrays) - set(RESERVOIR) or "W" not in arrays:
+        raise FileFormatError(
+            f"{where} holds Win, the input weights of a reservoir, which takes W, optionally bias, leak, activation, "
+            f"equation beside it; it holds {', '.join(ascii(name)[1:-1] for name in arrays)}"
         )
     for name in ("bias", "leak"):
         if name in arrays and arrays[name].dtype.kind not in "fiu":

@@ -75,8 +75,9 @@ def test_claims_say_that_the_number_of_steps_counts_as_given_and_files_keep_it()
         decode(plain)
 
 
-def test_a_sequence_to_which_the_network_answers_otherwise_is_told_apart():
-    found = reading(*behind(Packing(read="mean", lie=1), tokens()))
+@pytest.mark.parametrize("lie", [1, 1e-6])
+def test_a_sequence_to_which_the_network_answers_otherwise_is_told_apart(lie):
+    found = reading(*behind(Packing(read="mean", lie=lie), tokens()))
     assert not found.agrees[2]  # of five steps, where this network does something else
     assert found.agrees.sum() >= 2
     assert 2 not in np.concatenate([rows for rows, _ in found.groups(tokens())])
