@@ -226,7 +226,7 @@ input: the difference d of any two trajectories satisfies |d| <= 1.00001 * exp(-
         return Verification(False, problem, checks, str(main.verdict), subject=title)
     return Verification(
         True,
-        checks[0].reason,
+        next(check.reason for check in checks),
         checks,
         str(main.verdict),
         str(main.evidence),

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import io
 import os
 import platform
+import tokenize
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from pathlib import Path
 
 import typer
 
+from stability import kernel
 from stability.user_code import error_text
 
 from ..formatting import table
@@ -24,6 +29,8 @@ EXTRAS = {
     "onnx": ("onnx", ".onnx models"),
     "distributed": ("cluster", "sweep, report: several processes, or a Dask cluster"),
     "reservoirpy": ("reservoir", "certificates of its reservoirs"),
+    "control": ("test", "state spaces of python-control in LureSystem.from_state_space"),
+    "foolbox": ("test", "the attacks' benchmark against it"),
 }
 """What may be there besides: the extra of this package that installs it, and what it adds."""
 
@@ -61,6 +68,35 @@ def doctor(*, output: Output) -> None:
     raise typer.Exit(2 if broken else 0)
 
 
+def code_lines(source: str) -> int:
+    r"""Return the number of lines of Python source that hold code: no docstrings, comments and blank lines.
+
+    Example:
+        >>> code_lines("x = 1  # one\n\n# a comment\ny = 2\n")
+        2
+    """
+    docstrings: set[int] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            for part in node.body:
+                if (
+                    isinstance(part, ast.Expr)
+                    and isinstance(part.value, ast.Constant)
+                    and isinstance(part.value.value, str)
+                ):
+                    docstrings.update(range(part.lineno, (part.end_lineno or part.lineno) + 1))
+    layout = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    tokens = (t for t in tokenize.generate_tokens(io.StringIO(source).readline) if t.type not in layout)
+    return len({line for t in tokens for line in range(t.start[0], t.end[0] + 1)} - docstrings)
+
+
+def _kernel() -> Checked:
+    """Size of the trusted kernel, which every verification rests on."""
+    files = sorted(Path(kernel.__path__[0]).rglob("*.py"))
+    lines = sum(code_lines(path.read_text(encoding="utf-8")) for path in files)
+    return Checked("trusted kernel", "ok", f"{lines:,} lines of code in {len(files)} files")
+
+
 def _version(name: str) -> str | None:
     try:
         return metadata.version(name)
@@ -70,7 +106,7 @@ def _version(name: str) -> str | None:
 
 def _software() -> list[Checked]:
     out = [Checked("stability", "ok", _version("rnn-stability") or "not installed, run from a checkout")]
-    out.append(Checked("python", "ok", platform.python_version()))
+    out += [_kernel(), Checked("python", "ok", platform.python_version())]
     for name in NEEDED:
         version = _version(name)
         out.append(

@@ -90,6 +90,8 @@ def _not_run(report: Report) -> tuple[Table, ...]:
     ]
     rows += [(m.title, "more than this", why, how) for m in report.models for why, how in model_advice(m)]
     rows += [(m.title, ", ".join(m.changed), CHANGED, again) for m in report.models if m.changed]
+    titles = [m.title for m in report.models]
+    rows.sort(key=lambda row: titles.index(row[0]))
     rows += [(name, "everything", why, again) for name, why in report.failed.items()]
     header = ("model", "what", "reason", "command that would give it")
     return tabulate(f"What is not shown, and why{WHERE}", _words(*header), rows)

@@ -52,8 +52,7 @@ def has_boundary_eigenvalue(A: Array, discrete: bool) -> bool:
         False
     """
     k, exponent = integers(A)
-    if exponent > 0:
-        k, exponent = k << exponent, 0
+    k, exponent = k << max(exponent, 0), min(exponent, 0)
     if k.size * max(int(abs(k).max()).bit_length(), -exponent) > MOST_BITS:
         return False
     n, eye = len(k), np.array(np.eye(len(k), dtype=int).tolist(), dtype=object)

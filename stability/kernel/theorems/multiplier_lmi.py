@@ -159,10 +159,9 @@ def exact_lmi_matrix(system: LureSystem | LureMatrices, P: Array, rate: float) -
     if system.is_discrete:
         terms = ((a.T @ (p @ a), 2 * of_a + of_p), (-r * r * p, 2 * of_r + of_p))
     else:
-        pa = p @ a
-        terms = ((pa + pa.T, of_a + of_p), (2 * r * p, of_r + of_p))
+        terms = ((p @ a + (p @ a).T, of_a + of_p), (2 * r * p, of_r + of_p))
     lowest = min(exponent for _, exponent in terms)
-    total = sum(term << (exponent - lowest) for term, exponent in terms)
+    total: Any = sum(term << (exponent - lowest) for term, exponent in terms)
     return (total * Fraction(2) ** lowest).astype(np.float64)  # with one rounding
 
 
@@ -211,8 +210,7 @@ def check_lmi(system: LureSystem, P: Any, L: Any, rate: float, *, limit: float =
         outcome = prove_positive_definite(matrix, error_action(system, P, L, rate), overwrite=True)
         if not outcome.holds and m == 0 and n <= EXACT_STATES and system.origin is None:
             matrix = -exact_lmi_matrix(system, P, rate)
-            size = np.abs(matrix)
-            outcome = prove_positive_definite(matrix, lambda s: UNIT * (size @ s))
+            outcome = prove_positive_definite(matrix, lambda s: UNIT * (np.abs(matrix) @ s))
     if not outcome.holds:
         return False, f"the matrix inequality is not proved at this rate: {outcome.reason}"
     return True, f"the matrix inequality holds, rounding errors of {outcome.shift:.1e} (scaled) included"
