@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib
-import io
 import subprocess
 import sys
-import tokenize
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -203,9 +201,6 @@ def test_sizes_stay_within_the_budget() -> None:
     sources = (path for top in (*LAYERS, "tests", "benchmarks", "examples") for path in (ROOT / top).rglob("*.py"))
     long = [label(path) for path in sources if path.read_text(encoding="utf-8").count("\n") > 400]
     assert not long, "split these by idea: a file has at most 400 lines"
-
-
-def test_lines_of_code_are_those_that_hold_code() -> None:
 
 
 @pytest.mark.parametrize("module", PUBLIC)
