@@ -18,6 +18,8 @@ HEADER = b"MATLAB 5.0"
 _HEADER_BYTES, _COMPRESSED = 128, 15
 _BYTES = 8 * NUMBERS
 """Most bytes of all variables of a file."""
+_VECTORS = ("slope", "dt", "b", "bias", "leak", "activation", "equation")
+"""Entries that are no matrices: MATLAB stores them with two axes."""
 
 
 def read_mat(path: Path) -> dict[str, np.ndarray]:
@@ -37,7 +39,7 @@ def read_mat(path: Path) -> dict[str, np.ndarray]:
     odd = next((name for name, value in arrays.items() if value.dtype.kind not in "biufcU"), None)
     if odd is not None:
         raise FileFormatError(f"{path}: {odd[:60]!a} is a structure or a cell; arrays of numbers are read")
-    return arrays
+    return {k: v.reshape(-1) if k in _VECTORS and 1 in v.shape else v for k, v in arrays.items()}
 
 
 def _unpacked_bytes(raw: bytes) -> int:
