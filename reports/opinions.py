@@ -33,7 +33,7 @@ def opinion_cells(opinion: Mapping[str, Any]) -> tuple[str, ...]:
     Example:
         >>> opinion_cells({"criterion": "circle", "solver": "SCS", "status": "optimal", "says": True, "margin": 0.1,
         ...                "verified": False, "holds": False, "agrees": False, "wrong": True, "seconds": 2})[:8]
-        ('KYP', 'SCS', 'optimal', '0.1', 'does not', 'fails', 'no', 'wrong')
+        ('circle criterion', 'SCS', 'optimal', '0.1', 'does not', 'fails', 'no', 'wrong')
     """
     name, layer = str(opinion.get("criterion")), opinion.get("layer")
     margin = opinion.get("frequency_margin")

@@ -53,7 +53,10 @@ def lstm_cell(body: Body, states: list[str]) -> tuple[GatedCell, list[str]]:
     if any(not gate.terms.keys() <= known or gate.size != body.sizes[hidden[0]] for gate in gates.values()):
         raise UnsupportedError("a gate reads more than the input and the hidden state (peepholes)")
     state, inputs = ([(name, body.sizes[name]) for name in names] for names in (hidden, body.inputs))
-    read = ChannelMap.of([(key, "tanh", gates[key]) for key in "ifgo"], state, inputs, [body.values[hidden[0]]])
+    following = body.values[hidden[0]]
+    if not isinstance(following, Affine):
+        raise UnsupportedError(_ADVICE)
+    read = ChannelMap.of([(key, "tanh", gates[key]) for key in "ifgo"], state, inputs, [following])
     return GatedCell("lstm", read.E, read.system.C, read.b, None, name="ONNX LSTM"), [*hidden, *cells]
 
 

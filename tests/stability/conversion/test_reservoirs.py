@@ -60,7 +60,7 @@ def test_a_file_of_plain_matrices(tmp_path) -> None:
     for u, x in zip(U, RNG.normal(size=(30, 4))):
         assert (found.advance(x, u) == wanted.advance(x, u)).all()
     np.savez(path, W=W, Win=WIN, b=BIAS)
-    with pytest.raises(FileFormatError, match="must hold W beside it"):
+    with pytest.raises(FileFormatError):
         npz_system(path)
     np.savez(path, W=W, Win=WIN[:3])
     with pytest.raises(DimensionError):
