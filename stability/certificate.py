@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 FORMAT = "stability-certificate"
 VERSION = 3
 NUMBER = re.compile(r"\d[\d.e+-]*")
+"""A number in a sentence."""
 RENAMED = {"circle": "small_gain", "kyp": "circle"}
 """Criteria of files of version 2 by their names today, which are those of the books."""
 SIMULATED = "replayed"
-"""Evidence of an inconclusive claim in earlier files of this version: a simulation, which counts as none."""
+"""Evidence of an inconclusive claim in files of version 2: a simulation, which counts as none."""
 
 
 @dataclass(frozen=True)
