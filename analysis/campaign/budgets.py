@@ -17,6 +17,7 @@ class Budget:
         attacked: test sequences that are attacked.
         curved: training sequences of the Hessian's batch.
         certified: test sequences that get a certified and an attacked radius of their own.
+        gated: the same of LSTM and GRU, whose proofs cost five times as much; see ``Campaign.settings``.
         restarts: of the attacks on these.
         draws: independent noises per level.
         levels: standard deviations of white noise and shares of salt and pepper, within inputs in [0, 1].
@@ -35,7 +36,8 @@ class Budget:
     samples: int = 500
     attacked: int = 200
     curved: int = 256
-    certified: int = 12
+    certified: int = 32
+    gated: int = 8
     restarts: int = 1
     draws: int = 3
     levels: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4)
@@ -46,7 +48,7 @@ class Budget:
     stretch: int = 10
     iterations: int = 32
     probes: int = 4
-    trajectories: int = 8
+    trajectories: int = 32
     program_states: int = 64
     program_steps: int = 180
 
@@ -57,7 +59,8 @@ BUDGETS = {
         samples=200,
         attacked=60,
         curved=64,
-        certified=6,
+        certified=8,
+        gated=3,
         restarts=0,
         draws=2,
         levels=(0.0, 0.1, 0.2, 0.4),
@@ -67,7 +70,7 @@ BUDGETS = {
         stretch=10,
         iterations=20,
         probes=3,
-        trajectories=4,
+        trajectories=8,
         program_states=32,
     ),
 }

@@ -47,11 +47,10 @@ def local_step(work: Work) -> None:
 
 
 def _count(work: Work) -> int:
-    """How many inputs: of gated cells, whose proofs cost ten to thirty times as much, a third of the others'."""
-    whole = work.budget.certified
+    """Return how many inputs get a radius of their own."""
     kinds = (GatedLayer, nn.LSTM, nn.GRU, nn.LSTMCell, nn.GRUCell)
     gated = work.model is not None and any(isinstance(part, kinds) for part in work.model.modules())
-    return max(1, whole // 3) if gated else whole
+    return work.budget.gated if gated else work.budget.certified
 
 
 def summary(result: LocalRadius) -> dict[str, object]:

@@ -26,8 +26,8 @@ from stability.reports import cli
 from stability.storage import writing
 
 BUDGETS["quick"] = Budget(
-    samples=10, attacked=5, curved=5, draws=1, levels=(0.0, 0.3), epsilons_linf=(0.0, 0.1), epsilons_l2=(0.0, 1.0),
-    steps=1, stretch=2, iterations=3, probes=1, trajectories=1, program_states=0,
+    samples=10, attacked=5, curved=5, certified=3, gated=1, draws=1, levels=(0.0, 0.3), epsilons_linf=(0.0, 0.1),
+    epsilons_l2=(0.0, 1.0), steps=1, stretch=2, iterations=3, probes=1, trajectories=1, program_states=0,
 )  # fmt: skip
 TINY = {"steps": 6, "iterations": 6, "every": 2, "oRNN": 16, "LSTM": 6, "Elman": 14, "seeds": 2}
 STUDIES["adding"] = replace(STUDIES["adding"], sizes={"full": TINY, "quick": TINY})

@@ -11,7 +11,7 @@ from stability.analysis.campaign.budgets import Budget
 __all__ = ["MODULE", "SMALL", "arrays"]
 
 SMALL = Budget(
-    samples=30, attacked=8, curved=12, certified=3, restarts=0,
+    samples=30, attacked=8, curved=12, certified=3, gated=1, restarts=0,
     draws=2, levels=(0.0, 0.5), epsilons_linf=(0.0, 0.1), epsilons_l2=(0.0, 1.0),
     steps=2, stretch=2, iterations=4, probes=2, trajectories=2, program_states=0,
 )  # fmt: skip

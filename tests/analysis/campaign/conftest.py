@@ -11,7 +11,7 @@ from stability.analysis.campaign.budgets import BUDGETS, Budget
 from stability.analysis.training.presets import train_preset
 
 SMALL = Budget(
-    samples=20, attacked=20, curved=10, draws=2, levels=(0.0, 0.3), epsilons_linf=(0.0, 0.1),
+    samples=20, attacked=20, curved=10, certified=6, gated=2, draws=2, levels=(0.0, 0.3), epsilons_linf=(0.0, 0.1),
     epsilons_l2=(0.0, 0.001, 1.0), steps=2, stretch=3, iterations=5, probes=2, trajectories=2, program_states=0,
 )  # fmt: skip
 

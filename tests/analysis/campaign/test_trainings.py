@@ -103,7 +103,7 @@ def test_every_search_of_a_report_finds_the_same_when_the_clock_leaps(
     torch.manual_seed(0)
     model, x = SequenceModel(cell(2, 6), 3), 3.0 * torch.randn(6, 5, 2)
     task = task_from_arrays(x, model(x).argmax(1))
-    budget = Budget(certified=3, restarts=0, epsilons_l2=(0.0, 1.0), program_states=8, program_steps=20)
+    budget = Budget(certified=3, gated=1, restarts=0, epsilons_l2=(0.0, 1.0), program_states=8, program_steps=20)
     settings = AnalysisSettings(budget)
     found = []
     for leap in (0.0, 3600.0):

@@ -15,8 +15,8 @@ from stability.reports.stored.collect import collect
 from stability.verification import verify
 
 SMALL = Budget(
-    samples=20, attacked=10, curved=10, draws=2, levels=(0.0, 0.3), epsilons_linf=(0.0, 0.1), epsilons_l2=(0.0, 1.0),
-    steps=2, stretch=3, iterations=5, probes=2, trajectories=2, program_states=0,
+    samples=20, attacked=10, curved=10, certified=6, gated=2, draws=2, levels=(0.0, 0.3), epsilons_linf=(0.0, 0.1),
+    epsilons_l2=(0.0, 1.0), steps=2, stretch=3, iterations=5, probes=2, trajectories=2, program_states=0,
 )  # fmt: skip
 TINY = ["--task-set", "size=7", "--task-set", "limit=60", "--task-set", "test_limit=30"]
 
