@@ -208,14 +208,8 @@ def certify_each(
         output.status(f"certifying {name} ...")
         try:
             made = [
-                judged(
-                    f"{name}#{part}" if part else name,
-                    found.summary(),
-                    found,
-                    gate,
-                    kept(found, number, name, part),
-                )
-                for part, found in answers(name).items()
+                judged(f"{name}#{part}" if part else name, c.summary(), c, gate, kept(c, number, name, part))
+                for part, c in answers(name).items()
             ]
         except (StabilityError, typer.BadParameter) as error:
             made = [Line(name, "error", reason=str(error))]

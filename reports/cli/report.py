@@ -29,10 +29,7 @@ NO_BOX = (
 def report(
     models: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="Models to examine; with none, small ones are trained first.",
-            metavar="[MODEL ...]",
-        ),
+        typer.Argument(help="Models to examine; with none, small ones are trained first.", metavar="[MODEL ...]"),
     ] = None,
     train_models: Annotated[
         str | None,
@@ -224,13 +221,14 @@ def _given(path: str) -> Any:
 
 def _finish(page: Path, failed: dict[str, str], output: Output) -> None:
     """Say where the report is, and the answer about each model in a line; the page says the rest."""
+    from ..page.answer import ranked
     from ..page.performance import score
     from ..page.trainings import verdict_counts
     from ..stored.collect import collect
 
     result = collect(page.parent)
     lost, lines = {**result.failed, **failed}, []
-    for m in result.models:
+    for m in ranked(result.models):
         found = score(m)
         said = "" if found is None else f", {found.label} {metric(found.value, found.metric)}"
         more = f"; {len(m.trainings.runs)} trainings: {verdict_counts(m)}" if m.trainings.several else ""
