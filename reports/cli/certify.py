@@ -33,28 +33,28 @@ def certify(
     models: Annotated[
         list[str],
         typer.Argument(
-            help="Run directory, .safetensors, state dict (.safetensors, .pt), .npz with A and W, .onnx, "
-            "or package.module:factory (FILE.py:factory); MODEL#part takes one recurrent part. "
-            "Of several models or parts, a line each.",
+            help="Run directory, .safetensors, state dict (.safetensors, .pt), .npz with A and W (or A, B, C), "
+            ".onnx, or package.module:factory (FILE.py:factory); MODEL#part takes one recurrent part. "
+            "Several models or parts get one line each.",
             metavar="MODEL...",
         ),
     ],
     out: Annotated[
-        Path | None, no_default("Write the certificate there (of several models or parts: a folder).", "-o", "--out")
+        Path | None, no_default("File of the certificate; for several models or parts a folder.", "-o", "--out")
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Let -o replace a file that is no certificate (never one that is read).")
+        bool, typer.Option("--overwrite", help="Let -o replace any file that the command does not read.")
     ] = False,
     criterion: Annotated[
         str,
-        choice("All criteria in turn (auto), or one.", CRITERION, "--criterion"),
+        choice("Criterion; auto: all in turn.", CRITERION, "--criterion"),
     ] = "auto",
-    solver: Annotated[str, choice("Of the multiplier criterion.", ("auto", "riccati", "cvxpy"), "--solver")] = "auto",
-    rate: Annotated[str, typer.Option(help="best, any (existence only, the fastest), or a number to reach.")] = "best",
+    solver: Annotated[str, choice("Solver of multipliers.", ("auto", "riccati", "cvxpy"), "--solver")] = "auto",
+    rate: Annotated[str, typer.Option(help="best, any (existence, the fastest), or a number.")] = "best",
     tol: Annotated[
         float | None, no_default("Relative tolerance of the best rate; by default it follows the size.")
     ] = None,
-    time_limit: Annotated[float | None, no_default("Seconds at most.")] = None,
+    time_limit: Annotated[float | None, no_default("Time limit of the searches in seconds.")] = None,
     refute: Annotated[bool, typer.Option(help="Search for a counter-example where no proof is found.")] = True,
     criteria: Annotated[
         str,
@@ -66,10 +66,11 @@ def certify(
         ),
     ] = "needed",
     continuous: Annotated[
-        bool, typer.Option("--continuous", help="The differential equation behind the layer.")
+        bool, typer.Option("--continuous", help="Certify the differential equation behind the layer.")
     ] = False,
     cell: Annotated[
-        str | None, choice("What a state dict's weights belong to.", CELLS, "--cell", show_default=False)
+        str | None,
+        choice("Kind of cell in a state dict.", CELLS, "--cell", show_default=False),
     ] = None,
     input_box: Annotated[
         tuple[float, float] | None,
@@ -84,8 +85,8 @@ def certify(
         bool,
         typer.Option(
             "--cross-check",
-            help="Ask a solver about the circle criterion and KYP, too (cvxpy; up to 64 states, 20 s), and say how "
-            "often its status alone would have been wrong; the verdict does not depend on it.",
+            help="Also pose small gain and circle criterion as semidefinite programs (cvxpy; up to 64 states, 20 s); "
+            "the verdict does not depend on the solvers.",
         ),
     ] = False,
     gain_margin: Annotated[
@@ -106,10 +107,11 @@ def certify(
     data: DataOptions,
     output: Output,
 ) -> None:
-    """Certified, refuted or inconclusive, with the evidence; exit code 0, 3 or 1, and 2 for bad input.
+    """Prove or refute that a network is stable for every input.
 
-    A rate that was asked for and is not reached ends with 1, and the proof of the best one is kept. With several
-    models, --require or --min-rate: a line each (with --json a JSON object a line), and the worst exit code.
+    Exit code 0 certified, 3 refuted, 1 inconclusive, 2 bad input; 1 also where --rate is not reached: the proof of the
+    best rate is kept. Several models, --require or --min-rate print one line for each model (with --json one object),
+    and the exit code is the worst.
     """
     from .sources import open_parts, open_subject, there
 

@@ -25,11 +25,11 @@ from .options import Compute, DataOptions, InputBox, Output, Results, Samples, c
 
 def compare(
     context: typer.Context,
-    models: Annotated[list[str], typer.Argument(help="Run directories or model files.", metavar="MODEL MODEL ...")],
+    models: Annotated[list[str], typer.Argument(help="Run directories or files.", metavar="MODEL MODEL ...")],
     *,
-    factor: Annotated[int, typer.Option(min=1, help="Follow the state so many times longer than the sequences.")] = 10,
+    factor: Annotated[int, typer.Option(min=1, help="Length of the runs in lengths of the sequences.")] = 10,
     extension: Annotated[
-        str, choice("How sequences go on.", ("repeat", "zero", "hold", "noise"), "--extension")
+        str, choice("Continuation of the sequences.", ("repeat", "zero", "hold", "noise"), "--extension")
     ] = "repeat",
     samples: Samples = 64,
     steps: Annotated[int, typer.Option(min=1, help="Length of random inputs where no data are known.")] = 100,
@@ -42,9 +42,11 @@ def compare(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Compare how the norms of hidden states drift; models are ranked by how constant the norm stays.
+    """Compare how the norms of hidden states drift.
 
-    Exit code 2 where a certificate failed; what was found is shown all the same.
+    Models are ranked by how constant the norm stays.
+
+    Exit code 2 where a certificate failed; the rest is shown all the same.
     """
     if len(models) < 2:
         raise ConfigurationError(f"compare takes at least two models, got {len(models)}")

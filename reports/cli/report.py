@@ -62,7 +62,7 @@ def report(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Certify, attack and measure models; write a directory with report.html.
+    """Certify, attack and measure models; write report.html.
 
     Exit code 0 where nothing is missing; 2 where a model failed, results were changed, or nothing could be measured
     on the data and the certificate decides nothing: the page shows the rest.
@@ -170,7 +170,7 @@ def _campaign(
         _check_data(own, named[1], compute.seed)
     known = known_presets()
     chosen = [known[name] for name in names if name in known] if box is not None else []
-    trained = [LAYERS[preset.layer](2, preset.hidden, **preset.config) for preset in chosen]
+    trained = [LAYERS[p.layer](2, p.hidden, **p.config) for p in chosen if p.layer in LAYERS]
     if box is not None and not any(map(reads_box, (*trained, *(g.subject for g in own)))):
         raise ConfigurationError(NO_BOX)
     return Campaign(folder, names, own, task=named or ("digits", {}), seeds=seeds, **common)

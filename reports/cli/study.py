@@ -30,7 +30,9 @@ def study(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Rerun a table or figure of the papers and draw its page, study.html.
+    """Rerun a table or figure of the papers.
+
+    It draws the page study.html.
 
     Exit code 2 where a training diverged; with --all, where a study failed: the others go on.
     """

@@ -31,7 +31,7 @@ def train(
     seeds: Annotated[int | None, no_default("Number of trainings, each with its seed, from --seed on.")] = None,
     track_every: Annotated[int, typer.Option(help="Steps between records of spectra; 0: none.")] = 25,
     time_limit: Annotated[float | None, no_default("Seconds after which a training stops.")] = None,
-    out: Annotated[Path | None, no_default("Where the results go.", "--out", "-o")] = None,
+    out: Annotated[Path | None, no_default("Folder of the results.", "--out", "-o")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in the folder.")] = False,
     resume: Annotated[Path | None, no_default("Continue the run in this folder.")] = None,
     compute: Compute,
