@@ -176,8 +176,7 @@ def noise(
     model: Model,
     *,
     kind: Annotated[
-        str,
-        choice("Kind of noise; parameters: on the weights.", ("white", "salt_pepper", "parameters"), "--kind"),
+        str, choice("Kind of noise; parameters: on the weights.", ("white", "salt_pepper", "parameters"), "--kind")
     ] = "white",
     levels: Annotated[
         str | None,

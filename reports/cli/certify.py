@@ -45,10 +45,7 @@ def certify(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Let -o replace any file that the command does not read.")
     ] = False,
-    criterion: Annotated[
-        str,
-        choice("Criterion; auto: all in turn.", CRITERION, "--criterion"),
-    ] = "auto",
+    criterion: Annotated[str, choice("Criterion; auto: all in turn.", CRITERION, "--criterion")] = "auto",
     solver: Annotated[str, choice("Solver of multipliers.", ("auto", "riccati", "cvxpy"), "--solver")] = "auto",
     rate: Annotated[str, typer.Option(help="best, any (existence, the fastest), or a number.")] = "best",
     tol: Annotated[
@@ -68,10 +65,7 @@ def certify(
     continuous: Annotated[
         bool, typer.Option("--continuous", help="Certify the differential equation behind the layer.")
     ] = False,
-    cell: Annotated[
-        str | None,
-        choice("Kind of cell in a state dict.", CELLS, "--cell", show_default=False),
-    ] = None,
+    cell: Annotated[str | None, choice("Kind of cell in a state dict.", CELLS, "--cell", show_default=False)] = None,
     input_box: Annotated[
         tuple[float, float] | None,
         no_default(
@@ -90,8 +84,7 @@ def certify(
         ),
     ] = False,
     gain_margin: Annotated[
-        bool,
-        typer.Option("--gain-margin", help="Factor by which all slopes may grow: certified, destabilizing."),
+        bool, typer.Option("--gain-margin", help="Factor by which all slopes may grow: certified, destabilizing.")
     ] = False,
     recovery: Annotated[
         tuple[float, float],

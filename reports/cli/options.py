@@ -55,8 +55,7 @@ def check_seconds(value: float | None, *, least: str = ">") -> float | None:
 
 Seed = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, metavar="INT", help="Seed of everything random.")]
 Scheduler = Annotated[
-    str | None,
-    no_default("Address of a Dask scheduler (tcp://HOST:PORT) whose workers run the jobs.", "--scheduler"),
+    str | None, no_default("Address of a Dask scheduler (tcp://HOST:PORT) whose workers run the jobs.", "--scheduler")
 ]
 Samples = Annotated[int, typer.Option(min=1, help="Number of sequences.")]
 InputBox = Annotated[
