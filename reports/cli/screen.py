@@ -66,17 +66,19 @@ def screen(
     if boxed and found == "certified":
         said = said.replace("the same input", "the same input in the box").replace(EVERYWHERE, ENTERED)
     lines = [f"{printable(about)}: {word.upper()}", wrap(said), ""]
-    facts = [("claim", str(summary["statement"])), ("evidence", _evidence(summary))]
+    evidence = "none" if found == "inconclusive" else f"proved ({summary['proof']})"
+    facts = [("claim", str(summary["statement"])), ("evidence", evidence)]
     if found == "certified":
         name = str(summary["criterion"])
-        facts += [("criterion", f"{name}: {CRITERIA.get(name, '')}"), *meaning(summary, discrete)]
-    else:
-        facts += meaning(summary, discrete)
+        facts.append(("criterion", f"{name}: {CRITERIA.get(name, '')}"))
+    facts += meaning(summary, discrete)
     if found == "inconclusive":
         facts.append(("margins", reason(summary)))
     if margin is not None:
-        ends = bound(margin["certified"], 4, up=False), bound(margin["destabilizing"], 4, up=True)
-        facts.append(("gain margin", f"slopes × {ends[0]} are certified, × {ends[1]} are proved to destabilize"))
+        low, high = margin["certified"], margin["destabilizing"]
+        proved = [f"slopes × {bound(low, 4, up=False)} are certified"] * (low > 0)
+        proved += [f"slopes × {bound(high, 4, up=True)} are proved to destabilize"] * (high < float("inf"))
+        facts.append(("gain margin", ", ".join(proved) or "no factor of the slopes is certified or refuted"))
     facts += [("note", text) for text in notes(summary, where=where)]
     room = max(len(name) for name, _ in [*facts, ("next", "")]) + 2 if width >= 60 else 2
     lines += [wrap(f"{name:<{room}}{text}", hang=room if width >= 60 else 2) for name, text in facts]
@@ -97,12 +99,6 @@ def screen(
     kept = f"Keep it with -o {file}" if saved is None else f"Written to {file}"
     check = f"; check it without a solver: stability verify {file}" if found != "inconclusive" else ""
     return "\n".join([*lines, "", wrap(kept + check)])
-
-
-def _evidence(summary: Mapping[str, Any]) -> str:
-    """What the answer rests on."""
-    kind = str(summary.get("proof"))
-    return f"proved ({kind})" if state(summary) in ("certified", "refuted") else "none"
 
 
 def _slow(summary: Mapping[str, Any], length: int | None) -> str:

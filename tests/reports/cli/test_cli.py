@@ -54,6 +54,9 @@ def test_the_gain_margin_of_a_loop_is_the_known_one(here: Path, capsys: pytest.C
     margin = json.loads(capsys.readouterr().out)["gain_margin"]
     assert 0.99 * 4 < margin["certified"] <= 4 <= margin["destabilizing"] < 1.01 * 4  # x' = -2 x + k / 2 phi(x)
     assert cli.run(["certify", "stable.npz", "unstable.npz", "--gain-margin", "-q"]) == 2
+    np.savez("negative.npz", A=-np.eye(2), W=-np.eye(2))
+    assert cli.run(["certify", "negative.npz", "--gain-margin"]) == 0
+    assert "destabilize" not in capsys.readouterr().out
 
 
 def test_the_screen_says_that_a_rate_is_slow_and_names_criteria_that_do_not_apply_once(
