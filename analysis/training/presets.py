@@ -13,14 +13,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import nn
 
 from stability.errors import ConfigurationError
 from stability.kernel.checks import as_choice
 
-from ...models import LAYERS, BoundedGainRNN, SequenceModel, build
+from ...models import LAYERS, BoundedGainRNN, build
 from ..tasks import Task
 from .front import train
 from .outcome import TrainResult
+from .planned import DEEP, describe_network
 from .spectra import SpectrumTracker
 
 COMMON: dict[str, Any] = {"epochs": 12, "lr": 8e-3, "batch_size": 128, "milestones": (9,), "clip": 1.0}
@@ -120,6 +122,9 @@ PRESETS: dict[str, Preset] = {
         "Unitary RNN",
         "a unitary W and modReLU, which acts on pairs of units: far from zero it keeps every distance",
         reflections=16,
+    ),
+    DEEP: _units(
+        DEEP, "Deep network", "blocks of a recurrent layer, a norm and mixing, for long sequences"
     ),
 }
 """Networks of the report, chosen on the embedded digits read by rows."""
@@ -253,7 +258,7 @@ def paper_preset(name: str) -> Preset:
     return PAPERS[as_choice("preset", name, PAPERS)]
 
 
-def preset_model(name: str, task: Task, *, seed: int = 0) -> SequenceModel:
+def preset_model(name: str, task: Task, *, seed: int = 0) -> nn.Module:
     """A freshly initialised model of a preset, fitting a task.
 
     Args:
@@ -275,17 +280,7 @@ def preset_model(name: str, task: Task, *, seed: int = 0) -> SequenceModel:
     preset = _preset(name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = build(
-            {
-                "layer": preset.layer,
-                "config": {"input_size": task.input_size, "hidden_size": preset.hidden, **preset.config},
-                "output_size": task.output_size,
-                "reduction": task.reduction,
-            }
-        )
-    if not isinstance(model, SequenceModel):
-        raise ConfigurationError(f"preset {name!r} does not make a SequenceModel")
-    return model
+        return build(describe_network(preset.layer, preset.hidden, 1, preset.config, task))
 
 
 def preset_training(name: str, *, quick: bool = False) -> dict[str, Any]:
@@ -317,7 +312,7 @@ def train_preset(
     every: int = 50,
     device: str | torch.device = "cpu",
     **options: Any,
-) -> tuple[SequenceModel, TrainResult]:
+) -> tuple[nn.Module, TrainResult]:
     """Make a preset's model and train it, spectra tracked.
 
     Args:

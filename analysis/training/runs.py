@@ -7,6 +7,7 @@ needed to go on). Each file is written aside and renamed: whatever happens, it i
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import os
@@ -32,8 +33,9 @@ from ...models.files import describe, save, write_tensors
 from ...models.sources import load_module, without_network
 from ..results import named_path
 from ..tables import read_csv
-from ..tasks import Task, make_task
+from ..tasks import TASKS, Task, make_task
 from ..tasks.base import reads_data
+from .planned import DEFAULTS
 
 FORMAT = "stability-run"
 VERSION = 1
@@ -114,6 +116,27 @@ class Run:
             raise FileFormatError(
                 f"{self.path / RUN_FILE} describes no task that can be made again: {error}"
             ) from error
+
+    def data_options(self) -> list[tuple[str, str]]:
+        """Return the options of a command, each with its value, that name the data; without a task's defaults."""
+        spec = self.document["task"]
+        name, data, options = spec.get("name"), spec.get("data", {}), spec.get("options", {})
+        if name == "data":
+            return [("--data", str(options.get("file") or data.get("what") or "FILE.npz"))]
+        usual = inspect.signature(TASKS[name]).parameters if name in TASKS else {}
+        said = {key: v for key, v in options.items() if key not in usual or usual[key].default != v}
+        named = [("--task-set", f"{key}={v if isinstance(v, str) else json.dumps(v)}") for key, v in said.items()]
+        folder = [("--data-dir", str(data["folder"]))] if data.get("folder") else []
+        return [("--task", str(name)), *named, *folder]
+
+    def training_options(self) -> list[tuple[str, str]]:
+        """Return the options of ``stability train``, each with its value, that were no defaults in this training.
+
+        A network that came trained had epochs before the run, so that the number of these says nothing.
+        """
+        usual, said = {**DEFAULTS, "seed": 0}, self.document["training"]
+        names = ("epochs", "lr", "batch_size", "seed")[self.document["model"].get("layer") is None :]
+        return [(f"--{n.replace('_', '-')}", str(said[n])) for n in names if said.get(n, usual[n]) != usual[n]]
 
     def metrics(self) -> pd.DataFrame:
         """One row an epoch.

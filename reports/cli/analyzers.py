@@ -18,6 +18,7 @@ from .options import Compute, DataOptions, Output, Results, Samples, choice, no_
 from .units import WORDS, Unit, scale_of
 
 RADII = (0.0, 0.01, 0.02, 0.05, 0.1)
+UNITLESS = ("salt_pepper", "parameters")  # noises whose levels are shares
 LEVELS = (0.0, 0.1, 0.2, 0.3, 0.4)
 Model = Annotated[str, typer.Argument(help="Run directory or model file.", metavar="MODEL")]
 
@@ -61,7 +62,8 @@ def _show_sweep(stem: str, result: Any, label: str, results: Results, output: Ou
         for s, value, low, high in zip(result.sizes, found, result.ci_low, result.ci_high)
     ]
     header = (label, metric_word(name), f"{100 * result.confidence:g} % interval")
-    text = f"{result.n} sequences\n{table(header, rows, right=(0, 1, 2))}{WORDS[unit]}"
+    words = "" if label.split()[0] in UNITLESS else WORDS[unit]
+    text = f"{result.n} sequences\n{table(header, rows, right=(0, 1, 2))}{words}"
     _show(stem, {**result.to_dict(), "unit": unit}, result.frame(), text, results, output)
 
 
@@ -69,8 +71,8 @@ def hessian(
     context: typer.Context,
     model: Model,
     *,
-    method: Annotated[str, choice("How.", ("lanczos", "pyhessian", "dense"), "--method")] = "lanczos",
-    parameters: Annotated[str, choice("Of which parameters.", ("all", "recurrent"), "--parameters")] = "all",
+    method: Annotated[str, choice("Method.", ("lanczos", "pyhessian", "dense"), "--method")] = "lanczos",
+    parameters: Annotated[str, choice("Parameters of the Hessian.", ("all", "recurrent"), "--parameters")] = "all",
     batch_size: Annotated[
         int | None, with_default("Sequences at a time: less memory, the same Hessian.", "all at once")
     ] = None,
@@ -80,7 +82,10 @@ def hessian(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Ends of the spectrum and trace of the Hessian of the training loss."""
+    """Measure the curvature of the training loss.
+
+    Largest and smallest eigenvalue of its Hessian, and the trace.
+    """
     results.own(context, "hessian.json", "hessian.csv")
     from ...analysis import hessian_summary
 
@@ -117,7 +122,7 @@ def attack(
             "--attack",
         ),
     ] = None,
-    norm: Annotated[str, choice("Over the whole sequence.", ("linf", "l2"), "--norm")] = "linf",
+    norm: Annotated[str, choice("Norm of the change of the whole sequence.", ("linf", "l2"), "--norm")] = "linf",
     epsilons: Annotated[
         str | None, with_default("Radii, with commas between them.", "0,0.01,0.02,0.05,0.1 times the inputs' range")
     ] = None,
@@ -132,7 +137,10 @@ def attack(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Accuracy under an adversary with full knowledge of the network; the task's metric where it is another."""
+    """Measure accuracy under attacks that know the network.
+
+    Tasks without classes are measured by their own metric.
+    """
     results.own(context, "attack.json", "attack.csv")
     from ...analysis import attack_scores, attack_sweep
     from ...analysis.attacks.masked import masked_words, unwarned
@@ -168,8 +176,7 @@ def noise(
     model: Model,
     *,
     kind: Annotated[
-        str,
-        choice("On the input; parameters: white, on the weights.", ("white", "salt_pepper", "parameters"), "--kind"),
+        str, choice("Kind of noise; parameters: on the weights.", ("white", "salt_pepper", "parameters"), "--kind")
     ] = "white",
     levels: Annotated[
         str | None,
@@ -186,7 +193,10 @@ def noise(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Accuracy under random noise on the input or on the weights; the task's metric where it is another."""
+    """Measure accuracy under random noise on inputs or weights.
+
+    Tasks without classes are measured by their own metric.
+    """
     results.own(context, "noise.json", "noise.csv")
     from ...analysis import noise_scores, noise_sweep, parameter_noise_sweep
     from ...analysis.attacks.masked import unwarned

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import shlex
-import shutil
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,15 +13,14 @@ import typer
 
 from stability.errors import ConfigurationError
 
-from ..formatting import half_life, margin_words, table, time_to, verdict_word
-from ..names import printable
-from ..opinions import NUMERIC, SHORT, opinion_cells, opinion_count
+from ..formatting import half_life, table, time_to
 from ..stored.reasons import Known, advice, data_words, shell_name
-from ..vocabulary import CRITERIA, mark, meaning, notes, reason, sentence, state, weaker
+from ..vocabulary import state
 from . import console
-from .gate import Gate, certify_each
+from .gate import Gate, certify_each, inputs_of
 from .input_boxes import DATA, box_of, words_of
 from .options import DataOptions, Output, Seed, check_seconds, choice, no_default
+from .screen import screen
 
 CRITERION = (
     "auto", "theorem1a", "theorem1b", "schur", "small_gain", "circle", "multiplier", "linear", "interval", "pairwise",
@@ -35,28 +33,25 @@ def certify(
     models: Annotated[
         list[str],
         typer.Argument(
-            help="Run directory, .safetensors, state dict (.safetensors, .pt), .npz with A and W, .onnx, "
-            "or package.module:factory (FILE.py:factory); MODEL#part takes one recurrent part. "
-            "Of several models or parts, a line each.",
+            help="Run directory, .safetensors, state dict (.safetensors, .pt), .npz with A and W (or A, B, C), "
+            ".onnx, or package.module:factory (FILE.py:factory); MODEL#part takes one recurrent part. "
+            "Several models or parts get one line each.",
             metavar="MODEL...",
         ),
     ],
     out: Annotated[
-        Path | None, no_default("Write the certificate there (of several models or parts: a folder).", "-o", "--out")
+        Path | None, no_default("File of the certificate; for several models or parts a folder.", "-o", "--out")
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Let -o replace a file that is no certificate (never one that is read).")
+        bool, typer.Option("--overwrite", help="Let -o replace any file that the command does not read.")
     ] = False,
-    criterion: Annotated[
-        str,
-        choice("All criteria in turn (auto), or one.", CRITERION, "--criterion"),
-    ] = "auto",
-    solver: Annotated[str, choice("Of the multiplier criterion.", ("auto", "riccati", "cvxpy"), "--solver")] = "auto",
-    rate: Annotated[str, typer.Option(help="best, any (existence only, the fastest), or a number to reach.")] = "best",
+    criterion: Annotated[str, choice("Criterion; auto: all in turn.", CRITERION, "--criterion")] = "auto",
+    solver: Annotated[str, choice("Solver of multipliers.", ("auto", "riccati", "cvxpy"), "--solver")] = "auto",
+    rate: Annotated[str, typer.Option(help="best, any (existence, the fastest), or a number.")] = "best",
     tol: Annotated[
         float | None, no_default("Relative tolerance of the best rate; by default it follows the size.")
     ] = None,
-    time_limit: Annotated[float | None, no_default("Seconds at most.")] = None,
+    time_limit: Annotated[float | None, no_default("Time limit of the searches in seconds.")] = None,
     refute: Annotated[bool, typer.Option(help="Search for a counter-example where no proof is found.")] = True,
     criteria: Annotated[
         str,
@@ -68,11 +63,9 @@ def certify(
         ),
     ] = "needed",
     continuous: Annotated[
-        bool, typer.Option("--continuous", help="The differential equation behind the layer.")
+        bool, typer.Option("--continuous", help="Certify the differential equation behind the layer.")
     ] = False,
-    cell: Annotated[
-        str | None, choice("What a state dict's weights belong to.", CELLS, "--cell", show_default=False)
-    ] = None,
+    cell: Annotated[str | None, choice("Kind of cell in a state dict.", CELLS, "--cell", show_default=False)] = None,
     input_box: Annotated[
         tuple[float, float] | None,
         no_default(
@@ -86,13 +79,20 @@ def certify(
         bool,
         typer.Option(
             "--cross-check",
-            help="Ask a solver about the circle criterion and KYP, too (cvxpy; up to 64 states, 20 s), and say how "
-            "often its status alone would have been wrong; the verdict does not depend on it.",
+            help="Also pose small gain and circle criterion as semidefinite programs (cvxpy; up to 64 states, 20 s); "
+            "the verdict does not depend on the solvers.",
         ),
+    ] = False,
+    gain_margin: Annotated[
+        bool, typer.Option("--gain-margin", help="Factor by which all slopes may grow: certified, destabilizing.")
     ] = False,
     recovery: Annotated[
         tuple[float, float],
-        typer.Option(help="Say when a disturbance of this size is certainly below this tolerance.", metavar="SIZE TOL"),
+        typer.Option(
+            help="Report the number of steps (a time, of a flow) after which a state disturbance of norm SIZE is "
+            "proved to be below TOL.",
+            metavar="SIZE TOL",
+        ),
     ] = (1.0, 1e-3),
     seed: Seed = 0,
     *,
@@ -100,10 +100,11 @@ def certify(
     data: DataOptions,
     output: Output,
 ) -> None:
-    """Certified, refuted or inconclusive, with the evidence; exit code 0, 3 or 1, and 2 for bad input.
+    """Prove or refute that a network is stable for every input.
 
-    A rate that was asked for and is not reached ends with 1, and the proof of the best one is kept. With several
-    models, --require or --min-rate: a line each (with --json a JSON object a line), and the worst exit code.
+    Exit code 0 certified, 3 refuted, 1 inconclusive, 2 bad input; 1 also where --rate is not reached: the proof of the
+    best rate is kept. Several models, --require or --min-rate print one line for each model (with --json one object),
+    and the exit code is the worst.
     """
     from .sources import open_parts, open_subject, there
 
@@ -145,7 +146,7 @@ def certify(
         box = asked["input_box"]
         parts, known = read(model, box)
     if gate.asked or len(models) > 1 or (parts and not known):
-        _refuse_cross_check(cross_check)
+        _refuse_single(cross_check or gain_margin)
         raise typer.Exit(certify_each(models, answers_of, gate, out, output, allow))
     allow(out)
     subject = open_subject(model, continuous=continuous, cell=cell)
@@ -154,6 +155,7 @@ def certify(
     certificate = prove(subject, **asked)
     answers = _each_part(parts, asked, output)
     opinions = _opinions(certificate.subject, output) if cross_check else None
+    margin = _factors(certificate.subject, seed, time_limit, output) if gain_margin else None
     output.status()
     summary = view(certificate, *recovery)
     missed = state(summary) == "certified" and summary["meta"].get("asked_rate_reached") is False
@@ -166,8 +168,10 @@ def certify(
     options += shlex.split(told) if input_box_from is not None else []
     named = (("--criterion", criterion, "auto"), ("--solver", solver, "auto"), ("--rate", rate, "best"))
     options += [text for name, value, default in named if value != default for text in (name, value)]
-    known = _known(model, subject, told)
+    known, run = _known(model, subject, told)
     hints = advice(summary, " ".join([shell_name(model), *map(shlex.quote, options)]), time_limit, known)
+    more = "" if run is None else _words(run.training_options())
+    hints = [(why, f"{said} {more}".rstrip() if said.startswith("stability train ") else said) for why, said in hints]
     document = {
         "model": model,
         **summary,
@@ -179,25 +183,21 @@ def certify(
         "below_start_after": time_to(1.0, summary["pairs"], discrete),
         "below_half_after": time_to(0.5, summary["pairs"], discrete),
         **({} if opinions is None else {"cross_check": opinions}),
+        **({} if margin is None else {"gain_margin": margin}),
         **({"parts": _in_short(answers)} if answers else {}),
     }
     where = "the range of the data" if input_box_from == DATA else "the box of --input-box"
-    text = screen(model, summary, discrete, out, hints, opinions, where)
+    boxed = bool(inputs_of(certificate)[0]) and not summary["driven"]
+    length = None if run is None else run.document["task"].get("steps")
+    text = screen(model, summary, discrete, out, hints, opinions, where, boxed=boxed, length=length, margin=margin)
     lines = _part_lines(answers, ABOUT_BLOCKS if certificate.criterion == "cascade" else ABOUT_PARTS)
     output.show(document, "\n".join([text, "", *lines]) if answers else text)
     raise typer.Exit(1 if missed else EXIT[str(certificate.verdict)])
 
 
-ABOUT_PARTS = (
-    "Each answer is about its part, under every input of that part. What stands between the parts is not part of any "
-    "claim, and nothing is claimed about how fast the whole forgets."
-)
-
-
-ABOUT_BLOCKS = (
-    "Each answer is about its part, under every input of that part; the claims above are about encoder and blocks "
-    "together."
-)
+EACH = "Each answer is about its part, under every input of that part; "
+ABOUT_PARTS = EACH + "nothing is claimed about how fast the whole forgets."
+ABOUT_BLOCKS = EACH + "the claims above are about encoder and blocks together."
 
 
 def _each_part(parts: Mapping[str, Any], asked: Mapping[str, Any], output: Output) -> dict[str, Any]:
@@ -223,9 +223,7 @@ def _part_lines(answers: Mapping[str, Any], about: str = ABOUT_PARTS) -> list[st
         for path, found in answers.items()
     ]
     grid = table(("part", "answer", "rate", "by"), rows, right=(2,))
-    return [f"  {line}" for line in grid.splitlines()] + [
-        textwrap.fill(about, 98, initial_indent="  ", subsequent_indent="  ")
-    ]
+    return textwrap.indent(f"{grid}\n{textwrap.fill(about, 98)}", "  ").splitlines()
 
 
 def _allow_file(out: Path | None, allow: Callable[[Path | None], None]) -> None:
@@ -234,29 +232,34 @@ def _allow_file(out: Path | None, allow: Callable[[Path | None], None]) -> None:
         allow(out)
 
 
-def _refuse_cross_check(cross_check: bool) -> None:
-    if cross_check:
-        raise ConfigurationError("--cross-check is about one recurrent part, without --require and --min-rate")
+def _refuse_single(asked: bool) -> None:
+    if asked:
+        said = "--cross-check and --gain-margin are about one recurrent part, without --require and --min-rate"
+        raise ConfigurationError(said)
 
 
-def _known(model: str, subject: Any, data: str) -> Known:
-    """What commands about the network need; nothing for matrices and bare weights."""
+def _known(model: str, subject: Any, data: str) -> tuple[Known, Any]:
+    """Return what commands about the network need, nothing for matrices and bare weights; and its run, if any."""
     if not hasattr(subject, "state_dict"):
-        return Known(data=data)
+        return Known(data=data), None
     from stability.errors import StabilityError
 
     from ...analysis.training.runs import RUN_FILE, read_run
     from ...analysis.unroll import recurrent_layers
     from ...models.classifier import classifier
 
-    run = read_run(model).document if (Path(model) / RUN_FILE).is_file() else {}
+    run = read_run(model) if (Path(model) / RUN_FILE).is_file() else None
     layer = next((getattr(part, "layer_name", type(part).__name__) for _, part in recurrent_layers(subject)), "")
     try:
         radii = classifier(subject).classes > 1
     except StabilityError:
         radii = False
-    data, epochs = data or data_words("", run.get("task") or {}), run.get("training", {}).get("epochs")
-    return Known(shell_name(model), data, bool(run), layer, epochs, radii)
+    data = data or ("" if run is None else _words(run.data_options()))
+    return Known(shell_name(model), data, run is not None, layer, radii=radii), run
+
+
+def _words(options: Sequence[tuple[str, str]]) -> str:
+    return " ".join(f"{name} {shell_name(value)}" for name, value in options)
 
 
 def _opinions(subject: Any, output: Output) -> dict[str, Any]:
@@ -264,6 +267,15 @@ def _opinions(subject: Any, output: Output) -> dict[str, Any]:
 
     output.status("asking a solver ...")
     return cross_check(subject).to_dict()
+
+
+def _factors(subject: Any, seed: int, time_limit: float | None, output: Output) -> dict[str, float]:
+    """Return the certified and the destabilizing factor of the slopes."""
+    from stability.loop_margin import gain_margin
+
+    output.status("searching the gain margin ...")
+    found = gain_margin(subject, seed=seed, time_limit=time_limit)
+    return {"certified": found.certified, "destabilizing": found.destabilising}
 
 
 def _warning(model: str, subject: Any, asked: Mapping[str, Any]) -> str:
@@ -286,92 +298,3 @@ def _rate(text: str) -> str | float:
         return float(text)
     except ValueError:
         raise typer.BadParameter(f"best, any or a number, got {text!r}", param_hint="--rate") from None
-
-
-def screen(
-    model: str,
-    summary: Mapping[str, Any],
-    discrete: bool,
-    saved: Path | None,
-    hints: Sequence[tuple[str, str]] = (),
-    opinions: Mapping[str, Any] | None = None,
-    where: str = "the box of --input-box",
-) -> str:
-    """The certificate as one screen of text.
-
-    Args:
-        model: what it is about, in the user's words.
-        summary: ``certificates.view``.
-        discrete: whether rates are per step.
-        saved: where the file is, if it was written.
-        hints: what would lead further, each with its command.
-        opinions: ``cross_check.json`` as a mapping, where a solver was asked.
-        where: the range of inputs in which counter-examples were searched first.
-
-    Returns:
-        The text.
-    """
-    width = min(100, max(40, shutil.get_terminal_size((100, 24)).columns))
-
-    def wrap(text: str, indent: int = 2, hang: int = 0) -> str:
-        return textwrap.fill(
-            text, width, initial_indent=" " * indent, subsequent_indent=" " * (indent + hang), break_long_words=False,
-            break_on_hyphens=False,
-        )  # fmt: skip
-
-    found = state(summary)
-    part = summary.get("meta", {}).get("part")
-    about = f"{model}, the part {part}" if part else model
-    word = verdict_word(found) + (" for inputs in the box" if found == "certified" and summary.get("driven") else "")
-    lines = [f"{printable(about)}: {word.upper()}", wrap(sentence(summary, discrete)), ""]
-    facts = [("claim", str(summary["statement"])), ("evidence", _evidence(summary))]
-    if found == "certified":
-        name = str(summary["criterion"])
-        facts += [("criterion", f"{name}: {CRITERIA.get(name, '')}"), *meaning(summary, discrete)]
-    else:
-        facts += meaning(summary, discrete)
-    if found == "inconclusive":
-        facts.append(("margins", reason(summary)))
-    facts += [("note", text) for text in notes(summary, where=where)]
-    facts += [("next", f"{why}: {command}") for why, command in hints]
-    room = max(len(name) for name, _ in facts) + 2 if width >= 60 else 2
-    lines += [wrap(f"{name:<{room}}{text}", hang=room if width >= 60 else 2) for name, text in facts]
-    if summary["findings"]:
-        lines += ["", *_findings(summary["findings"], width)]
-    claims = weaker(summary)
-    if claims:
-        lines += ["", "  further claims"]
-        lines += [wrap(f"{name}: {answer}. {statement}", 4, 2) for name, answer, statement in claims]
-    if opinions is not None:
-        lines += ["", "  second opinions: the criteria as semidefinite programs, by cvxpy"]
-        grid = table(SHORT, [opinion_cells(o) for o in opinions["opinions"]], right=NUMERIC, most=24)
-        lines += [f"  {line}" for line in grid.splitlines()]
-        lines += [wrap(opinion_count(opinions["asked"], opinions["wrong"]))]
-    file = shlex.quote(printable(saved or "certificate.json"))
-    kept = f"Keep it with -o {file}" if saved is None else f"Written to {file}"
-    check = f", and check it without a solver: stability verify {file}" if found != "inconclusive" else ""
-    return "\n".join([*lines, "", wrap(kept + check)])
-
-
-def _evidence(summary: Mapping[str, Any]) -> str:
-    """What the answer rests on."""
-    kind = str(summary.get("proof"))
-    return f"proved ({kind})" if state(summary) in ("certified", "refuted") else "none"
-
-
-def _findings(findings: Sequence[Mapping[str, Any]], width: int) -> list[str]:
-    """A line a criterion, its detail in full below where it is too long to stand beside."""
-    rows = [(mark(f)[0], str(f["criterion"]), margin_words(f["margin"])) for f in findings]
-    grid = table(("", "criterion", "margin"), rows, right=(2,)).splitlines()
-    first = max(map(len, grid)) + 4
-    beside = max(len(str(f["detail"])) for f in findings) + first <= width
-    lines = [f"  {grid[0]:<{first - 2}}{'detail' if beside else ''}".rstrip()]
-    for line, finding in zip(grid[1:], findings):
-        if beside:
-            lines.append(f"  {line:<{first - 2}}{finding['detail']}".rstrip())
-            continue
-        lines.append(f"  {line}")
-        if finding["detail"]:
-            indent = " " * 6
-            lines.append(textwrap.fill(str(finding["detail"]), width, initial_indent=indent, subsequent_indent=indent))
-    return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +13,7 @@ from stability.errors import ConfigurationError, StabilityError, UnsupportedErro
 from stability.storage.writing import write_text
 
 from ..boxes import box_note
-from ..formatting import count, margin_words, number, signed, table, verdict_word
+from ..formatting import count, margin_words, metric, number, signed, table, verdict_word
 from ..jsonable import jsonable, write_json
 from ..names import printable
 from ..stored.certificates import view
@@ -24,14 +25,11 @@ from .options import Compute, DataOptions, InputBox, Output, Results, Samples, c
 
 def compare(
     context: typer.Context,
-    models: Annotated[
-        list[str],
-        typer.Argument(help="Run directories or model files.", metavar="MODEL MODEL ..."),
-    ],
+    models: Annotated[list[str], typer.Argument(help="Run directories or files.", metavar="MODEL MODEL ...")],
     *,
-    factor: Annotated[int, typer.Option(min=1, help="Follow the state so many times longer than the sequences.")] = 10,
+    factor: Annotated[int, typer.Option(min=1, help="Length of the runs in lengths of the sequences.")] = 10,
     extension: Annotated[
-        str, choice("How sequences go on.", ("repeat", "zero", "hold", "noise"), "--extension")
+        str, choice("Continuation of the sequences.", ("repeat", "zero", "hold", "noise"), "--extension")
     ] = "repeat",
     samples: Samples = 64,
     steps: Annotated[int, typer.Option(min=1, help="Length of random inputs where no data are known.")] = 100,
@@ -44,9 +42,11 @@ def compare(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Hidden-state norm drift and margins across models, ranked by how constant the norm stays.
+    """Compare how the norms of hidden states drift.
 
-    Exit code 2 where a certificate failed; what was found is shown all the same.
+    Models are ranked by how constant the norm stays.
+
+    Exit code 2 where a certificate failed; the rest is shown all the same.
     """
     if len(models) < 2:
         raise ConfigurationError(f"compare takes at least two models, got {len(models)}")
@@ -78,7 +78,8 @@ def compare(
         )  # fmt: skip
         drifts.append(drift)
         size = free_parameters(subject.model)
-        rows.append({"model": name, "path": subject.name, "parameters": size, **_drift_row(drift), **margins})
+        row = {"model": name, "path": subject.name, "parameters": size, "held_out": _held_out(subject.name)}
+        rows.append({**row, **_drift_row(drift), **margins})
     output.status()
     rows.sort(key=lambda r: (r["doublings"] is None, r["doublings"]))
     document = {"inputs": inputs, "factor": factor, "extension": extension, "ranking": "doublings", "models": rows}
@@ -197,13 +198,26 @@ def _margins(subject: Any, seen: Any, box: Any, time_limit: float | None, seed: 
     return certificate, {**{k: summary[k] for k in kept}, **about}, ""
 
 
+def _held_out(path: str) -> str:
+    """Return the metric of a run on held-out sequences of its own task."""
+    from ...analysis.training.runs import RUN_FILE, read_run
+
+    result = read_run(path).result if (Path(path) / RUN_FILE).is_file() else {}
+    return metric(result.get("test_metric"), result.get("metric"))
+
+
+def _factor(doublings: float | None) -> str:
+    return number(None if doublings is None else math.inf if doublings > 1000 else 2.0**doublings)
+
+
 DRIFT = (
+    ("held-out", "held_out", str),
     ("parameters", "parameters", count),
     ("‖h‖ at end", "norm_at_end_of_sequence", number),
     ("‖h‖ at last", "norm_at_last", number),
     ("slope of log ‖h‖", "slope", signed),
     ("slope of log gradient", "gradient_slope", signed),
-    ("doublings", "doublings", number),
+    ("norm changes by ×", "doublings", _factor),
 )
 THEORY = (
     ("root mean square ‖h‖ at end", "rms_at_end_of_sequence", number),
@@ -215,7 +229,7 @@ THEORY = (
 
 def _grid(rows: list[dict[str, Any]], columns: Sequence[tuple[str, str, Any]]) -> str:
     """A line a model: words first, then numbers."""
-    right = [k for k, (_, _, show) in enumerate(columns) if show in (number, signed, count)]
+    right = [k for k, (_, _, show) in enumerate(columns) if show is not str and show is not verdict_word]
     return table([title for title, _, _ in columns], [[f(r[key]) for _, key, f in columns] for r in rows], right)
 
 
@@ -223,7 +237,7 @@ def _text(rows: list[dict[str, Any]], inputs: str) -> str:
     judged = [{**r, "state": state(r) if r["verdict"] else None} for r in rows]
     named = ("model", "model", str)
     lines = [
-        f"Inputs: {inputs}. Ranked by doublings: log2 of largest over smallest mean norm, 0 is constant.",
+        f"Inputs: {inputs}. Ranked by the factor between the largest and the smallest mean norm: 1 is constant.",
         "Slopes are per step forward in time: where that of the log gradient is above 0, gradients vanish on their way "
         "back; below 0 they explode.",
         "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from stability.errors import ConfigurationError
 
 from .console import assignments
 from .options import Compute, DataOptions
-from .sources import matrices_system, open_model
+from .sources import open_model, open_subject
 
 HELD_OUT = 0.2
 """Share of one's own data that training never sees, where the file has no test part of its own."""
@@ -144,7 +145,7 @@ def test_part(subject: Subject, samples: int) -> tuple[Any, Any, Any]:
 def seen_range(name: str, data: DataOptions) -> Any:
     """Return the range of the inputs that a model's certified part reads, over the data named or those of its run.
 
-    Matrices without a network around them read the data themselves.
+    Matrices and recurrent weights without a network around them read the data themselves.
 
     Args:
         name: the model.
@@ -156,7 +157,7 @@ def seen_range(name: str, data: DataOptions) -> Any:
     """
     from ...analysis.campaign.inputs import part_range
 
-    if (system := matrices_system(name)) is not None:
+    if os.path.isfile(name) and not hasattr(system := open_subject(name), "state_dict"):
         return _range_of_data(system, name, data)
     subject = open_with_task(name, data, Compute())
     span, _ = part_range(subject.model, subject.model, subject.task)

@@ -53,7 +53,10 @@ class Checked:
 
 
 def doctor(*, output: Output) -> None:
-    """What is installed, what of it works, and what each extra would add; exit 0 where all that is needed works."""
+    """Check what is installed and what works.
+
+    It names what each extra would add. Exit code 0 where all that is needed works.
+    """
     lines: list[Checked] = []
     for make in (_software, _extras, _machine, _works):
         output.status("looking ...")

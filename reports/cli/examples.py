@@ -23,19 +23,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "stability certify a.npz b.npz c.npz --require proved --min-rate 0.95 --json",
     ),
     "verify": ("stability verify certificate.json", "stability verify proofs", "stability verify certificates --json"),
-    "compare": (
-        "stability compare runs/rotrnn runs/lstm --out runs/drift",
-        "stability compare a.safetensors b.safetensors --task digits",
-    ),
+    "compare": ("stability compare runs/rotrnn runs/lstm --out runs/drift",),
     "hessian": ("stability hessian runs/mine", "stability hessian mymodel:load --data sensor.npz --json"),
-    "attack": (
-        "stability attack runs/mine --attack apgd",
-        "stability attack mymodel:load --data sensor.npz --norm linf",
-    ),
-    "noise": (
-        "stability noise runs/mine --kind salt_pepper",
-        "stability noise mymodel:load --data mydata:arrays",
-    ),
+    "attack": ("stability attack runs/mine --attack apgd --unit std",),
+    "noise": ("stability noise mymodel:load --data mydata:arrays --unit std",),
     "radius": (
         "stability radius runs/mine --samples 20 --proofs proofs",
         "stability radius net.onnx --data test.npz --norm linf --epsilon 0.01",

@@ -33,15 +33,14 @@ class Gate:
     require: Annotated[
         str | None,
         no_default(
-            "A line each: proved (certified, with a proof) or unrefuted (inconclusive passes, too); the exit code is "
-            "the worst one.",
+            "Verdict that every model must reach: proved (certified) or unrefuted (certified or inconclusive).",
             "--require",
         ),
     ] = None
     min_rate: Annotated[
         float | None,
         no_default(
-            "A line each: certified at this rate or a faster one (per step: at most that; of a flow: at least).",
+            "Rate at which every model must be certified, or faster (per step at most, of a flow at least).",
             "--min-rate",
         ),
     ] = None
@@ -208,14 +207,8 @@ def certify_each(
         output.status(f"certifying {name} ...")
         try:
             made = [
-                judged(
-                    f"{name}#{part}" if part else name,
-                    found.summary(),
-                    found,
-                    gate,
-                    kept(found, number, name, part),
-                )
-                for part, found in answers(name).items()
+                judged(f"{name}#{part}" if part else name, c.summary(), c, gate, kept(c, number, name, part))
+                for part, c in answers(name).items()
             ]
         except (StabilityError, typer.BadParameter) as error:
             made = [Line(name, "error", reason=str(error))]

@@ -55,10 +55,9 @@ def check_seconds(value: float | None, *, least: str = ">") -> float | None:
 
 Seed = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, metavar="INT", help="Seed of everything random.")]
 Scheduler = Annotated[
-    str | None,
-    no_default("Address of a Dask scheduler (tcp://HOST:PORT) whose workers run the jobs.", "--scheduler"),
+    str | None, no_default("Address of a Dask scheduler (tcp://HOST:PORT) whose workers run the jobs.", "--scheduler")
 ]
-Samples = Annotated[int, typer.Option(min=1, help="How many sequences.")]
+Samples = Annotated[int, typer.Option(min=1, help="Number of sequences.")]
 InputBox = Annotated[
     tuple[float, float] | None,
     no_default(
@@ -96,7 +95,7 @@ class DataOptions:
 class Results:
     """The folder of a command's results."""
 
-    out: Annotated[Path | None, no_default("Where the results go.", "--out", "-o")] = None
+    out: Annotated[Path | None, no_default("Folder of the results.", "--out", "-o")] = None
     overwrite: Annotated[
         bool,
         typer.Option("--overwrite", help="Replace files of equal names in the folder that this command did not make."),
@@ -130,7 +129,7 @@ class Compute:
         Path | None, no_default("Folder with the full data set in its standard files.", "--data-dir")
     ] = None
     seed: Seed = 0
-    device: Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda, cuda:1 ...")] = "cpu"
+    device: Annotated[str, typer.Option("--device", help="Device: cpu, cuda, cuda:1 ...")] = "cpu"
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ def radius(
     context: typer.Context,
     model: Annotated[str, typer.Argument(help="Run directory or model file.", metavar="MODEL")],
     *,
-    norm: Annotated[str, choice("Over the whole sequence.", ("l2", "linf"), "--norm")] = "l2",
+    norm: Annotated[str, choice("Norm of the change of the whole sequence.", ("l2", "linf"), "--norm")] = "l2",
     budget: Annotated[
         str, choice("The radius limits the whole change, or that of every step (l2).", ("total", "step"), "--budget")
     ] = "total",
@@ -55,7 +55,7 @@ def radius(
             "A .npy or .npz file of (time, features), true or one where an input may change.", "everywhere", "--mask"
         ),
     ] = None,
-    time_limit: Annotated[float | None, no_default("Seconds a sample, attacks not included.", "--time-limit")] = None,
+    time_limit: Annotated[float | None, no_default("Seconds for each proof.", "--time-limit")] = None,
     proofs: Annotated[
         Path | None,
         no_default(
@@ -71,7 +71,10 @@ def radius(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Per input: a radius within which no perturbation changes the class, proved, and one where an attack succeeds."""
+    """Bound how much each input may change before its class does.
+
+    No change within the proved radius alters the class; the attacked one is that of a change that does.
+    """
     from .masks import open_mask
 
     told: dict[str, Any] = {"norm": norm, "budget": budget, "epsilon": epsilon, "bounds": bounds}

@@ -29,10 +29,7 @@ NO_BOX = (
 def report(
     models: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="Models to examine; with none, small ones are trained first.",
-            metavar="[MODEL ...]",
-        ),
+        typer.Argument(help="Models to examine; with none, small ones are trained first.", metavar="[MODEL ...]"),
     ] = None,
     train_models: Annotated[
         str | None,
@@ -65,7 +62,7 @@ def report(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Certify, attack and measure models; write a directory with report.html.
+    """Certify, attack and measure models; write report.html.
 
     Exit code 0 where nothing is missing; 2 where a model failed, results were changed, or nothing could be measured
     on the data and the certificate decides nothing: the page shows the rest.
@@ -173,7 +170,7 @@ def _campaign(
         _check_data(own, named[1], compute.seed)
     known = known_presets()
     chosen = [known[name] for name in names if name in known] if box is not None else []
-    trained = [LAYERS[preset.layer](2, preset.hidden, **preset.config) for preset in chosen]
+    trained = [LAYERS[p.layer](2, p.hidden, **p.config) for p in chosen if p.layer in LAYERS]
     if box is not None and not any(map(reads_box, (*trained, *(g.subject for g in own)))):
         raise ConfigurationError(NO_BOX)
     return Campaign(folder, names, own, task=named or ("digits", {}), seeds=seeds, **common)
@@ -224,13 +221,14 @@ def _given(path: str) -> Any:
 
 def _finish(page: Path, failed: dict[str, str], output: Output) -> None:
     """Say where the report is, and the answer about each model in a line; the page says the rest."""
+    from ..page.answer import ranked
     from ..page.performance import score
     from ..page.trainings import verdict_counts
     from ..stored.collect import collect
 
     result = collect(page.parent)
     lost, lines = {**result.failed, **failed}, []
-    for m in result.models:
+    for m in ranked(result.models):
         found = score(m)
         said = "" if found is None else f", {found.label} {metric(found.value, found.metric)}"
         more = f"; {len(m.trainings.runs)} trainings: {verdict_counts(m)}" if m.trainings.several else ""

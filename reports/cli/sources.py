@@ -10,12 +10,7 @@ from stability.errors import ConfigurationError, FileFormatError, UnsupportedErr
 from stability.user_code import is_python_file, names_code, split_factory_name
 
 
-def open_subject(
-    name: str,
-    *,
-    continuous: bool = False,
-    cell: str | None = None,
-) -> Any:
+def open_subject(name: str, *, continuous: bool = False, cell: str | None = None) -> Any:
     """What ``certify`` is to be asked about.
 
     Args:

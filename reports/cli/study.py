@@ -16,10 +16,7 @@ from .options import Compute, Output, no_default
 
 
 def study(
-    name: Annotated[
-        str | None,
-        typer.Argument(help="Name of the study.", metavar="[NAME]", show_default=False),
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help="Name of the study.", metavar="[NAME]", show_default=False)] = None,
     listing: Annotated[bool, typer.Option("--list", help="List the studies and what they rerun.")] = False,
     every: Annotated[
         bool, typer.Option("--all", help="Run every study, each in its folder, and make an index.")
@@ -33,7 +30,9 @@ def study(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Rerun a table or figure of the papers and draw its page, study.html.
+    """Rerun a table or figure of the papers.
+
+    It draws the page study.html.
 
     Exit code 2 where a training diverged; with --all, where a study failed: the others go on.
     """

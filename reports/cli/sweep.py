@@ -35,9 +35,9 @@ def sweep(
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Compute failed jobs again.")] = False,
     output: Output,
 ) -> None:
-    """Run many trainings with certificates and analyses; finished jobs are not computed again.
+    """Run many trainings with certificates and analyses.
 
-    Exit code 2 if jobs failed; the table of the others is printed.
+    Finished jobs are not computed again. Exit code 2 if jobs failed; the table of the others is printed.
     """
     from ...analysis.sweep import Sweep, run_sweep, sweep_state
 

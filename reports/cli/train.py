@@ -31,7 +31,7 @@ def train(
     seeds: Annotated[int | None, no_default("Number of trainings, each with its seed, from --seed on.")] = None,
     track_every: Annotated[int, typer.Option(help="Steps between records of spectra; 0: none.")] = 25,
     time_limit: Annotated[float | None, no_default("Seconds after which a training stops.")] = None,
-    out: Annotated[Path | None, no_default("Where the results go.", "--out", "-o")] = None,
+    out: Annotated[Path | None, no_default("Folder of the results.", "--out", "-o")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in the folder.")] = False,
     resume: Annotated[Path | None, no_default("Continue the run in this folder.")] = None,
     compute: Compute,
@@ -100,12 +100,7 @@ def _trained(
     from ...analysis.training.runs import RUN_FILE, read_run, with_code
 
     network, task, tracker = prepare(plan, track_every, compute)
-    asked: dict[str, Any] = {
-        **plan.settings_for(task),
-        "seed": compute.seed,
-        "tracker": tracker,
-        "time_limit": time_limit,
-    }
+    asked = {**plan.settings_for(task), "seed": compute.seed, "tracker": tracker, "time_limit": time_limit}
     asked["progress"] = _progress(output, task.metric_name, said)
     if go_on and not overwrite and (folder / RUN_FILE).is_file():
         if read_run(folder).document["model"] != plain_value(with_code(network)):
@@ -263,7 +258,7 @@ def _summary(folder: Path, result: Any) -> str:
         return f"no epoch was finished ({result.detail}); the run is in {folder}"
     shown = {k: metric(getattr(result, k), result.metric) for k in ("test_metric", "train_metric", "chance")}
     return (
-        f"{result.epochs} epochs in {duration(result.seconds)} ({result.detail})\n"
+        f"{result.epochs} epoch{'s' * (result.epochs != 1)} in {duration(result.seconds)} ({result.detail})\n"
         f"  held-out {metric_word(result.metric)} {shown['test_metric']}, training {shown['train_metric']}, "
         f"guessing {shown['chance']}; {count(result.parameters)} parameters\n"
         f"  run: {folder}\n"

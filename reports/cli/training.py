@@ -14,11 +14,7 @@ from .data import HELD_OUT, check_device, chosen
 from .options import Compute, DataFile, DataOptions, no_default, with_default
 from .sources import open_model
 
-NAMES = {
-    "source": "--from",
-    "layer_settings": "--set",
-    "task_settings": "--task-set",
-}
+NAMES = {"source": "--from", "layer_settings": "--set", "task_settings": "--task-set"}
 """Options that are not called as their field is."""
 
 
@@ -71,8 +67,7 @@ class ModelOptions:
     """What is trained, and on what."""
 
     preset: Annotated[
-        str | None,
-        no_default("An experiment of the papers by name; other options replace its own. list: show them."),
+        str | None, no_default("An experiment of the papers by name; other options replace its own. list: show them.")
     ] = None
     model: Annotated[
         str | None,

@@ -12,7 +12,10 @@ _UNITS = ("raw", "std")
 Unit = Annotated[
     str, choice("Unit of sizes: that of the data, or each feature's standard deviation.", _UNITS, "--unit")
 ]
-WORDS = {"raw": "", "std": "\nSizes are in units of each feature's standard deviation."}
+WORDS = {
+    "raw": "\nSizes are in the unit of the data; --unit std takes each feature's standard deviation.",
+    "std": "\nSizes are in units of each feature's standard deviation.",
+}
 
 
 def scale_of(unit: str, model: Any, x: Any, own: Any, output: Output) -> Any:

@@ -21,8 +21,7 @@ def verify(
     certificates: Annotated[
         list[Path],
         typer.Argument(
-            help="The certificate file, or a folder of `stability radius --proofs`. Of several, and of a folder of "
-            "certificates, a line each.",
+            help="Certificate file, or folder of `stability radius --proofs`. Several files get one line each.",
             metavar="CERTIFICATE...",
         ),
     ],
@@ -38,10 +37,10 @@ def verify(
     gate: Gate,
     output: Output,
 ) -> None:
-    """Prove a certificate's claims again, or those of a folder of proofs, rounding included; exit 0 valid, else 1.
+    """Check certificates and folders of proofs again.
 
-    With several files, a folder of certificates, --require or --min-rate: a line each (with --json a JSON object a
-    line), and the worst exit code; what is required then decides, by the exit codes of `certify`.
+    Exit code 0 valid, else 1. Several files, a folder of certificates, --require or --min-rate print one line for each
+    file (with --json one object); the exit code is the worst, with a requirement by the codes of `certify`.
     """
     from stability.errors import ConfigurationError, FileFormatError
     from stability.search.local.proof_folder import is_proof_folder

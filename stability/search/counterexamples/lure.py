@@ -51,10 +51,10 @@ def slope_data(found: UnstableSlopes) -> dict[str, Any]:
 
 def slope_finding(found: UnstableSlopes, discrete: bool, holds: bool) -> Finding:
     """Return the outcome of the search for constant slopes."""
-    what = "modulus of an eigenvalue less one" if discrete else "real part of an eigenvalue"
-    detail = f"constant slopes reach {found.excess:+.4g} ({what}): " + (
-        "no certificate that ignores bias and slopes can exist" if holds else "none found that destabilise"
-    )
+    value = f"of modulus {1 + found.excess:.5g}" if discrete else f"with real part {found.excess:.4g}"
+    place = "is at the limit of stability" if abs(found.excess) <= EDGE else f"reaches an eigenvalue {value}"
+    proved = "no certificate for all these slopes can exist" if holds else "none is proved to destabilize"
+    detail = f"with constant slopes the loop {place}: {proved}"
     margin = float(found.excess) if np.isfinite(found.excess) else None
     return Finding("destabilising_slopes", holds, margin, detail, None, {"K": found.K})
 

@@ -49,6 +49,27 @@ def test_certify_then_verify_then_a_changed_digit(here: Path, capsys: pytest.Cap
     assert "INVALID" in capsys.readouterr().out
 
 
+def test_the_gain_margin_of_a_loop_is_the_known_one(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["certify", "stable.npz", "--gain-margin", "--json"]) == 0
+    margin = json.loads(capsys.readouterr().out)["gain_margin"]
+    assert 0.99 * 4 < margin["certified"] <= 4 <= margin["destabilizing"] < 1.01 * 4  # x' = -2 x + k / 2 phi(x)
+    assert cli.run(["certify", "stable.npz", "unstable.npz", "--gain-margin", "-q"]) == 2
+    np.savez("negative.npz", A=-np.eye(2), W=-np.eye(2))
+    assert cli.run(["certify", "negative.npz", "--gain-margin"]) == 0
+    assert "destabilize" not in capsys.readouterr().out
+
+
+def test_the_screen_says_that_a_rate_is_slow_and_names_criteria_that_do_not_apply_once(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for decay, slow in ((0.9999, True), (0.5, False)):
+        np.savez("decay.npz", A=decay * np.eye(2), W=np.zeros((2, 2)), dt=1.0)
+        assert cli.run(["certify", "decay.npz"]) == 0
+        screen = capsys.readouterr().out
+        assert ("slow" in screen) == slow
+        assert screen.count("does not apply") == 1
+
+
 def test_exit_codes_of_certify(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["certify", "unstable.npz", "--quiet"]) == 3
     assert cli.run(["certify", "unstable.npz", "--no-refute", "--quiet"]) == 1

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from stability.analysis.training.runs import ANALYSIS
 from stability.models import ElmanRNN, SequenceModel, save
 from stability.reports import cli
+from stability.reports.formatting import percent
 from stability.storage.artifacts import ARTIFACTS
 from stability.storage.folder import claim_folder
 
@@ -145,7 +146,9 @@ def test_compare_ranks_by_drift_and_writes_its_figure(
     assert ET.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
     assert cli.run(["compare", *models, "--time-limit", "0", "--samples", "4"]) == 0
     text = capsys.readouterr().out
-    assert "Ranked by doublings" in text
+    held_out = json.loads((runs / "elman" / "run.json").read_text())["result"]["test_metric"]
+    assert percent(held_out) in text
+    assert "doublings" not in text
 
 
 def test_a_trained_run_is_certified_or_refuted_by_name(runs: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 from torch import nn
 
 from stability.analysis.campaign.budgets import BUDGETS
+from stability.analysis.training.runs import Run
 from stability.models import ElmanRNN, SequenceModel, save
 from stability.reports import cli
 from stability.reports.page.next_step import next_step
@@ -175,6 +177,28 @@ def test_the_command_after_training_works_and_the_page_of_the_run_keeps_its_data
     assert shlex.join(["--data", str(Path("good.npz").absolute())]) in command
     assert "--hidden 6 --epochs 1" in command
     assert run(command, str(tmp_path / "next")) == 0
+
+
+def test_advice_about_a_run_keeps_its_data_and_its_settings_and_no_defaults(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    more = ["--epochs", "1", "--seed", "3", "--lr", "0.01", "--batch-size", "16", "--task", "adding"]
+    more += [word for option in ("steps=5", "train=8", "test=4") for word in ("--task-set", option)]
+    command = ["train", "--model", "lstm", "--hidden", "4", *more, "--out", str(tmp_path / "lstm"), "-q"]
+    assert cli.run(command) == 0
+    cli.run(["certify", str(tmp_path / "lstm"), "--json"])
+    commands = [row["command"] for row in json.loads(capsys.readouterr().out)["advice"]]
+    (train,) = (shlex.split(c) for c in commands if c.startswith("stability train"))
+    assert sorted(options_in(train)) == sorted([("--model", "bounded_gain"), ("--hidden", "4"), *options_in(more)])
+    task = {"name": "digits", "options": {"size": 7, "limit": None}, "data": {"folder": "my data"}}
+    run = Run(Path(), {"task": task, "model": {"layer": None}, "training": {"epochs": 1, "seed": 2, "lr": 0.003}})
+    assert run.data_options() == [("--task", "digits"), ("--task-set", "size=7"), ("--data-dir", "my data")]
+    assert run.training_options() == [("--seed", "2")]  # these epochs came after others
+
+
+def options_in(words: list[str]) -> list[tuple[str, str]]:
+    """Options with their values among the words of a command."""
+    return [(name, value) for name, value in pairwise(words) if name.startswith("--")]
 
 
 def test_the_data_of_a_task_are_named_with_their_options_and_folder() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from stability.analysis import task_from_arrays
 from stability.analysis.campaign.inputs import data_range, feature_range
@@ -88,3 +89,16 @@ def test_boxes_that_are_none_of_a_reservoir_are_refused_in_one_line(
     said = capsys.readouterr().err
     assert any(part in said for part in says.split("|"))
     assert said.count("\n") == 1
+
+
+def test_recurrent_weights_alone_read_the_range_of_the_data(
+    reservoir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.manual_seed(0)
+    torch.save(torch.nn.LSTM(3, 2).state_dict(), "lstm.pt")
+    _, x = scaled()
+    np.savez("small.npz", x=x / 1000.0, y=np.arange(20) % 2)
+    assert cli.run(["certify", "lstm.pt", "--input-box", "data", "--data", "small.npz"]) == 0
+    screen = capsys.readouterr().out
+    assert "FOR INPUTS IN THE BOX" in screen
+    assert "wherever they start" not in screen
