@@ -26,6 +26,8 @@ _CHANNELS = {
     "Shrink": "deadzone",
 }
 _KNOWN = (*_CHANNELS, "Add", "Sub", "Sum", "Neg", "Mul", "Div", "MatMul", "Gemm")
+_SELECTIONS = ("Concat", "Gather", "Slice", "Split")
+"""Operators whose outputs are entries of their inputs in another order."""
 _ATTRIBUTES = {
     "LeakyRelu": {"alpha"},
     "Clip": {"min", "max"},
@@ -96,10 +98,10 @@ class Body:
             return []
         node = self.graph.producers.get(name)
         if node is None:
-            raise UnsupportedError(f"the value {name} comes from outside the loop and has an unknown size")
+            raise UnsupportedError(f"it reads {name}, a counter or a value from outside, neither state nor input of a step")
         if node.output[0] != name and node.op_type != "Split":
             raise UnsupportedError(f"it reads {name}, a further output of {node.op_type}")
-        return list(filter(None, node.input[:1] if node.op_type in (*RESHAPES, "Split") else node.input))
+        return list(filter(None, node.input[:1] if node.op_type in (*RESHAPES, *_SELECTIONS[1:]) else node.input))
 
     def _is_known(self, name: str) -> bool:
         if name in self.values:
@@ -113,28 +115,33 @@ class Body:
         return constant is not None
 
     def _enter(self, node: Any) -> None:
-        if node.op_type == "Split" and node.domain in DOMAINS:
-            self._split(node)
+        if node.op_type in _SELECTIONS and node.domain in DOMAINS:
+            self._select(node)
             return
         value = self._computed(node)
         terms = value.terms.values() if isinstance(value, Affine) else [value]
         self._spend(sum(m.size for m in terms) if node.op_type not in RESHAPES else 0, node.output[0])
         self.values[node.output[0]] = value
 
-    def _split(self, node: Any) -> None:
-        """Enter the outputs of a ``Split`` of a vector along its own axis."""
-        whole, options = self.values[node.input[0]], attributes(node)
-        sizes = self.graph.constant(node.input[1]) if len(node.input) > 1 else options.get("split")
-        if not isinstance(whole, Affine) or options.get("axis", 0) not in (-1, 1):
-            raise UnsupportedError("a Split along another axis than the last of two, or of a constant")
-        if sizes is None:
-            sizes = [whole.size // len(node.output)] * len(node.output)
-        ends = np.cumsum([int(size) for size in sizes])
-        if len(ends) != len(node.output) or ends[-1] != whole.size or (np.diff(ends, prepend=0) <= 0).any():
-            raise UnsupportedError(f"a Split of {whole.size} entries into {len(node.output)} others")
-        self._spend(whole.size**2 + sum(m.size for m in whole.terms.values()), node.output[0])
-        for name, rows in zip(node.output, np.split(np.eye(whole.size), ends[:-1])):
-            self.values[name] = whole.mapped(rows)
+    def shaped(self, name: str, row: Array) -> Array:
+        """Return the entries of a state or input with the axes that the body declares; a batch has one row."""
+        ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in self.graph.proto.input}
+        return row.reshape([1] * ((ranks.get(name) or 2) - 1) + [-1])
+
+    def _select(self, node: Any) -> None:
+        """Enter the outputs of a node that selects entries: onnx's evaluator runs it on the numbers of the entries."""
+        names = list(dict.fromkeys(node.input if node.op_type == "Concat" else node.input[:1]))
+        known = {name: self.shaped(name, np.ones(size)) for name, size in self.sizes.items() if name in self.values}
+        shapes = [value.shape for value in self.graph.run(names, known)]
+        parts = [v if isinstance(v := self.values[name], Affine) else Affine(v.size, {}, v.ravel()) for name in names]
+        ends = np.cumsum([part.size for part in parts])
+        numbers = np.split(np.arange(ends[-1]), ends[:-1])
+        feeds = {name: own.reshape(shape) for name, own, shape in zip(names, numbers, shapes)}
+        for name, entries in zip(node.output, self.graph.run(list(node.output), feeds)):
+            self._spend(entries.size * (int(ends[-1]) + sum(self.sizes.values())), name)
+            rows = np.eye(ends[-1])[entries.ravel()]
+            chosen = (part.mapped(rows[:, own]) for part, own in zip(parts, numbers))
+            self.values[name] = reduce(Affine.plus, chosen)
 
     def _product(self, a: Any, b: Any) -> Affine:
         if not (isinstance(a, Affine) and isinstance(b, Affine)):

@@ -28,7 +28,7 @@ from ..affine import Affine, ChannelMap
 from ..readers.closure import closure
 from ..readers.limits import LOOP_NODES, LOOP_VALUES, STEP_INPUTS
 from .algebra import Body
-from .gates import lstm_cell
+from .gates import gated_cell
 from .graph import DOMAINS, Graph, attributes, name_of, read_names
 from .sizes import RESHAPES
 
@@ -37,7 +37,7 @@ _ATTRIBUTES = {
     *("body", "num_scan_inputs", "scan_input_axes", "scan_input_directions", "scan_output_axes"),
     *("scan_output_directions", "directions"),
 }
-_READ = "only affine maps, tanh, ReLU, sigmoid, saturation, dead zone and LSTM gates are read"
+_READ = "only affine maps, tanh, ReLU, sigmoid, saturation, dead zone and the gates of an LSTM or GRU are read"
 _STEP = "the graph is one step, whose sizes do not tell which output is the next value of which input"
 
 
@@ -50,7 +50,7 @@ def loop_subject(graph: Graph, node: Any) -> DrivenSystem | LureSystem | GatedCe
 
     Returns:
         A discrete ``DrivenSystem``; a ``LureSystem`` where several kinds of activations meet; a ``GatedCell`` for the
-        gates of an LSTM.
+        gates of an LSTM or GRU.
 
     Raises:
         FileFormatError: a node without a body, or one whose names and values do not match.
@@ -90,14 +90,15 @@ def step_subject(graph: Graph, named: str | None) -> DrivenSystem | LureSystem |
     choices = [pairs for pairs in choices if all(sizes[state] == sizes[end] for state, end in pairs)]
     if named is not None:
         choices = [[(state, end) for state, _, end in (pair.partition("=") for pair in named.split(","))]]
-    found = []
+    found, errors = [], []
     for pairs in choices:
         entries = [name for name in inputs if name not in dict(pairs)]
         try:
             found.append(_checked(Body(graph), "the graph of one step", pairs, entries))
-        except StabilityError:
-            if len(choices) == 1:
-                raise
+        except StabilityError as error:
+            errors.append(error)
+    if errors and not found:
+        raise errors[0]
     kept = found if len(choices) == 1 else [read for read in found if isinstance(read, GatedCell)]
     if len(kept) != 1:
         raise ConfigurationError(f"{_STEP}: name them, as in FILE#{inputs[-1]}={ends[-1]}")
@@ -150,7 +151,7 @@ def _read(
     # a cast to float32, or the slope 0.1 in float32, is read as if it did not round
     relative = 1e-5 if body.casts or any(kind == "leaky_relu" for _, kind, _ in body.channels) else 1e-9
     if body.products:
-        cell, names = lstm_cell(body, [state for state, _ in pairs])
+        cell, names = gated_cell(body, [state for state, _ in pairs])
         ordered = sorted(pairs, key=lambda pair: names.index(pair[0]))
         compare(_reference(body, ordered), cell, where, relative=relative, advice=GRAPH_ADVICE)
         return cell
@@ -235,8 +236,11 @@ def _gathered(graph: Graph, names: list[str]) -> list[str]:
 
 def _size(graph: Graph, name: str) -> int | None:
     """Return the entries of a vector in the body by its declared shape, else by the matrix that it meets."""
-    for value in (*graph.proto.input, *graph.proto.value_info):
-        dims = value.type.tensor_type.shape.dim if value.name == name else []
+    known, source = [*graph.proto.input, *graph.proto.value_info], graph.producers.get(name)
+    if source is not None and source.op_type == "Gather" and graph.outer is not None:  # of a sequence outside the loop
+        known += [value for value in graph.outer.proto.input if value.name == source.input[0]]
+    for value in known:
+        dims = value.type.tensor_type.shape.dim if value.name in (name, source and source.input[0]) else []
         if len(dims) and dims[-1].HasField("dim_value") and dims[-1].dim_value > 0:
             return int(dims[-1].dim_value)
     alias = {name}
@@ -252,13 +256,11 @@ def _size(graph: Graph, name: str) -> int | None:
 
 def _reference(body: Body, pairs: list[tuple[str, str]]) -> Run:
     """Return a run of the body by onnx's reference evaluator, one sample and one step at a time."""
-    proto, states = body.graph.proto, [state for state, _ in pairs]
-
-    ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in proto.input}
+    states = [state for state, _ in pairs]
 
     def split(row: Array, names: list[str]) -> dict[str, Array]:
         parts = np.split(row, np.cumsum([body.sizes[name] for name in names])[:-1])
-        return {k: part.reshape([1] * ((ranks.get(k) or 2) - 1) + [-1]) for k, part in zip(names, parts)}
+        return {name: body.shaped(name, part) for name, part in zip(names, parts)}
 
     def run(x: Array, start: list[Array]) -> tuple[None, list[Array]]:
         rows = []
