@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from stability.errors import FileFormatError, StabilityError, UnsupportedError
+from stability.kernel.arithmetic.activations import activation
 
 from ..readers.limits import UNFOLDED
-from .sizes import FOLDED, RUN, entries_of
+from .sizes import FOLDED, RECURRENT, RUN, entries_of
 from .wire import read_model
 
 DOMAINS = ("", "ai.onnx")
@@ -73,6 +74,7 @@ class Graph:
         Raises:
             ConfigurationError: ``onnx`` is not installed.
             FileFormatError: no whole ONNX model, too large, or with operators of its own in place of standard ones.
+            UnsupportedError: recurrent nodes in a function of the file.
         """
         model = read_model(path)
         if not model.graph.node:
@@ -80,6 +82,10 @@ class Graph:
         own = [f.name for f in model.functions if f.domain in DOMAINS]
         if own:
             raise FileFormatError(f"{path} defines the standard operator {own[0][:60]!a} itself")
+        hidden = [f.name for f in model.functions if any(node.op_type in RECURRENT for node in f.node)]
+        if hidden:
+            how = "write it out with onnx.inliner.inline_local_functions"
+            raise UnsupportedError(f"{path} recurs inside its function {hidden[0][:60]!a}: {how}")
         parts = {"inputs": model.graph.input, "outputs": model.graph.output, "opset": model.opset_import}
         missing = [word for word, held in parts.items() if not held]
         if missing:
@@ -196,7 +202,6 @@ class Graph:
     def _operators(self, nodes: list[Any], given: Mapping[str, np.ndarray], outputs: Sequence[str]) -> list[Any]:
         """Return nodes as operators of onnx's reference evaluator, for values of the given kinds and shapes."""
         from onnx import helper
-        from onnx.reference import ReferenceEvaluator
 
         inputs = [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
@@ -204,7 +209,22 @@ class Graph:
         ]
         ends = [helper.make_empty_tensor_value_info(name) for name in outputs]
         graph = helper.make_graph(nodes, self.proto.name, inputs, ends)
-        return list(ReferenceEvaluator(helper.make_model(graph, opset_imports=self.opsets or None)).rt_nodes_)
+        return list(evaluator(helper.make_model(graph, opset_imports=self.opsets or None)).rt_nodes_)
+
+
+def evaluator(model: Any) -> Any:
+    """Return onnx's reference evaluator of a model, which is taught the activations of an ``RNN`` that it does not know."""
+    from onnx.reference import ReferenceEvaluator
+    from onnx.reference.ops.op_rnn import RNN_14
+
+    class RNN(RNN_14):
+        op_domain = ""
+
+        def choose_act(self, name: str, alpha: float, beta: float) -> Any:
+            known = {"relu": "relu", "sigmoid": "sigmoid"}.get(name.lower())
+            return super().choose_act(name, alpha, beta) if known is None else activation(known).function
+
+    return ReferenceEvaluator(model, new_ops=[RNN])
 
 
 def _stored(tensor: Any, name: str) -> np.ndarray:

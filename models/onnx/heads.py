@@ -15,7 +15,7 @@ from stability.kernel.systems.classifier import REDUCTIONS, Classifier
 from ..classifier import LENGTHS, agree_on, agrees_far
 from ..classifier_network import ClassifierNetwork
 from ..readers.closure import closure
-from .graph import DOMAINS, Graph, attributes, name_of, read_names, refuse_rounding
+from .graph import DOMAINS, Graph, attributes, evaluator, name_of, read_names, refuse_rounding
 from .sizes import RESHAPES
 from .wire import tensors_of
 
@@ -48,13 +48,11 @@ class OnnxGraph:
     """
 
     def __init__(self, graph: Graph, logits: str, batch_first: bool, dtype: Any) -> None:
-        from onnx.reference import ReferenceEvaluator
-
         self._input = _inputs(graph)[0].name
         outer = graph.sizes(self._input, (0, 0, 0))[:2]
         self._batch, self.steps = outer if batch_first else outer[::-1]
         self._graph, self._logits, self._batch_first, self._dtype = graph, logits, batch_first, dtype
-        self._evaluator = ReferenceEvaluator(_in_float64(graph, logits, self._input))
+        self._evaluator = evaluator(_in_float64(graph, logits, self._input))
         self._shapes: set[tuple[int, ...]] = set()
         self._lengths: set[int] = set()
 
@@ -153,7 +151,7 @@ def onnx_network(graph: Graph, nodes: list[Any], subject: Any) -> ClassifierNetw
             else:
                 single = torch.float32 if dtype == np.float32 else torch.float64
                 return ClassifierNetwork(found, single, run).eval()
-    raise errors[0]
+    raise min(errors, key=lambda error: " answers " in str(error))  # which only says that the axes are the others
 
 
 def _refuse_unread(graph: Graph, name: str, ends: Sequence[str], operators: Sequence[str], where: str) -> None:
@@ -172,12 +170,12 @@ def _refuse_unread(graph: Graph, name: str, ends: Sequence[str], operators: Sequ
         refuse_rounding(graph, node, where)
         if node.op_type == "Slice" and not _is_whole_or_last(graph, node):
             raise UnsupportedError(f"{where} {name_of(node)} slices out a window, not the last step")
-        if inputs & closure(node.input[1:], lambda value: _values_read(graph, value)):
+        if inputs & closure(node.input[1:], lambda value: values_read(graph, value)):
             raise UnsupportedError(f"{where} {name_of(node)} takes a shape or an index from the input's values")
         name = node.input[0]
 
 
-def _values_read(graph: Graph, name: str) -> set[str]:
+def values_read(graph: Graph, name: str) -> set[str]:
     """Return the names whose values a value depends on; a shape depends on none."""
     node = graph.producers.get(name)
     return set() if node is None or node.op_type == "Shape" else read_names(node)
@@ -248,10 +246,12 @@ def _refuse_start(graph: Graph, node: Any) -> None:
     """
     if attributes(node).get("direction", "forward") != "forward":
         raise UnsupportedError(f"the node {name_of(node)} does not run forwards: what its head reads is not followed")
+    if len(node.input) > 4 and node.input[4]:
+        raise UnsupportedError(f"the node {name_of(node)} is told the lengths of its sequences, at which it stops")
     inputs = {value.name for value in _inputs(graph)}
     for start in filter(None, list(node.input[5:7])):
         value = graph.constant(start)
-        if inputs & closure([start], lambda name: _values_read(graph, name)) or (value is not None and value.any()):
+        if inputs & closure([start], lambda name: values_read(graph, name)) or (value is not None and value.any()):
             raise UnsupportedError(f"the node {name_of(node)} does not start from zero, as claims here do")
 
 
