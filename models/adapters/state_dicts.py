@@ -96,7 +96,9 @@ def state_dict_subject(
         as_choice("cell", cell, CELLS)
     odd = [k for k, v in state.items() if not isinstance(k, str) or (_KEY.fullmatch(k) and not _is_array(v))]
     if odd:
-        raise FileFormatError(f"{where} holds, under {shown(odd)}, something else than a tensor with a name")
+        raise FileFormatError(
+            f"{where} holds, under {shown(odd)}, something else than a tensor with a name: save model.state_dict()"
+        )
     parts = state_dict_parts(state)
     if not parts:
         raise _nothing(state, where)
@@ -274,24 +276,16 @@ def _check(places: Mapping[tuple[int, bool], Mapping[str, Any]], kind: str, wher
             raise FileFormatError(f"{where}: {ascii(path)[1:-1] or 'the module'} has more than {NUMBERS} numbers")
 
 
-_LIQUID = (
+_LIQUID = {
     (
-        ("ff1.weight", "ff2.weight", "time_a.weight", "time_b.weight"),
-        "a CfC cell (ff1, ff2, time_a, time_b): h+ = (1 - s) tanh(ff1) + s tanh(ff2), s = sigmoid(time_a t + time_b), "
-        "multiplies two functions of the state and depends on the time between samples, which no Lur'e system, "
-        "LSTM or GRU does",
-    ),
-    (
-        ("ff1.weight", "w_tau", "A"),
-        "a CfC cell in mode pure (ff1, w_tau, A): h+ = A (1 - ff1 exp(-t (|w_tau| + |ff1|))) is no activation of its "
-        "units one by one, and depends on the time between samples",
-    ),
-    (
-        ("gleak", "vleak", "cm", "sigma", "mu", "w", "erev"),
-        "an LTC cell (gleak, vleak, cm, sigma, mu, w, erev): its conductances sigmoid(sigma (v_i - mu)) multiply the "
-        "state that they drive and an implicit solver advances it, which no Lur'e system, LSTM or GRU does",
-    ),
-)
+        "ff1.weight",
+        "ff2.weight",
+        "time_a.weight",
+        "time_b.weight",
+    ): "a CfC cell, which multiplies functions of the state",
+    ("ff1.weight", "w_tau", "A"): "a CfC cell in mode pure, which is no activation of its units one by one",
+    ("gleak", "vleak", "cm", "sigma", "mu", "w", "erev"): "an LTC cell, whose conductances multiply the state",
+}
 """What tells the cells of the package ncps, and why there is no criterion for them."""
 
 
@@ -305,9 +299,11 @@ def liquid_cell(names: Iterable[str]) -> str | None:
         True
     """
     listed = list(names)
-    for parts, words in _LIQUID:
-        if all(any(name == part or name.endswith(f".{part}") for name in listed) for part in parts):
-            return f"{words}: there is no criterion for it here"
+    for parts, words in _LIQUID.items():
+        if all(any(f".{name}".endswith(f".{part}") for name in listed) for part in parts):
+            return (
+                f"{words}, with the time between samples in it: no Lur'e system, LSTM or GRU is, and no criterion fits"
+            )
     return None
 
 

@@ -33,12 +33,6 @@ _ATTRIBUTES = {
     "Clip": {"min", "max"},
     "Shrink": {"bias", "lambd"},
     "Gemm": {"alpha", "beta", "transA", "transB"},
-    "Cast": {"to", "saturate"},
-    "Flatten": {"axis"},
-    "Squeeze": {"axes"},
-    "Unsqueeze": {"axes"},
-    "Reshape": {"allowzero", "shape"},
-    "Dropout": {"ratio", "seed", "is_test"},
 }
 
 
@@ -127,8 +121,7 @@ class Body:
 
     def shaped(self, name: str, row: Array) -> Array:
         """Return the entries of a state or input with the axes that the body declares; a batch has one row."""
-        ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in self.graph.proto.input}
-        return row.reshape([1] * ((ranks.get(name) or 2) - 1) + [-1])
+        return row.reshape([1] * ((len(self.graph.shape(name)) or 2) - 1) + [-1])
 
     def _select(self, node: Any) -> None:
         """Enter the outputs of a node that selects entries: onnx's evaluator runs it on the numbers of the entries."""
@@ -161,14 +154,14 @@ class Body:
             raise UnsupportedError(f"it contains the operator {node.domain}.{op}")
         if op not in RESHAPES and op not in _KNOWN:
             raise UnsupportedError(f"it contains the operator {op}")
-        unknown = sorted(set(options) - _ATTRIBUTES.get(op, set()))
-        if unknown:
-            raise UnsupportedError(f"{op} has the attribute {unknown[0]}, which is not known here")
-        given = [self.values[name] if name else None for name in node.input[: 1 if op in RESHAPES else None]]
         if op in RESHAPES:
             refuse_rounding(self.graph, node, "in its body")
             self.casts |= op == "Cast"
-            return given[0]  # type: ignore[return-value]
+            return self.values[node.input[0]]
+        unknown = sorted(set(options) - _ATTRIBUTES.get(op, set()))
+        if unknown:
+            raise UnsupportedError(f"{op} has the attribute {unknown[0]}, which is not known here")
+        given = [self.values[name] if name else None for name in node.input]
         if op in _CHANNELS:
             return self._channel(op, options, *given)
         if op in ("Add", "Sum"):

@@ -133,13 +133,25 @@ class Graph:
             self._root._room += entries  # another view of the same numbers
         return {name: np.asarray(value) for name, value in zip(node.output, results) if name and value is not None}
 
+    def shape(self, name: str) -> list[int]:
+        """Return the declared sizes of the axes of a value, zero where one is left open; empty without a declaration."""
+        for value in (*self.proto.input, *self.proto.output, *self.proto.value_info):
+            if value.name == name:
+                return [max(0, int(d.dim_value)) for d in value.type.tensor_type.shape.dim]
+        return []
+
     def sizes(self, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
         """Return the declared shape of a value, with the default's entries where a size is not declared."""
-        for value in (*self.proto.input, *self.proto.value_info):
-            if value.name == name:
-                dims = [int(d.dim_value) for d in value.type.tensor_type.shape.dim]
-                return tuple(d or own for d, own in zip(dims, default)) if len(dims) >= len(default) else default
-        return default
+        dims = self.shape(name)
+        return tuple(d or own for d, own in zip(dims, default)) if len(dims) >= len(default) else default
+
+    def source(self, name: str, operators: Sequence[str]) -> tuple[str, list[Any]]:
+        """Walk back along first inputs through some operators; return where that ends, and the nodes on the way."""
+        walked = []
+        while (node := self.producers.get(name)) is not None and node.op_type in operators and node.domain in DOMAINS:
+            walked.append(node)
+            name = node.input[0]
+        return name, walked
 
     def run(self, outputs: Sequence[str], feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """Compute some values of the graph from others by onnx's reference evaluator.
@@ -213,7 +225,7 @@ class Graph:
 
 
 def evaluator(model: Any) -> Any:
-    """Return onnx's reference evaluator of a model, which is taught the activations of an ``RNN`` that it does not know."""
+    """Return onnx's reference evaluator of a model, with all activations of an ``RNN`` node."""
     from onnx.reference import ReferenceEvaluator
     from onnx.reference.ops.op_rnn import RNN_14
 

@@ -107,11 +107,8 @@ def step_subject(graph: Graph, named: str | None) -> DrivenSystem | LureSystem |
 
 def _step_size(graph: Graph, name: str) -> int | None:
     """Return the entries of an input or output of one step, which has no further axes but a batch."""
-    for value in (*graph.proto.input, *graph.proto.output):
-        if value.name == name:
-            *outer, last = [int(d.dim_value) for d in value.type.tensor_type.shape.dim] or [0]
-            return last if max(outer, default=1) <= 1 else None
-    return None
+    *outer, last = graph.shape(name) or [0]
+    return last if max(outer, default=1) <= 1 else None
 
 
 def _checked(
@@ -135,7 +132,7 @@ def _read(
     if not pairs:
         raise UnsupportedError("no carried value depends on its own past")
     for name in (*(state for state, _ in pairs), *entries):
-        size = _size(body.graph, name)  # an input that the states never read has none
+        size = size_of(body.graph, name)  # an input that the states never read has none
         if size is None and name not in entries:
             raise UnsupportedError(f"the size of {name} is not given")
         if size is not None:
@@ -195,7 +192,7 @@ def _states(graph: Graph, carried: list[str], results: list[str]) -> list[tuple[
     counts as well, and what is handed through does not.
     """
     after = dict(zip(carried, results))
-    reads = {s: _reads(graph, r) & set(carried) for s, r in after.items() if not _same(graph, r, s)}
+    reads = {s: _reads(graph, r) & set(carried) for s, r in after.items() if graph.source(r, ["Identity"])[0] != s}
     reach = {s: closure(reads[s], lambda name: reads.get(name, ())) for s in reads}
     kept: set[str] = set()
     for state, seen in reach.items():
@@ -208,16 +205,6 @@ def _reads(graph: Graph, result: str) -> set[str]:
     """Return every name that a value is computed from, inner graphs included."""
     made = graph.producers
     return closure([result], lambda name: read_names(made[name]) if name in made else ())
-
-
-def _same(graph: Graph, result: str, state: str) -> bool:
-    """Return True if a result is a state that is handed through by identities."""
-    while result != state:
-        node = graph.producers.get(result)
-        if node is None or node.op_type != "Identity" or node.domain not in DOMAINS or not node.input:
-            return False
-        result = node.input[0]
-    return True
 
 
 def _gathered(graph: Graph, names: list[str]) -> list[str]:
@@ -234,15 +221,13 @@ def _gathered(graph: Graph, names: list[str]) -> list[str]:
     return found
 
 
-def _size(graph: Graph, name: str) -> int | None:
-    """Return the entries of a vector in the body by its declared shape, else by the matrix that it meets."""
-    known, source = [*graph.proto.input, *graph.proto.value_info], graph.producers.get(name)
-    if source is not None and source.op_type == "Gather" and graph.outer is not None:  # of a sequence outside the loop
-        known += [value for value in graph.outer.proto.input if value.name == source.input[0]]
-    for value in known:
-        dims = value.type.tensor_type.shape.dim if value.name in (name, source and source.input[0]) else []
-        if len(dims) and dims[-1].HasField("dim_value") and dims[-1].dim_value > 0:
-            return int(dims[-1].dim_value)
+def size_of(graph: Graph, name: str) -> int | None:
+    """Return the entries of a vector by its declared shape, or that of its sequence, else by the matrix it meets."""
+    node = graph.producers.get(name)
+    sequence = graph.outer.shape(node.input[0]) if node is not None and graph.outer is not None else []
+    declared = (graph.shape(name) or sequence or [0])[-1]
+    if declared:
+        return declared
     alias = {name}
     for node in graph.nodes:
         if node.op_type in RESHAPES and node.input[0] in alias:

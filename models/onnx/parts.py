@@ -144,13 +144,15 @@ def _refuse_changed_states(graph: Graph, nodes: list[Any]) -> None:
     def read(name: str) -> set[str]:
         return closure([name], lambda value: values_read(graph, value))
 
-    outputs = {value.name: [d.dim_value for d in value.type.tensor_type.shape.dim] for value in graph.proto.output}
-    made, given = {name for node in nodes for name in node.output if name}, closure(outputs, handed)
+    outputs, made = (
+        [value.name for value in graph.proto.output],
+        {name for node in nodes for name in node.output if name},
+    )
+    given = closure(outputs, handed)
     for node in nodes:
         sizes = {0, *np.shape(graph.constant(node.input[2]))[-1:]}
-        others = [
-            k for k, v in outputs.items() if {*v[-1:]} <= sizes and read(k) & made and not closure([k], handed) & made
-        ]
+        alike = [name for name in outputs if {*graph.shape(name)[-1:]} <= sizes and not closure([name], handed) & made]
+        others = [name for name in alike if read(name) & made]
         for start, own in zip(node.input[5:7], ({*node.output[1:2]}, {*node.output[2:]})):
             outside = {
                 name for name in read(start) if name and name not in graph.producers and graph.constant(name) is None
@@ -176,13 +178,11 @@ def _network(graph: Graph, nodes: list[Any], subject: Subject) -> Any:
 def _is_chain(graph: Graph, nodes: list[Any]) -> bool:
     """Return True if each node reads the first output of the one before, through nothing but changes of shape."""
     for before, node in pairwise(nodes):
-        name = node.input[0]
-        while name != before.output[0]:
-            source = graph.producers.get(name)
-            if source is None or source.op_type not in _FORMS or source.domain not in DOMAINS:
-                return False
-            refuse_rounding(graph, source, f"between the nodes {name_of(before)} and {name_of(node)}")
-            name = source.input[0]
+        source, walked = graph.source(node.input[0], _FORMS)
+        if source != before.output[0]:
+            return False
+        for step in walked:
+            refuse_rounding(graph, step, f"between the nodes {name_of(before)} and {name_of(node)}")
     return True
 
 
