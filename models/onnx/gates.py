@@ -68,19 +68,17 @@ def _lstm(body: Body, states: list[str]) -> tuple[dict[str, Affine], list[str], 
 
 
 def _gru(body: Body, state: str, n: int) -> tuple[dict[str, Affine], list[str], np.ndarray, bool]:
-    """Return gates, the state and its bias: the reset gate is in the product inside the tanh, the update gate is not."""
+    """Return gates, the state and its bias: the product inside the tanh has the reset gate, another the update gate."""
     (new, argument), *more = [(name, z) for name, kind, z in body.channels if kind == "tanh"]
     products = {name: rest for name, *rest in _products(body)}
     inner, outer = ([name for name in products if (name in argument.terms) is inside] for inside in (True, False))
     if more or len(inner) != 1 or not 0 < len(outer) <= 2 or state in argument.terms:
         raise UnsupportedError(_ADVICE)
-    update, mixed, *_ = products[outer[0]]
-    reset, held, *_ = products[inner[0]]
-    if held.terms.keys() != {state} or not mixed.terms.keys() <= {state, new}:
-        raise UnsupportedError(_ADVICE)
-    rows, of_state, offset = argument.terms.pop(inner[0]), held.terms[state], np.broadcast_to(held.offset, (n,))
-    after = np.array_equal(rows, np.eye(n))
-    if not after and (offset.any() or not np.array_equal(of_state, np.eye(n))):
+    (update, mixed, *_), (reset, held, *_) = products[outer[0]], products[inner[0]]
+    rows, of_state = argument.terms.pop(inner[0]), held.terms.get(state, np.zeros((n, n)))
+    offset, after = np.broadcast_to(held.offset, (n,)), np.array_equal(rows, np.eye(n))
+    is_state = not offset.any() and np.array_equal(of_state, np.eye(n))
+    if held.terms.keys() != {state} or not mixed.terms.keys() <= {state, new} or not (after or is_state):
         raise UnsupportedError(_ADVICE)
     gates = {"r": reset, "n": argument.plus(Affine(n, {state: of_state if after else rows}))}
     # sigmoid(-a) = 1 - sigmoid(a): the gate of the new value is the update gate of the old one, with another sign

@@ -134,7 +134,7 @@ class Graph:
         return {name: np.asarray(value) for name, value in zip(node.output, results) if name and value is not None}
 
     def shape(self, name: str) -> list[int]:
-        """Return the declared sizes of the axes of a value, zero where one is left open; empty without a declaration."""
+        """Return the declared sizes of the axes of a value, zero where one is left open; empty if none is."""
         for value in (*self.proto.input, *self.proto.output, *self.proto.value_info):
             if value.name == name:
                 return [max(0, int(d.dim_value)) for d in value.type.tensor_type.shape.dim]

@@ -33,6 +33,7 @@ from .graph import DOMAINS, Graph, attributes, name_of, read_names
 from .sizes import RESHAPES
 
 Array = np.ndarray
+System = DrivenSystem | LureSystem | GatedCell
 _ATTRIBUTES = {
     *("body", "num_scan_inputs", "scan_input_axes", "scan_input_directions", "scan_output_axes"),
     *("scan_output_directions", "directions"),
@@ -41,7 +42,7 @@ _READ = "only affine maps, tanh, ReLU, sigmoid, saturation, dead zone and the ga
 _STEP = "the graph is one step, whose sizes do not tell which output is the next value of which input"
 
 
-def loop_subject(graph: Graph, node: Any) -> DrivenSystem | LureSystem | GatedCell:
+def loop_subject(graph: Graph, node: Any) -> System:
     """Return the system inside a ``Scan`` or ``Loop`` node.
 
     Args:
@@ -63,7 +64,7 @@ def loop_subject(graph: Graph, node: Any) -> DrivenSystem | LureSystem | GatedCe
     return _checked(body, where, _states(body.graph, carried, results), entries)
 
 
-def step_subject(graph: Graph, named: str | None) -> DrivenSystem | LureSystem | GatedCell | None:
+def step_subject(graph: Graph, named: str | None) -> System | None:
     """Return the system of a graph that is one step: states are inputs, and their next values are outputs.
 
     Each output of the size of an input is the next value of a state. Where sizes leave a choice, only the states of an
@@ -82,7 +83,8 @@ def step_subject(graph: Graph, named: str | None) -> DrivenSystem | LureSystem |
     """
     inputs = [value.name for value in graph.proto.input if value.name not in graph.initializers]
     outputs = [value.name for value in graph.proto.output]
-    sizes = {name: _step_size(graph, name) for name in (*inputs, *outputs)}
+    shapes = {name: graph.shape(name) or [0] for name in (*inputs, *outputs)}
+    sizes = {name: shape[-1] if max(shape[:-1], default=1) <= 1 else None for name, shape in shapes.items()}
     ends = [name for name in outputs if sizes[name] and sizes[name] in [sizes[other] for other in inputs]]
     if not ends or not 1 < len(inputs) <= STEP_INPUTS or len(graph.nodes) > LOOP_NODES:
         return None
@@ -105,15 +107,7 @@ def step_subject(graph: Graph, named: str | None) -> DrivenSystem | LureSystem |
     return kept[0]
 
 
-def _step_size(graph: Graph, name: str) -> int | None:
-    """Return the entries of an input or output of one step, which has no further axes but a batch."""
-    *outer, last = graph.shape(name) or [0]
-    return last if max(outer, default=1) <= 1 else None
-
-
-def _checked(
-    body: Body, where: str, pairs: list[tuple[str, str]], entries: list[str]
-) -> DrivenSystem | LureSystem | GatedCell:
+def _checked(body: Body, where: str, pairs: list[tuple[str, str]], entries: list[str]) -> System:
     for name in sorted(set().union(*(_reads(body.graph, result) for _, result in pairs))):
         array = body.graph.constant(name)
         if array is not None and array.dtype.kind == "f" and not np.isfinite(array).all():
@@ -126,9 +120,7 @@ def _checked(
         raise UnsupportedError(f"{where}: {error}; {_READ}") from error
 
 
-def _read(
-    body: Body, where: str, pairs: list[tuple[str, str]], entries: list[str]
-) -> DrivenSystem | LureSystem | GatedCell:
+def _read(body: Body, where: str, pairs: list[tuple[str, str]], entries: list[str]) -> System:
     if not pairs:
         raise UnsupportedError("no carried value depends on its own past")
     for name in (*(state for state, _ in pairs), *entries):
@@ -148,13 +140,13 @@ def _read(
     # a cast to float32, or the slope 0.1 in float32, is read as if it did not round
     relative = 1e-5 if body.casts or any(kind == "leaky_relu" for _, kind, _ in body.channels) else 1e-9
     if body.products:
-        cell, names = gated_cell(body, [state for state, _ in pairs])
-        ordered = sorted(pairs, key=lambda pair: names.index(pair[0]))
-        compare(_reference(body, ordered), cell, where, relative=relative, advice=GRAPH_ADVICE)
-        return cell
-    read = ChannelMap.of(body.channels, states, inputs, following)
+        read, names = gated_cell(body, [state for state, _ in pairs])
+        pairs = sorted(pairs, key=lambda pair: names.index(pair[0]))
+    else:
+        read = ChannelMap.of(body.channels, states, inputs, following)
     compare(_reference(body, pairs), read, where, relative=relative, advice=GRAPH_ADVICE)
-    return read.subject(f"ONNX {'step' if body.graph.outer is None else where.split()[0]}")
+    name = f"ONNX {'step' if body.graph.outer is None else where.split()[0]}"
+    return read if isinstance(read, GatedCell) else read.subject(name)
 
 
 def _opened(graph: Graph, node: Any, where: str) -> tuple[Body, list[str], list[str], list[str]]:
@@ -241,18 +233,16 @@ def size_of(graph: Graph, name: str) -> int | None:
 
 def _reference(body: Body, pairs: list[tuple[str, str]]) -> Run:
     """Return a run of the body by onnx's reference evaluator, one sample and one step at a time."""
-    states = [state for state, _ in pairs]
-
-    def split(row: Array, names: list[str]) -> dict[str, Array]:
-        parts = np.split(row, np.cumsum([body.sizes[name] for name in names])[:-1])
-        return {name: body.shaped(name, part) for name, part in zip(names, parts)}
+    names, results = [*(state for state, _ in pairs), *body.inputs], [result for _, result in pairs]
+    ends = np.cumsum([body.sizes[name] for name in names])[:-1]
 
     def run(x: Array, start: list[Array]) -> tuple[None, list[Array]]:
         rows = []
         for sample, state in enumerate(start[0]):
             for step in x:
-                feeds = {**split(state, states), **split(step[sample], body.inputs)}
-                state = np.concatenate([v.ravel() for v in body.graph.run([r for _, r in pairs], feeds)])
+                parts = np.split(np.concatenate([state, step[sample]]), ends)
+                feeds = {name: body.shaped(name, part) for name, part in zip(names, parts)}
+                state = np.concatenate([value.ravel() for value in body.graph.run(results, feeds)])
             rows.append(state)
         return None, [np.array(rows)]
 

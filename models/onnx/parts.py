@@ -68,43 +68,44 @@ def onnx_subject(path: str | Path, part: str | None = None) -> tuple[Subject, di
 
 def _part(graph: Graph, path: str, part: str | None) -> tuple[Subject, dict[str, Any]]:
     found = [node for node in graph.nodes if _recurs(node)]
-    nodes = [node for node in found if node.op_type in _ORDER]
-    if len(nodes) > LAYERS:
-        raise FileFormatError(f"{path} has {len(nodes)} recurrent nodes; at most {LAYERS} are read")
+    if len(found) > LAYERS:
+        raise FileFormatError(f"{path} has {len(found)} recurrent nodes; at most {LAYERS} are read")
+    if not found:
+        return _step(graph, path, part)
+    if len(found) == 1 and found[0].op_type == "If":
+        return _inside_if(graph, found[0], path, part)
     names = {name_of(node): node for node in found}
     if len(names) < len(found):
         names = {str(node.output[0]): node for node in found}
-    if not found:
-        step = step_subject(graph, part)
-        if step is not None:
-            return step, {"part": part or "", "nodes": "one step", "network": "it is one step of a network"}
-        kinds = sorted({node.op_type for node in graph.nodes})[:8]
-        raise FileFormatError(
-            f"{path} has no RNN, LSTM, GRU, Scan or Loop node, and is no step of one sample whose states are inputs and "
-            f"outputs (it has {shown(kinds)}): where its loop was unrolled, export the layer as one node "
-            "(torch.onnx.export(..., dynamo=False)), or give its state dict"
-        )
-    if len(found) == 1 and found[0].op_type == "If":
-        return _inside_if(graph, found[0], path, part)
-    if part is not None:
-        if part not in names:
-            raise ConfigurationError(f"{path} has no recurrent node {part!r}; it has {shown(names)}")
-        found = [names[part]]
-        nodes = [node for node in found if node in nodes]
+    if part is not None and part not in names:
+        raise ConfigurationError(f"{path} has no recurrent node {part!r}; it has {shown(names)}")
+    found = found if part is None else [names[part]]
+    nodes = [node for node in found if node.op_type in _ORDER]
     if len(found) > 1 and (len(nodes) < len(found) or not _is_chain(graph, nodes)):
         raise ConfigurationError(
             f"{path} has {len(names)} recurrent nodes that form no chain: name one of {shown(names)}, as in FILE#NAME"
         )
-    if nodes:
-        subject = _chain(graph, nodes, path)
+    if found[0].op_type == "If":
+        subject = _inside_if(graph, found[0], path, None)[0]
     else:
-        inside = found[0].op_type == "If"
-        subject = _inside_if(graph, found[0], path, None)[0] if inside else loop_subject(graph, found[0])
+        subject = _chain(graph, nodes, path) if nodes else loop_subject(graph, found[0])
     info = {"part": ", ".join(map(name_of, found)), "nodes": found[0].op_type if len(found) == 1 else "chain"}
     if part is not None:
         return subject_as_part(subject, part, "onnx_graph"), info
     _refuse_changed_states(graph, nodes)
     return subject, {**info, "network": _network(graph, nodes, subject)}
+
+
+def _step(graph: Graph, path: str, part: str | None) -> tuple[Subject, dict[str, Any]]:
+    step = step_subject(graph, part)
+    if step is not None:
+        return step, {"part": part or "", "nodes": "one step", "network": "it is one step of a network"}
+    kinds = sorted({node.op_type for node in graph.nodes})[:8]
+    raise FileFormatError(
+        f"{path} has no RNN, LSTM, GRU, Scan or Loop node, and is no step of one sample with its states as inputs and "
+        f"outputs (it has {shown(kinds)}): where its loop was unrolled, export the layer as one node "
+        "(torch.onnx.export(..., dynamo=False)), or give its state dict"
+    )
 
 
 def _recurs(node: Any) -> bool:
@@ -144,24 +145,20 @@ def _refuse_changed_states(graph: Graph, nodes: list[Any]) -> None:
     def read(name: str) -> set[str]:
         return closure([name], lambda value: values_read(graph, value))
 
-    outputs, made = (
-        [value.name for value in graph.proto.output],
-        {name for node in nodes for name in node.output if name},
-    )
-    given = closure(outputs, handed)
+    outputs = [value.name for value in graph.proto.output]
+    made, given = {name for node in nodes for name in node.output if name}, closure(outputs, handed)
     for node in nodes:
         sizes = {0, *np.shape(graph.constant(node.input[2]))[-1:]}
         alike = [name for name in outputs if {*graph.shape(name)[-1:]} <= sizes and not closure([name], handed) & made]
         others = [name for name in alike if read(name) & made]
         for start, own in zip(node.input[5:7], ({*node.output[1:2]}, {*node.output[2:]})):
-            outside = {
-                name for name in read(start) if name and name not in graph.producers and graph.constant(name) is None
-            }
-            changed = [name for name in closure([start], handed) if not handed(name) and name not in outside]
-            if any(read(name) & outside for name in changed) or (outside and others and not own & given):
+            way, ends = closure([start], handed), read(start) - {""} - graph.producers.keys()
+            outside = {name for name in ends if graph.constant(name) is None}
+            changed = [name for name in way - outside if not handed(name) and read(name) & outside]
+            if changed or (outside and others and not own & given):
                 raise UnsupportedError(
-                    f"the state {start} of the node {name_of(node)} is changed between a run of the graph and the next, "
-                    f"which is then another map. For a claim about the node by itself: FILE#{name_of(node)}"
+                    f"the graph changes the state {start} of the node {name_of(node)} between one run and the next, "
+                    f"which makes another map. For a claim about the node by itself: FILE#{name_of(node)}"
                 )
 
 
@@ -258,14 +255,12 @@ def _weights(graph: Graph, node: Any, options: Mapping[str, Any], where: str) ->
         raise UnsupportedError(f"{where}: its weights are computed in the graph, not stored")
     if W is None or R is None or W.ndim != 3 or R.ndim != 3:
         raise FileFormatError(f"{where}: W and R must be stored arrays with three axes")
-    way = options.get("direction", "forward")
-    if way not in ("forward", "reverse", "bidirectional"):
-        raise FileFormatError(f"{where} has the direction {way!a}")
-    hidden = R.shape[2]
+    hidden, way = R.shape[2], options.get("direction", "forward")
     outer = (2 if way == "bidirectional" else 1, len(_ORDER[node.op_type]) * hidden)
     good = W.shape[:2] == outer == R.shape[:2] and (B is None or B.shape == (outer[0], 2 * outer[1]))
+    good = good and way in ("forward", "reverse", "bidirectional")
     if not good or hidden == 0 or options.get("hidden_size", hidden) != hidden:
-        raise FileFormatError(f"{where}: shapes W {W.shape}, R {R.shape} do not fit together")
+        raise FileFormatError(f"{where}: shapes W {W.shape}, R {R.shape} and direction {way!a} do not fit together")
     unknown = sorted(set(options) - _ATTRIBUTES - _OWN[node.op_type])
     unknown += ["input_forget"] if options.get("input_forget") else []
     unknown += ["peepholes"] if peepholes is not None and peepholes.any() else []
