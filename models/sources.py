@@ -238,9 +238,8 @@ def _reader(path: Path) -> Callable[[Path, str | None, str | None], Source]:
         raise FileFormatError(f"{path} is an HDF5 file; in MATLAB save with -v7; of a Keras layer {_KERAS}")
     if head.startswith(b"\x08") or path.suffix.lower() == ".onnx":
         return _from_onnx
-    raise FileFormatError(
-        f"{path} ({head[:8]!r}) is no run directory, .safetensors, .pt, .npz, .mat (of format 5: save -v7), .onnx or JSON file"
-    )
+    known = ".safetensors, .pt, .npz, .mat (of format 5: save -v7), .onnx or JSON file"
+    raise FileFormatError(f"{path} ({head[:8]!r}) is no run directory, {known}")
 
 
 def _from_zip(path: Path, cell: str | None, part: str | None) -> Source:

@@ -17,14 +17,8 @@ from .graph import DOMAINS, Graph, attributes, refuse_rounding
 from .sizes import RESHAPES
 
 Array = np.ndarray
-_CHANNELS = {
-    "Tanh": "tanh",
-    "Relu": "relu",
-    "Sigmoid": "sigmoid",
-    "LeakyRelu": "leaky_relu",
-    "Clip": "saturation",
-    "Shrink": "deadzone",
-}
+_CHANNELS = {op: op.lower() for op in ("Tanh", "Relu", "Sigmoid")}
+_CHANNELS |= {"LeakyRelu": "leaky_relu", "Clip": "saturation", "Shrink": "deadzone"}
 _KNOWN = (*_CHANNELS, "Add", "Sub", "Sum", "Neg", "Mul", "Div", "MatMul", "Gemm")
 _SELECTIONS = ("Concat", "Gather", "Slice", "Split")
 """Operators whose outputs are entries of their inputs in another order."""
@@ -92,9 +86,7 @@ class Body:
             return []
         node = self.graph.producers.get(name)
         if node is None:
-            raise UnsupportedError(
-                f"it reads {name}, a counter or a value from outside, neither state nor input of a step"
-            )
+            raise UnsupportedError(f"it reads {name}, a counter or a value from outside, no state or input of a step")
         if node.output[0] != name and node.op_type != "Split":
             raise UnsupportedError(f"it reads {name}, a further output of {node.op_type}")
         return list(filter(None, node.input[:1] if node.op_type in (*RESHAPES, *_SELECTIONS[1:]) else node.input))

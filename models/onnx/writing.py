@@ -67,8 +67,8 @@ def export_onnx(model: nn.Module, path: str | Path) -> Path:
     if isinstance(model, SequenceModel) and model.reduction != "last":
         raise UnsupportedError("only a head on the last output is written, not one on the mean or on each step")
     subject = as_subject(model)
-    is_map = isinstance(subject, DrivenSystem) and subject.is_discrete and not subject.system.D.any()
-    if not is_map or subject.activation not in _NODES:
+    is_map = isinstance(subject, DrivenSystem) and subject.is_discrete and subject.activation in _NODES
+    if not is_map or subject.system.D.any():
         raise UnsupportedError(f"a {type(subject).__name__} is not written: only maps of {', '.join(_NODES)} are")
     system, double = subject.system, TensorProto.DOUBLE
     n, p = subject.states, subject.inputs
