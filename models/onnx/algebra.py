@@ -41,7 +41,6 @@ class Body:
         channels: variable, activation and argument of each activation, in order.
         products: factors of each variable that is a product of two values that change.
         inputs: variables that are inputs.
-        casts: True if a value is cast.
         spent: entries of all matrices so far, at most ``LOOP_ENTRIES``.
     """
 
@@ -51,7 +50,6 @@ class Body:
     channels: list[tuple[str, str, Affine]] = field(default_factory=list)
     products: dict[str, tuple[Affine, Affine]] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
-    casts: bool = False
     spent: int = 0
 
     def symbol(self, name: str, size: int) -> Affine:
@@ -148,7 +146,6 @@ class Body:
             raise UnsupportedError(f"it contains the operator {op}")
         if op in RESHAPES:
             refuse_rounding(self.graph, node, "in its body")
-            self.casts |= op == "Cast"
             return self.values[node.input[0]]
         unknown = sorted(set(options) - _ATTRIBUTES.get(op, set()))
         if unknown:

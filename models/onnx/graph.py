@@ -202,6 +202,7 @@ class Graph:
             nodes.insert(0, node)
             wanted.update(name for name in node.input if name and name not in feeds)
         wide = any(value.dtype == np.float64 for value in feeds.values())
+        nodes = list(map(in_double, nodes)) if wide else nodes
         for name in wanted - {name for node in nodes for name in node.output}:
             constant = self.constant(name)
             if constant is None:
@@ -222,6 +223,15 @@ class Graph:
         ends = [helper.make_empty_tensor_value_info(name) for name in outputs]
         graph = helper.make_graph(nodes, self.proto.name, inputs, ends)
         return list(evaluator(helper.make_model(graph, opset_imports=self.opsets or None)).rt_nodes_)
+
+
+def in_double(node: Any) -> Any:
+    """Return a node in place of a cast to a shorter float that casts to double; any other node as it is."""
+    from onnx import TensorProto, helper
+
+    floats = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    is_short = node.op_type == "Cast" and attributes(node).get("to") in floats
+    return helper.make_node("Cast", node.input, node.output, to=TensorProto.DOUBLE) if is_short else node
 
 
 def evaluator(model: Any) -> Any:

@@ -17,7 +17,7 @@ from ..classifier import LENGTHS, agree_on, agrees_far
 from ..classifier_network import ClassifierNetwork
 from ..readers.closure import closure
 from .algebra import Body
-from .graph import DOMAINS, Graph, attributes, evaluator, name_of, read_names, refuse_rounding
+from .graph import DOMAINS, Graph, attributes, evaluator, in_double, name_of, read_names, refuse_rounding
 from .loops import size_of
 from .sizes import RESHAPES
 from .wire import tensors_of
@@ -100,7 +100,7 @@ def _in_float64(graph: Graph, logits: str, given: str) -> Any:
 
     floats = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
     needed = closure([logits], lambda name: graph.producers[name].input if name in graph.producers else ())
-    nodes = [node for node in graph.nodes if not needed.isdisjoint(node.output)]
+    nodes = [in_double(node) for node in graph.nodes if not needed.isdisjoint(node.output)]
     held = [tensor for name, tensor in graph.initializers.items() if name in needed]
     read, written = ([helper.make_empty_tensor_value_info(name)] for name in (given, logits))
     made = helper.make_graph(nodes, "logits", read, written, held)  # copies of all of them
@@ -108,8 +108,6 @@ def _in_float64(graph: Graph, logits: str, given: str) -> Any:
         if tensor.data_type in floats:
             values = numpy_helper.to_array(tensor).astype(np.float64)
             tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
-    for attribute in (attribute for node in made.node if node.op_type == "Cast" for attribute in node.attribute):
-        attribute.i = TensorProto.DOUBLE if attribute.name == "to" and attribute.i in floats else attribute.i
     return helper.make_model(made, opset_imports=graph.opsets)
 
 

@@ -137,8 +137,8 @@ def _read(body: Body, where: str, pairs: list[tuple[str, str]], entries: list[st
             raise UnsupportedError(f"the next value of {state} has another size than itself")
         following.append(value)
     states, inputs = ([(name, body.sizes[name]) for name in names] for names in ([s for s, _ in pairs], body.inputs))
-    # a cast to float32, or the slope 0.1 in float32, is read as if it did not round
-    relative = 1e-5 if body.casts or any(kind == "leaky_relu" for _, kind, _ in body.channels) else 1e-9
+    # the slope 0.1 in float32 is read as if it did not round; gates are told by what they multiply alone
+    relative = 1e-5 if any(kind == "leaky_relu" for _, kind, _ in body.channels) else 1e-12 if body.products else 1e-9
     if body.products:
         read, names = gated_cell(body, [state for state, _ in pairs])
         pairs = sorted(pairs, key=lambda pair: names.index(pair[0]))
