@@ -17,7 +17,7 @@ from .graphs import N, P, loop, node, scan, step
 
 WIRES = (scan, loop, step)
 ONE = {"one": np.ones(1), "two": np.full(1, 2.0), "small": np.full(1, 1e-10), "axis": np.array([1])}
-CUTS = {f"at{k}": np.array([k * N]) for k in range(5)}
+CUTS = {"first": np.array([0]), "third": np.array([2 * N])}
 
 
 def arrays(cell):
@@ -52,7 +52,6 @@ JOINED = [node("Concat", "x h", "xh", axis=-1), node("Gemm", "xh joined both", "
 LSTM = {
     "split": [*SUMS, SPLIT, *lstm()],
     "input and state joined": [*JOINED, SPLIT, *lstm()],
-    "slices": [*JOINED, *(node("Slice", f"z at{k} at{k + 1} axis", f"z{c}") for k, c in enumerate("ifgo")), *lstm()],
     "one product a gate": [
         *(node("Gemm", f"x w{k} b{k}", f"x{c}") for k, c in enumerate("ifgo")),
         *(node("Gemm", f"h r{k} x{c}", f"z{c}") for k, c in enumerate("ifgo")),
@@ -61,7 +60,7 @@ LSTM = {
     "sigmoid of two gates together": [
         *JOINED,
         SPLIT,
-        node("Slice", "z at0 at2 axis", "zif"),
+        node("Slice", "z first third axis", "zif"),
         node("Sigmoid", "zif", "gif"),
         node("Split", "gif", "gi gf", axis=1),
         *lstm()[2:],
@@ -146,3 +145,10 @@ def test_other_products_are_refused(name, tmp_path) -> None:
     first = [*SUMS, SPLIT, node("Mul", "c small", "more")] if extra else []
     with pytest.raises(StabilityError):
         load_subject(step(tmp_path / "m.onnx", [*first, *nodes], extra=extra, **arrays(cell)))
+
+
+def test_the_states_of_a_step_can_be_named(tmp_path) -> None:
+    path = step(tmp_path / "m.onnx", LSTM["split"], extra=("c",), **arrays(nn.LSTM(P, N)))
+    assert np.array_equal(load_subject(f"{path}#h=next,c=c_next").subject.w_hh, load_subject(path).subject.w_hh)
+    with pytest.raises(StabilityError):
+        load_subject(f"{path}#h=c_next,c=next")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stability import certify, verify
 from stability.errors import DisagreementError, FileFormatError, NonFiniteError, StabilityError, UnsupportedError
 from stability.models.affine import ChannelMap
 from stability.models.onnx import algebra, loops
@@ -306,24 +305,6 @@ def test_limits_hold_to_the_last_entry(w, tmp_path, monkeypatch):
             patch.setattr(module, name, most - 1)
             with pytest.raises(StabilityError):
                 load_subject(path)
-
-
-def test_several_loops_are_parts(w, tmp_path):
-    def twice(model):
-        model.graph.node.add().CopyFrom(model.graph.node[0])
-        model.graph.node[1].output[:] = ["second"]
-
-    path = changed(scan(tmp_path / "m.onnx", TANH, **w), twice)
-    with pytest.raises(StabilityError):
-        load_subject(path)
-    assert load_subject(f"{path}#second").subject.part == "second of onnx_graph"
-
-
-def test_a_loop_is_certified_and_verified(w, tmp_path):
-    w["W"] *= 0.8 / np.linalg.norm(w["W"], 2)
-    certificate = certify(load_subject(scan(tmp_path / "m.onnx", TANH, **w)).subject)
-    assert certificate.rate <= 0.8 + 1e-9
-    assert verify(certificate).valid
 
 
 @pytest.mark.parametrize("given", [0, 1, 2])

@@ -92,8 +92,6 @@ CASES.table(
             [tanh(f"t{k}" if k else "h", f"t{k + 1}") for k in range(3000)] + [same("t3000", "hn"), same("h", "y")],
             {"shape": (1, 4000)},
         ),
-        "scan in a circle": lambda: ([same("b", "a"), same("a", "b"), same("a", "hn")], {}),
-        "scan that reads text": lambda: ([tanh("h", "hn")], {"num_scan_inputs": "many"}),
         # what the state does not depend on, and still has to be run: the sizes of a change of form
         "scan that runs tile": lambda: (
             [
@@ -107,34 +105,6 @@ CASES.table(
     },
     slow="three_thousand_wide_tanh",
 )
-CASES.table(
-    lambda folder, nodes: graph(folder / "m.onnx", nodes, **gru_weights()),
-    {
-        "scan without body": lambda: [node("Scan", ["X"], ["Y"], num_scan_inputs=1)],
-        "value made twice": lambda: [same("X", "W"), gru()],
-        "attribute of another type": lambda: [node("GRU", ["X", "W", "R"], ["Y"], hidden_size="three", direction=5)],
-    },
-)
-
-
-@CASES.case
-def onnx_attribute_twice(folder: Path) -> Path:
-    node = gru()
-    node.attribute.append(helper.make_attribute("hidden_size", 4))
-    return graph(folder / "m.onnx", [node], **gru_weights())
-
-
-@CASES.case
-def onnx_own_tanh(folder: Path) -> Path:
-    path = graph(folder / "m.onnx", [gru()], **gru_weights())
-    model = onnx.load(str(path))
-    model.functions.append(
-        helper.make_function("", "GRU", ["X", "W", "R"], ["Y"], [helper.make_node("Identity", ["X"], ["Y"])], [
-            helper.make_opsetid("", 17)
-        ])
-    )  # fmt: skip
-    path.write_bytes(model.SerializeToString())
-    return path
 
 
 @CASES.case
