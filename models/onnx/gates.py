@@ -70,11 +70,11 @@ def _lstm(body: Body, states: list[str]) -> tuple[dict[str, Affine], list[str], 
 def _gru(body: Body, state: str, n: int) -> tuple[dict[str, Affine], list[str], np.ndarray, bool]:
     """Return gates, the state and its bias: the product inside the tanh has the reset gate, another the update gate."""
     (new, argument), *more = [(name, z) for name, kind, z in body.channels if kind == "tanh"]
-    products = {name: rest for name, *rest in _products(body)}
+    products = {name: (gate, other) for name, gate, other, _, _ in _products(body)}
     inner, outer = ([name for name in products if (name in argument.terms) is inside] for inside in (True, False))
     if more or len(inner) != 1 or not 0 < len(outer) <= 2 or state in argument.terms:
         raise UnsupportedError(_ADVICE)
-    (update, mixed, *_), (reset, held, *_) = products[outer[0]], products[inner[0]]
+    (update, mixed), (reset, held) = products[outer[0]], products[inner[0]]
     rows, of_state = argument.terms.pop(inner[0]), held.terms.get(state, np.zeros((n, n)))
     offset, after = np.broadcast_to(held.offset, (n,)), np.array_equal(rows, np.eye(n))
     is_state = not offset.any() and np.array_equal(of_state, np.eye(n))

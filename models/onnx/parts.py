@@ -148,7 +148,7 @@ def _refuse_changed_states(graph: Graph, nodes: list[Any]) -> None:
     outputs = [value.name for value in graph.proto.output]
     made, given = {name for node in nodes for name in node.output if name}, closure(outputs, handed)
     for node in nodes:
-        sizes = {0, *np.shape(graph.constant(node.input[2]))[-1:]}
+        sizes = {0, *np.asarray(graph.constant(node.input[2])).shape[-1:]}
         alike = [name for name in outputs if {*graph.shape(name)[-1:]} <= sizes and not closure([name], handed) & made]
         others = [name for name in alike if read(name) & made]
         for start, own in zip(node.input[5:7], ({*node.output[1:2]}, {*node.output[2:]})):
