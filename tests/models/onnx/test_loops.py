@@ -20,6 +20,8 @@ PLAIN = [node("MatMul", "h W", "hw"), node("MatMul", "x U", "xu"), node("Add", "
 TANH = [*PLAIN, node("Tanh", "z", "next")]
 LEAK = {"alpha": 0.1}
 HALF = {"half": np.float64(0.5), "four": np.float64(4.0), "one": np.ones(N), "two": np.ones(2), "zero": np.zeros(N)}
+HALF |= {name: np.array([k]) for name, k in (("last", 2), ("zeroth", -9), ("axis", 1), ("back", -1))}
+HALF["order"] = np.array([2, 0, 0])
 ENDS = {"low": np.array(-1.0), "high": np.array(1.0)}
 
 
@@ -82,6 +84,12 @@ READ = {
         node("Flatten", "d", "f", axis=1),
         node("Identity", "f", "same"),
         node("Tanh", "same", "next"),
+    ],
+    "entries in another order": [
+        node("Gather", "h order", "turned", axis=-1),
+        node("Concat", "turned g", "more", axis=1),
+        node("Slice", "more last zeroth axis back", "again"),
+        node("MatMul", "again W", "next"),
     ],
     "no activation": [node("Mul", "h half", "next")],
     "three thousand nodes": [
