@@ -88,8 +88,8 @@ READ = {
     "entries in another order": [
         node("Gather", "h order", "turned", axis=-1),
         node("Concat", "turned g", "more", axis=1),
-        node("Slice", "more last zeroth axis back", "again"),
-        node("MatMul", "again W", "next"),
+        node("Slice", "more last zeroth axis back", "chosen"),
+        node("MatMul", "chosen W", "next"),
     ],
     "no activation": [node("Mul", "h half", "next")],
     "three thousand nodes": [
