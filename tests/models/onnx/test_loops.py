@@ -21,7 +21,7 @@ TANH = [*PLAIN, node("Tanh", "z", "next")]
 LEAK = {"alpha": 0.1}
 HALF = {"half": np.float64(0.5), "four": np.float64(4.0), "one": np.ones(N), "two": np.ones(2), "zero": np.zeros(N)}
 HALF |= {name: np.array([k]) for name, k in (("last", 2), ("zeroth", -9), ("axis", 1), ("back", -1))}
-HALF["order"] = np.array([2, 0, 0])
+HALF["order"] = np.array([2, 0, 1])
 ENDS = {"low": np.array(-1.0), "high": np.array(1.0)}
 
 
