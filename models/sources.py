@@ -238,9 +238,8 @@ def _reader(path: Path) -> Callable[[Path, str | None, str | None], Source]:
         raise FileFormatError(f"{path} is an HDF5 file; in MATLAB save with -v7; of a Keras layer {_KERAS}")
     if head.startswith(b"\x08") or path.suffix.lower() == ".onnx":
         return _from_onnx
-    raise FileFormatError(
-        f"{path} ({head[:8]!r}) is no run directory, .safetensors, .pt, .npz, .mat, .onnx or JSON file"
-    )
+    known = ".safetensors, .pt, .npz, .mat (of format 5: save -v7), .onnx or JSON file"
+    raise FileFormatError(f"{path} ({head[:8]!r}) is no run directory, {known}")
 
 
 def _from_zip(path: Path, cell: str | None, part: str | None) -> Source:
@@ -255,7 +254,7 @@ def _from_zip(path: Path, cell: str | None, part: str | None) -> Source:
         return _from_torch(path, cell, part, is_archive=True)
     if names and all(n.endswith(".npy") for n in names):
         return _from_arrays(read_npz(path), path, cell, part, "npz")
-    raise FileFormatError(f"{path} is an archive, but neither a torch file nor .npz; of a Keras layer {_KERAS}")
+    raise FileFormatError(f"{path} is an archive of another kind: save model.state_dict(); of a Keras layer {_KERAS}")
 
 
 def _from_arrays(arrays: Mapping[str, Any], path: Path, cell: str | None, part: str | None, form: str) -> Source:
@@ -271,15 +270,14 @@ def _from_mat(path: Path, cell: str | None, part: str | None) -> Source:
 
 
 def _from_json(path: Path, cell: str | None, part: str | None) -> Source:
-    document = read_json(path)
-    if not isinstance(document, dict) or not is_state_dict(document):
-        raise FileFormatError(f"{path} is a JSON document, not a model (for a certificate: stability verify)")
+    document = _state(read_json(path), path, "lists of numbers by name (of a certificate: stability verify)")
     with as_file_errors(path, "holds entries that are no arrays of numbers", (ValueError,)):
         arrays = {name: np.array(value) for name, value in document.items()}
-    odd = [name for name, value in arrays.items() if value.dtype.kind not in "if"]
+    odd = [k for k, v in arrays.items() if v.dtype.kind not in "if" and not (k == "activation" and v.dtype.kind == "U")]
     if odd:
         raise FileFormatError(f"{path}: {shown(odd)} holds no array of numbers")
-    return _from_arrays({k: v.astype(np.float64) for k, v in arrays.items()}, path, cell, part, "JSON")
+    arrays = {k: v.astype(np.float64) if v.dtype.kind == "i" else v for k, v in arrays.items()}
+    return _from_arrays(arrays, path, cell, part, "JSON")
 
 
 def _from_torch(path: Path, cell: str | None, part: str | None, is_archive: bool = False) -> Source:
@@ -291,25 +289,26 @@ def _from_torch(path: Path, cell: str | None, part: str | None, is_archive: bool
         except pickle.UnpicklingError as error:
             why = f"pickled code or objects, which are never executed here ({first_sentence(error)})"
             raise FileFormatError(f"{path} holds {why}: save model.state_dict()") from error
-    return _state_dict(_tensors(content, path), path, cell, part, "torch state dict")
+    return _state_dict(_state(content, path, "tensors"), path, cell, part, "torch state dict")
 
 
-def _tensors(content: Any, path: Path) -> Mapping[str, Any]:
-    """The dictionary of tensors inside a checkpoint."""
+def _state(content: Any, path: Path, wanted: str) -> Mapping[str, Any]:
+    """The dictionary of weights or matrices inside a checkpoint or a document."""
     for _ in range(4):
-        if not isinstance(content, Mapping):
+        if not isinstance(content, Mapping) or is_state_dict(map(str, content)) or not content.keys().isdisjoint("AW"):
             break
-        if any(isinstance(v, Tensor) for v in content.values()):
-            return content
         holders = [k for k in _HOLDERS if isinstance(content.get(k), Mapping)]
-        if not holders:
-            break
         if len(holders) > 1:
             raise ConfigurationError(f"{path} holds several models, {shown(holders)}: save the state dict of one alone")
+        if not holders:
+            break
         content = content[holders[0]]
     kind = "an object, such as a whole module" if isinstance(content, Placeholder) else type(content).__name__
-    what = f"a dictionary of {shown(content)}" if isinstance(content, Mapping) else kind
-    raise FileFormatError(f"{path} holds no dictionary of tensors but {what}: save model.state_dict()")
+    if isinstance(content, Mapping):
+        kind = f"a dictionary of {shown(content)}"
+        if is_state_dict(map(str, content)) or any(isinstance(value, (Tensor, list)) for value in content.values()):
+            return content
+    raise FileFormatError(f"{path} holds no dictionary of {wanted} but {kind}: save model.state_dict() by itself")
 
 
 def _from_safetensors(path: Path, cell: str | None, part: str | None) -> Source:

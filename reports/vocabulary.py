@@ -204,7 +204,8 @@ def reason(summary: Mapping[str, Any] | None) -> str:
     if holds := [NAMES.get(str(f["criterion"]), str(f["criterion"])) for f in tried if f["holds"]]:
         return f"{', '.join(holds)}: holds in the search, without a proof that the checker accepts at its rate."
     if not any(f["margin"] is not None for f in tried):
-        return "No criterion applies to this kind of model."
+        why = next((str(f["detail"]) for f in tried if mark(f)[1] == "bad"), "")
+        return f"No criterion holds: {why}." if why else "No criterion applies to this kind of model."
     last = next((f for f in tried if f["criterion"] == "multiplier" and f["margin"] is not None), None)
     if last is None:
         return "No criterion holds; the margins that they reached stand in the table."

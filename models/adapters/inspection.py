@@ -24,23 +24,9 @@ from stability.errors import UnsupportedError
 _REPARAMETRISED = (WeightNorm, BasePruningMethod, SpectralNorm)
 _CALLED = ("__call__", "_call_impl", "_wrapped_call_impl", "__getattr__", "__getattribute__")
 _RUN = (
-    "forward",
-    "step",
-    "walk",
-    "transition",
-    "drive",
-    "prepare",
-    "output",
-    "emit",
-    "begin",
-    "initial_state",
-    "check_forward_args",
-    "permute_hidden",
-    "check_input",
-    "check_hidden_size",
-    "_update_flat_weights",
-    "_init_flat_weights",
-    "_weights_have_changed",
+    *("forward", "step", "walk", "transition", "drive", "prepare", "output", "emit", "begin", "initial_state"),
+    *("check_forward_args", "permute_hidden", "check_input", "check_hidden_size"),
+    *("_update_flat_weights", "_init_flat_weights", "_weights_have_changed"),
 )
 
 

@@ -96,7 +96,7 @@ def state_dict_subject(
         as_choice("cell", cell, CELLS)
     odd = [k for k, v in state.items() if not isinstance(k, str) or (_KEY.fullmatch(k) and not _is_array(v))]
     if odd:
-        raise FileFormatError(f"{where} holds, under {shown(odd)}, something else than a tensor with a name")
+        raise FileFormatError(f"{where} holds no tensors under the names {shown(odd)}: save model.state_dict()")
     parts = state_dict_parts(state)
     if not parts:
         raise _nothing(state, where)
@@ -258,9 +258,7 @@ def _check(places: Mapping[tuple[int, bool], Mapping[str, Any]], kind: str, wher
     numbers, gates = 0, {"lstm": 4, "gru": 3}.get(kind, 1)
     for (layer, _), weights in sorted(places.items()):
         if "weight_hr" in weights:
-            raise UnsupportedError(
-                f"{where} holds an LSTM with projections (weight_hr), for which there is no criterion"
-            )
+            raise UnsupportedError(f"{where} holds an LSTM with projections (weight_hr): there is no criterion for it")
         if "weight_ih" not in weights or "weight_hh" not in weights:
             raise FileFormatError(f"{where}, layer {layer}: weight_ih or weight_hh is missing")
         entry, own = tuple(weights["weight_ih"].shape), tuple(weights["weight_hh"].shape)
@@ -274,24 +272,11 @@ def _check(places: Mapping[tuple[int, bool], Mapping[str, Any]], kind: str, wher
             raise FileFormatError(f"{where}: {ascii(path)[1:-1] or 'the module'} has more than {NUMBERS} numbers")
 
 
-_LIQUID = (
-    (
-        ("ff1.weight", "ff2.weight", "time_a.weight", "time_b.weight"),
-        "a CfC cell (ff1, ff2, time_a, time_b): h+ = (1 - s) tanh(ff1) + s tanh(ff2), s = sigmoid(time_a t + time_b), "
-        "multiplies two functions of the state and depends on the time between samples, which no Lur'e system, "
-        "LSTM or GRU does",
-    ),
-    (
-        ("ff1.weight", "w_tau", "A"),
-        "a CfC cell in mode pure (ff1, w_tau, A): h+ = A (1 - ff1 exp(-t (|w_tau| + |ff1|))) is no activation of its "
-        "units one by one, and depends on the time between samples",
-    ),
-    (
-        ("gleak", "vleak", "cm", "sigma", "mu", "w", "erev"),
-        "an LTC cell (gleak, vleak, cm, sigma, mu, w, erev): its conductances sigmoid(sigma (v_i - mu)) multiply the "
-        "state that they drive and an implicit solver advances it, which no Lur'e system, LSTM or GRU does",
-    ),
-)
+_LIQUID = {
+    ("ff1.weight", "ff2.weight", "time_a.weight", "time_b.weight"): "a CfC cell, where functions of the state multiply",
+    ("ff1.weight", "w_tau", "A"): "a CfC cell in mode pure, which is no activation of its units one by one",
+    ("gleak", "vleak", "cm", "sigma", "mu", "w", "erev"): "an LTC cell, whose conductances multiply the state",
+}
 """What tells the cells of the package ncps, and why there is no criterion for them."""
 
 
@@ -305,9 +290,9 @@ def liquid_cell(names: Iterable[str]) -> str | None:
         True
     """
     listed = list(names)
-    for parts, words in _LIQUID:
-        if all(any(name == part or name.endswith(f".{part}") for name in listed) for part in parts):
-            return f"{words}: there is no criterion for it here"
+    for parts, words in _LIQUID.items():
+        if all(any(f".{name}".endswith(f".{part}") for name in listed) for part in parts):
+            return f"{words}, and which depends on the time between samples: there is no criterion for it here"
     return None
 
 

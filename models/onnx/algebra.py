@@ -17,26 +17,16 @@ from .graph import DOMAINS, Graph, attributes, refuse_rounding
 from .sizes import RESHAPES
 
 Array = np.ndarray
-_CHANNELS = {
-    "Tanh": "tanh",
-    "Relu": "relu",
-    "Sigmoid": "sigmoid",
-    "LeakyRelu": "leaky_relu",
-    "Clip": "saturation",
-    "Shrink": "deadzone",
-}
+_CHANNELS = {op: op.lower() for op in ("Tanh", "Relu", "Sigmoid")}
+_CHANNELS |= {"LeakyRelu": "leaky_relu", "Clip": "saturation", "Shrink": "deadzone"}
 _KNOWN = (*_CHANNELS, "Add", "Sub", "Sum", "Neg", "Mul", "Div", "MatMul", "Gemm")
+_SELECTIONS = ("Concat", "Gather", "Slice", "Split")
+"""Operators whose outputs are entries of their inputs in another order."""
 _ATTRIBUTES = {
     "LeakyRelu": {"alpha"},
     "Clip": {"min", "max"},
     "Shrink": {"bias", "lambd"},
     "Gemm": {"alpha", "beta", "transA", "transB"},
-    "Cast": {"to", "saturate"},
-    "Flatten": {"axis"},
-    "Squeeze": {"axes"},
-    "Unsqueeze": {"axes"},
-    "Reshape": {"allowzero", "shape"},
-    "Dropout": {"ratio", "seed", "is_test"},
 }
 
 
@@ -51,7 +41,6 @@ class Body:
         channels: variable, activation and argument of each activation, in order.
         products: factors of each variable that is a product of two values that change.
         inputs: variables that are inputs.
-        casts: True if a value is cast.
         spent: entries of all matrices so far, at most ``LOOP_ENTRIES``.
     """
 
@@ -61,7 +50,6 @@ class Body:
     channels: list[tuple[str, str, Affine]] = field(default_factory=list)
     products: dict[str, tuple[Affine, Affine]] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
-    casts: bool = False
     spent: int = 0
 
     def symbol(self, name: str, size: int) -> Affine:
@@ -96,10 +84,10 @@ class Body:
             return []
         node = self.graph.producers.get(name)
         if node is None:
-            raise UnsupportedError(f"the value {name} comes from outside the loop and has an unknown size")
+            raise UnsupportedError(f"it reads {name}, a counter or a value from outside, no state or input of a step")
         if node.output[0] != name and node.op_type != "Split":
             raise UnsupportedError(f"it reads {name}, a further output of {node.op_type}")
-        return list(filter(None, node.input[:1] if node.op_type in (*RESHAPES, "Split") else node.input))
+        return list(filter(None, node.input[:1] if node.op_type in (*RESHAPES, *_SELECTIONS[1:]) else node.input))
 
     def _is_known(self, name: str) -> bool:
         if name in self.values:
@@ -113,28 +101,32 @@ class Body:
         return constant is not None
 
     def _enter(self, node: Any) -> None:
-        if node.op_type == "Split" and node.domain in DOMAINS:
-            self._split(node)
+        if node.op_type in _SELECTIONS and node.domain in DOMAINS:
+            self._select(node)
             return
         value = self._computed(node)
         terms = value.terms.values() if isinstance(value, Affine) else [value]
         self._spend(sum(m.size for m in terms) if node.op_type not in RESHAPES else 0, node.output[0])
         self.values[node.output[0]] = value
 
-    def _split(self, node: Any) -> None:
-        """Enter the outputs of a ``Split`` of a vector along its own axis."""
-        whole, options = self.values[node.input[0]], attributes(node)
-        sizes = self.graph.constant(node.input[1]) if len(node.input) > 1 else options.get("split")
-        if not isinstance(whole, Affine) or options.get("axis", 0) not in (-1, 1):
-            raise UnsupportedError("a Split along another axis than the last of two, or of a constant")
-        if sizes is None:
-            sizes = [whole.size // len(node.output)] * len(node.output)
-        ends = np.cumsum([int(size) for size in sizes])
-        if len(ends) != len(node.output) or ends[-1] != whole.size or (np.diff(ends, prepend=0) <= 0).any():
-            raise UnsupportedError(f"a Split of {whole.size} entries into {len(node.output)} others")
-        self._spend(whole.size**2 + sum(m.size for m in whole.terms.values()), node.output[0])
-        for name, rows in zip(node.output, np.split(np.eye(whole.size), ends[:-1])):
-            self.values[name] = whole.mapped(rows)
+    def shaped(self, name: str, row: Array) -> Array:
+        """Return the entries of a state or input with the axes that the body declares; a batch has one row."""
+        return row.reshape([1] * ((len(self.graph.shape(name)) or 2) - 1) + [-1])
+
+    def _select(self, node: Any) -> None:
+        """Enter the outputs of a node that selects entries: onnx's evaluator runs it on the numbers of the entries."""
+        names = list(dict.fromkeys(node.input if node.op_type == "Concat" else node.input[:1]))
+        known = {name: self.shaped(name, np.ones(size)) for name, size in self.sizes.items() if name in self.values}
+        shapes = [value.shape for value in self.graph.run(names, known)]
+        parts = [v if isinstance(v := self.values[name], Affine) else Affine(v.size, {}, v.ravel()) for name in names]
+        ends = np.cumsum([part.size for part in parts])
+        numbers = np.split(np.arange(ends[-1]), ends[:-1])
+        feeds = {name: own.reshape(shape) for name, own, shape in zip(names, numbers, shapes)}
+        for name, entries in zip(node.output, self.graph.run(list(node.output), feeds)):
+            self._spend(entries.size * (int(ends[-1]) + sum(self.sizes.values())), name)
+            rows = np.eye(ends[-1])[entries.ravel()]
+            chosen = (part.mapped(rows[:, own]) for part, own in zip(parts, numbers))
+            self.values[name] = reduce(Affine.plus, chosen)
 
     def _product(self, a: Any, b: Any) -> Affine:
         if not (isinstance(a, Affine) and isinstance(b, Affine)):
@@ -152,14 +144,13 @@ class Body:
             raise UnsupportedError(f"it contains the operator {node.domain}.{op}")
         if op not in RESHAPES and op not in _KNOWN:
             raise UnsupportedError(f"it contains the operator {op}")
+        if op in RESHAPES:
+            refuse_rounding(self.graph, node, "in its body")
+            return self.values[node.input[0]]
         unknown = sorted(set(options) - _ATTRIBUTES.get(op, set()))
         if unknown:
             raise UnsupportedError(f"{op} has the attribute {unknown[0]}, which is not known here")
-        given = [self.values[name] if name else None for name in node.input[: 1 if op in RESHAPES else None]]
-        if op in RESHAPES:
-            refuse_rounding(self.graph, node, "in its body")
-            self.casts |= op == "Cast"
-            return given[0]  # type: ignore[return-value]
+        given = [self.values[name] if name else None for name in node.input]
         if op in _CHANNELS:
             return self._channel(op, options, *given)
         if op in ("Add", "Sum"):

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from stability.errors import FileFormatError, StabilityError, UnsupportedError
+from stability.kernel.arithmetic.activations import activation
 
 from ..readers.limits import UNFOLDED
-from .sizes import FOLDED, RUN, entries_of
+from .sizes import FOLDED, RECURRENT, RUN, entries_of
 from .wire import read_model
 
 DOMAINS = ("", "ai.onnx")
@@ -73,6 +74,7 @@ class Graph:
         Raises:
             ConfigurationError: ``onnx`` is not installed.
             FileFormatError: no whole ONNX model, too large, or with operators of its own in place of standard ones.
+            UnsupportedError: recurrent nodes in a function of the file.
         """
         model = read_model(path)
         if not model.graph.node:
@@ -80,6 +82,10 @@ class Graph:
         own = [f.name for f in model.functions if f.domain in DOMAINS]
         if own:
             raise FileFormatError(f"{path} defines the standard operator {own[0][:60]!a} itself")
+        hidden = [f.name for f in model.functions if any(node.op_type in RECURRENT for node in f.node)]
+        if hidden:
+            how = "write it out with onnx.inliner.inline_local_functions"
+            raise UnsupportedError(f"{path} recurs inside its function {hidden[0][:60]!a}: {how}")
         parts = {"inputs": model.graph.input, "outputs": model.graph.output, "opset": model.opset_import}
         missing = [word for word, held in parts.items() if not held]
         if missing:
@@ -127,13 +133,25 @@ class Graph:
             self._root._room += entries  # another view of the same numbers
         return {name: np.asarray(value) for name, value in zip(node.output, results) if name and value is not None}
 
+    def shape(self, name: str) -> list[int]:
+        """Return the declared sizes of the axes of a value, zero where one is left open; empty if none is."""
+        for value in (*self.proto.input, *self.proto.output, *self.proto.value_info):
+            if value.name == name:
+                return [max(0, int(d.dim_value)) for d in value.type.tensor_type.shape.dim]
+        return []
+
     def sizes(self, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
         """Return the declared shape of a value, with the default's entries where a size is not declared."""
-        for value in (*self.proto.input, *self.proto.value_info):
-            if value.name == name:
-                dims = [int(d.dim_value) for d in value.type.tensor_type.shape.dim]
-                return tuple(d or own for d, own in zip(dims, default)) if len(dims) >= len(default) else default
-        return default
+        dims = self.shape(name)
+        return tuple(d or own for d, own in zip(dims, default)) if len(dims) >= len(default) else default
+
+    def source(self, name: str, operators: Sequence[str]) -> tuple[str, list[Any]]:
+        """Walk back along first inputs through some operators; return where that ends, and the nodes on the way."""
+        walked = []
+        while (node := self.producers.get(name)) is not None and node.op_type in operators and node.domain in DOMAINS:
+            walked.append(node)
+            name = node.input[0]
+        return name, walked
 
     def run(self, outputs: Sequence[str], feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """Compute some values of the graph from others by onnx's reference evaluator.
@@ -184,6 +202,7 @@ class Graph:
             nodes.insert(0, node)
             wanted.update(name for name in node.input if name and name not in feeds)
         wide = any(value.dtype == np.float64 for value in feeds.values())
+        nodes = list(map(in_double, nodes)) if wide else nodes
         for name in wanted - {name for node in nodes for name in node.output}:
             constant = self.constant(name)
             if constant is None:
@@ -196,7 +215,6 @@ class Graph:
     def _operators(self, nodes: list[Any], given: Mapping[str, np.ndarray], outputs: Sequence[str]) -> list[Any]:
         """Return nodes as operators of onnx's reference evaluator, for values of the given kinds and shapes."""
         from onnx import helper
-        from onnx.reference import ReferenceEvaluator
 
         inputs = [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
@@ -204,7 +222,31 @@ class Graph:
         ]
         ends = [helper.make_empty_tensor_value_info(name) for name in outputs]
         graph = helper.make_graph(nodes, self.proto.name, inputs, ends)
-        return list(ReferenceEvaluator(helper.make_model(graph, opset_imports=self.opsets or None)).rt_nodes_)
+        return list(evaluator(helper.make_model(graph, opset_imports=self.opsets or None)).rt_nodes_)
+
+
+def in_double(node: Any) -> Any:
+    """Return a node in place of a cast to a shorter float that casts to double; any other node as it is."""
+    from onnx import TensorProto, helper
+
+    floats = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    is_short = node.op_type == "Cast" and attributes(node).get("to") in floats
+    return helper.make_node("Cast", node.input, node.output, to=TensorProto.DOUBLE) if is_short else node
+
+
+def evaluator(model: Any) -> Any:
+    """Return onnx's reference evaluator of a model, with all activations of an ``RNN`` node."""
+    from onnx.reference import ReferenceEvaluator
+    from onnx.reference.ops.op_rnn import RNN_14
+
+    class RNN(RNN_14):
+        op_domain = ""
+
+        def choose_act(self, name: str, alpha: float, beta: float) -> Any:
+            known = {"relu": "relu", "sigmoid": "sigmoid"}.get(name.lower())
+            return super().choose_act(name, alpha, beta) if known is None else activation(known).function
+
+    return ReferenceEvaluator(model, new_ops=[RNN])
 
 
 def _stored(tensor: Any, name: str) -> np.ndarray:

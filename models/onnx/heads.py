@@ -12,10 +12,13 @@ from torch import Tensor
 from stability.errors import StabilityError, UnsupportedError
 from stability.kernel.systems.classifier import REDUCTIONS, Classifier
 
+from ..affine import Affine
 from ..classifier import LENGTHS, agree_on, agrees_far
 from ..classifier_network import ClassifierNetwork
 from ..readers.closure import closure
-from .graph import DOMAINS, Graph, attributes, name_of, read_names, refuse_rounding
+from .algebra import Body
+from .graph import DOMAINS, Graph, attributes, evaluator, in_double, name_of, read_names, refuse_rounding
+from .loops import size_of
 from .sizes import RESHAPES
 from .wire import tensors_of
 
@@ -48,13 +51,11 @@ class OnnxGraph:
     """
 
     def __init__(self, graph: Graph, logits: str, batch_first: bool, dtype: Any) -> None:
-        from onnx.reference import ReferenceEvaluator
-
         self._input = _inputs(graph)[0].name
         outer = graph.sizes(self._input, (0, 0, 0))[:2]
         self._batch, self.steps = outer if batch_first else outer[::-1]
         self._graph, self._logits, self._batch_first, self._dtype = graph, logits, batch_first, dtype
-        self._evaluator = ReferenceEvaluator(_in_float64(graph, logits, self._input))
+        self._evaluator = evaluator(_in_float64(graph, logits, self._input))
         self._shapes: set[tuple[int, ...]] = set()
         self._lengths: set[int] = set()
 
@@ -99,7 +100,7 @@ def _in_float64(graph: Graph, logits: str, given: str) -> Any:
 
     floats = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
     needed = closure([logits], lambda name: graph.producers[name].input if name in graph.producers else ())
-    nodes = [node for node in graph.nodes if not needed.isdisjoint(node.output)]
+    nodes = [in_double(node) for node in graph.nodes if not needed.isdisjoint(node.output)]
     held = [tensor for name, tensor in graph.initializers.items() if name in needed]
     read, written = ([helper.make_empty_tensor_value_info(name)] for name in (given, logits))
     made = helper.make_graph(nodes, "logits", read, written, held)  # copies of all of them
@@ -107,8 +108,6 @@ def _in_float64(graph: Graph, logits: str, given: str) -> Any:
         if tensor.data_type in floats:
             values = numpy_helper.to_array(tensor).astype(np.float64)
             tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
-    for attribute in (attribute for node in made.node if node.op_type == "Cast" for attribute in node.attribute):
-        attribute.i = TensorProto.DOUBLE if attribute.name == "to" and attribute.i in floats else attribute.i
     return helper.make_model(made, opset_imports=graph.opsets)
 
 
@@ -153,6 +152,7 @@ def onnx_network(graph: Graph, nodes: list[Any], subject: Any) -> ClassifierNetw
             else:
                 single = torch.float32 if dtype == np.float32 else torch.float64
                 return ClassifierNetwork(found, single, run).eval()
+    errors.sort(key=lambda error: " answers " in str(error))  # such a one says only that the axes are the others
     raise errors[0]
 
 
@@ -163,21 +163,21 @@ def _refuse_unread(graph: Graph, name: str, ends: Sequence[str], operators: Sequ
         UnsupportedError: another operator, a slice that leaves out more than all but the last step, a cast that rounds,
             or shapes and indices that depend on the values of the input.
     """
-    inputs = {value.name for value in graph.proto.input} - set(graph.initializers)
-    while name not in ends:
-        node = graph.producers.get(name)
-        if node is None or node.op_type not in operators or node.domain not in DOMAINS:
-            found = "another input" if node is None else f"{name_of(node)} ({node.op_type})"
-            raise UnsupportedError(f"{where} stands {found}: only changes of axes, the last step or the mean are read")
+    inputs = {value.name for value in _inputs(graph)}
+    end, walked = graph.source(name, operators)
+    if end not in ends:
+        node = graph.producers.get(end)
+        found = "another input" if node is None else f"{name_of(node)} ({node.op_type})"
+        raise UnsupportedError(f"{where} stands {found}: only changes of axes, the last step or the mean are read")
+    for node in walked:
         refuse_rounding(graph, node, where)
         if node.op_type == "Slice" and not _is_whole_or_last(graph, node):
             raise UnsupportedError(f"{where} {name_of(node)} slices out a window, not the last step")
-        if inputs & closure(node.input[1:], lambda value: _values_read(graph, value)):
+        if inputs & closure(node.input[1:], lambda value: values_read(graph, value)):
             raise UnsupportedError(f"{where} {name_of(node)} takes a shape or an index from the input's values")
-        name = node.input[0]
 
 
-def _values_read(graph: Graph, name: str) -> set[str]:
+def values_read(graph: Graph, name: str) -> set[str]:
     """Return the names whose values a value depends on; a shape depends on none."""
     node = graph.producers.get(name)
     return set() if node is None or node.op_type == "Shape" else read_names(node)
@@ -196,46 +196,21 @@ def _is_whole_or_last(graph: Graph, node: Any) -> bool:
 def _linear_head(graph: Graph) -> tuple[str, str, Array, Array]:
     """Return the names of the logits and of what the head reads, and the head: ``weight (k, n)``, ``bias (k,)``."""
     name = logits = graph.proto.output[0].name
-    bias: Array | None = None
-    while name in graph.producers:
-        node = graph.producers[name]
-        op = node.op_type if node.domain in DOMAINS else ""
-        if op in _AT_THE_END and name == logits and bias is None:
+    while (node := graph.producers.get(name)) is not None and node.domain in DOMAINS:
+        if node.op_type in _AT_THE_END and name == logits:
             if attributes(node).get("axis", -1) not in (-1, 1):
                 raise UnsupportedError(f"{name_of(node)} is a softmax over another axis than the classes")
-            name = logits = node.input[0]
-        elif op in _PASSED:
-            refuse_rounding(graph, node, "behind the head")
-            name = node.input[0]
-        elif op == "Add" and bias is None:
-            first, second = (graph.constant(other) for other in node.input)
-            if (first is None) is (second is None):
-                raise UnsupportedError(f"the node {name_of(node)} adds no constant to what the head makes")
-            name, bias = (node.input[1], first) if second is None else (node.input[0], second)
-        elif op in ("MatMul", "Gemm"):
-            return (logits, node.input[0], *_weight_and_bias(graph, node, bias))
-        else:
+            logits = node.input[0]
+        elif node.op_type in ("MatMul", "Gemm"):
+            body, read = Body(graph), node.input[0]
+            body.values[read] = body.symbol(read, size_of(graph, read) or 0)
+            value = body.read(logits)
+            if isinstance(value, Affine) and value.terms.keys() == {read}:
+                return logits, read, value.terms[read], np.broadcast_to(value.offset, (value.size,)).copy()
+        elif node.op_type not in (*_PASSED, "Add"):
             break
+        name = next((other for other in node.input if graph.constant(other) is None), "")
     raise UnsupportedError("its outputs are no linear function of what its recurrent part puts out (a MatMul or Gemm)")
-
-
-def _weight_and_bias(graph: Graph, node: Any, bias: Array | None) -> tuple[Array, Array]:
-    """Return the head of a MatMul or Gemm, and of what is added behind it."""
-    options, weight = attributes(node), graph.constant(node.input[1])
-    if len(node.input) > 2 and node.input[2]:
-        if bias is not None:
-            raise UnsupportedError(f"the head {name_of(node)} has two biases")
-        bias = graph.constant(node.input[2])
-    elif bias is None:
-        bias = np.zeros(())
-    if weight is None or weight.ndim != 2 or bias is None:
-        raise UnsupportedError(f"the weights of the head {name_of(node)} are not stored")
-    if options.get("alpha", 1.0) != 1.0 or options.get("beta", 1.0) != 1.0 or options.get("transA"):
-        raise UnsupportedError(f"the Gemm {name_of(node)} scales or transposes what it gets")
-    weight, bias = weight if options.get("transB") else weight.T, np.squeeze(bias)
-    if bias.shape not in ((), (len(weight),)):
-        raise UnsupportedError(f"what is added behind the head has the shape {bias.shape}, not ({len(weight)},)")
-    return weight, np.broadcast_to(bias, (len(weight),)).copy()
 
 
 def _refuse_start(graph: Graph, node: Any) -> None:
@@ -248,10 +223,12 @@ def _refuse_start(graph: Graph, node: Any) -> None:
     """
     if attributes(node).get("direction", "forward") != "forward":
         raise UnsupportedError(f"the node {name_of(node)} does not run forwards: what its head reads is not followed")
+    if len(node.input) > 4 and node.input[4]:
+        raise UnsupportedError(f"the node {name_of(node)} is told the lengths of its sequences, at which it stops")
     inputs = {value.name for value in _inputs(graph)}
     for start in filter(None, list(node.input[5:7])):
         value = graph.constant(start)
-        if inputs & closure([start], lambda name: _values_read(graph, name)) or (value is not None and value.any()):
+        if inputs & closure([start], lambda name: values_read(graph, name)) or (value is not None and value.any()):
             raise UnsupportedError(f"the node {name_of(node)} does not start from zero, as claims here do")
 
 

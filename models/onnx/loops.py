@@ -28,20 +28,21 @@ from ..affine import Affine, ChannelMap
 from ..readers.closure import closure
 from ..readers.limits import LOOP_NODES, LOOP_VALUES, STEP_INPUTS
 from .algebra import Body
-from .gates import lstm_cell
+from .gates import gated_cell
 from .graph import DOMAINS, Graph, attributes, name_of, read_names
 from .sizes import RESHAPES
 
 Array = np.ndarray
+System = DrivenSystem | LureSystem | GatedCell
 _ATTRIBUTES = {
     *("body", "num_scan_inputs", "scan_input_axes", "scan_input_directions", "scan_output_axes"),
     *("scan_output_directions", "directions"),
 }
-_READ = "only affine maps, tanh, ReLU, sigmoid, saturation, dead zone and LSTM gates are read"
+_READ = "only affine maps, tanh, ReLU, sigmoid, saturation, dead zone and the gates of an LSTM or GRU are read"
 _STEP = "the graph is one step, whose sizes do not tell which output is the next value of which input"
 
 
-def loop_subject(graph: Graph, node: Any) -> DrivenSystem | LureSystem | GatedCell:
+def loop_subject(graph: Graph, node: Any) -> System:
     """Return the system inside a ``Scan`` or ``Loop`` node.
 
     Args:
@@ -50,7 +51,7 @@ def loop_subject(graph: Graph, node: Any) -> DrivenSystem | LureSystem | GatedCe
 
     Returns:
         A discrete ``DrivenSystem``; a ``LureSystem`` where several kinds of activations meet; a ``GatedCell`` for the
-        gates of an LSTM.
+        gates of an LSTM or GRU.
 
     Raises:
         FileFormatError: a node without a body, or one whose names and values do not match.
@@ -63,7 +64,7 @@ def loop_subject(graph: Graph, node: Any) -> DrivenSystem | LureSystem | GatedCe
     return _checked(body, where, _states(body.graph, carried, results), entries)
 
 
-def step_subject(graph: Graph, named: str | None) -> DrivenSystem | LureSystem | GatedCell | None:
+def step_subject(graph: Graph, named: str | None) -> System | None:
     """Return the system of a graph that is one step: states are inputs, and their next values are outputs.
 
     Each output of the size of an input is the next value of a state. Where sizes leave a choice, only the states of an
@@ -82,7 +83,8 @@ def step_subject(graph: Graph, named: str | None) -> DrivenSystem | LureSystem |
     """
     inputs = [value.name for value in graph.proto.input if value.name not in graph.initializers]
     outputs = [value.name for value in graph.proto.output]
-    sizes = {name: _step_size(graph, name) for name in (*inputs, *outputs)}
+    shapes = {name: graph.shape(name) or [0] for name in (*inputs, *outputs)}
+    sizes = {name: shape[-1] if max(shape[:-1], default=1) <= 1 else None for name, shape in shapes.items()}
     ends = [name for name in outputs if sizes[name] and sizes[name] in [sizes[other] for other in inputs]]
     if not ends or not 1 < len(inputs) <= STEP_INPUTS or len(graph.nodes) > LOOP_NODES:
         return None
@@ -90,32 +92,22 @@ def step_subject(graph: Graph, named: str | None) -> DrivenSystem | LureSystem |
     choices = [pairs for pairs in choices if all(sizes[state] == sizes[end] for state, end in pairs)]
     if named is not None:
         choices = [[(state, end) for state, _, end in (pair.partition("=") for pair in named.split(","))]]
-    found = []
+    found, errors = [], []
     for pairs in choices:
         entries = [name for name in inputs if name not in dict(pairs)]
         try:
             found.append(_checked(Body(graph), "the graph of one step", pairs, entries))
-        except StabilityError:
-            if len(choices) == 1:
-                raise
+        except StabilityError as error:
+            errors.append(error)
+    if errors and not found:
+        raise errors[0]
     kept = found if len(choices) == 1 else [read for read in found if isinstance(read, GatedCell)]
     if len(kept) != 1:
         raise ConfigurationError(f"{_STEP}: name them, as in FILE#{inputs[-1]}={ends[-1]}")
     return kept[0]
 
 
-def _step_size(graph: Graph, name: str) -> int | None:
-    """Return the entries of an input or output of one step, which has no further axes but a batch."""
-    for value in (*graph.proto.input, *graph.proto.output):
-        if value.name == name:
-            *outer, last = [int(d.dim_value) for d in value.type.tensor_type.shape.dim] or [0]
-            return last if max(outer, default=1) <= 1 else None
-    return None
-
-
-def _checked(
-    body: Body, where: str, pairs: list[tuple[str, str]], entries: list[str]
-) -> DrivenSystem | LureSystem | GatedCell:
+def _checked(body: Body, where: str, pairs: list[tuple[str, str]], entries: list[str]) -> System:
     for name in sorted(set().union(*(_reads(body.graph, result) for _, result in pairs))):
         array = body.graph.constant(name)
         if array is not None and array.dtype.kind == "f" and not np.isfinite(array).all():
@@ -128,13 +120,11 @@ def _checked(
         raise UnsupportedError(f"{where}: {error}; {_READ}") from error
 
 
-def _read(
-    body: Body, where: str, pairs: list[tuple[str, str]], entries: list[str]
-) -> DrivenSystem | LureSystem | GatedCell:
+def _read(body: Body, where: str, pairs: list[tuple[str, str]], entries: list[str]) -> System:
     if not pairs:
         raise UnsupportedError("no carried value depends on its own past")
     for name in (*(state for state, _ in pairs), *entries):
-        size = _size(body.graph, name)  # an input that the states never read has none
+        size = size_of(body.graph, name)  # an input that the states never read has none
         if size is None and name not in entries:
             raise UnsupportedError(f"the size of {name} is not given")
         if size is not None:
@@ -147,16 +137,16 @@ def _read(
             raise UnsupportedError(f"the next value of {state} has another size than itself")
         following.append(value)
     states, inputs = ([(name, body.sizes[name]) for name in names] for names in ([s for s, _ in pairs], body.inputs))
-    # a cast to float32, or the slope 0.1 in float32, is read as if it did not round
-    relative = 1e-5 if body.casts or any(kind == "leaky_relu" for _, kind, _ in body.channels) else 1e-9
+    # the slope 0.1 in float32 is read as if it did not round; gates are told by what they multiply alone
+    relative = 1e-5 if any(kind == "leaky_relu" for _, kind, _ in body.channels) else 1e-12 if body.products else 1e-9
     if body.products:
-        cell, names = lstm_cell(body, [state for state, _ in pairs])
-        ordered = sorted(pairs, key=lambda pair: names.index(pair[0]))
-        compare(_reference(body, ordered), cell, where, relative=relative, advice=GRAPH_ADVICE)
-        return cell
-    read = ChannelMap.of(body.channels, states, inputs, following)
+        read, names = gated_cell(body, [state for state, _ in pairs])
+        pairs = sorted(pairs, key=lambda pair: names.index(pair[0]))
+    else:
+        read = ChannelMap.of(body.channels, states, inputs, following)
     compare(_reference(body, pairs), read, where, relative=relative, advice=GRAPH_ADVICE)
-    return read.subject(f"ONNX {'step' if body.graph.outer is None else where.split()[0]}")
+    name = f"ONNX {'step' if body.graph.outer is None else where.split()[0]}"
+    return read if isinstance(read, GatedCell) else read.subject(name)
 
 
 def _opened(graph: Graph, node: Any, where: str) -> tuple[Body, list[str], list[str], list[str]]:
@@ -194,7 +184,7 @@ def _states(graph: Graph, carried: list[str], results: list[str]) -> list[tuple[
     counts as well, and what is handed through does not.
     """
     after = dict(zip(carried, results))
-    reads = {s: _reads(graph, r) & set(carried) for s, r in after.items() if not _same(graph, r, s)}
+    reads = {s: _reads(graph, r) & set(carried) for s, r in after.items() if graph.source(r, ["Identity"])[0] != s}
     reach = {s: closure(reads[s], lambda name: reads.get(name, ())) for s in reads}
     kept: set[str] = set()
     for state, seen in reach.items():
@@ -207,16 +197,6 @@ def _reads(graph: Graph, result: str) -> set[str]:
     """Return every name that a value is computed from, inner graphs included."""
     made = graph.producers
     return closure([result], lambda name: read_names(made[name]) if name in made else ())
-
-
-def _same(graph: Graph, result: str, state: str) -> bool:
-    """Return True if a result is a state that is handed through by identities."""
-    while result != state:
-        node = graph.producers.get(result)
-        if node is None or node.op_type != "Identity" or node.domain not in DOMAINS or not node.input:
-            return False
-        result = node.input[0]
-    return True
 
 
 def _gathered(graph: Graph, names: list[str]) -> list[str]:
@@ -233,12 +213,13 @@ def _gathered(graph: Graph, names: list[str]) -> list[str]:
     return found
 
 
-def _size(graph: Graph, name: str) -> int | None:
-    """Return the entries of a vector in the body by its declared shape, else by the matrix that it meets."""
-    for value in (*graph.proto.input, *graph.proto.value_info):
-        dims = value.type.tensor_type.shape.dim if value.name == name else []
-        if len(dims) and dims[-1].HasField("dim_value") and dims[-1].dim_value > 0:
-            return int(dims[-1].dim_value)
+def size_of(graph: Graph, name: str) -> int | None:
+    """Return the entries of a vector by its declared shape, or that of its sequence, else by the matrix it meets."""
+    node = graph.producers.get(name)
+    sequence = graph.outer.shape(node.input[0]) if node is not None and graph.outer is not None else []
+    declared = (graph.shape(name) or sequence or [0])[-1]
+    if declared:
+        return declared
     alias = {name}
     for node in graph.nodes:
         if node.op_type in RESHAPES and node.input[0] in alias:
@@ -252,20 +233,16 @@ def _size(graph: Graph, name: str) -> int | None:
 
 def _reference(body: Body, pairs: list[tuple[str, str]]) -> Run:
     """Return a run of the body by onnx's reference evaluator, one sample and one step at a time."""
-    proto, states = body.graph.proto, [state for state, _ in pairs]
-
-    ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in proto.input}
-
-    def split(row: Array, names: list[str]) -> dict[str, Array]:
-        parts = np.split(row, np.cumsum([body.sizes[name] for name in names])[:-1])
-        return {k: part.reshape([1] * ((ranks.get(k) or 2) - 1) + [-1]) for k, part in zip(names, parts)}
+    names, results = [*(state for state, _ in pairs), *body.inputs], [result for _, result in pairs]
+    ends = np.cumsum([body.sizes[name] for name in names])[:-1]
 
     def run(x: Array, start: list[Array]) -> tuple[None, list[Array]]:
         rows = []
         for sample, state in enumerate(start[0]):
             for step in x:
-                feeds = {**split(state, states), **split(step[sample], body.inputs)}
-                state = np.concatenate([v.ravel() for v in body.graph.run([r for _, r in pairs], feeds)])
+                parts = np.split(np.concatenate([state, step[sample]]), ends)
+                feeds = {name: body.shaped(name, part) for name, part in zip(names, parts)}
+                state = np.concatenate([value.ravel() for value in body.graph.run(results, feeds)])
             rows.append(state)
         return None, [np.array(rows)]
 

@@ -22,15 +22,17 @@ from stability.kernel.systems.layer_stack import LayerStack
 from ..adapters.cross_check import GRAPH_ADVICE, Run, compare
 from ..adapters.state_dicts import shown
 from ..adapters.weights import RecurrentWeights
+from ..readers.closure import closure
 from ..readers.limits import LAYERS, UNFOLDED
 from .graph import DOMAINS, Graph, attributes, name_of, refuse_rounding
-from .heads import onnx_network
+from .heads import onnx_network, values_read
 from .loops import loop_subject, step_subject
-from .sizes import RESHAPES
+from .sizes import RECURRENT, RESHAPES
 
 Subject = Any
 Array = np.ndarray
 _FORMS = (*RESHAPES, "Transpose")
+_PASSING = (*_FORMS, "Slice", "Gather", "Split", "Concat")
 _USUAL = {"RNN": ["tanh"], "GRU": ["sigmoid", "tanh"], "LSTM": ["sigmoid", "tanh", "tanh"]}
 _ORDER = {"RNN": (0,), "GRU": (1, 0, 2), "LSTM": (0, 2, 3, 1)}
 """Of the gates, as torch has them: r, z, n from z, r, h; i, f, g, o from i, o, f, c."""
@@ -65,58 +67,99 @@ def onnx_subject(path: str | Path, part: str | None = None) -> tuple[Subject, di
 
 
 def _part(graph: Graph, path: str, part: str | None) -> tuple[Subject, dict[str, Any]]:
-    known = [n for n in graph.nodes if n.domain in DOMAINS]
-    nodes = [n for n in known if n.op_type in _ORDER]
-    if len(nodes) > LAYERS:
-        raise FileFormatError(f"{path} has {len(nodes)} recurrent nodes; at most {LAYERS} are read")
-    loops = [n for n in known if n.op_type in ("Scan", "Loop")]
-    names = {name_of(n): n for n in (*nodes, *loops)}
-    if len(names) < len(nodes) + len(loops):
-        names = {str(n.output[0]): n for n in (*nodes, *loops)}
-    if not names:
-        inside = _inside_if(graph, known, path, part)
-        if inside is not None:
-            return inside
-        step = step_subject(graph, part)
-        if step is not None:
-            return step, {"part": part or "", "nodes": "one step", "network": "it is one step of a network"}
-        kinds = sorted({n.op_type for n in graph.nodes})[:8]
-        raise FileFormatError(f"{path} has no RNN, LSTM, GRU, Scan or Loop node and is no step (it has {shown(kinds)})")
-    if part is not None:
-        if part not in names:
-            raise ConfigurationError(f"{path} has no recurrent node {part!r}; it has {shown(names)}")
-        nodes, loops = ([names[part]], []) if names[part] in nodes else ([], [names[part]])
-    chosen = [*nodes, *loops]
-    if len(chosen) > 1 and (loops or not _is_chain(graph, nodes)):
+    found = [node for node in graph.nodes if _recurs(node)]
+    if len(found) > LAYERS:
+        raise FileFormatError(f"{path} has {len(found)} recurrent nodes; at most {LAYERS} are read")
+    if not found:
+        return _step(graph, path, part)
+    if len(found) == 1 and found[0].op_type == "If":
+        return _inside_if(graph, found[0], path, part)
+    names = {name_of(node): node for node in found}
+    if len(names) < len(found):
+        names = {str(node.output[0]): node for node in found}
+    if part is not None and part not in names:
+        raise ConfigurationError(f"{path} has no recurrent node {part!r}; it has {shown(names)}")
+    found = found if part is None else [names[part]]
+    nodes = [node for node in found if node.op_type in _ORDER]
+    if len(found) > 1 and (len(nodes) < len(found) or not _is_chain(graph, nodes)):
         raise ConfigurationError(
             f"{path} has {len(names)} recurrent nodes that form no chain: name one of {shown(names)}, as in FILE#NAME"
         )
-    subject = _chain(graph, nodes, path) if nodes else loop_subject(graph, loops[0])
-    kind = chosen[0].op_type if len(chosen) == 1 else "chain"
-    found = {"part": ", ".join(map(name_of, chosen)), "nodes": kind}
+    if found[0].op_type == "If":
+        subject = _inside_if(graph, found[0], path, None)[0]
+    else:
+        subject = _chain(graph, nodes, path) if nodes else loop_subject(graph, found[0])
+    info = {"part": ", ".join(map(name_of, found)), "nodes": found[0].op_type if len(found) == 1 else "chain"}
     if part is not None:
-        return subject_as_part(subject, part, "onnx_graph"), found
-    return subject, {**found, "network": _network(graph, nodes, subject)}
+        return subject_as_part(subject, part, "onnx_graph"), info
+    _refuse_changed_states(graph, nodes)
+    return subject, {**info, "network": _network(graph, nodes, subject)}
 
 
-def _inside_if(graph: Graph, nodes: list[Any], path: str, part: str | None) -> tuple[Subject, dict[str, Any]] | None:
+def _step(graph: Graph, path: str, part: str | None) -> tuple[Subject, dict[str, Any]]:
+    step = step_subject(graph, part)
+    if step is not None:
+        return step, {"part": part or "", "nodes": "one step", "network": "it is one step of a network"}
+    kinds = sorted({node.op_type for node in graph.nodes})[:8]
+    raise FileFormatError(
+        f"{path} has no RNN, LSTM, GRU, Scan or Loop node, and is no step of one sample with its states as inputs and "
+        f"outputs (it has {shown(kinds)}): where its loop was unrolled, export the layer as one node "
+        "(torch.onnx.export(..., dynamo=False)), or give its state dict"
+    )
+
+
+def _recurs(node: Any) -> bool:
+    """Return True for a recurrent node, a loop, and an ``If`` with one in a branch."""
+    inside = (inner for branch in node.attribute if node.op_type == "If" for inner in branch.g.node)
+    return node.domain in DOMAINS and (node.op_type in RECURRENT or any(map(_recurs, inside)))
+
+
+def _inside_if(graph: Graph, node: Any, path: str, part: str | None) -> tuple[Subject, dict[str, Any]]:
     """Return the recurrent part inside the branches of an ``If``: of the one that runs, or where both hold the same.
 
     Raises:
         UnsupportedError: branches with other recurrent parts, of which the inputs choose one.
     """
-    chosen = []
-    for node in (node for node in nodes if node.op_type == "If"):
-        branches, condition = attributes(node), graph.constant(node.input[0])
-        keys = ["then_branch", "else_branch"] if condition is None else [f"{'then' if condition else 'else'}_branch"]
-        chosen += [Graph(branches[key], graph) for key in keys]
-    if not any(node.op_type in (*_ORDER, "Scan", "Loop") for inner in chosen for node in inner.nodes):
-        return None
-    found = [_part(inner, path, part) for inner in chosen]
+    branches, condition = attributes(node), graph.constant(node.input[0])
+    keys = ["then_branch", "else_branch"] if condition is None else [f"{'then' if condition else 'else'}_branch"]
+    chosen = [Graph(branches[key], graph) for key in keys]
+    found = [_part(inner, path, part) for inner in chosen if any(map(_recurs, inner.nodes))]
     bare = [encode(subject) | {"part": None} for subject, _ in found]
-    if any(other != bare[0] for other in bare):
+    if len(found) < len(chosen) or any(other != bare[0] for other in bare):
         raise UnsupportedError(f"{path} holds an If whose branches recur differently: export one of them by itself")
     return found[0][0], {**found[0][1], "network": "what stands around an If is not read"}
+
+
+def _refuse_changed_states(graph: Graph, nodes: list[Any]) -> None:
+    """Refuse a graph that takes and gives states, for the next run to go on from, and changes them on their way.
+
+    Raises:
+        UnsupportedError: a state that is computed from an input, or handed on as something else of its size alone.
+    """
+
+    def handed(name: str) -> list[str]:
+        node = graph.producers.get(name)
+        passes = node is not None and node.op_type in _PASSING and node.domain in DOMAINS
+        return list(node.input if node.op_type == "Concat" else node.input[:1]) if passes else []  # type: ignore
+
+    def read(name: str) -> set[str]:
+        return closure([name], lambda value: values_read(graph, value))
+
+    outputs = [value.name for value in graph.proto.output]
+    made, given = {name for node in nodes for name in node.output if name}, closure(outputs, handed)
+    for node in nodes:
+        sizes = {0, *np.asarray(graph.constant(node.input[2])).shape[-1:]}
+        alike = [name for name in outputs if {*graph.shape(name)[-1:]} <= sizes and not closure([name], handed) & made]
+        others = [name for name in alike if read(name) & made]
+        for start, own in zip(node.input[5:7], ({*node.output[1:2]}, {*node.output[2:]})):
+            way, ends = closure([start], handed), read(start) - {""} - graph.producers.keys()
+            outside = {name for name in ends if graph.constant(name) is None}
+            changed = [name for name in way - outside if not handed(name) and read(name) & outside]
+            if changed or (outside and others and not own & given):
+                raise UnsupportedError(
+                    f"the graph changes the state {start} of the node {name_of(node)} between one run and the next, "
+                    f"which makes another map. For a claim about the node by itself: FILE#{name_of(node)}"
+                )
 
 
 def _network(graph: Graph, nodes: list[Any], subject: Subject) -> Any:
@@ -132,13 +175,11 @@ def _network(graph: Graph, nodes: list[Any], subject: Subject) -> Any:
 def _is_chain(graph: Graph, nodes: list[Any]) -> bool:
     """Return True if each node reads the first output of the one before, through nothing but changes of shape."""
     for before, node in pairwise(nodes):
-        name = node.input[0]
-        while name != before.output[0]:
-            source = graph.producers.get(name)
-            if source is None or source.op_type not in _FORMS or source.domain not in DOMAINS:
-                return False
-            refuse_rounding(graph, source, f"between the nodes {name_of(before)} and {name_of(node)}")
-            name = source.input[0]
+        source, walked = graph.source(node.input[0], _FORMS)
+        if source != before.output[0]:
+            return False
+        for step in walked:
+            refuse_rounding(graph, step, f"between the nodes {name_of(before)} and {name_of(node)}")
     return True
 
 
@@ -194,8 +235,7 @@ def _cells(graph: Graph, node: Any) -> list[Subject]:
         phi = _activations(node, options, (k, len(R)), where)[0]
         kind = node.op_type.lower()
         cell = RecurrentWeights(kind, [weights], [label], label, activation=phi, reset_after=reset_after).subject()
-        if kind != "rnn" or phi == "tanh":  # the reference evaluator knows no other
-            compare(_reference(graph, node, options, [W[k], R[k], bias]), cell, where, advice=GRAPH_ADVICE)
+        compare(_reference(graph, node, options, [W[k], R[k], bias], phi), cell, where, advice=GRAPH_ADVICE)
         out.append(cell)
     return out
 
@@ -210,21 +250,17 @@ def _weights(graph: Graph, node: Any, options: Mapping[str, Any], where: str) ->
     if len(node.input) > (8 if node.op_type == "LSTM" else 6):
         raise FileFormatError(f"{where} has {len(node.input)} inputs, more than the operator takes")
     keys = [*node.input, *[""] * 8][:8]
-    if keys[4]:
-        raise UnsupportedError(f"{where} is told the lengths of its sequences, at which it stops")
     W, R, B, peepholes = arrays = [graph.constant(keys[k]) if keys[k] else None for k in (1, 2, 3, 7)]
     if any(keys[k] and array is None for k, array in zip((1, 2, 3, 7), arrays)):
         raise UnsupportedError(f"{where}: its weights are computed in the graph, not stored")
     if W is None or R is None or W.ndim != 3 or R.ndim != 3:
         raise FileFormatError(f"{where}: W and R must be stored arrays with three axes")
-    way = options.get("direction", "forward")
-    if way not in ("forward", "reverse", "bidirectional"):
-        raise FileFormatError(f"{where} has the direction {way!a}")
-    hidden = R.shape[2]
+    hidden, way = R.shape[2], options.get("direction", "forward")
     outer = (2 if way == "bidirectional" else 1, len(_ORDER[node.op_type]) * hidden)
     good = W.shape[:2] == outer == R.shape[:2] and (B is None or B.shape == (outer[0], 2 * outer[1]))
+    good = good and way in ("forward", "reverse", "bidirectional")
     if not good or hidden == 0 or options.get("hidden_size", hidden) != hidden:
-        raise FileFormatError(f"{where}: shapes W {W.shape}, R {R.shape} do not fit together")
+        raise FileFormatError(f"{where}: shapes W {W.shape}, R {R.shape} and direction {way!a} do not fit together")
     unknown = sorted(set(options) - _ATTRIBUTES - _OWN[node.op_type])
     unknown += ["input_forget"] if options.get("input_forget") else []
     unknown += ["peepholes"] if peepholes is not None and peepholes.any() else []
@@ -233,13 +269,14 @@ def _weights(graph: Graph, node: Any, options: Mapping[str, Any], where: str) ->
     return W, R, B
 
 
-def _reference(graph: Graph, node: Any, options: Mapping[str, Any], weights: list[np.ndarray]) -> Run:
+def _reference(graph: Graph, node: Any, options: Mapping[str, Any], weights: list[np.ndarray], phi: str) -> Run:
     """Return a run of one direction of a node, forward from given states, by onnx's reference evaluator."""
     from onnx import helper
 
     lstm = node.op_type == "LSTM"
     names = ["X", "W", "R", "B", "", "h"] + ["c"] * lstm
     kept = {k: v for k, v in options.items() if k in _OWN[node.op_type]}
+    kept |= {"activations": [phi]} if node.op_type == "RNN" else {}
     made = helper.make_node(node.op_type, names, [f"Y{k}" for k in range(2 + lstm)], **kept)
     alone = Graph(helper.make_graph([made], node.op_type, [], []), None, graph.opsets)
     given = dict(zip("WRB", (np.asarray(w, dtype=np.float64)[None] for w in weights)))

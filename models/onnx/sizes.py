@@ -17,6 +17,7 @@ _SAME = (*RESHAPES, "Transpose", "Slice", "Split", "Neg")
 FOLDED = (*_SAME, *_BROADCAST[:4], "Concat", "Gather", "Shape", "ConstantOfShape", "Expand")
 """Operators that exporters put between the constants of a graph."""
 _CELLS = ("RNN", "LSTM", "GRU")
+RECURRENT = (*_CELLS, "Scan", "Loop")
 _COMPUTED = ("Sum", "Tanh", "Relu", "Sigmoid", "LeakyRelu", "Clip", "Shrink", "MatMul", "Gemm", "ReduceMean")
 RUN = (*FOLDED, "Constant", *_CELLS, *_COMPUTED)
 """Operators that are run beside a system; of each the size of the result is known before."""

@@ -67,15 +67,9 @@ def export_onnx(model: nn.Module, path: str | Path) -> Path:
     if isinstance(model, SequenceModel) and model.reduction != "last":
         raise UnsupportedError("only a head on the last output is written, not one on the mean or on each step")
     subject = as_subject(model)
-    if (
-        not isinstance(subject, DrivenSystem)
-        or not subject.is_discrete
-        or subject.system.D.any()
-        or subject.activation not in _NODES
-    ):
-        raise UnsupportedError(
-            f"a {type(subject).__name__} is not written: only maps with phi = {', '.join(_NODES)} are"
-        )
+    is_map = isinstance(subject, DrivenSystem) and subject.is_discrete and subject.activation in _NODES
+    if not is_map or subject.system.D.any():
+        raise UnsupportedError(f"a {type(subject).__name__} is not written: only maps of {', '.join(_NODES)} are")
     system, double = subject.system, TensorProto.DOUBLE
     n, p = subject.states, subject.inputs
     terms = {"A": system.A, "C": system.C, "B": system.B, "E": subject.E, "F": subject.F}

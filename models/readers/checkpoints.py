@@ -32,6 +32,8 @@ class InertUnpickler(pickle.Unpickler):
         """Return what a global name of the pickle stands for."""
         if (module_name, global_name) == ("collections", "OrderedDict"):
             return OrderedDict
+        if (module_name, global_name) == ("collections", "defaultdict"):
+            return lambda *args: {}
         if module_name == "torch._utils" and global_name in _REBUILD:
             rebuild = getattr(_utils, global_name)
             return lambda *args: rebuild(*args)  # a new function each time: a pickle can set attributes of it

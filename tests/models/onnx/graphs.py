@@ -1,4 +1,4 @@
-"""Small ONNX files for tests: recurrent nodes, chains of them, and cells in Scan and Loop."""
+"""Small ONNX files for tests: recurrent nodes, chains of them, cells in Scan and Loop, and graphs of one step."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ def stored(constants):
     return [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()]
 
 
-def save(path, nodes, inputs, outputs, constants, opset=17):
-    graph = helper.make_graph(nodes, "g", inputs, [info(name, None) for name in outputs.split()], stored(constants))
+def save(path, nodes, inputs, outputs, constants, opset=17, declared=None):
+    ends = [(declared or {}).get(name, info(name, None)) for name in outputs.split()]
+    graph = helper.make_graph(nodes, "g", inputs, ends, stored(constants))
     imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in DOMAINS)]
     onnx.save(helper.make_model(graph, opset_imports=imports), str(path))
     return path
@@ -56,32 +57,43 @@ def cell(path, op, rng, inputs="X W R B", *, before=(), directions=1, **options)
     return save(path, [*before, made], [info("X", ["T", 1, P])], "Y", constants)
 
 
+def states_of(extra, shape):
+    """Declarations of the carried values ``h`` and ``extra``, and of their next values."""
+    names = {"h": "next", **{name: f"{name}_next" for name in extra}}
+    return [info(name, shape) for name in names], [info(name, shape) for name in names.values()]
+
+
 def scan(path, nodes, *, shape=(1, N), extra=(), opset=17, options=None, **constants):
     """A Scan whose body computes ``next`` from ``h`` and ``x``; ``extra``: names of further carried values."""
-    carried, following = ["h", *extra], ["next", *(f"{name}_next" for name in extra)]
-    body = helper.make_graph(
-        nodes, "body", [*(info(c, shape) for c in carried), info("x", [1, P])], [info(f, shape) for f in following]
-    )
+    states, following = states_of(extra, shape)
+    body = helper.make_graph(nodes, "body", [*states, info("x", [1, P])], following)
     given = {"name": "scan", "body": body, "num_scan_inputs": 1} | (options or {})
-    made = node("Scan", " ".join([*(f"{c}0" for c in carried), "X"]), " ".join(f"{c}1" for c in carried), **given)
-    return save(
-        path, [made], [*(info(f"{c}0", shape) for c in carried), info("X", ["T", 1, P])], "h1", constants, opset
-    )
+    names, ends = ([f"{state.name}{k}" for state in states] for k in (0, 1))
+    made = node("Scan", " ".join([*names, "X"]), " ".join(ends), **given)
+    return save(path, [made], [*(info(k, shape) for k in names), info("X", ["T", 1, P])], "h1", constants, opset)
 
 
-def loop(path, nodes, *, shape=(1, N), index="i", **constants):
+def loop(path, nodes, *, shape=(1, N), extra=(), index="i", **constants):
     """A Loop that gathers ``x`` from ``X`` by its counter and computes ``next`` from ``h`` and ``x``."""
     split = next((k for k, made in enumerate(nodes) if index in made.output), -1) + 1
     gather = [node("Identity", "cond", "again"), node("Gather", f"X {index}", "x", axis=0)]
+    states, following = states_of(extra, shape)
+    counter = [info("i", [], TensorProto.INT64), info("cond", [], TensorProto.BOOL)]
+    again = info("again", [], TensorProto.BOOL)
     body = helper.make_graph(
-        [*nodes[:split], *gather, *nodes[split:]],
-        "body",
-        [info("i", [], TensorProto.INT64), info("cond", [], TensorProto.BOOL), info("h", shape)],
-        [info("again", [], TensorProto.BOOL), info("next", shape)],
+        [*nodes[:split], *gather, *nodes[split:]], "body", [*counter, *states], [again, *following]
     )
-    made = node("Loop", "T yes h0", "h1", name="loop", body=body)
+    names, ends = ([f"{state.name}{k}" for state in states] for k in (0, 1))
+    made = node("Loop", " ".join(["T", "yes", *names]), " ".join(ends), name="loop", body=body)
     constants |= {"T": np.int64(4), "yes": np.bool_(True)}
-    return save(path, [made], [info("h0", shape), info("X", ["T", 1, P])], "h1", constants)
+    return save(path, [made], [*(info(k, shape) for k in names), info("X", ["T", 1, P])], "h1", constants)
+
+
+def step(path, nodes, *, shape=(1, N), extra=(), **constants):
+    """A graph that is one step: from ``x``, ``h`` and ``extra`` to their next values."""
+    states, following = states_of(extra, shape)
+    ends = {value.name: value for value in following}
+    return save(path, nodes, [info("x", [1, P]), *states], " ".join(ends), constants, declared=ends)
 
 
 def assert_runs_as(path, subject, rng, extra=()):

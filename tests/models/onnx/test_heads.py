@@ -9,14 +9,14 @@ import torch
 from stability.errors import DisagreementError, StabilityError
 from stability.models.classifier import classifier
 from stability.models.classifier_network import ClassifierNetwork
+from stability.models.onnx.graph import evaluator
 from stability.models.packed import reading
 from stability.models.sources import load_module, load_subject, without_network
 
 onnx = pytest.importorskip("onnx")
-from onnx import TensorProto, helper  # noqa: E402
-from onnx.reference import ReferenceEvaluator  # noqa: E402
+from onnx import TensorProto  # noqa: E402
 
-from .graphs import N, P, info, node, stored, weights  # noqa: E402
+from .graphs import N, P, info, node, save, weights  # noqa: E402
 
 K = 4
 
@@ -26,28 +26,19 @@ def network(path, *, op="GRU", before=(), cell="X W R B", tail=None, batch_first
     rng = np.random.default_rng(1)
     held = {**weights(rng, op), "V": rng.normal(size=(N, K)), "v": rng.normal(size=K)}
     held = {k: v.astype(np.float32) for k, v in held.items()} | {"zero": np.array([0])} | constants
-    tail = tail or [
-        node("Squeeze", "end zero", "flat"),
-        node("MatMul", "flat V", "scores"),
-        node("Add", "scores v", "out"),
-    ]
+    tail = tail or [FLAT, node("MatMul", "flat V", "scores"), node("Add", "scores v", "out")]
     made = [*before, node(op, cell, "Y end", hidden_size=N, **(options or {})), *tail]
     x = info("X", ["B", steps, P] if batch_first else [steps, "B", P], TensorProto.FLOAT)
-    graph = helper.make_graph(made, "g", [x], [info("out", None, TensorProto.FLOAT)], stored(held))
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), str(path))
-    return path
+    return save(path, made, [x], "out", held)
 
 
+FLAT = node("Squeeze", "end zero", "flat")
 MEAN = [
     node("Squeeze", "Y one", "rows"),
     node("ReduceMean", "rows", "mean", axes=[0], keepdims=0),
     node("Gemm", "mean V v", "out"),
 ]
-SOFT = [
-    node("Squeeze", "end zero", "flat"),
-    node("Gemm", "flat V v", "scores"),
-    node("Softmax", "scores", "out", axis=1),
-]
+SOFT = [FLAT, node("Gemm", "flat V v", "scores"), node("Softmax", "scores", "out", axis=1)]
 TAKEN = [
     node("Gather", "Y last", "one_step", axis=0),
     node("Squeeze", "one_step zero", "flat"),
@@ -60,6 +51,9 @@ TAKEN = [
     [
         ({"op": "LSTM"}, "last"),
         ({"op": "RNN"}, "last"),
+        ({"op": "RNN", "options": {"activations": ["Relu"]}}, "last"),
+        ({"tail": [FLAT, node("Gemm", "flat V v", "out", beta=2.0)]}, "last"),
+        ({"tail": [FLAT, node("Gemm", "flat V v", "scores"), node("Add", "scores v", "out")]}, "last"),
         ({"options": {"linear_before_reset": 1}, "tail": SOFT}, "last"),
         ({"tail": MEAN, "one": np.array([1])}, "mean"),
         ({"tail": TAKEN, "last": np.array(-1)}, "last"),
@@ -75,7 +69,7 @@ def test_sequences_of_batches_give_the_logits_of_the_graph(told, reduction, tmp_
     assert isinstance(module, ClassifierNetwork)
     assert classifier(module).reduction == reduction
     x = np.random.default_rng(2).normal(size=(5, 6, P)).astype(np.float32)
-    (theirs,) = ReferenceEvaluator(str(path)).run(None, {"X": x if told.get("batch_first") else x.swapaxes(0, 1)})
+    (theirs,) = evaluator(onnx.load(path)).run(None, {"X": x if told.get("batch_first") else x.swapaxes(0, 1)})
     with torch.no_grad():
         ours = module(torch.tensor(x))
     assert ours.dtype == torch.float32
@@ -102,8 +96,7 @@ IN = {"cell": "w W R B"}
         {"cell": "X W R B  h0", "h0": GIVEN},
         {"before": [node("Tanh", "X", "squashed")], "cell": "squashed W R B"},
         {"tail": [node("Relu", "end", "r"), node("Squeeze", "r zero", "f"), node("Gemm", "f V v", "out")]},
-        {"tail": [node("Squeeze", "end zero", "f"), node("Gemm", "f V v", "out", beta=2.0)]},
-        {"tail": [node("Squeeze", "end zero", "f"), node("Gemm", "f V v", "s"), node("Add", "s v", "out")]},
+        {"cell": "X W R B lengths", "lengths": np.full(1, 3, np.int32)},
         {"options": {"direction": "reverse"}},
         {"tail": [node("Slice", "Y from_forty to_end zero", "late"), *MEAN_OF_LATE], **LATE},
         {"tail": MEAN, "one": np.array([1]), "before": [node("Slice", "X from_forty to_end zero", "w")], **LATE, **IN},

@@ -25,6 +25,7 @@ PHI = {"tanh": np.tanh, "relu": lambda z: np.maximum(z, 0), "sigmoid": lambda z:
 READ = [
     *((op, {}) for op in GATES),
     *((op, {"inputs": "X W R"}) for op in GATES),
+    *((op, {"inputs": "X W R B n", "n": np.array([2], dtype=np.int32)}) for op in GATES),
     *((op, {"hidden_size": N, "direction": "reverse"}) for op in GATES),
     *((op, {"directions": 2, "direction": "bidirectional"}) for op in GATES),
     ("GRU", {"linear_before_reset": 0, "activations": ["Sigmoid", "Tanh"]}),
@@ -95,7 +96,6 @@ def test_what_torch_exports_is_the_module(make, tmp_path):
     ("op", "options", "error"),
     [
         *((op, {"clip": 5.0}, UnsupportedError) for op in GATES),
-        *((op, {"inputs": "X W R B n", "n": np.array([2], dtype=np.int32)}, UnsupportedError) for op in GATES),
         *((op, {name: 1}, UnsupportedError) for op in GATES for name in ("LAYOUT", "steepness")),
         *((op, {f"activation_{name}": [1.0]}, UnsupportedError) for op in GATES for name in ("alpha", "beta")),
         ("LSTM", {"input_forget": 1}, UnsupportedError),

@@ -61,13 +61,6 @@ def test_the_file_runs_as_the_model_and_is_certified_with_its_verdict(make, tmp_
     assert "CERTIFIED" in capsys.readouterr().out
 
 
-def test_a_refuted_layer_stays_refuted(tmp_path) -> None:
-    layer = ElmanRNN(2, 3)
-    with torch.no_grad():
-        layer.weight_hh.copy_(3 * torch.eye(3))
-    assert certify(load_subject(export_onnx(layer, tmp_path / "r.onnx")).subject).verdict is Verdict.REFUTED
-
-
 def test_what_has_no_such_form_is_refused(tmp_path) -> None:
     refused = (
         GRU(2, 3),

@@ -36,6 +36,12 @@ class Cases:
         self.expensive.add(maker.__name__)
         return self.case(maker)
 
+    def table(self, write: Callable[..., Path], makers: dict[str, Callable[[], object]], slow: str = "") -> None:
+        """Add files by name: what a function makes is written by another; ``slow``: names of expensive ones."""
+        for name, make in makers.items():
+            self.makers[name] = lambda folder, make=make: write(folder, make())
+        self.expensive |= set(slow.split())
+
     def parameters(self) -> list[object]:
         marks = {name: [pytest.mark.slow] if name in self.expensive else [] for name in self.makers}
         return [pytest.param(maker, id=name, marks=marks[name]) for name, maker in self.makers.items()]

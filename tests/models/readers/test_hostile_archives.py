@@ -29,35 +29,24 @@ def npz_bomb(folder: Path) -> Path:
     return path
 
 
-@CASES.case
-def npz_claims_more_than_it_has(folder: Path) -> Path:
-    return archive(folder / "m.npz", {"A.npy": npy((1 << 20, 1 << 20))})
+def headed(version: int, length: bytes, text: bytes) -> dict[str, bytes]:
+    return {"A.npy": b"\x93NUMPY" + bytes([version, 0]) + length + text}
 
 
-@CASES.case
-def npz_negative_shape(folder: Path) -> Path:
-    return archive(folder / "m.npz", {"A.npy": npy((-1, 4), bytes(32))})
-
-
-@CASES.case
-def npz_wide_strings(folder: Path) -> Path:
-    return archive(folder / "m.npz", {"A.npy": npy((1,), bytes(40), dtype="<U500000000")})
-
-
-@CASES.case
-def npz_structured(folder: Path) -> Path:
-    return archive(folder / "m.npz", {"A.npy": npy((1,), bytes(16), dtype="V16")})
-
-
-@CASES.slow
-def npz_long_header(folder: Path) -> Path:
-    return archive(folder / "m.npz", {"A.npy": b"\x93NUMPY\x02\x00" + struct.pack("<L", 2**28) + b" " * 2**28})
-
-
-@CASES.case
-def npz_nested_header(folder: Path) -> Path:
-    text = b"(" * 5000 + b")" * 5000 + b"\n"
-    return archive(folder / "m.npz", {"A.npy": b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text})
+NESTED = b"(" * 5000 + b")" * 5000 + b"\n"
+CASES.table(
+    lambda folder, members: archive(folder / "m.npz", members),
+    {
+        "claims more than it has": lambda: {"A.npy": npy((1 << 20, 1 << 20))},
+        "negative shape": lambda: {"A.npy": npy((-1, 4), bytes(32))},
+        "wide strings": lambda: {"A.npy": npy((1,), bytes(40), dtype="<U500000000")},
+        "structured": lambda: {"A.npy": npy((1,), bytes(16), dtype="V16")},
+        "long_header": lambda: headed(2, struct.pack("<L", 2**28), b" " * 2**28),
+        "nested header": lambda: headed(1, struct.pack("<H", len(NESTED)), NESTED),
+        "name that steers": lambda: {"A.npy": npy((1, 1), bytes(8)), "\x1b]0;owned\x07.npy": npy((1,), bytes(8))},
+    },
+    slow="long_header",
+)
 
 
 @CASES.case
@@ -102,39 +91,18 @@ def system(path: Path, **more: Any) -> Path:
     return path
 
 
-@CASES.case
-def npz_activation_without_inputs(folder: Path) -> Path:
-    return system(folder / "m.npz", activation="sinh")
-
-
-@CASES.case
-def npz_three_activations(folder: Path) -> Path:
-    return system(folder / "m.npz", U=np.ones((3, 1)), activation=["exp"] * 3)
-
-
-@CASES.case
-def npz_bias_of_another_length(folder: Path) -> Path:
-    return system(folder / "m.npz", U=np.ones((3, 1)), b=np.ones(77))
-
-
-@CASES.case
-def npz_feedthrough_of_another_shape(folder: Path) -> Path:
-    return system(folder / "m.npz", U=np.ones((3, 1)), F=np.ones((5, 5)))
-
-
-@CASES.case
-def npz_slope_of_another_length(folder: Path) -> Path:
-    return system(folder / "m.npz", slope=np.ones(7))
-
-
-@CASES.case
-def npz_unknown_name(folder: Path) -> Path:
-    return system(folder / "m.npz", gain=np.ones(3))
-
-
-@CASES.case
-def npz_name_that_steers(folder: Path) -> Path:
-    return archive(folder / "m.npz", {"A.npy": npy((1, 1), bytes(8)), "\x1b]0;owned\x07.npy": npy((1,), bytes(8))})
+INPUT = {"U": np.ones((3, 1))}
+CASES.table(
+    lambda folder, more: system(folder / "m.npz", **more),
+    {
+        "activation without inputs": lambda: {"activation": "sinh"},
+        "three activations": lambda: {**INPUT, "activation": ["exp"] * 3},
+        "bias of another length": lambda: {**INPUT, "b": np.ones(77)},
+        "feedthrough of another shape": lambda: {**INPUT, "F": np.ones((5, 5))},
+        "slope of another length": lambda: {"slope": np.ones(7)},
+        "unknown name": lambda: {"gain": np.ones(3)},
+    },
+)
 
 
 @CASES.case

@@ -39,37 +39,34 @@ def gru_weights() -> dict[str, Any]:
     return {"W": np.full((1, 9, 2), 0.1, np.float32), "R": np.full((1, 9, 3), 0.1, np.float32)}
 
 
-def bombs() -> dict[str, tuple[list[Any], dict[str, Any]]]:
-    node = helper.make_node
-    doubling = [node("Concat", [f"c{k}", f"c{k}"], [f"c{k + 1}"], axis=0) for k in range(41)]
-    outer = [node("Unsqueeze", ["line", "axis"], ["tall"]), node("Mul", ["tall", "line"], ["big"])]
-    gather = [node("Gather", ["square", "many"], ["big"], axis=0)]
-    return {
-        "concat": (doubling, {"c0": np.ones((1, 9, 2), np.float32)}),
-        "shape": ([node("ConstantOfShape", ["n"], ["c41"])], {"n": np.array([1, 60000, 60000])}),
-        "expand": ([node("Expand", ["one", "n"], ["c41"])], {"one": np.float32(1), "n": np.array([2**20, 2**20])}),
-        "outer": ([*outer, node("Identity", ["big"], ["c41"])], {
-            "line": np.ones(2**15, np.float32), "axis": np.array([1])
-        }),
-        "gather": ([*gather, node("Identity", ["big"], ["c41"])], {
-            "square": np.ones((2, 2**14), np.float32), "many": np.zeros(2**16, np.int64)
-        }),
-        "tile": ([node("Tile", ["one", "n"], ["c41"])], {"one": np.ones(1, np.float32), "n": np.array([2**40])}),
-        "range": ([node("Range", ["zero", "far", "step"], ["c41"])], {
-            "zero": np.float32(0), "far": np.float32(2**40), "step": np.float32(1)
-        }),
-        "split": ([node("Split", ["one"], ["c41"], num_outputs=2**40)], {"one": np.ones(4, np.float32)}),
-        "cast": ([node("Cast", ["one"], ["c41"], to=TensorProto.STRING)], {"one": np.ones(2**20, np.float32)}),
-    }  # fmt: skip
-
-
-for _name, (_nodes, _constants) in bombs().items():
-
-    def _bomb(folder: Path, nodes: Any = _nodes, constants: Any = _constants) -> Path:
-        return graph(folder / "m.onnx", [*nodes, gru("c41")], **constants, R=gru_weights()["R"])
-
-    _bomb.__name__ = f"onnx_{_name}"
-    CASES.case(_bomb)
+node = helper.make_node
+LAST = node("Identity", ["big"], ["c41"])
+BOMBS = {
+    "concat": lambda: (
+        [node("Concat", [f"c{k}", f"c{k}"], [f"c{k + 1}"], axis=0) for k in range(41)],
+        {"c0": np.ones((1, 9, 2), np.float32)},
+    ),
+    "shape": lambda: ([node("ConstantOfShape", ["n"], ["c41"])], {"n": np.array([1, 60000, 60000])}),
+    "expand": lambda: ([node("Expand", ["one", "n"], ["c41"])], {"one": np.float32(1), "n": np.array([2**20] * 2)}),
+    "outer": lambda: (
+        [node("Unsqueeze", ["line", "axis"], ["tall"]), node("Mul", ["tall", "line"], ["big"]), LAST],
+        {"line": np.ones(2**15, np.float32), "axis": np.array([1])},
+    ),
+    "gather": lambda: (
+        [node("Gather", ["square", "many"], ["big"], axis=0), LAST],
+        {"square": np.ones((2, 2**14), np.float32), "many": np.zeros(2**16, np.int64)},
+    ),
+    "tile": lambda: ([node("Tile", ["one", "n"], ["c41"])], {"one": np.ones(1, np.float32), "n": np.array([2**40])}),
+    "range": lambda: (
+        [node("Range", ["zero", "far", "step"], ["c41"])],
+        {name: np.float32(value) for name, value in (("zero", 0), ("far", 2**40), ("step", 1))},
+    ),
+    "split": lambda: ([node("Split", ["one"], ["c41"], num_outputs=2**40)], {"one": np.ones(4, np.float32)}),
+    "cast": lambda: ([node("Cast", ["one"], ["c41"], to=TensorProto.STRING)], {"one": np.ones(2**20, np.float32)}),
+}
+CASES.table(
+    lambda folder, made: graph(folder / "m.onnx", [*made[0], gru("c41")], **made[1], R=gru_weights()["R"]), BOMBS
+)
 
 
 def scan(path: Path, nodes: list[Any], shape: Any = (1, 3), **options: Any) -> Path:
@@ -79,77 +76,35 @@ def scan(path: Path, nodes: list[Any], shape: Any = (1, 3), **options: Any) -> P
     return graph(path, [made], h0=np.zeros((1, 3), np.float32))
 
 
-@CASES.case
-def onnx_scan_of_2_to_40(folder: Path) -> Path:
-    return scan(
-        folder / "m.onnx", [helper.make_node("Tanh", ["h"], ["hn"]), helper.make_node("Tanh", ["h"], ["y"])], (1, 2**40)
-    )
+def tanh(start: str, end: str) -> Any:
+    return node("Tanh", [start], [end])
 
 
-@CASES.slow
-def onnx_scan_of_three_thousand_wide_tanh(folder: Path) -> Path:
-    nodes = [helper.make_node("Tanh", [f"t{k}" if k else "h"], [f"t{k + 1}"]) for k in range(3000)]
-    nodes += [helper.make_node("Identity", ["t3000"], ["hn"]), helper.make_node("Identity", ["h"], ["y"])]
-    return scan(folder / "m.onnx", nodes, (1, 4000))
+def same(start: str, end: str) -> Any:
+    return node("Identity", [start], [end])
 
 
-@CASES.case
-def onnx_scan_in_a_circle(folder: Path) -> Path:
-    nodes = [helper.make_node("Identity", ["b"], ["a"]), helper.make_node("Identity", ["a"], ["b"])]
-    return scan(folder / "m.onnx", [*nodes, helper.make_node("Identity", ["a"], ["hn"])])
-
-
-@CASES.case
-def onnx_scan_without_body(folder: Path) -> Path:
-    return graph(folder / "m.onnx", [helper.make_node("Scan", ["X"], ["Y"], num_scan_inputs=1)])
-
-
-@CASES.case
-def onnx_scan_that_reads_text(folder: Path) -> Path:
-    return scan(folder / "m.onnx", [helper.make_node("Tanh", ["h"], ["hn"])], num_scan_inputs="many")
-
-
-@CASES.case
-def onnx_scan_that_runs_tile(folder: Path) -> Path:
-    """What the state does not depend on, and still has to be run: the sizes of a change of form."""
-    nodes = [
-        helper.make_node("Tile", ["x", "n"], ["huge"]), helper.make_node("Reshape", ["h", "huge"], ["same"]),
-        helper.make_node("Tanh", ["same"], ["hn"]), helper.make_node("Identity", ["h"], ["y"]),
-        helper.make_node("Constant", [], ["n"], value_ints=[1, 2**38]),
-    ]  # fmt: skip
-    return scan(folder / "m.onnx", nodes)
-
-
-@CASES.case
-def onnx_value_made_twice(folder: Path) -> Path:
-    again = helper.make_node("Identity", ["X"], ["W"])
-    return graph(folder / "m.onnx", [again, gru()], **gru_weights())
-
-
-@CASES.case
-def onnx_attribute_twice(folder: Path) -> Path:
-    node = gru()
-    node.attribute.append(helper.make_attribute("hidden_size", 4))
-    return graph(folder / "m.onnx", [node], **gru_weights())
-
-
-@CASES.case
-def onnx_attribute_of_another_type(folder: Path) -> Path:
-    node = helper.make_node("GRU", ["X", "W", "R"], ["Y"], hidden_size="three", direction=5)
-    return graph(folder / "m.onnx", [node], **gru_weights())
-
-
-@CASES.case
-def onnx_own_tanh(folder: Path) -> Path:
-    path = graph(folder / "m.onnx", [gru()], **gru_weights())
-    model = onnx.load(str(path))
-    model.functions.append(
-        helper.make_function("", "GRU", ["X", "W", "R"], ["Y"], [helper.make_node("Identity", ["X"], ["Y"])], [
-            helper.make_opsetid("", 17)
-        ])
-    )  # fmt: skip
-    path.write_bytes(model.SerializeToString())
-    return path
+CASES.table(
+    lambda folder, made: scan(folder / "m.onnx", made[0], **made[1]),
+    {
+        "scan of 2 to 40": lambda: ([tanh("h", "hn"), tanh("h", "y")], {"shape": (1, 2**40)}),
+        "three_thousand_wide_tanh": lambda: (
+            [tanh(f"t{k}" if k else "h", f"t{k + 1}") for k in range(3000)] + [same("t3000", "hn"), same("h", "y")],
+            {"shape": (1, 4000)},
+        ),
+        # what the state does not depend on, and still has to be run: the sizes of a change of form
+        "scan that runs tile": lambda: (
+            [
+                node("Tile", ["x", "n"], ["huge"]),
+                node("Reshape", ["h", "huge"], ["same"]),
+                *(tanh("same", "hn"), same("h", "y")),
+                node("Constant", [], ["n"], value_ints=[1, 2**38]),
+            ],
+            {},
+        ),
+    },
+    slow="three_thousand_wide_tanh",
+)
 
 
 @CASES.case

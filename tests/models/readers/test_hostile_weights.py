@@ -30,81 +30,33 @@ def lstm(**more: Any) -> OrderedDict[str, Any]:
     return state
 
 
-@CASES.case
-def pt_layer_of_eleven_digits(folder: Path) -> Path:
-    return saved(folder / "m.pt", lstm(weight_hh_l99999999999=torch.zeros(12, 3)))
-
-
-@CASES.case
-def pt_layer_9999(folder: Path) -> Path:
-    return saved(folder / "m.pt", lstm(weight_hh_l9999=torch.zeros(12, 3)))
-
-
-@CASES.case
-def pt_sparse(folder: Path) -> Path:
-    return saved(folder / "m.pt", lstm(weight_hh_l0=torch.eye(12, 3).to_sparse()))
-
-
-@CASES.case
-def pt_sparse_of_absurd_size(folder: Path) -> Path:
+def quietly(make: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        wide = torch.sparse_coo_tensor([[0], [0]], [1.0], (2**30, 2**28))
-    return saved(folder / "m.pt", lstm(weight_hh_l0=wide))
+        return make()
 
 
-@CASES.case
-def pt_meta(folder: Path) -> Path:
-    return saved(folder / "m.pt", lstm(weight_hh_l0=torch.empty(4 * 10**5, 10**5, device="meta")))
-
-
-@CASES.case
-def pt_expanded(folder: Path) -> Path:
-    return saved(folder / "m.pt", lstm(weight_hh_l0=torch.zeros(1, 1).expand(4 * 10**5, 10**5)))
-
-
-@CASES.case
-def pt_quantised(folder: Path) -> Path:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return saved(
-            folder / "m.pt", lstm(weight_hh_l0=torch.quantize_per_tensor(torch.ones(12, 3), 0.1, 0, torch.qint8))
-        )
-
-
-@CASES.case
-def pt_complex(folder: Path) -> Path:
-    return saved(folder / "m.pt", lstm(weight_hh_l0=torch.zeros(12, 3, dtype=torch.complex64)))
-
-
-@CASES.case
-def pt_text_in_the_place_of_a_tensor(folder: Path) -> Path:
-    return saved(folder / "m.pt", lstm(bias_ih_l0="zeros"))
-
-
-@CASES.case
-def pt_bias_of_another_length(folder: Path) -> Path:
-    return saved(folder / "m.pt", lstm(bias_ih_l0=torch.zeros(13)))
-
-
-@CASES.case
-def pt_further_weight(folder: Path) -> Path:
-    return saved(folder / "m.pt", lstm(gate_scale=torch.zeros(3)))
-
-
-@CASES.case
-def pt_two_models(folder: Path) -> Path:
-    return saved(folder / "m.pt", {"model": lstm(), "state_dict": lstm()})
-
-
-@CASES.case
-def pt_key_that_steers(folder: Path) -> Path:
-    return saved(folder / "m.pt", {"\x1b]0;owned\x07\u202e": torch.zeros(3)})
-
-
-@CASES.case
-def pt_key_of_a_million_letters(folder: Path) -> Path:
-    return saved(folder / "m.pt", lstm(**{"x" * 10**6: torch.zeros(3)}))
+CASES.table(
+    lambda folder, state: saved(folder / "m.pt", state),
+    {
+        "layer of eleven digits": lambda: lstm(weight_hh_l99999999999=torch.zeros(12, 3)),
+        "layer 9999": lambda: lstm(weight_hh_l9999=torch.zeros(12, 3)),
+        "sparse": lambda: lstm(weight_hh_l0=torch.eye(12, 3).to_sparse()),
+        "sparse of absurd size": lambda: lstm(
+            weight_hh_l0=quietly(lambda: torch.sparse_coo_tensor([[0], [0]], [1.0], (2**30, 2**28)))
+        ),
+        "meta": lambda: lstm(weight_hh_l0=torch.empty(4 * 10**5, 10**5, device="meta")),
+        "expanded": lambda: lstm(weight_hh_l0=torch.zeros(1, 1).expand(4 * 10**5, 10**5)),
+        "quantised": lambda: lstm(
+            weight_hh_l0=quietly(lambda: torch.quantize_per_tensor(torch.ones(12, 3), 0.1, 0, torch.qint8))
+        ),
+        "complex": lambda: lstm(weight_hh_l0=torch.zeros(12, 3, dtype=torch.complex64)),
+        "bias of another length": lambda: lstm(bias_ih_l0=torch.zeros(13)),
+        "further weight": lambda: lstm(gate_scale=torch.zeros(3)),
+        "key that steers": lambda: {"\x1b]0;owned\x07\u202e": torch.zeros(3)},
+        "key of a million letters": lambda: lstm(**{"x" * 10**6: torch.zeros(3)}),
+    },
+)
 
 
 @CASES.case
@@ -124,29 +76,17 @@ def entry(shape: list[int], start: int, end: int, **more: Any) -> dict[str, Any]
     return {"dtype": "F32", "shape": shape, "data_offsets": [start, end], **more}
 
 
-@CASES.case
-def safetensors_deep_header(folder: Path) -> Path:
-    return tensors(folder / "m.safetensors", b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}")
-
-
-@CASES.slow
-def safetensors_long_header(folder: Path) -> Path:
-    return tensors(folder / "m.safetensors", b"{" + b" " * 2**26 + b"}")
-
-
-@CASES.case
-def safetensors_wide_header(folder: Path) -> Path:
-    return tensors(folder / "m.safetensors", b'{"a":[' + b"0," * (6 * 2**20) + b"0]}")
-
-
-@CASES.case
-def safetensors_claims_more(folder: Path) -> Path:
-    return tensors(folder / "m.safetensors", {"weight_hh_l0": entry([2**30, 2**30], 0, 144)}, bytes(144))
-
-
-@CASES.case
-def safetensors_integer_of_a_million_digits(folder: Path) -> Path:
-    return tensors(folder / "m.safetensors", b'{"a":' + b"9" * 10**6 + b"}")
+CASES.table(
+    lambda folder, given: tensors(folder / "m.safetensors", *given),
+    {
+        "deep header": lambda: (b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}",),
+        "long_header": lambda: (b"{" + b" " * 2**26 + b"}",),
+        "wide header": lambda: (b'{"a":[' + b"0," * (6 * 2**20) + b"0]}",),
+        "claims more": lambda: ({"weight_hh_l0": entry([2**30, 2**30], 0, 144)}, bytes(144)),
+        "integer of a million digits": lambda: (b'{"a":' + b"9" * 10**6 + b"}",),
+    },
+    slow="long_header",
+)
 
 
 def described(folder: Path, description: Any, numbers: int = 4) -> Path:
@@ -156,35 +96,26 @@ def described(folder: Path, description: Any, numbers: int = 4) -> Path:
     return tensors(folder / "m.safetensors", header, bytes(4 * numbers))
 
 
-@CASES.slow
-def own_model_of_a_million_layers(folder: Path) -> Path:
-    config = {"input_size": 4, "hidden_size": 4, "num_layers": 10**6}
-    return described(folder, {"layer": "lstm", "config": config}, 2**20)
-
-
-@CASES.slow
-def own_deep_network_of_a_million_layers(folder: Path) -> Path:
-    config = {"layer": "lru", "input_size": 4, "width": 4, "depth": 10**6, "output_size": 2}
-    return described(folder, {"layer": "deep", "config": config}, 2**20)
-
-
-@CASES.slow
-def own_wide_stack(folder: Path) -> Path:
-    part = {"layer": "elman", "config": {"input_size": 4, "hidden_size": 4}}
-    return described(folder, {"layer": "stack", "config": {"layers": [part] * 50_000}})
-
-
-@CASES.case
-def own_deep_stack(folder: Path) -> Path:
-    inner = '{"layer": "stack", "config": {"layers": ['
-    return described(folder, inner * 50 + "]}}" * 50)
-
-
-@CASES.slow
-def own_wide_and_thin(folder: Path) -> Path:
-    """As many numbers as a vector has, asked for a layer whose start is a matrix of so many rows and columns."""
-    config = {"input_size": 1, "hidden_size": 2**19, "reflections": 1}
-    return described(folder, {"layer": "householder", "config": config}, 2**20)
+PART = {"layer": "elman", "config": {"input_size": 4, "hidden_size": 4}}
+WIDE = {"layer": "lru", "input_size": 4, "width": 4, "depth": 10**6, "output_size": 2}
+CASES.table(
+    lambda folder, given: described(folder, *given),
+    {
+        "a_million_layers": lambda: (
+            {"layer": "lstm", "config": {"input_size": 4, "hidden_size": 4, "num_layers": 10**6}},
+            2**20,
+        ),
+        "a_million_deep_layers": lambda: ({"layer": "deep", "config": WIDE}, 2**20),
+        "wide_stack": lambda: ({"layer": "stack", "config": {"layers": [PART] * 50_000}},),
+        "deep_stack": lambda: ('{"layer": "stack", "config": {"layers": [' * 50 + "]}}" * 50,),
+        # as many numbers as a vector has, asked for a layer whose start is a matrix of so many rows and columns
+        "wide_and_thin": lambda: (
+            {"layer": "householder", "config": {"input_size": 1, "hidden_size": 2**19, "reflections": 1}},
+            2**20,
+        ),
+    },
+    slow="a_million_layers a_million_deep_layers wide_stack wide_and_thin",
+)
 
 
 @CASES.case
