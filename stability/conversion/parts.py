@@ -6,7 +6,7 @@ import copy
 import re
 from typing import Any
 
-from stability.kernel.systems.parts import LONGEST_PATH, LONGEST_WHOLE, as_part
+from stability.kernel.systems.parts import COMPUTED, LONGEST_PATH, LONGEST_WHOLE, as_part, part_of
 
 
 def part_name(path: str, whole: str) -> str:
@@ -40,6 +40,21 @@ def subject_as_part(subject: Any, path: str, whole: str) -> Any:
     origin = getattr(subject, "origin", None)
     if origin is not None:  # a file keeps the system behind a discretisation, so that is what has to know
         return subject_as_part(origin.base, path, whole).discretise(origin.method, origin.dt)
+    return _with_part(subject, part_name(path, whole) + subject.part.removeprefix(part_of(subject)))
+
+
+def as_computed(subject: Any) -> Any:
+    """Return the subject with the note that its weights were computed from a model's parameters.
+
+    Example:
+        >>> from stability.systems import LureSystem
+        >>> as_computed(subject_as_part(LureSystem.linear([[-1.0]]), "cell", "Residual")).part
+        'cell of Residual; computed'
+    """
+    return _with_part(subject, part_of(subject) + COMPUTED)
+
+
+def _with_part(subject: Any, part: str) -> Any:
     out = copy.copy(subject)
-    object.__setattr__(out, "part", as_part(part_name(path, whole)))
+    object.__setattr__(out, "part", as_part(part))
     return out
