@@ -15,12 +15,13 @@ from scipy.linalg import block_diag
 from torch import Tensor, nn
 
 from stability.certificate import Certificate
-from stability.conversion.parts import as_computed, subject_as_part
+from stability.conversion.parts import subject_as_part, with_ending
 from stability.conversion.subjects import as_subject, register_converter
 from stability.errors import ConfigurationError, DisagreementError, NonFiniteError, UnsupportedError
 from stability.kernel.format.serialization import is_subject
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.opaque import OpaqueMap
+from stability.kernel.systems.parts import COMPUTED
 from stability.systems import DrivenSystem, LureSystem
 
 from ..cells import CELLS, cell_of
@@ -150,7 +151,7 @@ def recurrent_subject(module: Any) -> Subject:
 
 def with_origin(module: Any, subject: Subject) -> Subject:
     """Return a module's subject, noting where its weights are computed from the module's parameters."""
-    return as_computed(subject) if isinstance(module, nn.Module) and computes_weights(module) else subject
+    return with_ending(subject, COMPUTED) if isinstance(module, nn.Module) and computes_weights(module) else subject
 
 
 def _adapted(module: Any, kind: type) -> Subject:

@@ -6,7 +6,7 @@ import copy
 import re
 from typing import Any
 
-from stability.kernel.systems.parts import COMPUTED, LONGEST_PATH, LONGEST_WHOLE, as_part, part_of
+from stability.kernel.systems.parts import LONGEST_PATH, LONGEST_WHOLE, as_part, part_of
 
 
 def part_name(path: str, whole: str) -> str:
@@ -43,15 +43,15 @@ def subject_as_part(subject: Any, path: str, whole: str) -> Any:
     return _with_part(subject, part_name(path, whole) + subject.part.removeprefix(part_of(subject)))
 
 
-def as_computed(subject: Any) -> Any:
-    """Return the subject with the note that its weights were computed from a model's parameters.
+def with_ending(subject: Any, ending: str) -> Any:
+    """Return the subject with a note where its weights come from: an ending of ``part``, see ``ORIGINS``.
 
     Example:
         >>> from stability.systems import LureSystem
-        >>> as_computed(subject_as_part(LureSystem.linear([[-1.0]]), "cell", "Residual")).part
+        >>> with_ending(subject_as_part(LureSystem.linear([[-1.0]]), "cell", "Residual"), "; computed").part
         'cell of Residual; computed'
     """
-    return _with_part(subject, part_of(subject) + COMPUTED)
+    return _with_part(subject, subject.part.removesuffix(ending) + ending)
 
 
 def _with_part(subject: Any, part: str) -> Any:

@@ -13,14 +13,18 @@ from typing import Any
 from stability.errors import ConfigurationError
 
 LONGEST_PATH, LONGEST_WHOLE = 200, 100
-COMPUTED = "; computed"
-"""Ending of `part`: weights were computed from parameters. No name can hold it."""
+COMPUTED, SCALED = "; computed", "; scaled"
+ORIGINS = {
+    COMPUTED: ", computed in float64 from the model's parameters",
+    SCALED: ", its inputs in units of each feature (the input weights are multiplied by them)",
+}
+"""Words for the endings of ``part``, which no name can hold."""
 _PATH = rf"[A-Za-z0-9_.\-]{{1,{LONGEST_PATH}}} of [A-Za-z0-9_.\-]{{1,{LONGEST_WHOLE}}}"
-_FORM = re.compile(rf"({_PATH})?({COMPUTED})?")
+_FORM = re.compile(rf"({_PATH})?({COMPUTED})?({SCALED})?")
 
 
 def as_part(value: Any) -> str:
-    """A checked ``"PATH of WHOLE"``, or the empty string for a subject that is no part; ``"; computed"`` may follow.
+    """A checked ``"PATH of WHOLE"``, or the empty string for a subject that is no part; endings may follow.
 
     Only letters, digits, ``_``, ``-`` and ``.`` are allowed in the two names: no sentence can be smuggled in by them.
 
@@ -28,20 +32,19 @@ def as_part(value: Any) -> str:
         ConfigurationError: anything else.
     """
     if not isinstance(value, str) or _FORM.fullmatch(value) is None:
-        raise ConfigurationError(
-            f"part must be 'PATH of WHOLE' (letters, digits, _, -, .) , then perhaps '; computed', got {str(value)[:60]!r}"
-        )
+        form = "'PATH of WHOLE' (letters, digits, _, -, .), '; computed' and '; scaled', or less"
+        raise ConfigurationError(f"part must be {form}, got {str(value)[:60]!r}")
     return value
 
 
 def part_of(subject: Any) -> str:
     """``"PATH of WHOLE"`` of a subject that is a part; empty for others."""
-    return getattr(subject, "part", "").removesuffix(COMPUTED)
+    return getattr(subject, "part", "").partition(";")[0]
 
 
-def computed_phrase(subject: Any) -> str:
-    """Say which weights are meant where a model computes them from parameters; empty for weights as they are stored."""
-    return ", computed in float64 from the model's parameters" if subject.part.endswith(COMPUTED) else ""
+def origin_phrase(subject: Any) -> str:
+    """Say which weights are meant where they are not those that the model stores; empty for these."""
+    return "".join(words for ending, words in ORIGINS.items() if ending in subject.part)
 
 
 def part_phrase(subject: Any, noun: str = "") -> str:
