@@ -16,7 +16,7 @@ from stability.systems import DrivenSystem, LureSystem
 
 from .adapters.cross_check import samples
 from .adapters.inspection import refuse_altered, twin
-from .adapters.modules import recurrent_parts, recurrent_subject
+from .adapters.modules import recurrent_parts, recurrent_subject, with_origin
 from .adapters.torch_modules import as_array, is_torch_recurrent
 from .chain import chain
 from .classifier_network import ClassifierNetwork
@@ -33,8 +33,8 @@ LENGTHS = (1, 4, 33)
 """Numbers of steps of the random sequences that a network is run on beside what was read from it."""
 _FAR = (0.0, 0.1, 1.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4)
 """Of the samples that a module of one's own is run on: data that nobody scaled reach beyond ReLU6 and clipping, too."""
-ROUNDING, _REALISED = 1e-8, 1e-4
-"""Of the largest logit: for weights as they are stored, and where matrices are computed from them in float32."""
+ROUNDING = 1e-8
+"""Largest difference of logits allowed, relative to the largest of them, in float64."""
 _SHAKEN = 1e-12
 """Of an input: what that changes in the logits, rounding may change."""
 
@@ -190,6 +190,7 @@ def _of_sequence_model(model: SequenceModel) -> Classifier:
     layers = [model.layer] if isinstance(model.layer, LinearLayer) else list(getattr(model.layer, "layers", ()))
     if layers and isinstance(model.layer, LinearLayer | Stack) and all(isinstance(p, LinearLayer) for p in layers):
         network, outputs = _with_outputs(layers)
+        network = with_origin(model.layer, network)
         given = np.hstack([np.zeros((len(weight), outputs)), weight]), bias, model.reduction
         return Classifier(network, *given, start=_start(leaves, network.states, name))
     if not model.layer.outputs_hidden and not isinstance(model.layer, Stack):  # a stack's driven() asks each layer
@@ -265,7 +266,6 @@ def _agreeing(module: nn.Module, found: Sequence[Classifier]) -> list[Classifier
     if isinstance(runs, ClassifierNetwork):
         runs.source = None  # a graph may be for one number of steps, which is that of the data
     apart = [0.0] * len(found)
-    allowed = _REALISED if isinstance(module, SequenceModel) else ROUNDING
     for steps in LENGTHS[:2]:
         x, _ = samples(found[0].recurrent, steps)
         x = np.ascontiguousarray(np.swapaxes(x, 0, 1))
@@ -279,13 +279,13 @@ def _agreeing(module: nn.Module, found: Sequence[Classifier]) -> list[Classifier
                 )
             apart[k] = max(apart[k], float(np.abs(logits - expected).max() / (1.0 + np.abs(expected).max())))
     best = int(np.argmin(apart))
-    if not apart[best] <= allowed:  # NaN is no agreement either
+    if not apart[best] <= ROUNDING:  # NaN is no agreement either
         raise DisagreementError(
             f"the logits of this {type(module).__name__} are not those of its recurrent part from its initial state "
             f"and its linear head (apart by {apart[best]:.1e} of their size): a norm or an activation between them, "
             "an initial state of its own, another step that the head reads?"
         )
-    return [each for each, off in zip(found, apart, strict=True) if off <= allowed]
+    return [each for each, off in zip(found, apart, strict=True) if off <= ROUNDING]
 
 
 def _logits(module: Run, x: np.ndarray) -> np.ndarray:

@@ -20,6 +20,7 @@ from stability.kernel.arithmetic.activations import activation as lookup
 from stability.kernel.checks import as_choice
 from stability.systems import DrivenSystem, LureSystem
 
+from .adapters.inspection import twin
 from .options import GAIN, TORCH_ACTIVATIONS
 from .recurrent import RecurrentLayer
 from .tensors import to_numpy
@@ -122,7 +123,7 @@ class LureLayer(RecurrentLayer):
         return lookup(self.activation).slope
 
     def driven(self, continuous: bool = False) -> DrivenSystem:
-        """The map that runs (or the differential equation) in exact float64 copies of the realised matrices.
+        """The map that runs (or the differential equation), computed in float64 from the stored parameters.
 
         Args:
             continuous: the differential equation instead of the map.
@@ -137,7 +138,7 @@ class LureLayer(RecurrentLayer):
         self.refuse_equation(continuous and self.time_step is None)
         self.check_finite()
         with torch.no_grad():
-            matrices = {name: to_numpy(value) for name, value in self.matrices().items()}
+            matrices = {name: to_numpy(value) for name, value in twin(self).double().matrices().items()}
         n = self.hidden_size
         A, B = matrices.get("A", np.zeros((n, n))), matrices.get("B", np.eye(n))
         system = LureSystem(A, B, matrices["W"], slope=self.slope(), dt=1.0 if self.time_step is None else None)

@@ -40,9 +40,5 @@ def named_subject(spec: str | Path) -> Any:
     return load_subject(spec).subject
 
 
-def _of_state_dict(state: Mapping[str, Any]) -> Any:
-    return state_dict_subject(state)[0]
-
-
 register_converter(lambda value: isinstance(value, (str, Path)), named_subject)
-register_converter(lambda value: isinstance(value, Mapping), _of_state_dict)
+register_converter(lambda value: isinstance(value, Mapping), lambda state: state_dict_subject(state)[0])

@@ -28,7 +28,7 @@ from stability.storage.documents import read_json
 from stability.storage.read_errors import as_file_errors, first_sentence
 from stability.user_code import names_code
 
-from .adapters.modules import recurrent_parts, refuse_altered_layer
+from .adapters.modules import recurrent_parts, refuse_altered_layer, with_origin
 from .adapters.state_dicts import CELLS, shown, state_dict_subject
 from .factories import from_factory, is_code_here, registered_layer, users_code
 from .files import FORMAT, MODEL_FILE, load
@@ -96,7 +96,7 @@ def load_subject(
         if driven is None:
             raise UnsupportedError(f"{spec} has no differential equation behind it: leave continuous out")
         refuse_altered_layer(source.module)
-        subject = _subject_of(source, lambda: driven(True))
+        subject = _subject_of(source, lambda: with_origin(source.module, driven(True)))
     else:
         subject = _subject_of(source, lambda: as_subject(source.subject))
     if input_box is None:

@@ -10,9 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from stability.conversion.parts import with_ending
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.systems.parts import SCALED
 
 
 def two_logits(outputs: Any, count: int) -> Any:
@@ -122,7 +124,7 @@ class Scaled(nn.Module):
 def scaled(model: Any, scale: Tensor) -> Any:
     """Return a network, or a subject of claims, that takes its inputs in units of ``scale (features,)``, all positive.
 
-    The input weights of a subject are multiplied by the scale in float64; claims are about the network with these.
+    The input weights of a subject are multiplied by the scale in float64; claims say that they are about these.
     """
     if isinstance(model, TwoLogits):
         return TwoLogits(scaled(model.model, scale))
@@ -131,7 +133,7 @@ def scaled(model: Any, scale: Tensor) -> Any:
     if isinstance(model, nn.Module):
         return Scaled(model, scale)
     if isinstance(model, Classifier):
-        return replace(model, recurrent=scaled(model.recurrent, scale))
+        return replace(model, recurrent=with_ending(scaled(model.recurrent, scale), SCALED))
     if isinstance(model, LayerStack):
         return replace(model, layers=[scaled(model.layers[0], scale), *model.layers[1:]])
     names = ("w_ih",) if isinstance(model, GatedCell) else ("E", "F")

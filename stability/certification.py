@@ -17,6 +17,7 @@ from stability.errors import ConfigurationError
 from stability.kernel.arithmetic.definiteness import refuse_flushing
 from stability.kernel.checks import as_choice
 from stability.kernel.format.claims import Verdict
+from stability.kernel.systems.parts import part_of
 from stability.search.certification_stages import (
     Progress,
     add_further_claims,
@@ -126,8 +127,8 @@ def certify(
     with threads_for(target.states):
         certificate = run_stages(STAGES, Progress(target, options, carried))
     meta = {**certificate.meta, **deadline.meta}
-    if target.part:
-        meta["part"] = target.part
+    if part := part_of(target):
+        meta["part"] = part
     if isinstance(rate, float):
         found = certificate.rate if certificate.verdict is Verdict.CERTIFIED else None
         meta["asked_rate"] = rate

@@ -13,6 +13,7 @@ from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError, StabilityError
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.systems.parts import part_of
 from stability.search.input_sets.limit_sets import allows_box_claims
 
 from ...models.embedding import BehindEmbedding
@@ -115,7 +116,7 @@ def part_range(subject: Any, model: nn.Module | None, task: Task) -> tuple[Range
         part that cannot be looked into.
     """
     try:
-        path = str(getattr(as_subject(subject), "part", "")).partition(" of ")[0]
+        path = part_of(as_subject(subject)).partition(" of ")[0]
     except StabilityError:  # the certificate's step says why
         path = ""
     if not path or model is None:

@@ -13,22 +13,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from stability.errors import ConfigurationError, ContradictionError
-from stability.kernel.checks import as_choice, unmasked
+from stability.errors import ContradictionError
+from stability.kernel.checks import as_choice
 from stability.kernel.format.claims import Claim
 from stability.kernel.systems.classifier import Classifier
 from stability.search.local.largest_radius import NORMS, largest_balls
 from stability.search.local.request import check_radius_range
 
-from ...models.classifier_network import ClassifierNetwork
-from ...models.packed import Reading, reading
+from ...models.packed import Reading
 from ..attacks.masked import unwarned
 from ..attacks.projections import NORMS as NORMS_OF
-from ..attacks.smallest import CLEAR, attack_radii, check_budget, stored_bounds
+from ..attacks.smallest import CLEAR, attack_radii, check_budget
 from ..attacks.threat import AttackResult, Bounds
 from ..drawn import Curve
-from ..guard import check_dense, check_labelled, check_number
+from ..guard import check_number
 from ..results import Record, plain_value
+from .request import as_arrays, checked_limit, first_steps, prepare
 
 Array = NDArray[np.float64]
 _AT_ONCE = {"l2": 64, "linf": 8}
@@ -163,9 +163,10 @@ def local_radius(
     *,
     norm: str = "l2",
     budget: str = "total",
-    epsilon: float | None = None,
+    epsilon: Any = None,
     bounds: Bounds = None,
     mask: Tensor | None = None,
+    scale: Any = None,
     time_limit: float | None = None,
     restarts: int = 4,
     seed: int = 0,
@@ -188,9 +189,13 @@ def local_radius(
         budget: what a radius limits, in the proofs and in the attacks: ``"total"``, the norm of the whole perturbation
             ``u``; ``"step"`` (l2 alone), that of every step, ``max_t |u_t|_2``: the ball of radius ``r`` then holds
             perturbations of norm up to ``sqrt(time) r`` in all. In l_inf both are one.
-        epsilon: decide only whether this radius is certified; ``None``: the largest radius that is found.
+        epsilon: decide only whether this radius is certified; ``None``: the largest radius that is found. One size for
+            each feature, ``(features,)``: in units of these, whether the radius 1 is.
         bounds: ``(low, high)`` that perturbed inputs are clipped to; ``None``: free.
         mask: boolean ``(time, features)``: true where the input may change; ``None``: everywhere.
+        scale: ``(features,)`` the unit of each feature, such as its standard deviation: radii are in these units, and
+            so are the proofs, which are about the network with its input weights multiplied by them; a feature with 0
+            may not change. ``None``: the unit of the data.
         time_limit: seconds a sample, attacks not included; ``None`` or infinity: as long as the searches need.
         restarts: of the attacks.
         seed: of everything random.
@@ -220,24 +225,21 @@ def local_radius(
     """
     as_choice("norm", norm, NORMS)
     check_budget(norm, budget)
+    if np.ndim(epsilon) == 1:
+        scale, epsilon = epsilon, 1.0
     if epsilon is not None:
         epsilon = check_number("epsilon", epsilon, strict=True)
         check_radius_range("epsilon", epsilon)
-    time_limit = _checked_limit(time_limit)
-    x, y = _as_tensor("x", x), _as_tensor("y", y)
-    free = stored_bounds(bounds, x) if isinstance(x, Tensor) else bounds
-    if isinstance(x, Tensor) and x.is_floating_point():
-        x = x.detach().double().cpu()
-    read = reading(model, x)
-    read.subject.require_range()
-    network = ClassifierNetwork(read.subject)
-    x, y = check_labelled(network, x, y.cpu() if isinstance(y, Tensor) else y)
-    mask = _checked_mask(mask, x)
+    time_limit = checked_limit(time_limit)
+    read, network, x, y, free, mask, raw = prepare(model, x, y, bounds, mask, scale)
     if progress is not None:
         progress("attacks", 0, len(x))
     measure: dict[str, Any] = {"norm": norm, "budget": budget}
     samples = _Samples(x.numpy(), y.numpy())
-    parts = [(rows, steps, _cut(free, steps), None if mask is None else mask[:steps]) for rows, steps in read.groups(x)]
+    parts = [
+        (rows, steps, first_steps(free, steps), None if mask is None else mask[:steps])
+        for rows, steps in read.groups(x)
+    ]
     for rows, steps, ends, own in parts:
         part = x[rows, :steps], y[rows]
         told = {**measure, "bounds": ends, "mask": own, "restarts": restarts, "seed": seed}
@@ -247,7 +249,7 @@ def local_radius(
         if progress is not None and len(parts) > 1:
             progress("attacks", int(samples.seen.sum()), len(x))
     for rows, steps, ends, own in parts:
-        told = {**measure, "epsilon": epsilon, "bounds": _numbers(ends), "time_limit": time_limit}
+        told = {**measure, "epsilon": epsilon, "bounds": as_arrays(ends), "time_limit": time_limit}
         told["mask"] = None if own is None else own.numpy()
         rows = rows[samples.correct[rows]]
         together = min(_AT_ONCE[norm], max(1, int(_WORK / (steps * read.subject.states**2))))
@@ -259,7 +261,10 @@ def local_radius(
             inputs, upper = samples.inputs[part, :steps], samples.upper[part]
             found = largest_balls(read.subject, inputs, samples.labels[part], upper=upper, **told)
             samples.proved(part, found, time.perf_counter() - begun, keep, **measure)
-    return replace(samples.result(read, norm, budget, epsilon), masked=None if mask is None else int(mask.sum()))
+    result = samples.result(read, norm, budget, epsilon)
+    moved = result.adversarial if scale is None else result.adversarial * np.asarray(scale)
+    moved = np.where(result.adversarial == x.numpy(), raw.numpy(), moved)
+    return replace(result, adversarial=moved, masked=None if mask is None else int(mask.sum()))
 
 
 class _Samples:
@@ -325,17 +330,6 @@ def _upper(subject: Classifier, z: Array, labels: NDArray[np.int64], norms: Arra
     return np.where(correct, np.where(wrong, norms, np.inf), 0.0)
 
 
-def _cut(bounds: Bounds, steps: int) -> Bounds:
-    """Bounds of the first steps, where they are given step by step."""
-    if bounds is None:
-        return None
-    low, high = (
-        end[..., :steps, :] if isinstance(end, Tensor) and end.dim() > 1 and end.shape[-2] > steps else end
-        for end in bounds
-    )
-    return low, high
-
-
 def _refuse_crossing(index: int, claim: Claim | None, upper: float, norm: str, budget: str) -> None:
     """The sandwich: a proof and a counter-example to it cannot both be right."""
     if claim is not None and claim.value is not None and claim.value > upper:
@@ -344,46 +338,3 @@ def _refuse_crossing(index: int, claim: Claim | None, upper: float, norm: str, b
             f"sample {index}: {norm} radius {size} is certified, and an attack of size {upper!r} succeeds. "
             "One of them is wrong, and nothing here is to be relied on: please report the model and this sample"
         )
-
-
-def _checked_mask(mask: Any, x: Tensor) -> Tensor | None:
-    if mask is None:
-        return None
-    mask = torch.as_tensor(mask) if isinstance(unmasked("mask", mask), np.ndarray) and mask.dtype == np.bool_ else mask
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or tuple(mask.shape) != tuple(x.shape[1:]):
-        raise ConfigurationError(f"mask must be boolean of shape {tuple(x.shape[1:])}, true where the input may change")
-    return mask
-
-
-def _checked_limit(seconds: Any) -> float | None:
-    """A time limit as it is taken on; infinity is none, or as good.
-
-    Raises:
-        ConfigurationError: no positive number.
-    """
-    unlimited = seconds is None or (isinstance(seconds, float) and seconds == np.inf)
-    return seconds if unlimited else check_number("time_limit", seconds, strict=True)
-
-
-def _as_tensor(name: str, value: Any) -> Any:
-    """An array as a tensor, anything else as it is.
-
-    Raises:
-        ConfigurationError: an array that is none of numbers, or of a kind that torch does not have; no dense tensor.
-    """
-    if isinstance(value, Tensor):
-        check_dense(name, value)
-    if not isinstance(unmasked(name, value), np.ndarray):
-        return value
-    try:
-        return torch.tensor(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ConfigurationError(f"{name} must hold numbers, it has dtype {value.dtype}") from error
-
-
-def _numbers(bounds: Bounds) -> tuple[Array, Array] | None:
-    """Bounds as arrays."""
-    if bounds is None:
-        return None
-    low, high = (torch.as_tensor(end, dtype=torch.float64).numpy() for end in bounds)
-    return low, high

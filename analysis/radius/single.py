@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,8 +11,6 @@ from torch import nn
 from stability.errors import UnsupportedError
 
 from ...models.gated import GatedLayer
-from ...models.packed import reading
-from ..attacks.units import in_units
 from .local import LocalRadius, local_radius
 
 if TYPE_CHECKING:
@@ -33,11 +30,8 @@ def local_step(work: Work) -> None:
     model, x, y, _ = work.answers(_count(work))
     if y.ndim > 1:
         raise UnsupportedError("needs one class a sequence: the ball of an input is about one decision")
-    scale, wide = work.deviations.double().cpu(), x.detach().double().cpu()
-    read, z, _, mask = in_units(reading(model, wide), wide, scale)
-    result = local_radius(read, z, y, norm=NORM, mask=mask, restarts=work.budget.restarts, seed=work.seed)
-    moved = np.where(result.adversarial == z.numpy(), wide.numpy(), result.adversarial * scale.numpy())
-    result = replace(result, adversarial=moved)
+    told = {"scale": work.deviations.double().cpu(), "restarts": work.budget.restarts, "seed": work.seed}
+    result = local_radius(model, x, y, norm=NORM, **told)
     frame = result.frame().loc[:, ["index", "label", "correct", "radius", "attack_radius", "seconds"]]
     frame["correct"] = result.correct.astype(int)
     frame["attack_radius"] = np.where(np.isinf(result.attack_radius), np.nan, result.attack_radius)

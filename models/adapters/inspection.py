@@ -131,8 +131,15 @@ def is_reparametrised(module: nn.Module) -> bool:
     return hooked or any(parametrize.is_parametrized(part) for part in module.modules())
 
 
+def computes_weights(module: nn.Module) -> bool:
+    """Return True if a recurrent matrix is computed from parameters, and is not a stored tensor or a part of one."""
+    matrices = getattr(module, "matrices", dict)() if hasattr(module, "driven") else {}
+    stored = {t.untyped_storage().data_ptr() for t in (*module.parameters(), *module.buffers())}
+    return is_reparametrised(module) or any(m.untyped_storage().data_ptr() not in stored for m in matrices.values())
+
+
 def settled(module: nn.Module) -> nn.Module:
-    """The module with the weights of its next forward pass: a copy where something recomputes them, else itself.
+    """The module with the weights of its next forward pass: a copy in float64 where they are recomputed, else itself.
 
     ``torch.nn.utils.weight_norm``, ``spectral_norm`` and ``prune`` store a product that is made anew before each
     forward pass; until then it is stale. ``torch.nn.utils.parametrize`` makes it whenever it is read.
@@ -142,7 +149,7 @@ def settled(module: nn.Module) -> nn.Module:
     """
     if not is_reparametrised(module):
         return module
-    made = twin(module)
+    made = twin(module).double()
     with torch.no_grad():
         for part in made.modules():
             for hook in part._forward_pre_hooks.values():

@@ -15,12 +15,13 @@ from scipy.linalg import block_diag
 from torch import Tensor, nn
 
 from stability.certificate import Certificate
-from stability.conversion.parts import subject_as_part
+from stability.conversion.parts import subject_as_part, with_ending
 from stability.conversion.subjects import as_subject, register_converter
 from stability.errors import ConfigurationError, DisagreementError, NonFiniteError, UnsupportedError
 from stability.kernel.format.serialization import is_subject
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.opaque import OpaqueMap
+from stability.kernel.systems.parts import COMPUTED
 from stability.systems import DrivenSystem, LureSystem
 
 from ..cells import CELLS, cell_of
@@ -31,7 +32,7 @@ from ..options import TORCH_ACTIVATIONS
 from ..recurrent import RecurrentLayer
 from ..step_layer import StepLayer
 from .cross_check import cross_check_layer, cross_check_step
-from .inspection import refuse_altered, settled
+from .inspection import computes_weights, refuse_altered, settled
 from .quantized import is_quantized
 from .state_dicts import liquid_cell
 from .torch_modules import is_torch_recurrent, torch_kind, torch_subject
@@ -142,10 +143,15 @@ def recurrent_subject(module: Any) -> Subject:
         if kind in CELLS:
             return _driven(CELLS[kind].layer(module))
     if callable(getattr(module, "driven", None)):
-        return _driven(module)
+        return with_origin(module, _driven(module))
     if is_torch_recurrent(module):
-        return torch_subject(module)
+        return with_origin(module, torch_subject(module))
     raise UnsupportedError(f"no system is known for a {type(module).__module__}.{type(module).__qualname__}")
+
+
+def with_origin(module: Any, subject: Subject) -> Subject:
+    """Return a module's subject, noting where its weights are computed from the module's parameters."""
+    return with_ending(subject, COMPUTED) if isinstance(module, nn.Module) and computes_weights(module) else subject
 
 
 def _adapted(module: Any, kind: type) -> Subject:
@@ -360,10 +366,10 @@ def _parts_of(module: nn.Module) -> dict[str, Subject]:
 
 def _container(module: nn.Module) -> Subject:
     if isinstance(module, DeepNetwork) and module.prescribes_gain:
-        return module.residual()
+        return with_origin(module, module.residual())
     parts = _parts_of(module)
     if len(parts) > 1 and isinstance(module, DeepNetwork):
-        return module.side_by_side()
+        return with_origin(module, module.side_by_side())
     if len(parts) > 1:
         raise UnsupportedError(
             f"{type(module).__name__} has {len(parts)} recurrent parts ({', '.join(parts)}), and how they are "

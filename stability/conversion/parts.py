@@ -6,7 +6,7 @@ import copy
 import re
 from typing import Any
 
-from stability.kernel.systems.parts import LONGEST_PATH, LONGEST_WHOLE, as_part
+from stability.kernel.systems.parts import LONGEST_PATH, LONGEST_WHOLE, as_part, part_of
 
 
 def part_name(path: str, whole: str) -> str:
@@ -40,6 +40,21 @@ def subject_as_part(subject: Any, path: str, whole: str) -> Any:
     origin = getattr(subject, "origin", None)
     if origin is not None:  # a file keeps the system behind a discretisation, so that is what has to know
         return subject_as_part(origin.base, path, whole).discretise(origin.method, origin.dt)
+    return _with_part(subject, part_name(path, whole) + subject.part.removeprefix(part_of(subject)))
+
+
+def with_ending(subject: Any, ending: str) -> Any:
+    """Return the subject with a note where its weights come from: an ending of ``part``, see ``ORIGINS``.
+
+    Example:
+        >>> from stability.systems import LureSystem
+        >>> with_ending(subject_as_part(LureSystem.linear([[-1.0]]), "cell", "Residual"), "; computed").part
+        'cell of Residual; computed'
+    """
+    return _with_part(subject, subject.part.removesuffix(ending) + ending)
+
+
+def _with_part(subject: Any, part: str) -> Any:
     out = copy.copy(subject)
-    object.__setattr__(out, "part", as_part(part_name(path, whole)))
+    object.__setattr__(out, "part", as_part(part))
     return out

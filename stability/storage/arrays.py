@@ -25,10 +25,7 @@ KEYS = ("A", "B", "C", "W", "D", "slope", "dt", "E", "U", "b", "F", "activation"
 RESERVOIR = ("W", "Win", "bias", "leak", "activation", "equation")
 _HEADER = 10_000
 _PIECE = 2**20
-_ONLY_WITH = {
-    ("W", "C"): ("B", "D", "slope", "U", "E", "b", "F", "activation"),
-    ("U", "E"): ("b", "F", "activation"),
-}
+_ONLY_WITH = {("W", "C"): ("B", "D", "slope", "U", "E", "b", "F", "activation"), ("U", "E"): ("b", "F", "activation")}
 """What would be dropped in silence without one of the names on the left."""
 _DAMAGED = (
     ValueError,

@@ -10,9 +10,13 @@ import json
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
+from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, UnsupportedError
+from stability.kernel.format.serialization import decode, encode
 from stability.models import LAYERS, SequenceModel, build, describe, load, save
+from stability.models.classifier import classifier
 from stability.systems import DrivenSystem, LureSystem
 
 from .every_layer import (
@@ -209,6 +213,23 @@ def test_the_system_is_the_map_that_runs(name):
     _, after = layer.step(x_t, state)
     got = subject.advance(flat(layer, state), x_t.numpy())
     np.testing.assert_allclose(got, flat(layer, after), rtol=1e-12, atol=1e-12)
+
+
+STORED = {"elman", "gru", "lstm", "neural_ode", "reservoir"}
+
+
+@REGISTERED
+def test_a_sentence_says_where_weights_are_computed_from_parameters(name):
+    """In float64, from the stored numbers, also where the module runs in float32: about stability and about radii."""
+    layer = make(name, torch.float32, **SYSTEM.get(name, {}))
+    subjects = [as_subject(layer), as_subject(nn.ModuleDict({"cell": layer}))]
+    if name != "unitary":
+        subjects.append(classifier(SequenceModel(layer, 2)))
+    for subject in subjects:
+        assert ("computed in float64 from the model's parameters" in subject.phrase) == (name not in STORED)
+        assert decode(encode(subject)).phrase == subject.phrase
+    twice = layer.double().driven()
+    assert {**encode(twice), "part": "; computed"} == {**encode(subjects[0]), "part": "; computed"}
 
 
 @pytest.mark.parametrize("name", [*sorted(LAYERS), "stack of linear layers"])

@@ -99,12 +99,7 @@ ACTIVATIONS: dict[str, Activation] = {
     for a in (
         Activation("tanh", np.tanh, _dtanh, (0.0, 1.0), 1.0, 1.0, error=(TANH_ULPS, 0.0)),
         Activation(
-            "relu",
-            lambda z: np.maximum(z, 0.0),
-            lambda z: (z > 0) * 1.0,
-            (0.0, 1.0),
-            kinks=(0.0,),
-            pieces=(0.0, 1.0),
+            "relu", lambda z: np.maximum(z, 0.0), lambda z: (z > 0) * 1.0, (0.0, 1.0), kinks=(0.0,), pieces=(0.0, 1.0)
         ),
         Activation("sigmoid", _sigmoid, _dsigmoid, (0.0, 0.25), 1.0, 0.5, error=(0.0, TANH_ULPS + 4.0)),
         Activation(

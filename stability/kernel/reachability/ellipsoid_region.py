@@ -71,13 +71,7 @@ def _lengths(x: Ball) -> Array:
 
 
 def region_bounds(
-    driven: DrivenSystem,
-    P: Array,
-    p_min: float,
-    level: float,
-    centre: Array,
-    inputs: Array,
-    input_bound: float,
+    driven: DrivenSystem, P: Array, p_min: float, level: float, centre: Array, inputs: Array, input_bound: float
 ) -> Region | None:
     r"""Bounds over the ellipsoid, for every input within ``input_bound`` of ``inputs``.
 

@@ -14,7 +14,7 @@ from stability.kernel.checks import as_column, as_matrix
 from stability.kernel.format.serialization import subject
 from stability.kernel.systems.channels import solve_channels
 from stability.kernel.systems.lure import LureSystem
-from stability.kernel.systems.parts import as_part, part_phrase
+from stability.kernel.systems.parts import as_part, origin_phrase, part_phrase
 from stability.kernel.systems.subjects import Subject
 
 Array = np.ndarray
@@ -112,7 +112,7 @@ class DrivenSystem(Subject):
     @property
     def phrase(self) -> str:
         """Whom a claim about it is about, without quantifiers."""
-        stored = f"{self.activation}, {self.system.stored('weights and bias')}"
+        stored = f"{self.activation}, {self.system.stored('weights and bias')}{origin_phrase(self)}"
         return f"{part_phrase(self) or 'this network'} ({stored}, exact arithmetic)"
 
     def channel(self, x: Array, u: Array) -> Array:

@@ -13,7 +13,7 @@ from stability.kernel.arithmetic.activations import activation
 from stability.kernel.checks import as_choice, as_matrix, unmasked
 from stability.kernel.format.serialization import subject
 from stability.kernel.systems.gated_equations import FLOATS, GATES, step_and_derivative
-from stability.kernel.systems.parts import as_part, part_phrase
+from stability.kernel.systems.parts import as_part, origin_phrase, part_phrase
 from stability.kernel.systems.subjects import Subject
 
 Array = np.ndarray
@@ -160,7 +160,8 @@ class GatedCell(Subject):
     @property
     def phrase(self) -> str:
         """Whom a claim about it is about, without quantifiers."""
-        return f"{part_phrase(self, f'{self.kind.upper()} cell')} (its stored weights and biases, exact arithmetic)"
+        named = part_phrase(self, f"{self.kind.upper()} cell")
+        return f"{named} (its stored weights and biases{origin_phrase(self)}, exact arithmetic)"
 
     def with_inputs(self, low: Any, high: Any) -> GatedCell:
         """The same cell with another promise about its inputs (``None, None``: any input)."""

@@ -14,7 +14,7 @@ from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.gated_bounds import invariant_box, round_cost
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.pairwise import PairwiseSystem
-from stability.kernel.systems.parts import as_part, part_phrase
+from stability.kernel.systems.parts import as_part, origin_phrase, part_phrase
 from stability.kernel.systems.subjects import Subject
 
 Array = np.ndarray
@@ -104,7 +104,7 @@ class LayerStack(Subject):
     def phrase(self) -> str:
         """Whom a claim about it is about, without quantifiers."""
         named = part_phrase(self, f"stack of {len(self.layers)} layers")
-        return f"{named} (their stored weights and biases, exact arithmetic)"
+        return f"{named} (their stored weights and biases{origin_phrase(self)}, exact arithmetic)"
 
     def draw_states(self, rng: np.random.Generator, count: int) -> Array:
         """``(count, n)`` states worth starting from, layer by layer."""

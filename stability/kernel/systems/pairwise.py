@@ -29,7 +29,7 @@ from stability.kernel.systems.pair_activations import (
     oplu,
     oplu_slopes,
 )
-from stability.kernel.systems.parts import as_part, part_phrase
+from stability.kernel.systems.parts import as_part, origin_phrase, part_phrase
 from stability.kernel.systems.subjects import Subject
 
 Array = np.ndarray
@@ -143,8 +143,8 @@ class PairwiseSystem(Subject):
         """Whom a claim about it is about, without quantifiers."""
         nearest = ", W the orthogonal matrix nearest to the stored one" if self.orthogonal else ""
         return (
-            f"{part_phrase(self) or 'this network'} ({self.activation}, its stored weights and bias{nearest}, exact "
-            "arithmetic)"
+            f"{part_phrase(self) or 'this network'} ({self.activation}, its stored weights and bias"
+            f"{origin_phrase(self)}{nearest}, exact arithmetic)"
         )
 
     def advance(self, x: Array, u: Array) -> Array:

@@ -1,7 +1,8 @@
-"""Names of subjects that are parts of a larger model.
+"""Where a subject comes from: the part of a larger model that it is, and whether its weights were computed.
 
 What a container does around its recurrent part (a residual, a feedback of the output) cannot be seen from the part. So
-a subject taken out of one carries where it stood, and every sentence about it says so.
+a subject taken out of one carries where it stood, and every sentence about it says so. Layers that compute their
+matrices from free parameters run with matrices of their own precision; the sentence says which ones are meant.
 """
 
 from __future__ import annotations
@@ -12,22 +13,38 @@ from typing import Any
 from stability.errors import ConfigurationError
 
 LONGEST_PATH, LONGEST_WHOLE = 200, 100
-_FORM = re.compile(rf"[A-Za-z0-9_.\-]{{1,{LONGEST_PATH}}} of [A-Za-z0-9_.\-]{{1,{LONGEST_WHOLE}}}")
+COMPUTED, SCALED = "; computed", "; scaled"
+ORIGINS = {
+    COMPUTED: ", computed in float64 from the model's parameters",
+    SCALED: ", its inputs in units of each feature (the input weights are multiplied by them)",
+}
+"""Words for the endings of ``part``, which no name can hold."""
+_PATH = rf"[A-Za-z0-9_.\-]{{1,{LONGEST_PATH}}} of [A-Za-z0-9_.\-]{{1,{LONGEST_WHOLE}}}"
+_FORM = re.compile(rf"({_PATH})?({COMPUTED})?({SCALED})?")
 
 
 def as_part(value: Any) -> str:
-    """A checked ``"PATH of WHOLE"``, or the empty string for a subject that is no part.
+    """A checked ``"PATH of WHOLE"``, or the empty string for a subject that is no part; endings may follow.
 
     Only letters, digits, ``_``, ``-`` and ``.`` are allowed in the two names: no sentence can be smuggled in by them.
 
     Raises:
         ConfigurationError: anything else.
     """
-    if value == "" and isinstance(value, str):
-        return ""
     if not isinstance(value, str) or _FORM.fullmatch(value) is None:
-        raise ConfigurationError(f"part must be 'PATH of WHOLE' (letters, digits, _, -, .), got {str(value)[:60]!r}")
+        form = "'PATH of WHOLE' (letters, digits, _, -, .), '; computed' and '; scaled', or less"
+        raise ConfigurationError(f"part must be {form}, got {str(value)[:60]!r}")
     return value
+
+
+def part_of(subject: Any) -> str:
+    """``"PATH of WHOLE"`` of a subject that is a part; empty for others."""
+    return getattr(subject, "part", "").partition(";")[0]
+
+
+def origin_phrase(subject: Any) -> str:
+    """Say which weights are meant where they are not those that the model stores; empty for these."""
+    return "".join(words for ending, words in ORIGINS.items() if ending in subject.part)
 
 
 def part_phrase(subject: Any, noun: str = "") -> str:
@@ -38,7 +55,7 @@ def part_phrase(subject: Any, noun: str = "") -> str:
         >>> part_phrase(LureSystem.linear([[-1.0]]), "cell")
         'this cell'
     """
-    path, of, whole = getattr(subject, "part", "").partition(" of ")
+    path, of, whole = part_of(subject).partition(" of ")
     if not of:
         return f"this {noun}" if noun else ""
     return f"the part `{path}` of {whole}" + (f", {'an' if noun.startswith('LSTM') else 'a'} {noun}" if noun else "")

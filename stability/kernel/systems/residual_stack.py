@@ -14,7 +14,7 @@ from stability.kernel.checks import as_choice, as_matrix
 from stability.kernel.format.serialization import subject
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.pairwise import PairwiseSystem
-from stability.kernel.systems.parts import as_part, part_phrase
+from stability.kernel.systems.parts import as_part, origin_phrase, part_phrase
 from stability.kernel.systems.subjects import Subject
 
 Array = np.ndarray
@@ -144,7 +144,7 @@ class ResidualStack(Subject):
         blocks = "residual block" if len(self.layers) == 1 else "residual blocks"
         named = part_phrase(self, f"network of {len(self.layers)} {blocks}")
         kinds = ", ".join(layer.kind_name for layer in self.layers)
-        return f"{named} ({kinds}; their stored weights and biases, exact arithmetic)"
+        return f"{named} ({kinds}; their stored weights and biases{origin_phrase(self)}, exact arithmetic)"
 
     def advance(self, state: Array, u: Array) -> Array:
         """One step: ``(..., n)``, ``(..., p)`` to ``(..., n)``."""

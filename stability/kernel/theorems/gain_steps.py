@@ -172,13 +172,7 @@ def _bad_data(system: LureSystem, arrays: tuple[Array, ...], gain: float, slack:
     return out_of_range(system, (E, F, H), gain, 1.0, "terminal")
 
 
-@certifies(
-    "gain_steps",
-    subject=(LureSystem, DrivenSystem),
-    claim="gain",
-    value="gain",
-    unfit=why_not_a_map,
-)
+@certifies("gain_steps", subject=(LureSystem, DrivenSystem), claim="gain", value="gain", unfit=why_not_a_map)
 class GainSteps(ProofData):
     """A gain over ``horizon`` steps (``docs/certificate-format.md``); ``check_steps`` asks for the sizes."""
 

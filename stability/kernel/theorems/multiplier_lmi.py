@@ -299,13 +299,7 @@ def why_not_a_map(subject: LureSystem | DrivenSystem) -> str | None:
     return None if subject.is_discrete else "this proof is about maps, not about flows"
 
 
-@certifies(
-    "growth_lmi",
-    subject=(LureSystem, DrivenSystem),
-    claim="nonexpansive",
-    value="factor",
-    unfit=why_not_a_map,
-)
+@certifies("growth_lmi", subject=(LureSystem, DrivenSystem), claim="nonexpansive", value="factor", unfit=why_not_a_map)
 class GrowthLmi(ProofData):
     """The multiplier inequality with ``P = I`` at ``rho = factor``, slightly above one."""
 

@@ -75,11 +75,6 @@ def layer_claim(packed: Any) -> Claim:
     return Claim(name, "", Verdict.CERTIFIED, Proof(packed["kind"], packed["data"]), packed["rate"])
 
 
-def _input_action(layer: Layer, data: Any) -> Array | None:
-    """Entrywise bound of how far an input difference of Euclidean norm one moves the next state (or its derivative)."""
-    return _INPUT_ACTION[type(layer)](layer, data)
-
-
 def _cell_action(layer: GatedCell, data: Any) -> Array:
     gates = "ifgo" if layer.kind == "lstm" else "rzn"
     reach = {k: euclidean_norms(layer.gate(k)[0]) for k in gates}
@@ -124,6 +119,7 @@ _INPUT_ACTION: dict[type, Callable[[Any, Any], Array | None]] = {
     DrivenSystem: _network_action,
     PairwiseSystem: _pairs_action,
 }
+"""Entrywise bound of how far an input difference of Euclidean norm one moves the next state (or its derivative)."""
 
 
 def layer_norm(layer: Layer, claim: Claim) -> Norm | str:
@@ -131,7 +127,7 @@ def layer_norm(layer: Layer, claim: Claim) -> Norm | str:
     if claim.proof is None:
         return "there is no proof"
     kind, data = claim.proof.kind, claim.proof.data
-    action = _input_action(layer, data)
+    action = _INPUT_ACTION[type(layer)](layer, data)
     rate = float(claim.value or 0.0)
     if action is None or not np.isfinite(action).all():
         return "no bound is known for how the input acts on it"

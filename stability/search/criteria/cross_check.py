@@ -192,12 +192,7 @@ def _margin(question: _Question, deadline: Deadline) -> float | None:
 
 
 def _solver_opinion(
-    name: str,
-    question: _Question,
-    margin: float | None,
-    solver: str,
-    deadline: Deadline,
-    steps: int,
+    name: str, question: _Question, margin: float | None, solver: str, deadline: Deadline, steps: int
 ) -> Opinion:
     """Ask one solver, and hold its status against the proof and the frequency domain."""
     scales = state_scales(question.loop)

@@ -43,11 +43,7 @@ _EXACT_STATES = 64
 
 @guarded_criterion("small_gain")
 def circle_criterion(
-    system: LureSystem,
-    *,
-    M: float | None = None,
-    rate: Rate = "best",
-    time_limit: TimeLimit = None,
+    system: LureSystem, *, M: float | None = None, rate: Rate = "best", time_limit: TimeLimit = None
 ) -> Finding:
     r"""Decide the small gain theorem by the H-infinity norm, which is the circle criterion of the sector ``[-M, M]``.
 

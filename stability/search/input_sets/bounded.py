@@ -189,9 +189,7 @@ def _ellipsoid(driven: DrivenSystem, push: Array, bounds: Array, active: Array, 
             return None
         weight[active] = part / float((part * bounds[active]).sum()) / bounds[active] * (1 - 1e-9)
         tau = np.where(
-            bounds > 0,
-            np.where(weight < 1e99, weight, 1e-9 / (len(bounds) * np.maximum(bounds, 1e-100) ** 2)),
-            1.0,
+            bounds > 0, np.where(weight < 1e99, weight, 1e-9 / (len(bounds) * np.maximum(bounds, 1e-100) ** 2)), 1.0
         )
         tau = tau / max(1.0, float((tau * bounds * bounds).sum()) * (1 + 1e-12))
         reach = (push / tau) @ push.T / mu

@@ -178,13 +178,7 @@ def _rounds(bounds: BackwardBounds, schedule: Schedule, deadline: Deadline) -> i
 
 
 def _settled(
-    subject: DrivenSystem,
-    low: Array,
-    high: Array,
-    r: Array,
-    falls: Array | None,
-    share: float,
-    deadline: Deadline,
+    subject: DrivenSystem, low: Array, high: Array, r: Array, falls: Array | None, share: float, deadline: Deadline
 ) -> InvariantZonotope | None:
     """Zonotopes, with a linear part once they no longer shrink; ``None`` where time is over or they have no bounds.
 

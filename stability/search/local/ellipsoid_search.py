@@ -50,12 +50,7 @@ _AFTER = 1.2
 
 
 def _search(
-    task: Task,
-    run: list[Nominal],
-    worth: list[Array],
-    upper: Array,
-    tolerance: float,
-    deadline: Deadline,
+    task: Task, run: list[Nominal], worth: list[Array], upper: Array, tolerance: float, deadline: Deadline
 ) -> tuple[Array, Array, Array]:
     """Radii ``(B,)`` that hold, with their multipliers and shares; zero where none was found.
 

@@ -19,6 +19,8 @@ from stability.kernel.reachability.stages import Nominal, Stage
 Array = np.ndarray
 _FLOOR = 1e-5
 """Of what a row would move if nothing in it cancelled: a proof has to see ``T > R`` through the roundings of ``R``."""
+_CEILING = 1e9
+"""Of the squares of what rows move: a larger multiplier gains a billionth at most, and the checker adds it to them."""
 
 
 def nominal_slopes(stage: Stage, at: Nominal) -> Array:
@@ -139,4 +141,5 @@ def stage_multipliers(stage: Stage, Y: Array, of: Products, rho: Array, W: Array
     floor = _FLOOR * sizes * sizes + 1e-12 * (sizes * sizes).max(axis=-1, initial=0.0)[..., None]
     worth = np.einsum("bki,bki->bi", of.GYC, W @ of.GYC)
     free = np.sqrt(np.maximum(worth, 0.0) / (root * root))
+    free = np.minimum(free, _CEILING * (sizes * sizes).max(axis=-1, initial=0.0)[..., None])
     return diagonal_above(R, root, rho) + free + floor + 1e-40

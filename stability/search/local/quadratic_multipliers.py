@@ -150,12 +150,7 @@ class _Point:
 
 
 def best_multipliers(
-    F: Quadratic,
-    *,
-    decide: bool = True,
-    rounds: int = 40,
-    deadline: Deadline | None = None,
-    start: Array | None = None,
+    F: Quadratic, *, decide: bool = True, rounds: int = 40, deadline: Deadline | None = None, start: Array | None = None
 ) -> Multipliers:
     """Multipliers of a large lower bound of a quadratic function over ``|v_k| <= 1``.
 

@@ -13,6 +13,7 @@ from stability.analysis import local_radius
 from stability.analysis.attacks.smallest import attack_radii
 from stability.analysis.radius import local
 from stability.errors import ConfigurationError, ContradictionError, DimensionError, UnsupportedError
+from stability.models import ContractingRNN, ElmanRNN
 from stability.models.classifier import classifier
 from stability.models.classifier_network import ClassifierNetwork
 from stability.models.gated import GRU
@@ -193,3 +194,25 @@ def test_a_refuted_proof_is_no_missing_result_of_a_report(affine, monkeypatch: p
             assert document["steps"]["local"]["status"] == "done"
             assert json.loads((place / "local.json").read_text())["median_ratio"] == pytest.approx(0.9, rel=1e-3)
             assert len((place / "local_inputs.csv").read_text().splitlines()) == 1 + 2 * 4 * 2
+
+
+@pytest.mark.parametrize("layer", [ElmanRNN, ContractingRNN])
+def test_radii_in_units_of_each_feature_say_so(layer) -> None:
+    """A vector as ``scale`` or ``epsilon``: the proof is about the network with input weights times the units."""
+    torch.manual_seed(0)
+    model, x, units = SequenceModel(layer(2, 4), 3).double(), torch.rand(2, 3, 2), torch.tensor([0.5, 20.0])
+    x, y = x.double(), model(x.double()).argmax(1)
+    raw, found = local_radius(model, x, y), local_radius(model, x, y, scale=units)
+    asked = local_radius(model, x, y, epsilon=0.5 * found.radius.min() * units)
+    assert asked.certified is not None
+    assert asked.certified.all()
+    assert not np.allclose(raw.radius, found.radius)
+    for claim in found.claims:
+        assert claim is not None
+        assert "its inputs in units of each feature" in claim.statement
+    assert all(claim is not None and "in units of each" not in claim.statement for claim in raw.claims)
+    assert ("computed in float64" in found.claims[0].statement) == (layer is ContractingRNN)
+    moved = (torch.tensor(found.adversarial) - x) / units
+    np.testing.assert_allclose(moved.flatten(1).norm(dim=1), found.attack_radius, rtol=1e-9)
+    with pytest.raises(DimensionError):
+        local_radius(model, x, y, scale=[1.0])
