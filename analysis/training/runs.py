@@ -25,9 +25,9 @@ from stability.storage.artifacts import artifact, files_of_steps
 from stability.storage.documents import read_json
 from stability.storage.folder import claim_folder, refuse_existing_files
 from stability.storage.writing import write_bytes, write_text
-from stability.user_code import error_text
+from stability.user_code import error_text, names_code
 
-from ...models.factories import factory_of, layer_code
+from ...models.factories import ALLOW, factory_of, layer_code, may_run, remember_code
 from ...models.files import describe, save, write_tensors
 from ...models.sources import load_module, without_network
 from ..results import named_path
@@ -105,6 +105,12 @@ class Run:
             folder = named_path(data.get("folder")) if data_dir is None else data_dir
             options = dict(spec.get("options", {}))
             options |= {"file": named_path(options["file"])} if "file" in options else {}
+            own = str(options.get("file", ""))
+            if file is None and names_code(own) and not Path(own).exists() and not may_run(own):
+                raise FileFormatError(
+                    f"{self.path} has its data from {own!a}, code that is not below this folder, or not "
+                    f"as you ran it: name the data with --data, or read the code first and set {ALLOW}=1"
+                )
             if file is not None:
                 if spec["name"] != "data":
                     raise ConfigurationError(f"it was trained on the task {spec['name']}, not on a file")
@@ -250,7 +256,10 @@ def with_code(model: nn.Module) -> dict[str, Any]:
     """``model_description``, and under ``code`` the factory or the layer's class that making it again needs."""
     said = model_description(model)
     code = factory_of(model) if said["layer"] is None else layer_code(model)
-    return {**said, "code": code} if code else said
+    if not code:
+        return said
+    remember_code(code)
+    return {**said, "code": code}
 
 
 def write_run(
