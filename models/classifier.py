@@ -274,8 +274,8 @@ def _agreeing(module: nn.Module, found: Sequence[Classifier]) -> list[Classifier
         return good
     raise DisagreementError(
         f"the logits of this {type(module).__name__} are not those of its recurrent part from its initial state and "
-        "its linear head: a norm or an activation between them, an initial state of its own, another step that the head "
-        f"reads? ({apart[-1]})"
+        "its linear head: a norm or an activation between them, an initial state of its own, another step that the "
+        f"head reads? ({apart[-1]})"
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib
 import os
 import sys
@@ -17,7 +16,7 @@ from torch import nn
 
 from stability.errors import ConfigurationError, StabilityError
 from stability.kernel.format.serialization import is_subject
-from stability.user_code import error_text, is_python_file, raise_location, split_factory_name
+from stability.user_code import error_text, is_python_file, raise_location, remember_code, split_factory_name
 
 from .cells import cell_layer
 from .recurrent import LAYERS, RecurrentLayer
@@ -26,9 +25,6 @@ PATHS: list[str] = []
 """Folders from which user modules were imported; worker processes need them to unpickle the models."""
 _FACTORIES: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
 """Name of the factory that made a module."""
-_NAMED: set[Path] = set()
-"""Marks of code that was named in this process."""
-ALLOW = "STABILITY_RUN_CODE"
 
 
 def from_factory(name: str) -> Any:
@@ -74,40 +70,6 @@ def _from_here(file: str) -> str:
     """A path as seen from the working directory; absolute where it lies outside."""
     path = os.path.abspath(file)
     return os.path.relpath(path) if Path(path).is_relative_to(os.getcwd()) else path
-
-
-def may_run(name: str) -> bool:
-    """Return True if code that a file names may run: this user named or trained with it before, exactly as it is now.
-
-    A folder from somebody else may hold code beside its runs. Other code than one's own runs only if the environment
-    variable ``STABILITY_RUN_CODE`` is 1.
-
-    Args:
-        name: as for ``from_factory``; the code must lie in or below the working directory.
-    """
-    mark = _mark(name)
-    return os.environ.get(ALLOW) == "1" or (mark is not None and (mark in _NAMED or mark.is_file()))
-
-
-def remember_code(name: str) -> None:
-    """Note that this user runs some code, by the path and the content of its file, in ``$XDG_STATE_HOME/stability``."""
-    if (mark := _mark(name)) is not None:
-        _NAMED.add(mark)
-        with contextlib.suppress(OSError):  # without a place to write to, the note is for this process alone
-            mark.parent.mkdir(parents=True, exist_ok=True)
-            mark.touch()
-
-
-def _mark(name: str) -> Path | None:
-    """The file that stands for code as it is now; ``None`` for code that does not lie below the working directory."""
-    place = split_factory_name(name)[0]
-    stem = Path(os.path.abspath(place if is_python_file(place) else place.replace(".", "/")))
-    file = next((p for p in (stem, stem / "__init__.py", stem.with_suffix(".py")) if p.is_file()), None)
-    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    if file is None or not file.is_relative_to(os.getcwd()) or not os.path.isabs(state):
-        return None
-    digest = hashlib.sha256(os.fsencode(file) + b"\0" + file.read_bytes()).hexdigest()
-    return Path(state, "stability", "code", digest)
 
 
 def named_value(name: str) -> Any:

@@ -26,11 +26,11 @@ from stability.storage.archives import archive_members
 from stability.storage.arrays import is_state_dict, npz_subject, read_npz
 from stability.storage.documents import read_json
 from stability.storage.read_errors import as_file_errors, first_sentence
-from stability.user_code import names_code
+from stability.user_code import ALLOW, may_run, names_code
 
 from .adapters.modules import recurrent_parts, refuse_altered_layer, with_origin
 from .adapters.state_dicts import CELLS, shown, state_dict_subject
-from .factories import ALLOW, from_factory, may_run, registered_layer, users_code
+from .factories import from_factory, registered_layer, users_code
 from .files import FORMAT, MODEL_FILE, load
 from .readers.checkpoints import Placeholder, read_checkpoint
 from .readers.matlab import HEADER, read_mat

@@ -25,9 +25,9 @@ from stability.storage.artifacts import artifact, files_of_steps
 from stability.storage.documents import read_json
 from stability.storage.folder import claim_folder, refuse_existing_files
 from stability.storage.writing import write_bytes, write_text
-from stability.user_code import error_text, names_code
+from stability.user_code import ALLOW, error_text, may_run, names_code, remember_code
 
-from ...models.factories import ALLOW, factory_of, layer_code, may_run, remember_code
+from ...models.factories import factory_of, layer_code
 from ...models.files import describe, save, write_tensors
 from ...models.sources import load_module, without_network
 from ..results import named_path

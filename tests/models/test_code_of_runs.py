@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from stability import user_code
 from stability.analysis import train
 from stability.analysis.tasks import task_from_arrays
 from stability.analysis.training.runs import read_run
 from stability.errors import FileFormatError
-from stability.models import LAYERS, SequenceModel, factories
+from stability.models import LAYERS, SequenceModel
 from stability.models.cells import CELLS
 from stability.models.factories import registered_layer
 from stability.models.sources import load_subject
@@ -43,7 +44,7 @@ def forget() -> None:
     for kind in [kind for kind in CELLS if kind.__name__ == "Leaky"]:
         del CELLS[kind]
     LAYERS.pop("Leaky", None)
-    factories._NAMED.clear()
+    user_code._NAMED.clear()
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def test_code_in_an_unpacked_folder_never_runs(run, place: str, monkeypatch: pyt
         read_run("evil/a").task()
     assert "RAN" not in os.environ
     run(model={"code": f"{place}:Leaky"})
-    monkeypatch.setenv(factories.ALLOW, "1")
+    monkeypatch.setenv(user_code.ALLOW, "1")
     load_subject("evil/a")
     assert os.environ.pop("RAN") == "yes"
 
