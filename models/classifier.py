@@ -158,8 +158,7 @@ def agree_on(module: Run, read: Classifier, x: np.ndarray) -> None:
         stability.errors.DisagreementError: ...
     """
     x = np.ascontiguousarray(x)
-    is_module = isinstance(module, nn.Module)
-    run = twin(module).to(device="cpu", dtype=torch.float64).eval() if is_module else module
+    run = twin(module).to("cpu", torch.float64).eval() if isinstance(module, nn.Module) else module
     logits, expected = _logits(run, x), read.logits(x)
     if logits.shape != expected.shape:
         raise DisagreementError(f"{type(module).__name__} answers {logits.shape} to {len(x)} sequences of {x.shape}")
@@ -262,30 +261,22 @@ def _unknown(module: nn.Module, parts: str, linear: int, why: str = "") -> str:
 
 def _agreeing(module: nn.Module, found: Sequence[Classifier]) -> list[Classifier]:
     """Those that give the module's own logits on random sequences of several lengths, one at least."""
-    runs = twin(module).to(device="cpu", dtype=torch.float64).eval()
-    if isinstance(runs, ClassifierNetwork):
-        runs.source = None  # a graph may be for one number of steps, which is that of the data
-    apart = [0.0] * len(found)
-    for steps in LENGTHS[:2]:
-        x, _ = samples(found[0].recurrent, steps)
-        x = np.ascontiguousarray(np.swapaxes(x, 0, 1))
-        logits = _logits(runs, x)
-        for k, each in enumerate(found):
-            expected = each.logits(x)
-            if logits.shape != expected.shape:
-                raise DisagreementError(
-                    f"{type(module).__name__} answers {tuple(logits.shape)} to {len(x)} sequences, its head gives "
-                    f"{tuple(expected.shape)}: one row of logits a sequence is needed"
-                )
-            apart[k] = max(apart[k], float(np.abs(logits - expected).max() / (1.0 + np.abs(expected).max())))
-    best = int(np.argmin(apart))
-    if not apart[best] <= ROUNDING:  # NaN is no agreement either
-        raise DisagreementError(
-            f"the logits of this {type(module).__name__} are not those of its recurrent part from its initial state "
-            f"and its linear head (apart by {apart[best]:.1e} of their size): a norm or an activation between them, "
-            "an initial state of its own, another step that the head reads?"
-        )
-    return [each for each, off in zip(found, apart, strict=True) if off <= ROUNDING]
+    good, apart = list[Classifier](), list[DisagreementError]()
+    runs = ClassifierNetwork(module.subject) if isinstance(module, ClassifierNetwork) else module  # without its graph
+    for each in found:
+        try:
+            for steps in LENGTHS[:2]:
+                agree_on(runs, each, np.swapaxes(samples(each.recurrent, steps)[0], 0, 1))
+            good.append(each)
+        except DisagreementError as error:
+            apart.append(error)
+    if good:
+        return good
+    raise DisagreementError(
+        f"the logits of this {type(module).__name__} are not those of its recurrent part from its initial state and "
+        "its linear head: a norm or an activation between them, an initial state of its own, another step that the "
+        f"head reads? ({apart[-1]})"
+    )
 
 
 def _logits(module: Run, x: np.ndarray) -> np.ndarray:

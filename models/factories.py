@@ -16,7 +16,7 @@ from torch import nn
 
 from stability.errors import ConfigurationError, StabilityError
 from stability.kernel.format.serialization import is_subject
-from stability.user_code import error_text, is_python_file, raise_location, split_factory_name
+from stability.user_code import error_text, is_python_file, raise_location, remember_code, split_factory_name
 
 from .cells import cell_layer
 from .recurrent import LAYERS, RecurrentLayer
@@ -72,22 +72,6 @@ def _from_here(file: str) -> str:
     return os.path.relpath(path) if Path(path).is_relative_to(os.getcwd()) else path
 
 
-def is_code_here(name: str, run: Path) -> bool:
-    """Return True if code that a run directory names lies below the working directory, and not in the run itself.
-
-    Other code is never run because a file names it.
-
-    Args:
-        name: as for ``from_factory``.
-        run: the run directory.
-    """
-    place = split_factory_name(name)[0]
-    file = place if is_python_file(place) else place.replace(".", "/")
-    path = Path(os.path.abspath(file))
-    known = path.is_file() or (path / "__init__.py").is_file() or path.with_suffix(".py").is_file()
-    return known and path.is_relative_to(os.getcwd()) and not path.is_relative_to(os.path.abspath(run))
-
-
 def named_value(name: str) -> Any:
     """Import ``package.module:attribute`` or ``FILE.py:attribute``; call this inside ``users_code``.
 
@@ -98,6 +82,7 @@ def named_value(name: str) -> Any:
     value: Any = _module_of(Path(place)) if is_python_file(place) else importlib.import_module(place)
     for step in attribute.split("."):
         value = getattr(value, step)
+    remember_code(name)
     return value
 
 
@@ -108,9 +93,7 @@ def _module_of(path: Path) -> types.ModuleType:
     sys.path.insert(0, str(path.parent.resolve()))  # the folder of a link, not of its target
     module = importlib.import_module(path.stem)
     if Path(getattr(module, "__file__", None) or "").resolve() != path.resolve():
-        raise ConfigurationError(
-            f"a module {path.stem} of another file is imported already: give {path} a name of its own"
-        )
+        raise ConfigurationError(f"a module {path.stem} of another file is imported already: give {path} another name")
     return module
 
 

@@ -26,11 +26,11 @@ from stability.storage.archives import archive_members
 from stability.storage.arrays import is_state_dict, npz_subject, read_npz
 from stability.storage.documents import read_json
 from stability.storage.read_errors import as_file_errors, first_sentence
-from stability.user_code import names_code
+from stability.user_code import ALLOW, may_run, names_code
 
 from .adapters.modules import recurrent_parts, refuse_altered_layer, with_origin
 from .adapters.state_dicts import CELLS, shown, state_dict_subject
-from .factories import from_factory, is_code_here, registered_layer, users_code
+from .factories import from_factory, registered_layer, users_code
 from .files import FORMAT, MODEL_FILE, load
 from .readers.checkpoints import Placeholder, read_checkpoint
 from .readers.matlab import HEADER, read_mat
@@ -172,7 +172,7 @@ def _from_path(path: Path, cell: str | None, part: str | None) -> Source:
         if "format" not in read_metadata(weights) and (path / "run.json").is_file():  # a network of one's own, trained
             return _own_run(path, told, weights, cell, part)
         if told.get("layer") not in LAYERS and (code := str(told.get("code") or "")):
-            if not is_code_here(code, path):
+            if not may_run(code):
                 raise FileFormatError(f"{path} {_elsewhere(code)}")
             registered_layer(code)
         return _source("run directory", path, load(path))
@@ -188,15 +188,15 @@ def _told(path: Path) -> dict[str, Any]:
 
 def _elsewhere(code: str) -> str:
     return (
-        f"is made by {shown([code])[1:-1]}, and no such code lies in or below this folder: run the command in the "
-        "folder of the code"
+        f"is made by {shown([code])[1:-1]}, which is not below this folder, or not as you trained with it: run the "
+        f"command in the folder of the code, and for code that is new to you read it first and set {ALLOW}=1"
     )
 
 
 def _own_run(path: Path, told: dict[str, Any], weights: Path, cell: str | None, part: str | None) -> Source:
     """A network of one's own that was trained here: made by its factory, or its recurrent part without the factory."""
     code = str(told.get("code") or "")
-    if code and cell is None and part is None and is_code_here(code, path):
+    if code and cell is None and part is None and may_run(code):
         made = from_factory(code)
         if not isinstance(made, nn.Module):
             raise FileFormatError(f"{path} was trained from {code}, which gives no module now")
@@ -230,7 +230,12 @@ def _reader(path: Path) -> Callable[[Path, str | None, str | None], Source]:
         raise FileFormatError(f"{path} holds one bare array; save A and W together with numpy.savez")
     if head[8:9] == b"{":  # first: the eight bytes before it are a length, which may look like any other beginning
         return _from_safetensors
-    readers = {b"PK": _from_zip, b"\x80": _from_torch, b"{": _from_json, HEADER: _from_mat}
+    readers = {
+        b"PK": _from_zip,
+        b"\x80": _from_torch,
+        b"{": _from_json,
+        HEADER: lambda path, *asked: _from_arrays(read_mat(path), path, *asked, "mat"),
+    }
     found = [read for beginning, read in readers.items() if head.lstrip().startswith(beginning)]
     if found:
         return found[0]
@@ -263,10 +268,6 @@ def _from_arrays(arrays: Mapping[str, Any], path: Path, cell: str | None, part: 
     if is_state_dict(arrays):
         return _state_dict(arrays, path, cell, part, f"{form} state dict")
     return _source(form, path, npz_subject(arrays, str(path)))
-
-
-def _from_mat(path: Path, cell: str | None, part: str | None) -> Source:
-    return _from_arrays(read_mat(path), path, cell, part, "mat")
 
 
 def _from_json(path: Path, cell: str | None, part: str | None) -> Source:

@@ -1,9 +1,17 @@
-"""Names and exceptions of user-supplied code: ``package.module:factory`` and ``FILE.py:factory``."""
+"""User-supplied code, ``package.module:factory`` and ``FILE.py:factory``: names, exceptions, and what may run."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import traceback
+from pathlib import Path
+
+ALLOW = "STABILITY_RUN_CODE"
+"""Environment variable: 1 lets files name any code."""
+_NAMED: set[Path] = set()
+"""Marks of code that was named in this process."""
 
 
 def names_code(name: str) -> bool:
@@ -66,3 +74,37 @@ def raise_location(error: BaseException) -> str:
         if not frame.filename.startswith(libraries) and "-packages" not in frame.filename
     ]
     return frames[-1] if frames else ""
+
+
+def may_run(name: str) -> bool:
+    """Return True if code that a file names may run: this user named or trained with it before, exactly as it is now.
+
+    A folder from somebody else may hold code beside its runs. Other code than one's own runs only if the environment
+    variable ``STABILITY_RUN_CODE`` is 1.
+
+    Args:
+        name: as for ``from_factory``; the code must lie in or below the working directory.
+    """
+    mark = _mark(name)
+    return os.environ.get(ALLOW) == "1" or (mark is not None and (mark in _NAMED or mark.is_file()))
+
+
+def remember_code(name: str) -> None:
+    """Note that this user runs some code, by the path and the content of its file, in ``$XDG_STATE_HOME/stability``."""
+    if (mark := _mark(name)) is not None:
+        _NAMED.add(mark)
+        with contextlib.suppress(OSError):  # without a place to write to, the note is for this process alone
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch()
+
+
+def _mark(name: str) -> Path | None:
+    """The file that stands for code as it is now; ``None`` for code that does not lie below the working directory."""
+    place = split_factory_name(name)[0]
+    stem = Path(os.path.abspath(place if is_python_file(place) else place.replace(".", "/")))
+    file = next((p for p in (stem, stem / "__init__.py", stem.with_suffix(".py")) if p.is_file()), None)
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    if file is None or not file.is_relative_to(os.getcwd()) or not os.path.isabs(state):
+        return None
+    digest = hashlib.sha256(os.fsencode(file) + b"\0" + file.read_bytes()).hexdigest()
+    return Path(state, "stability", "code", digest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
@@ -19,6 +20,7 @@ settings.register_profile(
 settings.load_profile("stability")
 
 
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="stability-")  # notes of code that was named
 os.environ.setdefault("STABILITY_TRACEBACK", "1")  # faults of the program are seen, here and in its processes
 
 

@@ -26,7 +26,7 @@ from stability.storage.artifacts import artifact, files_of_steps
 from stability.storage.documents import read_json
 from stability.storage.folder import claim_folder, refuse_existing_files
 from stability.storage.writing import write_bytes, write_text
-from stability.user_code import error_text
+from stability.user_code import ALLOW, error_text, may_run, names_code, remember_code
 
 from ...models.factories import factory_of, layer_code
 from ...models.files import describe, save, write_tensors
@@ -107,6 +107,12 @@ class Run:
             folder = named_path(data.get("folder")) if data_dir is None else data_dir
             options = dict(spec.get("options", {}))
             options |= {"file": named_path(options["file"])} if "file" in options else {}
+            own = str(options.get("file", ""))
+            if file is None and names_code(own) and not Path(own).exists() and not may_run(own):
+                raise FileFormatError(
+                    f"{self.path} has its data from {own!a}, code that is not below this folder, or not "
+                    f"as you ran it: name the data with --data, or read the code first and set {ALLOW}=1"
+                )
             if file is not None:
                 if spec["name"] != "data":
                     raise ConfigurationError(f"it was trained on the task {spec['name']}, not on a file")
@@ -273,7 +279,10 @@ def with_code(model: nn.Module) -> dict[str, Any]:
     """``model_description``, and under ``code`` the factory or the layer's class that making it again needs."""
     said = model_description(model)
     code = factory_of(model) if said["layer"] is None else layer_code(model)
-    return {**said, "code": code} if code else said
+    if not code:
+        return said
+    remember_code(code)
+    return {**said, "code": code}
 
 
 def write_run(

@@ -133,7 +133,7 @@ def is_reparametrised(module: nn.Module) -> bool:
 
 def computes_weights(module: nn.Module) -> bool:
     """Return True if a recurrent matrix is computed from parameters, and is not a stored tensor or a part of one."""
-    matrices = getattr(module, "matrices", dict)() if hasattr(module, "driven") else {}
+    matrices: dict[str, Tensor] = getattr(module, "matrices", dict)() if hasattr(module, "driven") else {}
     stored = {t.untyped_storage().data_ptr() for t in (*module.parameters(), *module.buffers())}
     return is_reparametrised(module) or any(m.untyped_storage().data_ptr() not in stored for m in matrices.values())
 

@@ -156,10 +156,6 @@ def _mm(a: Any, b: Any) -> Affine:
     return a.mapped(b.T)
 
 
-def _addmm(bias: Any, a: Any, b: Any, *, beta: float = 1.0, alpha: float = 1.0) -> Affine:
-    return added(_mm(a, b).scaled(alpha), bias, beta)
-
-
 def _rows(value: Affine, keep: Array) -> Affine:
     offset = np.broadcast_to(value.offset, (value.size,))[keep]
     return Affine(len(keep), {s: m[keep] for s, m in value.terms.items()}, offset)
@@ -202,7 +198,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "neg": lambda a: a.scaled(-1.0),
     "mm": _mm,
     "matmul": _mm,
-    "addmm": _addmm,
+    "addmm": lambda bias, a, b, *, beta=1.0, alpha=1.0: added(_mm(a, b).scaled(alpha), bias, beta),
     "select": _select,
     "slice": _slice,
     "split": _split,
