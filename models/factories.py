@@ -108,9 +108,7 @@ def _module_of(path: Path) -> types.ModuleType:
     sys.path.insert(0, str(path.parent.resolve()))  # the folder of a link, not of its target
     module = importlib.import_module(path.stem)
     if Path(getattr(module, "__file__", None) or "").resolve() != path.resolve():
-        raise ConfigurationError(
-            f"a module {path.stem} of another file is imported already: give {path} a name of its own"
-        )
+        raise ConfigurationError(f"a module {path.stem} is imported already: give {path} a name of its own")
     return module
 
 
