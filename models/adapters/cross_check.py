@@ -130,9 +130,7 @@ def cross_check_layer(layer: RecurrentLayer, subject: Any) -> None:
     def parts(state: Any) -> list[Array]:
         flat = copied.system_state(state).numpy()
         if flat.shape[-1] != sum(sizes):
-            raise DisagreementError(
-                f"a state of {type(layer).__name__} holds {flat.shape[-1]} numbers, one of its system {sum(sizes)}"
-            )
+            raise DisagreementError(f"a state of {type(layer).__name__} has {flat.shape[-1]} numbers, not {sum(sizes)}")
         return np.split(flat, np.cumsum(sizes)[:-1], axis=-1)
 
     def start(x: Array) -> list[Array]:
@@ -271,9 +269,7 @@ def _guarded(run: Run, x: Array, states: list[Array], who: str) -> tuple[Array |
     except StabilityError:
         raise
     except (Exception, SystemExit) as error:  # a forward pass that ends the program with code 0 is no "certified"
-        raise UnsupportedError(
-            f"{who} cannot be run beside its system: {type(error).__name__}: {str(error).strip()[:160]}"
-        ) from error
+        raise UnsupportedError(f"{who} cannot be run: {type(error).__name__}: {str(error).strip()[:160]}") from error
 
 
 def _runner(module: Any, dtype: torch.dtype = torch.float64) -> Run:

@@ -54,10 +54,7 @@ def _refuse_overridden(module: nn.Module, kind: type) -> None:
         if method not in _CALLED and (known is None or known is inherited):
             continue  # the class itself does not run it
         if method in vars(module):
-            raise UnsupportedError(
-                f"{method} of this {name} was replaced on the instance: what runs is not {kind.__name__}.{method}, and "
-                "nothing is known about it"
-            )
+            raise UnsupportedError(f"{method} of this {name} was replaced on the instance: what runs is not known")
         if getattr(cls, method, None) is not known:
             raise UnsupportedError(
                 f"{name} overrides {kind.__name__}.{method}, so its weights do not tell which map runs: teach it with "
@@ -74,8 +71,7 @@ def _refuse_swapped_weights(module: nn.Module) -> None:
     made_anew = any(a is not b for a, b in zip(named, known))
     if not made_anew and any(a is not b for a, b in zip(named, module._flat_weights)):
         raise UnsupportedError(
-            f"an entry of _flat_weights of this {type(module).__name__} was replaced: it runs with other weights than "
-            "its parameters. Assign to the parameter itself, module.weight_hh_l0 = ..."
+            f"_flat_weights of this {type(module).__name__} was replaced: assign to module.weight_hh_l0"
         )
 
 
@@ -100,9 +96,7 @@ def _refuse_hooks(module: nn.Module) -> None:
                 "computes: remove the hook to certify the module without it"
             )
     for hook in (*torch_module._global_forward_pre_hooks.values(), *torch_module._global_forward_hooks.values()):
-        raise UnsupportedError(
-            f"a global forward hook ({_called(hook)}) may change what every module computes: remove it first"
-        )
+        raise UnsupportedError(f"a global forward hook ({_called(hook)}) may change every module: remove it first")
 
 
 def _called(hook: Any) -> str:

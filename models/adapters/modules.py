@@ -86,10 +86,7 @@ def register_adapter(
         if not callable(function):
             raise ConfigurationError(f"an adapter must be a function of the module, got {function!r}")
         if kind in _ADAPTERS and not replace and _ADAPTERS[kind] != (function, step):
-            raise ConfigurationError(
-                f"{kind.__qualname__} has an adapter already: say register_adapter({kind.__name__}, replace=True) to "
-                "replace it"
-            )
+            raise ConfigurationError(f"{kind.__qualname__} has an adapter already: replace=True replaces it")
         known = kind in _ADAPTERS
         _ADAPTERS[kind] = (function, step)
         if not known:
@@ -170,9 +167,8 @@ def _driven(module: Any) -> Subject:
     """What a layer says of itself with ``driven``, held against what it runs."""
     if isinstance(module, SequenceModel) and type(module).driven is SequenceModel.driven:
         subject = _driven(module.layer)
-        return (
-            subject_as_part(subject, "layer", type(module).__name__) if _is_altered(module, SequenceModel) else subject
-        )
+        altered, name = _is_altered(module, SequenceModel), type(module).__name__
+        return subject_as_part(subject, "layer", name) if altered else subject
     refuse_altered_layer(module)
     subject = module.driven()
     if isinstance(module, RecurrentLayer) and not isinstance(module, StepLayer) and not isinstance(subject, OpaqueMap):
@@ -333,9 +329,7 @@ def _joint(stack: LayerStack) -> LureSystem:
     """A stack of plain maps ``h+ = phi(W h + U below + ...)`` as one system."""
     layers = stack.layers
     if stack.directions == 2 and stack.levels > 1:
-        raise UnsupportedError(
-            "layers of two directions run through time both ways and are no single Lur'e system: use certify(module)"
-        )
+        raise UnsupportedError("layers of two directions are no single Lur'e system: use certify(module)")
     systems = [layer.system for layer in layers]
     for layer, system in zip(layers, systems):
         if system.A.any() or layer.F.any() or system.D.any() or not np.array_equal(system.B, np.eye(system.states)):

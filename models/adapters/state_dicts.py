@@ -202,13 +202,9 @@ def _is_array(value: Any) -> bool:
 
 def _array(value: Any, name: str, where: str) -> np.ndarray:
     if isinstance(value, Tensor) and value.layout is not torch.strided:
-        raise UnsupportedError(
-            f"{where}: {name} is a tensor of layout {value.layout}; save it dense: {name}.to_dense()"
-        )
+        raise UnsupportedError(f"{where}: {name} has the layout {value.layout}: save {name}.to_dense()")
     if isinstance(value, Tensor) and value.numel() * value.element_size() > value.untyped_storage().nbytes():
-        raise FileFormatError(
-            f"{where}: {name} claims the shape {tuple(value.shape)}, more numbers than the file holds"
-        )
+        raise FileFormatError(f"{where}: {name} claims {tuple(value.shape)}, more numbers than the file holds")
     if isinstance(value, np.ndarray) and value.dtype.kind not in "fiu":
         raise FileFormatError(f"{where}: {name} must hold real numbers, got {value.dtype}")
     try:
@@ -238,9 +234,7 @@ def _kind(weights: Mapping[str, Any], cell: str | None, where: str) -> str:
         raise FileFormatError(f"{where}: weight_hh must be a matrix, it has shape {shape}")
     found = _GATES.get(shape[0] // shape[1]) if shape[0] % shape[1] == 0 else None
     if found is None and "weight_hr" not in weights:
-        raise FileFormatError(
-            f"{where}: weight_hh of shape {shape} belongs to none of RNN (n, n), GRU (3n, n), LSTM (4n, n)"
-        )
+        raise FileFormatError(f"{where}: weight_hh {shape} is none of RNN (n, n), GRU (3n, n), LSTM (4n, n)")
     found = found or "lstm"
     if cell is not None and not cell.startswith(found):
         raise ConfigurationError(f"{where}: weight_hh of shape {shape} is that of a {found}, not of {cell}")
@@ -305,6 +299,4 @@ def _nothing(state: Mapping[str, Any], where: str) -> StabilityError:
             f"{where} holds a parametrised weight_hh as the parameters behind it, not as the matrix that runs: save it "
             "after torch.nn.utils.parametrize.remove_parametrizations, or give package.module:factory"
         )
-    return FileFormatError(
-        f"{where} holds no weight_hh of a torch.nn.RNN, LSTM or GRU; it holds {shown(state) or 'nothing'}"
-    )
+    return FileFormatError(f"{where} holds no weight_hh of a torch.nn layer; it holds {shown(state) or 'nothing'}")

@@ -138,7 +138,7 @@ class Graph:
         for value in (*self.proto.input, *self.proto.output, *self.proto.value_info):
             if value.name == name:
                 return [max(0, int(d.dim_value)) for d in value.type.tensor_type.shape.dim]
-        return []
+        return [] if self.outer is None or name in self.producers else self.outer.shape(name)
 
     def sizes(self, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
         """Return the declared shape of a value, with the default's entries where a size is not declared."""

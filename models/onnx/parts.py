@@ -7,10 +7,10 @@ each reading the whole output of the one before, becomes a stack.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -32,11 +32,11 @@ from .sizes import RECURRENT, RESHAPES
 Subject = Any
 Array = np.ndarray
 _FORMS = (*RESHAPES, "Transpose")
-_PASSING = (*_FORMS, "Slice", "Gather", "Split", "Concat")
 _USUAL = {"RNN": ["tanh"], "GRU": ["sigmoid", "tanh"], "LSTM": ["sigmoid", "tanh", "tanh"]}
 _ORDER = {"RNN": (0,), "GRU": (1, 0, 2), "LSTM": (0, 2, 3, 1)}
 """Of the gates, as torch has them: r, z, n from z, r, h; i, f, g, o from i, o, f, c."""
 _ATTRIBUTES = {"activations", "direction", "hidden_size", "layout", "output_sequence"}
+_MAX_BATCH = 1024  # of a state that is numbered; a larger one fits no state
 _OWN = {"RNN": set(), "GRU": {"linear_before_reset"}, "LSTM": {"input_forget"}}
 
 
@@ -124,6 +124,13 @@ def _inside_if(graph: Graph, node: Any, path: str, part: str | None) -> tuple[Su
     keys = ["then_branch", "else_branch"] if condition is None else [f"{'then' if condition else 'else'}_branch"]
     chosen = [Graph(branches[key], graph) for key in keys]
     found = [_part(inner, path, part) for inner in chosen if any(map(_recurs, inner.nodes))]
+    inside = [(inner, cell) for inner in chosen for cell in inner.nodes if cell.op_type in _ORDER and part is None]
+    states = {name for inner, cell in inside for start in cell.input[5:7] for name in _from_outside(inner, start)}
+    for output in (value.name for value in graph.proto.output):
+        direct = graph.source(output, ["Identity"])[0] in node.output or not _read(graph, output) & {*node.output}
+        for state in states:
+            if state in graph.producers or (not direct and _fits(graph.shape(output), graph.shape(state))):
+                _refuse_state(state, [cell for _, cell in inside])
     bare = [encode(subject) | {"part": None} for subject, _ in found]
     if len(found) < len(chosen) or any(other != bare[0] for other in bare):
         raise UnsupportedError(f"{path} holds an If whose branches recur differently: export one of them by itself")
@@ -133,33 +140,64 @@ def _inside_if(graph: Graph, node: Any, path: str, part: str | None) -> tuple[Su
 def _refuse_changed_states(graph: Graph, nodes: list[Any]) -> None:
     """Refuse a graph that takes and gives states, for the next run to go on from, and changes them on their way.
 
+    The last states of the nodes are numbered. Some output must give these numbers back where it is the next input.
+
     Raises:
-        UnsupportedError: a state that is computed from an input, or handed on as something else of its size alone.
+        UnsupportedError: no output does, though one has the shape of the state.
     """
-
-    def handed(name: str) -> list[str]:
-        node = graph.producers.get(name)
-        passes = node is not None and node.op_type in _PASSING and node.domain in DOMAINS
-        return list(node.input if node.op_type == "Concat" else node.input[:1]) if passes else []  # type: ignore
-
-    def read(name: str) -> set[str]:
-        return closure([name], lambda value: values_read(graph, value))
-
-    outputs = [value.name for value in graph.proto.output]
-    made, given = {name for node in nodes for name in node.output if name}, closure(outputs, handed)
+    last: dict[str, Array] = {}
+    starts: list[tuple[str, Array, set[str]]] = []
     for node in nodes:
-        sizes = {0, *np.asarray(graph.constant(node.input[2])).shape[-1:]}
-        alike = [name for name in outputs if {*graph.shape(name)[-1:]} <= sizes and not closure([name], handed) & made]
-        others = [name for name in alike if read(name) & made]
-        for start, own in zip(node.input[5:7], ({*node.output[1:2]}, {*node.output[2:]})):
-            way, ends = closure([start], handed), read(start) - {""} - graph.producers.keys()
-            outside = {name for name in ends if graph.constant(name) is None}
-            changed = [name for name in way - outside if not handed(name) and read(name) & outside]
-            if changed or (outside and others and not own & given):
-                raise UnsupportedError(
-                    f"the graph changes the state {start} of the node {name_of(node)} between one run and the next, "
-                    f"which makes another map. For a claim about the node by itself: FILE#{name_of(node)}"
-                )
+        directions, _, hidden = np.asarray(graph.constant(node.input[2])).shape
+        first = bool(attributes(node).get("layout"))
+        for k, start in enumerate(node.input[5:7]):
+            outside = _from_outside(graph, start)
+            declared = [graph.shape(name)[:1] if first else graph.shape(name)[-2:-1] for name in outside]
+            batch = max([1, *(min(size, _MAX_BATCH) for sizes in declared for size in sizes)])
+            numbers = 1.0 + len(last) * 2**20 + np.arange(batch * directions * hidden)
+            numbers = numbers.reshape((batch, directions, hidden) if first else (directions, batch, hidden))
+            last |= {[*node.output, "", ""][1 + k]: numbers}
+            last |= {node.output[0]: numbers[:, None] if first else numbers[None]} if k == 0 else {}
+            starts.append((start, numbers, outside))
+    last.pop("", None)
+    made = {name for node in nodes for name in node.output if name}
+    outputs = [value.name for value in graph.proto.output if made & _read(graph, value.name)]
+    values = {name: value for name in outputs for value in _computed(graph, [name], last)}
+    for state in set().union(*(outside for *_, outside in starts)):
+        names, wanted = zip(*((start, numbers) for start, numbers, outside in starts if state in outside))
+        shape = graph.shape(state)
+        shapes = (values[name].shape if name in values else graph.shape(name) or shape for name in outputs)
+        back = (_computed(graph, names, {state: value}) for value in values.values() if _fits(value.shape, shape))
+        same = any(got and all(map(np.array_equal, got, wanted)) for got in back)
+        if not same and any(_fits(each, shape) for each in shapes):
+            _refuse_state(state, nodes)
+
+
+def _refuse_state(state: str, nodes: list[Any]) -> NoReturn:
+    raise UnsupportedError(
+        f"the graph changes the state {state} between one run and the next, which makes another map than that of its "
+        f"node. For a claim about the node by itself: FILE#{name_of(nodes[0])}"
+    )
+
+
+def _read(graph: Graph, name: str) -> set[str]:
+    return closure([name], lambda value: values_read(graph, value)) - {""}
+
+
+def _from_outside(graph: Graph, name: str) -> set[str]:
+    """Return the inputs, or values of an outer graph, that a value is computed from."""
+    return {other for other in _read(graph, name) - graph.producers.keys() if graph.constant(other) is None}
+
+
+def _computed(graph: Graph, names: Sequence[str], feeds: dict[str, Array]) -> list[Array]:
+    try:
+        return graph.run(names, feeds)
+    except StabilityError:
+        return []
+
+
+def _fits(shape: Sequence[int], declared: Sequence[int]) -> bool:
+    return len(shape) == len(declared) and all(not d or not size or d == size for size, d in zip(shape, declared))
 
 
 def _network(graph: Graph, nodes: list[Any], subject: Subject) -> Any:

@@ -59,9 +59,7 @@ def check_message(raw: bytes, message: Any, path: Path) -> None:
                     stack.append((at, at + length, below, depth + (below.name == "GraphProto")))
                 at += length
             if fields > GRAPH_FIELDS or nodes > GRAPH_NODES or packed > GRAPH_PACKED:
-                raise FileFormatError(
-                    f"{path} has more than {GRAPH_NODES} nodes, or too many fields or packed integers"
-                )
+                raise FileFormatError(f"{path} has more than {GRAPH_NODES} nodes, or too many fields or integers")
         if depth > GRAPH_DEPTH:
             raise FileFormatError(f"{path} is nested too deeply: at most {GRAPH_DEPTH} graphs in each other")
 

@@ -8,6 +8,7 @@ import torch
 
 from stability import certify
 from stability.analysis import certified_radius, deepfool, make_task
+from stability.conversion.subjects import as_subject
 from stability.models import BoundedGainRNN, SequenceModel, load
 from stability.models.stack import Stack, stack_configs
 from stability.proposals import propose
@@ -47,7 +48,7 @@ def test_gains_multiply_and_nothing_exceeds_them(measure, options):
         stack = drawn(seed, 2 + seed % 2, **options)
         said = stack.prescribed_gain if measure == "final" else stack.prescribed_sequence_gain
         claim = stack_gain(stack, measure=measure)
-        assert verify_claim(stack.driven(), claim).valid
+        assert verify_claim(as_subject(stack), claim).valid
         assert claim.value == pytest.approx(said, rel=1e-4)
         assert claim.value <= said
         found = climbed(stack, measure)
@@ -61,7 +62,7 @@ def test_the_certificate_of_a_stack_has_its_rate_and_its_gain():
     certificate = certify(stack)
     gain = next(claim for claim in certificate.claims if claim.name == "gain")
     assert gain.value <= stack.prescribed_gain <= gain.value * 1.001
-    assert verify_claim(stack.driven(), gain).valid
+    assert verify_claim(as_subject(stack), gain).valid
     assert certificate.rate == pytest.approx(0.6, abs=1e-3)
     rng = np.random.default_rng(0)
     system, u = stack.driven(), rng.normal(size=(40, 2))

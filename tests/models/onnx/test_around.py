@@ -124,3 +124,51 @@ def test_a_state_that_the_graph_changes_between_its_runs_is_refused(
         with pytest.raises(UnsupportedError):
             load_subject(path)
     assert load_subject(f"{path}#cell").subject.part == "cell of onnx_graph"
+
+
+KEPT, SWAPPED = node("Concat", "h c", "next", axis=0), node("Concat", "c h", "next", axis=0)
+HALVED = [node("Mul", "h half", "less"), node("Concat", "less c", "next", axis=0)]
+
+
+@pytest.mark.parametrize(("after", "is_read"), [([KEPT], True), ([SWAPPED], False), (HALVED, False)])
+@pytest.mark.parametrize("inside", [False, True])
+def test_two_states_in_one_value_come_back_as_they_were(after, is_read, inside, tmp_path, rng) -> None:
+    taken = [node("Slice", f"state {k} {k + 1} 0", f"{name}0") for k, name in enumerate("hc")]
+    nodes = [*taken, node("LSTM", "X W R B  h0 c0", "Y h c", name="cell"), *after]
+    if inside:
+        inner = [helper.make_graph(nodes, "branch", [], [info("next", None)]) for _ in range(2)]
+        nodes = [choice("next", "p", *inner)]
+    held = weights(rng, "LSTM") | {"half": np.float64(0.5)} | {str(k): np.array([k]) for k in range(3)}
+    inputs = [info("X", [1, "B", P]), info("state", [2, "B", N]), info("p", [], TensorProto.BOOL)]
+    path = save(tmp_path / "m.onnx", nodes, inputs, "next", held, declared={"next": info("next", [2, "B", N])})
+    if is_read:
+        assert load_subject(path).subject.kind == "lstm"
+    else:
+        with pytest.raises(UnsupportedError):
+            load_subject(path)
+
+
+def test_an_if_whose_state_is_changed_behind_it_is_refused(tmp_path, rng) -> None:
+    held, ends = weights(rng, "GRU") | {"half": np.float64(0.5)}, {"next": info("next", [1, "B", N])}
+    inner = [
+        helper.make_graph([node("GRU", "X W R B  state", "Y h")], "branch", [], [info("h", None)]) for _ in range(2)
+    ]
+    inputs = [info("X", [1, "B", P]), info("state", [1, "B", N]), info("p", [], TensorProto.BOOL)]
+    for after, is_read in ((node("Identity", "last", "next"), True), (node("Mul", "last half", "next"), False)):
+        nodes = [choice("last", "p", *inner), after]
+        path = save(tmp_path / "m.onnx", nodes, inputs, "next", held, declared=ends)
+        if is_read:
+            assert load_subject(path).subject.kind == "gru"
+        else:
+            with pytest.raises(UnsupportedError):
+                load_subject(path)
+
+
+def test_outputs_of_the_upper_layer_are_no_states_of_both(tmp_path, rng) -> None:
+    held = weights(rng, "GRU", at="1") | weights(rng, "GRU", p=N, at="2") | {str(k): np.array([k]) for k in range(3)}
+    cut = [node("Slice", f"state {k} {k + 1} 0", f"h{k}") for k in range(2)]
+    layers = [node("GRU", "X W1 R1 B1  h0", "Y1"), node("Squeeze", "Y1 1", "Z"), node("GRU", "Z W2 R2 B2  h1", "Y2")]
+    nodes = [*cut, *layers, node("Squeeze", "Y2 1", "Y")]
+    inputs = [info("X", ["T", "B", P]), info("state", [2, "B", N])]
+    path = save(tmp_path / "m.onnx", nodes, inputs, "Y", held, declared={"Y": info("Y", ["T", "B", N])})
+    assert load_subject(path).subject.levels == 2
