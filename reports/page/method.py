@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.resources import files
 from typing import Any, cast
 
 from stability.storage.artifacts import STEPS
@@ -13,47 +14,13 @@ from ..stored.collect import Report
 from ..stored.facts import is_real
 from ..stored.reasons import missing
 from ..stored.records import ModelRecord
-from .parts import Columns, Command, Fold, Part, Table, named, tabulate, value
+from .parts import Columns, Command, Fold, Part, Table, named, plural, tabulate, value
 
 CHANGED = "changed or removed after the analysis wrote it"
 ENOUGH = 20
 """Steps of PGD below which benchmarks of robustness call an attack weak."""
 TRAINED = ("optimizer", "lr", "batch_size", "weight_decay", "clip", "margin_penalty", "until_certified", "seed")
 """Settings of a training that the table shows; ``run.json`` holds all of them."""
-WORDS = {
-    "Contraction (proven stable)": (
-        "Any two runs of the network on the same input approach each other exponentially, from every pair of starting "
-        "states. Contraction is stronger than bounded states and implies a unique response to each input."
-    ),
-    "Certificate": "A file with a claim and the data of its proof. The checker verifies it without a solver, with all "
-    "rounding errors bounded.",
-    "Counterexample (proven not stable)": (
-        "A proof that the network does not contract, such as an unstable equilibrium or two equilibria for one input. "
-        "It does not mean that states diverge: a network that remembers is never contracting."
-    ),
-    "Undecided": "Neither a proof nor a counterexample was found; nothing is claimed.",
-    "Rate and overshoot": (
-        "With rate ρ and overshoot C, the distance of two runs after k steps is at most C ρ^k times their first "
-        "distance. C is at least 1: the distance may grow before it shrinks."
-    ),
-    "Halved within": "Number of steps after which the proved bound on the distance of two runs is half of their first "
-    "distance.",
-    "Spectral radius": "Largest modulus of the eigenvalues of a matrix; a linear map decays if it is below 1.",
-    "Lur'e system": "A linear system in feedback with an activation function applied entry by entry.",
-    "Slope sector": "Interval that contains all slopes of the activation, such as [0, 1] for tanh and ReLU.",
-    "Gain": "Largest ratio of the change of an output to the change of the input sequence that causes it, in the "
-    "Euclidean norm.",
-    "Certified radius": "Size of a change of the input sequence below which the answer provably does not change.",
-    "Attack": "Search for a small change of the input that changes the answer, with full knowledge of the network. "
-    "L2 limits the Euclidean norm of the whole change, L∞ its largest entry.",
-    "Lyapunov exponent": "Mean logarithmic growth per step of a small difference of the state along a sequence; below "
-    "0 differences shrink.",
-    "Hessian": "Matrix of second derivatives of the training loss with respect to the parameters; its eigenvalues are "
-    "the curvatures of the loss.",
-    "Step Jacobian": "Derivative of the next state with respect to the present state at one step of a sequence.",
-    "Measured": "Observed on finitely many sequences in floating-point arithmetic, without a guarantee for others.",
-}
-"""Terms of the page, each with one definition."""
 
 
 def method(report: Report) -> list[Fold]:
@@ -62,10 +29,11 @@ def method(report: Report) -> list[Fold]:
 
 
 def _glossary() -> Fold:
-    columns: Columns = {"term": str, "meaning": WORDS.__getitem__}
-    return Fold(
-        "method-words", "Words", f"{count(len(WORDS))} terms", tabulate("Glossary", columns, WORDS, words=("meaning",))
-    )
+    text = files("stability.reports.page.templates").joinpath("words.txt").read_text(encoding="utf-8")
+    words = [line.partition(": ")[::2] for line in text.splitlines()]
+    columns: Columns = {"term": lambda row: row[0], "meaning": lambda row: row[1]}
+    tables = tabulate("Glossary", columns, words, words=("meaning",))
+    return Fold("method-words", "Words", plural(len(words), "term"), tables)
 
 
 def _protocol(report: Report) -> Fold:
@@ -175,8 +143,8 @@ def _again(report: Report) -> Fold:
         "PNG and CSV. models/NAME/ holds the weights, the certificate and the results of one network; analysis.json "
         "there lists the SHA-256 of each file.",
     ]
-    files = (("report.json", "report.json"), ("report-settings.json", "report-settings.json"))
-    return Fold("method-again", "Make it again, check it again", "commands and files", tuple(parts), files)
+    links = (("report.json", "report.json"), ("report-settings.json", "report-settings.json"))
+    return Fold("method-again", "Make it again, check it again", "commands and files", tuple(parts), links)
 
 
 def protocol(models: Sequence[ModelRecord], step: str) -> str:

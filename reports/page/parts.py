@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..figures.figure import Figure
-from ..formatting import MISSING
+from ..formatting import MISSING, count
 from ..stored.collect import Report
 from ..stored.records import FRAMES, ModelRecord
 
@@ -136,26 +136,8 @@ def _cell(shown: Cell | str) -> Cell:
     return shown if isinstance(shown, Cell) else Cell(shown, "quiet" if shown == MISSING else "")
 
 
-def averaged(spread: Mapping[str, float], show: Callable[[Any], str]) -> str:
-    """Return the mean over several trainings and half of its interval, if they differ.
-
-    Args:
-        spread: ``mean``, ``low``, ``high``, ``least`` and ``largest``.
-        show: formats a number.
-
-    Example:
-        >>> averaged({"mean": 2.0, "low": 1.5, "high": 2.5, "least": 1.8, "largest": 2.2}, str)
-        '2.0 ± 0.5'
-    """
-    mean = show(spread["mean"])
-    if spread["least"] == spread["largest"]:
-        return mean
-    half = max(spread["high"] - spread["mean"], spread["mean"] - spread["low"])
-    return f"{mean} ± {show(half).removeprefix('+')}"
-
-
 def value(document: str, path: str, show: Callable[[Any], str]) -> Callable[[ModelRecord], str]:
-    """Return what formats one number of a model's document, or its mean over several trainings.
+    """Return what formats one number of a model's document.
 
     Args:
         document: stem of the document.
@@ -167,10 +149,18 @@ def value(document: str, path: str, show: Callable[[Any], str]) -> Callable[[Mod
         found: Any = model.documents.get(document)
         for part in path.split("."):
             found = found.get(part) if isinstance(found, Mapping) else None
-        spread = model.trainings.number(f"{document}.{path}") if found is not None else None
-        return show(found) if spread is None else averaged(spread, show)
+        return show(found)
 
     return read
+
+
+def plural(number: int, noun: str) -> str:
+    """Return the number with its noun.
+
+    >>> plural(1, "network"), plural(2, "network")
+    ('1 network', '2 networks')
+    """
+    return f"{count(number)} {noun}{'s' * (number != 1)}"
 
 
 def shade(share: float) -> str:

@@ -12,24 +12,20 @@ from stability.kernel.format.sentences import at_least as lower
 from stability.kernel.format.sentences import at_most
 
 from ..figures.figure import Figure
-from ..formatting import MISSING, at_least, bound, count, margin_words, metric, metric_word, number, percent, signed
+from ..formatting import MISSING, at_least, bound, count, metric, metric_word, number, percent, signed
 from ..formatting import verdict_word as word
 from ..names import claim_name, single_value
 from ..stored.collect import Report
 from ..stored.facts import is_real
 from ..stored.records import ModelRecord
-from ..vocabulary import NAMES, NO_UNIT, UNITS, WITNESSES, mark
+from .criteria import criteria
 from .disturbances import disturbances
 from .method import protocol
-from .parts import Cell, Columns, Fold, Part, averaged, folded, named, tabulate, value
+from .parts import Cell, Columns, Fold, Part, folded, named, plural, tabulate, value
 
 Drawn = Mapping[str, tuple[Figure, ...]]
 USELESS = 1e6
 """Proved sizes of sets beyond which a claim tells nothing about states of usual size."""
-FLOW = "about the differential equation"
-"""How a finding says that it is not about the discrete map."""
-UNSOUND = "theorem1b_published"
-"""The criterion that is false as published."""
 
 
 def more_results(report: Report) -> list[Fold]:
@@ -38,7 +34,7 @@ def more_results(report: Report) -> list[Fold]:
     spectra, theorem1 = drawn.get("spectra", ()), drawn.get("theorem1", ())
     planes, margins = "recurrent matrices in the complex plane", "margins of both parts while the weights change"
     return [
-        *_criteria(report),
+        *criteria(report),
         *disturbances(report),
         *_curvature(report, drawn),
         *folded(report, "more-spectra", "Eigenvalues along training", planes, spectra, "eigenvalues"),
@@ -50,65 +46,6 @@ def more_results(report: Report) -> list[Fold]:
         *_classes(report),
         *_trainings(report),
     ]
-
-
-def _criteria(report: Report) -> list[Fold]:
-    models = [m for m in report.models if (m.certificate or {}).get("findings")]
-    findings = [f for m in models for f in (m.certificate or {})["findings"] if f["criterion"] not in WITNESSES]
-    names = list(dict.fromkeys(str(f["criterion"]) for f in findings))
-    columns: Columns = {"network": named}
-    columns |= {NAMES.get(name, name.replace("_", " ")): _outcome(name) for name in names}
-    note = (
-        "✓ holds, ✗ fails, · does not apply; hover for the margin. Each criterion is sufficient for stability, none is "
-        "necessary: failing all of them proves nothing. Margins of different criteria are not comparable."
-    )
-    if UNSOUND in names:
-        note += " Theorem 1 (b) as published is false for non-symmetric W; it is shown and never used."
-    if any(FLOW in str(f.get("detail")) for f in findings):
-        note += " Signs in brackets are about the differential equation behind a layer, not about the map that runs."
-    tables = tabulate("Criteria for stability", columns, models, words=tuple(columns), note=note)
-    summary = f"{count(len(names))} criteria, {count(len(models))} networks"
-    parts = (*tables, *_opinions(report))
-    return folded(report, "more-criteria", "Which criterion decides", summary, parts, "margins")
-
-
-def _outcome(criterion: str) -> Callable[[ModelRecord], Cell]:
-    def show(model: ModelRecord) -> Cell:
-        found = next((f for f in (model.certificate or {})["findings"] if f["criterion"] == criterion), None)
-        if found is None or mark(found)[0].startswith(MISSING):
-            return Cell("·", "quiet")
-        sign, aside = "✓" if found["holds"] else "✗", criterion == UNSOUND or FLOW in str(found.get("detail"))
-        unit = UNITS.get(criterion, UNITS["linear"] if criterion.startswith("layer ") else NO_UNIT)
-        hint = str(found.get("detail") or "") if found["margin"] is None else f"{margin_words(found['margin'])}, {unit}"
-        tone = "quiet" if aside else "good" if found["holds"] else "bad"
-        return Cell(f"({sign})" if aside else sign, tone, hint=hint)
-
-    return show
-
-
-def _opinions(report: Report) -> tuple[Part, ...]:
-    """Return one sentence about semidefinite solvers, and a table of the statuses that were wrong."""
-    known = [(m, o) for m in report.models for o in m.documents.get("cross_check", {}).get("opinions") or ()]
-    asked = [(m, o) for m, o in known if o.get("solver")]
-    judged = [(m, o) for m, o in asked if o.get("wrong") is not None]
-    wrong = [(m, o) for m, o in judged if o["wrong"]]
-    silent = f"; {count(len(asked) - len(judged))} searches ended without an answer" * (len(judged) < len(asked))
-    text = (
-        "Second opinions: cvxpy solved the small gain test and the circle criterion as semidefinite programs. "
-        f"{count(len(wrong))} of {count(len(judged))} solver statuses were wrong{silent}. A status counts as wrong if "
-        "its P fails the exact check, or if it says infeasible although the frequency-domain test passes. No verdict "
-        "depends on a solver."
-    )
-    columns: Columns = {
-        "network": lambda row: named(row[0]),
-        "criterion": lambda row: NAMES.get(str(row[1].get("criterion")), str(row[1].get("criterion"))),
-        "solver": lambda row: str(row[1].get("solver")),
-        "status": lambda row: str(row[1].get("status")),
-        "margin of its P": lambda row: number(row[1].get("margin")),
-        "frequency-domain margin": lambda row: signed(row[1].get("frequency_margin")),
-    }
-    tables = tabulate("Wrong solver statuses", columns, wrong, words=("criterion", "solver", "status"))
-    return (text, *tables) if asked else ()
 
 
 def _curvature(report: Report, drawn: Drawn) -> list[Fold]:
@@ -151,8 +88,7 @@ def _end(name: str) -> Callable[[ModelRecord], str]:
 
 def _trace(model: ModelRecord) -> str:
     half = model.documents["hessian"].get("trace_half_width")
-    sampled = f" ± {number(half, 2)}" if is_real(half) and not model.trainings.several else ""
-    return value("hessian", "trace", number)(model) + sampled
+    return value("hessian", "trace", number)(model) + (f" ± {number(half, 2)}" if is_real(half) else "")
 
 
 def _parameters(model: ModelRecord) -> str:
@@ -282,7 +218,7 @@ def _claims(report: Report) -> list[Fold]:
     }
     note = "Each statement is about the stored weights in exact arithmetic and has its own proof in certificate.json."
     tables = tabulate("Further proved claims", columns, proved, words=tuple(columns), note=note)
-    return folded(report, "more-claims", "Further proved claims", f"{count(len(proved))} claims", tables, "claims")
+    return folded(report, "more-claims", "Further proved claims", plural(len(proved), "claim"), tables, "claims")
 
 
 def _property(row: tuple[ModelRecord, Mapping[str, Any]]) -> Cell:
@@ -362,35 +298,49 @@ def _classes(report: Report) -> list[Fold]:
         "most often taken for": lambda row: str(row[1].get("taken_for") or "never mistaken"),
     }
     tables = tabulate("Accuracy by class", columns, rows, words=("class", "most often taken for"))
-    return folded(report, "more-classes", "Accuracy by class", f"{count(len(rows))} classes", tables)
+    return folded(report, "more-classes", "Accuracy by class", "own data", tables)
 
 
 def _trainings(report: Report) -> list[Fold]:
-    def ends(model: ModelRecord) -> str:
-        spread = model.trainings.number("run.result.test_metric") or {}
-        return " to ".join(metric(spread[k], model.metric) for k in ("least", "largest") if spread)
-
     columns: Columns = {
         "network": named,
         "trainings": lambda m: count(len(m.trainings.runs)),
         "verdicts": verdict_counts,
         "metric": lambda m: metric_word(m.metric),
-        "on held-out data, mean ± half of the 95 % interval": lambda m: _held_out(m),
-        "least to largest": ends,
+        "on held-out data": _over("run.result.test_metric", metric),
+        "least to largest": _ends,
+        "largest exponent per step": _over("exponents.largest", lambda v, _: number(v)),
+        "certified radius, by the gain": _over("radius.median", lambda v, _: number(v)),
+        "certified radius, one by one": _over("local.median_radius", lambda v, _: number(v)),
+        "top Hessian eigenvalue": _over("hessian.lambda_max", lambda v, _: number(v)),
     }
     note = (
         "The trainings differ in their seeds alone: initial weights, order of the sequences, noise. Every certificate "
-        "was checked again. Figures show the first training."
+        "was checked again. ± is half of Student's 95 % interval of the mean. Other tables and figures show the first "
+        "training, but for noise and attacks, which show means."
     )
     note += f" Intervals are left out: {report.not_compared}." if report.not_compared else ""
     models = [m for m in report.models if m.trainings.several]
-    tables = tabulate("Several trainings of each network", columns, models, words=("verdicts", "metric"), note=note)
+    tables = tabulate("Means over several trainings", columns, models, words=("verdicts", "metric"), note=note)
     return folded(report, "more-trainings", "Several trainings", "verdicts and scores over seeds", tables, "trainings")
 
 
-def _held_out(model: ModelRecord) -> str:
-    spread = model.trainings.number("run.result.test_metric")
-    return MISSING if spread is None else averaged(spread, lambda v: metric(v, model.metric))
+def _over(path: str, show: Callable[[Any, str | None], str]) -> Callable[[ModelRecord], str]:
+    """Return what shows the mean of a number over the trainings and half of its interval."""
+
+    def shown(model: ModelRecord) -> str:
+        spread = model.trainings.number(path)
+        if spread is None:
+            return MISSING
+        half = max(spread["high"] - spread["mean"], spread["mean"] - spread["low"])
+        return f"{show(spread['mean'], model.metric)} ± {show(half, model.metric)}"
+
+    return shown
+
+
+def _ends(model: ModelRecord) -> str:
+    spread = model.trainings.number("run.result.test_metric") or {}
+    return " to ".join(metric(spread[k], model.metric) for k in ("least", "largest") if spread)
 
 
 def verdict_counts(model: ModelRecord) -> str:
