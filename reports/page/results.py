@@ -11,7 +11,7 @@ from typing import Any
 from stability.kernel.format.sentences import at_least as lower
 from stability.kernel.format.sentences import at_most
 
-from ..figures.figure import Figure
+from ..figures import Figure, appendix
 from ..formatting import MISSING, at_least, bound, count, metric, metric_word, number, percent, signed
 from ..formatting import verdict_word as word
 from ..names import claim_name, single_value
@@ -30,7 +30,7 @@ USELESS = 1e6
 
 def more_results(report: Report) -> list[Fold]:
     """Return the folded results that the stored files give something for, in reading order."""
-    drawn: Drawn = {}
+    drawn = appendix(report)
     spectra, theorem1 = drawn.get("spectra", ()), drawn.get("theorem1", ())
     planes, margins = "recurrent matrices in the complex plane", "margins of both parts while the weights change"
     return [
