@@ -198,7 +198,7 @@ PROPERTIES = {
     "bounded": ("bounded states", "radius"),
     "bounded_in_box": ("bounded states for inputs in a box", "diameter"),
     "gain": ("finite input-to-state gain", "gain"),
-    "nonexpansive": ("differences never grow", "factor per step"),
+    "nonexpansive": ("differences do not grow, to 1e-6", "factor per step"),
 }
 """Name of a claim for readers, and of the number that it proves."""
 
