@@ -56,6 +56,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         change(folder / "models" / name / "hessian.json", **hessian, converged=not k)
         recovery = {"size": 1.5, "tol": 0.01, "median": 31 + k, "worst": 77, "recovered": 0.9, "runs": 32, "limit": 500}
         (folder / "models" / name / "recovery.json").write_text(json.dumps(recovery))
+        change(folder / "models" / "contracting" / "radius.json", gain=31.0321, median=0.040389)
+        attacks = pd.read_csv(folder / "models" / name / "attacks.csv")
+        attacks.loc[attacks.attack == "deepfool", "accuracy"] *= 0.9
+        attacks.to_csv(folder / "models" / name / "attacks.csv", index=False)
     return folder
 
 
