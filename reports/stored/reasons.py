@@ -256,23 +256,3 @@ def as_values(model: ModelRecord) -> list[dict[str, Any]]:
     rows = [(list(item.steps), item.reason, item.command or None) for item in missing(model)]
     rows += [(["certificate"], why, command) for why, command in model_advice(model)]
     return [{"what": what, "reason": reason, "command": command} for what, reason, command in rows]
-
-
-def reasons_for(models: Sequence[ModelRecord], *steps: str) -> tuple[str, ...]:
-    """A note for every model and reason why an analyzer could not answer.
-
-    Args:
-        models: the records.
-        *steps: of the analysis.
-    """
-    return tuple(f"{m.title}, {', '.join(item.steps)}: {item.text}" for m in models for item in missing(m, steps))
-
-
-def remarks_on(models: Sequence[ModelRecord], step: str) -> tuple[str, ...]:
-    """A note for every model and sentence that an analyzer left beside its results.
-
-    Args:
-        models: the records.
-        step: of the analysis.
-    """
-    return tuple(f"{m.title}, {STEPS[step]}: {words}" for m in models for words in m.step(step).get("notes") or ())
