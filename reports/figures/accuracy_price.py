@@ -43,17 +43,15 @@ def accuracy_price(models: Sequence[ModelRecord]) -> Figure | None:
 def _draw(models: Sequence[ModelRecord], table: pd.DataFrame, best: ModelRecord | None) -> Drawing:
     drawing, times = blank(WIDTH, 3.5), table["halved_within_sequences"].to_numpy(dtype=float)
     others = int(np.isnan(times).sum())
-    left, *rest = np.ravel(
-        drawing.subplots(1, 1 + bool(others), sharey=True, width_ratios=(3, 0.9)[: 1 + bool(others)])
-    )
+    ratios = (3, 0.9) if others else (1,)
+    left, *rest = np.ravel(drawing.subplots(1, len(ratios), sharey=True, width_ratios=ratios))
     low, high = min(np.nanmin(times), 1.0) / 2.2, max(np.nanmax(times), SEQUENCES) * 2.2
     left.set(xscale="log", xlim=(low, high), ylabel="test accuracy")
     left.axvspan(low, SEQUENCES, color=PROVEN, alpha=0.06, linewidth=0)
     logarithmic(left.xaxis, 6)
     length = common_length(models)
-    left.set_xlabel(
-        "guaranteed to halve any difference within … training lengths" + f" (of {length} steps)" * bool(length)
-    )
+    unit = f"training lengths (of {length} steps)" if length else "training lengths"
+    left.set_xlabel(f"guaranteed to halve any difference within … {unit}")
     for axes, words, color in zip((left, *rest), ("proven stable", "no proof of stability"), (PROVEN, MUTED)):
         axes.set_title(words, color=color)
         axes.grid(axis="y")

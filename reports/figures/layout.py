@@ -65,8 +65,13 @@ def protocol(models: Iterable[ModelRecord], parts: Callable[[ModelRecord], Seque
         models: the records.
         parts: parts of a model's line, as many for each model, empty where unknown; where models differ, all are said.
     """
-    said = (" or ".join(dict.fromkeys(filter(None, part))) for part in zip(*(parts(m) for m in models)))
-    line = ", ".join(filter(None, said))
+    said = []
+    for part in zip(*(parts(m) for m in models)):
+        words = [text.partition(" ") for text in dict.fromkeys(filter(None, part))]
+        alike = len({rest for _, _, rest in words}) == 1  # "12 or 4 test sequences"
+        said += [" or ".join(first for first, *_ in words) + "".join(words[0][1:])] if alike else []
+        said += [] if alike or not words else [" or ".join("".join(w) for w in words)]
+    line = ", ".join(said)
     return line[:1].upper() + line[1:] + "." * bool(line)
 
 
@@ -93,7 +98,7 @@ def share(value: float) -> str:
         >>> share(0.4567), share(0.0), share(0.001)
         ('46\xa0%', '0\xa0%', 'under 1\xa0%')
     """
-    return "under 1\xa0%" if 0 < value < 0.005 else f"{100 * value:.0f}\xa0%"
+    return "under 1\xa0%" if 0 < value < 0.01 else f"{100 * value:.0f}\xa0%"
 
 
 def first_only(model: ModelRecord) -> str:
@@ -122,7 +127,7 @@ def panels(
     size = len(models)
     wide = max(size, 3 * square) if size <= 6 else min(6, -(-size // 2))
     rows, side = -(-size // wide), WIDTH / wide
-    drawing = blank(WIDTH, (0.88 * side + 0.2 if square else min(max(1.65, 0.75 * side), 2.6)) * rows + 0.4)
+    drawing = blank(WIDTH, (0.93 * side + 0.25 if square else min(max(1.65, 0.75 * side), 2.6)) * rows + 0.4)
     grid: Any = drawing.subplots(rows, wide, sharex=shared, sharey=True, squeeze=False)
     flat, names = list(grid.ravel()), short_names(models, int(120 / wide))
     for axes, model in zip(flat, models):
@@ -220,6 +225,8 @@ def place(axes: Axes, labels: Sequence[Label], avoid: np.ndarray) -> None:
         labels: what to write.
         avoid: ``(n, 2)`` points that labels must not cover, in units of the data.
     """
+    if not labels:
+        return
     _settle(axes.figure)
     unit = axes.figure.dpi / 72
     frame, covered = axes.get_window_extent(), axes.transData.transform(avoid)

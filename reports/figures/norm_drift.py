@@ -140,9 +140,8 @@ def _draw(found: Sequence[Norms], length: int | None) -> Drawing:
     for f in sorted(found, key=lambda f: (f.best, f.drifts)):
         bold = f.drifts or f.best or len(found) == 1
         axes.fill_between(f.rows["step"], f.rows["low"], f.rows["high"], color=f.color, alpha=0.15, linewidth=0)
-        axes.plot(
-            f.rows["step"], f.rows["value"], color=f.color, alpha=1 if bold else 0.5, linewidth=1.7 if bold else 0.9
-        )
+        alpha, width = (1.0, 1.7) if bold else (0.5, 0.9)
+        axes.plot(f.rows["step"], f.rows["value"], color=f.color, alpha=alpha, linewidth=width)
     ends = [(f"{f.label} × {factor(f.ratio)}", f.rows["step"].iloc[-1], f.ratio, f.color) for f in found]
     name_ends(axes, ends)
     return drawing

@@ -94,9 +94,7 @@ def _finding(models: Sequence[ModelRecord], table: pd.DataFrame, size: float) ->
         return f"Accuracy of {models[0].title} {where}: {kept}{ends[0]} is left by the strongest attack."
     if len(proven) > 1:
         least, most = (share(f(bounds[m.name] for m in proven)) for f in (min, max))
-        return (
-            f"Stable is not yet robust: {where}, certified accuracy of the proven networks runs from {least} to {most}."
-        )
+        return f"Stable is not yet robust: {where}, certified accuracy of proven networks runs from {least} to {most}."
     if proven:
         return f"{proven[0].title} keeps {share(bounds[proven[0].name])} certified accuracy {where}."
     return f"No proven network has a certified accuracy; {where}, the attack leaves {ends[0]} to {ends[1]}."

@@ -18,7 +18,7 @@ ROUNDING = 1e-6
 """Moduli above one by no more than this count as one."""
 REACH = (1.3, 3.0)
 """Least and largest half width of the axes; what lies beyond is said."""
-CELLS = 150  # positions side by side at which dots are told apart
+CELLS = 900  # positions side by side in all panels at which dots are told apart
 
 
 def step_eigenvalues(models: Sequence[ModelRecord]) -> Figure | None:
@@ -55,12 +55,13 @@ def _draw(models: Sequence[ModelRecord]) -> Drawing:
     drawing, grid = panels(models, "real part", "imaginary part", square=True)
     every = np.vstack([*(_on_data(m) for m in models), *([w] for m in models if (w := _witness(m)))])
     reach = float(np.clip(1.08 * np.nanmax(np.abs(every)), *REACH))
+    cell = 2 * reach * float(np.clip(len(models), 3, 6)) / CELLS
     for axes, model in zip(grid, models):
         axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=(-1, 0, 1), yticks=(-1, 0, 1))
         axes.add_patch(Circle((0, 0), 1, fill=False, edgecolor=MUTED, linewidth=0.8))
         values, named, said = _on_data(model), _witness(model), ""
-        _dots(axes, values[~_outside(values)], INK, 0.5, reach)
-        _dots(axes, values[_outside(values)], REFUTED, 0.9, reach)
+        _dots(axes, values[~_outside(values)], INK, 0.5, cell)
+        _dots(axes, values[_outside(values)], REFUTED, 0.9, cell)
         if named:
             axes.plot(*named, "o", markersize=8, mfc="none", mec=REFUTED, mew=1.6)
             said = f"proved: |λ| = {bound(float(np.hypot(*named)), 4, up=False)}"
@@ -70,9 +71,8 @@ def _draw(models: Sequence[ModelRecord]) -> Drawing:
     return drawing
 
 
-def _dots(axes: Axes, values: np.ndarray, color: str, alpha: float, reach: float) -> None:
+def _dots(axes: Axes, values: np.ndarray, color: str, alpha: float, cell: float) -> None:
     """Draw dots as one path: a file with thousands of them stays small."""
-    cell = 2 * reach / CELLS
     values = np.unique(np.round(values / cell).astype(int), axis=0) * cell
     x, y = (np.column_stack([v, v + 1e-3 * cell * k, np.full(len(v), np.nan)]).ravel() for k, v in enumerate(values.T))
     axes.plot(x, y, color=color, alpha=alpha, linewidth=1.5)

@@ -13,6 +13,7 @@ from stability.statistics import wilson
 
 from ..formatting import metric_word, time_to
 from .records import ModelRecord, select
+from .sweeps import rows_of
 
 ORDER = ("certified", "inconclusive", "uncovered", "refuted", "invalid", "stale")
 """States of models from best to worst."""
@@ -60,8 +61,14 @@ def data_name(model: ModelRecord) -> str:
 
 
 def accuracy(model: ModelRecord) -> Interval | None:
-    """Accuracy on the data, undisturbed, with its 95 % interval; ``None`` for another metric."""
+    """Accuracy on the data, undisturbed, with its 95 % interval; ``None`` for another metric.
+
+    Of several trainings it is their mean, and the interval is one over trainings.
+    """
     found, task = score(model), model.analysis.get("task")
+    over = model.trainings.number("run.result.test_metric") or model.trainings.number("performance.value")
+    if over is not None and found is not None and found.metric == "accuracy":
+        return over["mean"], over["low"], over["high"]
     n = model.performance.get("sequences") or (task.get("test") if isinstance(task, Mapping) else None)
     if found is None or found.metric != "accuracy" or not is_real(found.value) or not is_real(n):
         return None
@@ -102,9 +109,9 @@ def attack_size(models: Sequence[ModelRecord]) -> float | None:
 
 
 def attacked(model: ModelRecord, size: float, norm: str = "l2") -> Interval | None:
-    """Accuracy that the strongest attack of this size leaves, with its 95 % interval."""
-    frame = model.frames.get("attacks")
-    rows = None if frame is None else select(frame, attack="strong", norm=norm, epsilon=size)
+    """Accuracy that the strongest attack of this size leaves, with its 95 % interval, as in ``accuracy``."""
+    rows = rows_of(model, "attacks", {"attack": "strong", "norm": norm})
+    rows = None if rows is None else select(rows, epsilon=size)
     if rows is None or rows.empty:
         return None
     value, low, high = (float(rows[name].iloc[0]) for name in ("accuracy", "ci_low", "ci_high"))
