@@ -165,7 +165,7 @@ def _finding(found: Sequence[Norms], length: int | None) -> str:
     counts = {"doubled": sum(f.ratio >= 2 for f in found), "halved": sum(f.ratio <= 0.5 for f in found)}
     parts = [f"{n} {'has' if n == 1 else 'have'} at least {word}" for word, n in counts.items() if n]
     if not parts:
-        return f"{beyond}, all {len(found)} state norms are within a factor of two of their value at that length."
+        return f"{beyond}, none of the {len(found)} state norms has doubled or halved."
     first = parts[0].replace(" ha", f" of {len(found)} state norms ha", 1)
     return f"{beyond}, {joined([first, *parts[1:]])}."
 

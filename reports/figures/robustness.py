@@ -97,7 +97,7 @@ def _finding(models: Sequence[ModelRecord], table: pd.DataFrame, size: float) ->
         return f"Stable is not yet robust: {where}, certified accuracy of proven networks runs from {least} to {most}."
     if proven:
         return f"{proven[0].title} keeps {share(bounds[proven[0].name])} certified accuracy {where}."
-    return f"No proven network has a certified accuracy; {where}, the attack leaves {ends[0]} to {ends[1]}."
+    return f"No proven network has a certified accuracy {where}; the strongest attack leaves {ends[0]} to {ends[1]}."
 
 
 def _protocol(model: ModelRecord) -> list[str]:

@@ -30,7 +30,7 @@ LOWEST, HIGHEST = 1e-5, 1e4
 """Largest range of the vertical axis; lines are cut at its ends."""
 POINTS = 200  # vertices of a line
 KINDS = {
-    "data": ("test data", INK, "Black: test data, median and middle 80 %. "),
+    "data": ("test data", INK, "Line in its band: test data, median and middle 80 %. "),
     "proved": ("proved for all", PROVEN, "Blue: no pair of states, under any input, lies above. "),
     "counter": ("counter-example", REFUTED, "Orange, dashed: the counter-example, simulated. "),
 }
@@ -56,7 +56,7 @@ def two_runs(models: Sequence[ModelRecord]) -> Figure | None:
     last = max(1, min(1000, max(measured or [3 * m.length for m in shown if m.length] or [100])))
     table = pd.concat([_rows(m, last) for m in shown], ignore_index=True)
     words = "".join(text for kind, (_, _, text) in KINDS.items() if (table["curve"] == kind).any())
-    reading = f"Two runs read the same input; the line is their distance. {words}Vertical line: trained length.{note}"
+    reading = f"Distance of two runs that read the same input. {words}Vertical line: trained length.{note}"
     draw = partial(_draw, shown, table, last)
     return Figure("two-runs", _finding(known), reading, protocol(shown, _protocol), table, draw)
 
