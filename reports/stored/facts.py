@@ -73,11 +73,11 @@ def is_loop(model: ModelRecord) -> bool:
 def accuracy(model: ModelRecord) -> Interval | None:
     """Accuracy on the data, undisturbed, with its 95 % interval; ``None`` for another metric.
 
-    The interval is for the sampling of test sequences; with several trainings it is that of their mean.
+    Of several trainings it is their mean, and the interval is one over trainings.
     """
     found, task = score(model), model.analysis.get("task")
-    over = model.trainings.number("run.result.test_metric") if model.trainings.several else None
-    if over is not None and model.metric == "accuracy":
+    over = model.trainings.number("run.result.test_metric") or model.trainings.number("performance.value")
+    if over is not None and found is not None and found.metric == "accuracy":
         return over["mean"], max(0.0, over["low"]), min(1.0, over["high"])
     n = model.performance.get("sequences") or (task.get("test") if isinstance(task, Mapping) else None)
     if found is None or found.metric != "accuracy" or not is_real(found.value) or not is_real(n):
@@ -124,9 +124,9 @@ def attack_size(models: Sequence[ModelRecord]) -> float | None:
 
 
 def attacked(model: ModelRecord, size: float, norm: str = "l2") -> Interval | None:
-    """Accuracy that the strongest attack of this size leaves, with its 95 % interval."""
-    found = rows_of(model, "attacks", {"attack": "strong", "norm": norm})
-    rows = None if found is None else select(found, epsilon=size)
+    """Accuracy that the strongest attack of this size leaves, with its 95 % interval, as in ``accuracy``."""
+    rows = rows_of(model, "attacks", {"attack": "strong", "norm": norm})
+    rows = None if rows is None else select(rows, epsilon=size)
     if rows is None or rows.empty:
         return None
     value, low, high = (float(rows[name].iloc[0]) for name in ("accuracy", "ci_low", "ci_high"))
