@@ -17,10 +17,10 @@ from ..formatting import verdict_word as word
 from ..names import claim_name, single_value
 from ..stored.collect import Report
 from ..stored.facts import is_real
+from ..stored.protocol import protocol
 from ..stored.records import ModelRecord
 from .criteria import criteria
 from .disturbances import disturbances
-from .method import protocol
 from .parts import Cell, Columns, Fold, Part, folded, named, plural, tabulate, value
 
 Drawn = Mapping[str, tuple[Figure, ...]]
@@ -115,8 +115,7 @@ def _states(report: Report, drawn: Drawn) -> list[Fold]:
         "largest stretch": value("growth", "largest", _times),
         "steps in which the fastest direction grows": value("growth", "growing", percent),
         "sequences over which it grows": value("growth", "grown", percent),
-        "most expanding sequence": lambda m: _worst(m, "no. {sequence}: {mean} per step"),
-        "its worst step": lambda m: _worst(m, "{step}: {stretch}"),
+        "most expanding sequence": _worst,
     }
     recovery: Columns = {
         "network": named,
@@ -171,13 +170,10 @@ def _exponent_bound(model: ModelRecord) -> str:
     return "+" * (least is not None and least > 0) + bound(least, 3, up=True)
 
 
-def _worst(model: ModelRecord, words: str) -> str:
+def _worst(model: ModelRecord) -> str:
     found: Any = model.documents["growth"].get("worst") or ()
-    first = next((w for w in found if is_real(w.get("mean"))), None)
-    if first is None:
-        return MISSING
-    shown = {"sequence": count(first.get("sequence")), "mean": signed(first["mean"]), "step": count(first.get("step"))}
-    return words.format(**shown, stretch=_times(first.get("stretch")))
+    known = [f"no. {count(w.get('sequence'))}: {signed(w['mean'])} per step" for w in found if is_real(w.get("mean"))]
+    return known[0] if known else MISSING
 
 
 def _proved_time(name: str) -> Callable[[ModelRecord], str]:
