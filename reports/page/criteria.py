@@ -33,7 +33,7 @@ def criteria(report: Report) -> list[Fold]:
     if any(FLOW in str(f.get("detail")) for f in findings):
         note += " Signs in brackets are about the differential equation behind a layer, not about the map that runs."
     tables = tabulate("Criteria for stability", columns, models if names else (), words=tuple(columns), note=note)
-    summary = f"{plural(len(names), 'test')}, {plural(len(models), 'network')}"
+    summary = f"{'1 criterion' if len(names) == 1 else f'{len(names)} criteria'}, {plural(len(models), 'network')}"
     parts = (*tables, *_opinions(report))
     return folded(report, "more-criteria", "Which criterion decides", summary, parts, "margins")
 

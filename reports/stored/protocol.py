@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from ..formatting import number
@@ -90,11 +90,11 @@ def _line(model: ModelRecord, step: str) -> str:
 
 def _found(model: ModelRecord, path: str) -> Any:
     stem, _, name = path.partition(".")
-    if stem in model.frames:
-        frame = model.frames[stem]
-        return float(cast(Any, frame[name]).max()) if name in frame else None
     document = model.analysis.get("budget") if stem == "budget" else model.documents.get(stem)
-    return document.get(name) if isinstance(document, dict) else None
+    if isinstance(document, Mapping) and name in document:
+        return document[name]
+    frame = model.frames.get(stem, ())
+    return float(cast(Any, frame)[name].max()) if name in frame else None
 
 
 def _shown(known: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
@@ -12,11 +13,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from stability.analysis.campaign.budgets import Budget
 from stability.reports.formatting import count, number, percent, signed
 from stability.reports.page.method import left_out
 from stability.reports.page.results import more_results
 from stability.reports.stored.collect import collect
+from stability.reports.stored.protocol import PROTOCOLS
 from stability.reports.vocabulary import NAMES
+from stability.storage.artifacts import ARTIFACTS
 from stability.storage.documents import file_digest
 
 from ..conftest import make_report_dir
@@ -226,3 +230,15 @@ def test_nothing_is_shown_of_files_that_changed(tmp_path: Path) -> None:
     assert all((cell.text == "–") == column.startswith("L") for column, cell in list(heat.items())[1:])
     told = left_out(collect(folder))
     assert all(name in told for name in ("attacks.csv", "exponents.json", "hessian.json"))
+
+
+def test_protocols_tell_numbers_that_runs_record(folder: Path) -> None:
+    for path in [path for parts in PROTOCOLS.values() for path, _ in parts if path]:
+        stem, name = path.split(".")
+        known = [{*a.fields, *a.columns} for a in ARTIFACTS if a.stem == stem]
+        known += [{f.name for f in dataclasses.fields(Budget)}] * (stem == "budget")
+        assert any(name in names for names in known), path
+    told = rows(tables(folder)["Measurements"])
+    assert told["growth along the data"]["how it was measured"].text.startswith("6 test sequences, 28 steps")
+    assert told["attacks"]["how it was measured"].text.startswith("256 test sequences")
+    assert "single inputs" in told
