@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..formatting import MISSING, count, margin_words, number, signed
+from ..formatting import MISSING, count, margin_words
 from ..stored.collect import Report
 from ..stored.records import ModelRecord
 from ..vocabulary import NAMES, NO_UNIT, UNITS, WITNESSES, mark
-from .parts import Cell, Columns, Fold, Part, folded, named, plural, tabulate
+from .parts import Cell, Columns, Fold, folded, named, plural, tabulate
 
 FLOW = "about the differential equation"
 """How a finding says that it is not about the discrete map."""
@@ -33,7 +33,7 @@ def criteria(report: Report) -> list[Fold]:
     if any(FLOW in str(f.get("detail")) for f in findings):
         note += " Signs in brackets are about the differential equation behind a layer, not about the map that runs."
     tables = tabulate("Criteria for stability", columns, models if names else (), words=tuple(columns), note=note)
-    summary = f"{plural(len(names), 'test')}, {plural(len(models), 'network')}"
+    summary = f"{'1 criterion' if len(names) == 1 else f'{len(names)} criteria'}, {plural(len(models), 'network')}"
     parts = (*tables, *_opinions(report))
     return folded(report, "more-criteria", "Which criterion decides", summary, parts, "margins")
 
@@ -52,26 +52,21 @@ def _outcome(criterion: str) -> Callable[[ModelRecord], Cell]:
     return show
 
 
-def _opinions(report: Report) -> tuple[Part, ...]:
-    """Return one sentence about semidefinite solvers, and a table of the statuses that were wrong."""
+def _opinions(report: Report) -> tuple[str, ...]:
+    """Return how many statuses of semidefinite solvers were wrong, and which."""
     known = [(m, o) for m in report.models for o in m.documents.get("cross_check", {}).get("opinions") or ()]
     asked = [(m, o) for m, o in known if o.get("solver")]
     judged = [(m, o) for m, o in asked if o.get("wrong") is not None]
-    wrong = [(m, o) for m, o in judged if o["wrong"]]
+    names = [
+        f"{NAMES.get(str(o.get('criterion')), str(o.get('criterion')))} of {m.title} ({o['solver']}: {o.get('status')})"
+        for m, o in judged
+        if o["wrong"]
+    ]
     silent = f"; {count(len(asked) - len(judged))} searches ended without an answer" * (len(judged) < len(asked))
     text = (
         "Second opinions: cvxpy solved the small gain test and the circle criterion as semidefinite programs. "
-        f"{count(len(wrong))} of {count(len(judged))} solver statuses were wrong{silent}. A status counts as wrong if "
-        "its P fails the exact check, or if it says infeasible although the frequency-domain test passes. No verdict "
-        "depends on a solver."
+        f"{count(len(names))} of {count(len(judged))} solver statuses were wrong{': ' * bool(names)}{', '.join(names)}"
+        f"{silent}. A status counts as wrong if its P fails the exact check, or if it says infeasible although the "
+        "frequency-domain test passes. No verdict depends on a solver."
     )
-    columns: Columns = {
-        "network": lambda row: named(row[0]),
-        "criterion": lambda row: NAMES.get(str(row[1].get("criterion")), str(row[1].get("criterion"))),
-        "solver": lambda row: str(row[1].get("solver")),
-        "status": lambda row: str(row[1].get("status")),
-        "margin of its P": lambda row: number(row[1].get("margin")),
-        "frequency-domain margin": lambda row: signed(row[1].get("frequency_margin")),
-    }
-    tables = tabulate("Wrong solver statuses", columns, wrong, words=("criterion", "solver", "status"))
-    return (text, *tables) if asked else ()
+    return (text,) if asked else ()

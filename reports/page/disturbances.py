@@ -10,11 +10,12 @@ from ..boxes import interval
 from ..formatting import METRICS, MISSING, metric, metric_word, number, percent
 from ..stored.collect import Report
 from ..stored.facts import accuracy
+from ..stored.protocol import protocol
 from ..stored.records import ModelRecord, select
 from ..stored.sweeps import rows_of
-from .method import protocol
 from .parts import Cell, Columns, Fold, Table, folded, named, shade, tabulate
 
+STEPS = {"Noise": ("noise", "noise_scores"), "Attacks": ("attacks", "attack_scores")}
 MOST = 5
 """Sizes of one kind of attack in the table."""
 
@@ -36,7 +37,7 @@ PLANS: tuple[tuple[str, Mapping[str, str], Callable[[float], str], int], ...] = 
 def disturbances(report: Report) -> list[Fold]:
     """Return the fold that compares all models under noise and attacks, one table for each metric."""
     models = report.models
-    said = [(what, protocol(models, step)) for what, step in (("Noise", "noise"), ("Attacks", "attacks"))]
+    said = [(what, protocol(models, step)) for what, steps in STEPS.items() for step in steps]
     averaged = "Numbers are means over the trainings of a network. " * any(m.trainings.several for m in models)
     note = f"{averaged}{''.join(f'{what}: {how}. ' for what, how in said if how)}{_units(models)} "
     note += "Hover for 95 % intervals."

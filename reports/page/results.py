@@ -17,10 +17,10 @@ from ..formatting import verdict_word as word
 from ..names import claim_name, single_value
 from ..stored.collect import Report
 from ..stored.facts import is_real
+from ..stored.protocol import protocol
 from ..stored.records import ModelRecord
 from .criteria import criteria
 from .disturbances import disturbances
-from .method import protocol
 from .parts import Cell, Columns, Fold, Part, folded, named, plural, tabulate, value
 
 Drawn = Mapping[str, tuple[Figure, ...]]
@@ -63,7 +63,7 @@ def _curvature(report: Report, drawn: Drawn) -> list[Fold]:
     most = max((abs(d) for d in apart if is_real(d)), default=None)
     note = (
         "A large top eigenvalue means a sharp minimum; a negative smallest one means that training did not reach a "
-        f"minimum. {protocol(models, 'hessian')}; ± is the residual of an eigenvalue and the 95 % interval of a trace."
+        f"minimum. ± is the residual of an eigenvalue and the 95 % interval of a trace. {protocol(models, 'hessian')}."
     )
     if most is not None:
         note += f" Largest relative difference to PyHessian's top eigenvalue: {bound(most, 2, up=True)}."
@@ -115,8 +115,7 @@ def _states(report: Report, drawn: Drawn) -> list[Fold]:
         "largest stretch": value("growth", "largest", _times),
         "steps in which the fastest direction grows": value("growth", "growing", percent),
         "sequences over which it grows": value("growth", "grown", percent),
-        "most expanding sequence": lambda m: _worst(m, "no. {sequence}: {mean} per step"),
-        "its worst step": lambda m: _worst(m, "{step}: {stretch}"),
+        "most expanding sequence": _worst,
     }
     recovery: Columns = {
         "network": named,
@@ -128,7 +127,7 @@ def _states(report: Report, drawn: Drawn) -> list[Fold]:
         "certified steps": _proved_time("recovery"),
         "certified memory in steps": _proved_time("memory"),
     }
-    said = {step: f"{protocol(models, step)}." for step in ("lyapunov", "norms", "growth", "recovery")}
+    said = {step: protocol(models, step) or "not recorded" for step in ("lyapunov", "norms", "growth", "recovery")}
     parts: list[Part] = list(drawn.get("exponents", ()))
     parts += tabulate(
         "Lyapunov exponents and state norm",
@@ -136,21 +135,21 @@ def _states(report: Report, drawn: Drawn) -> list[Fold]:
         [m for m in models if m.documents.get("exponents") or m.documents.get("drift")],
         note="Below 0, small differences of the state shrink on average over steps and sequences. No average over "
         "these steps can exceed the certified bound, log ρ + log(C) / steps. Largest and smallest mean norm are those "
-        f"after the first quarter of the run. Exponents: {said['lyapunov']} Norms: {said['norms']}",
+        f"after the first quarter of the run. Exponents: {said['lyapunov']}. Norms: {said['norms']}.",
     )
     parts += tabulate(
         "Growth of small differences on single test sequences",
         growth,
         [m for m in models if m.documents.get("growth")],
         note="Single sequences can grow even if the average shrinks. A network that is proven stable may stretch some "
-        f"differences in the Euclidean norm: its proof uses another norm. {said['growth']}",
+        f"differences in the Euclidean norm: its proof uses another norm. Protocol: {said['growth']}.",
     )
     parts += tabulate(
         "Recovery from a disturbance of the state",
         recovery,
         [m for m in models if m.documents.get("recovery")],
         note="Certified steps hold for every input that the proof covers. Inputs older than the certified memory "
-        f"change the state by less than the tolerance. {said['recovery']}",
+        f"change the state by less than the tolerance. Protocol: {said['recovery']}.",
     )
     title, summary = "Lyapunov exponents and growth on single sequences", "how fast states approach each other"
     return folded(report, "more-exponents", title, summary, parts, "lyapunov", "growth", "norms")
@@ -171,13 +170,10 @@ def _exponent_bound(model: ModelRecord) -> str:
     return "+" * (least is not None and least > 0) + bound(least, 3, up=True)
 
 
-def _worst(model: ModelRecord, words: str) -> str:
+def _worst(model: ModelRecord) -> str:
     found: Any = model.documents["growth"].get("worst") or ()
-    first = next((w for w in found if is_real(w.get("mean"))), None)
-    if first is None:
-        return MISSING
-    shown = {"sequence": count(first.get("sequence")), "mean": signed(first["mean"]), "step": count(first.get("step"))}
-    return words.format(**shown, stretch=_times(first.get("stretch")))
+    known = [f"no. {count(w.get('sequence'))}: {signed(w['mean'])} per step" for w in found if is_real(w.get("mean"))]
+    return known[0] if known else MISSING
 
 
 def _proved_time(name: str) -> Callable[[ModelRecord], str]:
