@@ -41,6 +41,7 @@ def robustness(models: Sequence[ModelRecord]) -> Figure | None:
         for m in shown
     ]
     table = pd.DataFrame(rows, columns=["model", "l2_size", "certified", "attacked", "low", "high", "undisturbed"])
+    table = table.astype(dict.fromkeys(table.columns[1:], float))  # a number that is not known is nan, never None
     reading = (
         "Tick: certified accuracy. Dot: accuracy under the strongest attack, with 95 % interval. The true value lies "
         f"between. Diamond: accuracy without a change.{note}"
