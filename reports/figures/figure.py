@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ STYLE: dict[str, Any] = {
     "xtick.color": MUTED, "ytick.color": MUTED, "xtick.labelsize": 8, "ytick.labelsize": 8,
     "lines.linewidth": 1.4, "lines.solid_capstyle": "round", "figure.facecolor": PAPER, "axes.facecolor": "none",
     "svg.fonttype": "none", "svg.hashsalt": "stability", "pdf.fonttype": 42, "savefig.dpi": 200, "path.simplify": False,
+    "text.parse_math": False,
 }  # fmt: skip
 
 
@@ -102,7 +104,8 @@ def style() -> Iterator[None]:
     """Draw in the toolkit's style: no display is needed, and nobody's own settings change the figure."""
     import matplotlib as mpl
 
-    with mpl.rc_context():
+    with mpl.rc_context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # names in other scripts
         mpl.rcdefaults()
         mpl.rcParams.update(STYLE)
         yield
@@ -145,7 +148,10 @@ def _inline(drawing: Drawing, name: str, alt: str) -> str:
     text = ET.tostring(root, encoding="unicode")
     used = set(re.findall(r"url\(#([^)]+)\)", text)) | set(re.findall(r'href="#([^"]+)"', text))
     frames = _frames(drawing)
+    exact = {path for group in root.iter() if group.get("id") in frames for path in group.iter()}
     for element in root.iter():
+        if "d" in element.attrib and element not in exact:
+            element.set("d", re.sub(r"\d+\.\d{3,}", lambda m: f"{float(m[0]):.2f}", element.attrib["d"]))
         own = element.attrib.pop("id", None)
         if own in used:
             element.set("id", f"{name}-{own}")

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 from scipy.optimize import isotonic_regression
 
-from ..formatting import number
+from ..formatting import count, number
 from ..names import columns, printable, shorten
+from ..stored.facts import is_real
 from ..stored.records import ModelRecord
-from .figure import RULE, WIDTH, blank, color_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
-    from matplotlib.figure import Figure as Drawing
+from .figure import MUTED, RULE, WIDTH, blank, color_of
 
 MOST, EACH = 24, 10
 """Models that a figure shows at most; of more, so many of the best and of the worst."""
@@ -59,44 +58,87 @@ def joined(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun.
+def protocol(models: Iterable[ModelRecord], parts: Callable[[ModelRecord], Sequence[str]]) -> str:
+    """Return one line of protocol for all models.
+
+    Args:
+        models: the records.
+        parts: parts of a model's line, as many for each model, empty where unknown; where models differ, all are said.
+    """
+    said = []
+    for part in zip(*(parts(m) for m in models)):
+        words = [text.partition(" ") for text in dict.fromkeys(filter(None, part))]
+        alike = len({rest for _, _, rest in words}) == 1  # "12 or 4 test sequences"
+        said += [" or ".join(first for first, *_ in words) + "".join(words[0][1:])] if alike else []
+        said += [] if alike or not words else [" or ".join("".join(w) for w in words)]
+    line = ", ".join(said)
+    return line[:1].upper() + line[1:] + "." * bool(line)
+
+
+def amount(value: Any, noun: str) -> str:
+    """Return a number with its noun, empty for no number.
 
     Example:
-        >>> counted(1, "network"), counted(12, "network")
-        ('1 network', '12 networks')
+        >>> amount(1, "network"), amount(12.0, "network"), amount(None, "network")
+        ('1 network', '12 networks', '')
     """
-    return f"{number} {noun}{'s' * (number != 1)}"
+    return f"{count(value)} {noun}{'s' * (value != 1)}" if is_real(value) else ""
 
 
-def protocol(models: Iterable[ModelRecord], line: Callable[[ModelRecord], str]) -> str:
-    """Return the protocol of all models: their lines, each once."""
-    said = list(dict.fromkeys(filter(None, (line(m) for m in models))))
-    return "; or ".join(said) + "." if said else ""
+def budget(model: ModelRecord, name: str) -> Any:
+    """Return a size of the analysis, such as the steps of attacks; ``None`` where it is not recorded."""
+    found = model.analysis.get("budget")
+    return found.get(name) if isinstance(found, dict) else None
 
 
-def panels(models: Sequence[ModelRecord], *, square: bool = False, shared: bool = True) -> tuple[Drawing, list[Axes]]:
+def share(value: float) -> str:
+    r"""Return a share in whole per cent, which no line break parts.
+
+    Example:
+        >>> share(0.4567), share(0.0), share(0.001)
+        ('46\xa0%', '0\xa0%', 'under 1\xa0%')
+    """
+    return "under 1\xa0%" if 0 < value < 0.01 else f"{100 * value:.0f}\xa0%"
+
+
+def first_only(model: ModelRecord) -> str:
+    """Return the part of a protocol that says which of several trainings is shown."""
+    return "first training of each network" if model.trainings.several else ""
+
+
+def common_length(models: Sequence[ModelRecord]) -> int | None:
+    """Return the trained length of all models; ``None`` where they differ in it or one is unknown."""
+    known = {m.length for m in models}
+    return next(iter(known)) if len(known) == 1 else None
+
+
+def panels(
+    models: Sequence[ModelRecord], xlabel: str, ylabel: str, *, square: bool = False, shared: bool = True
+) -> tuple[Drawing, list[Axes]]:
     """Return a drawing with one pair of axes for each model, titled in the color of its verdict.
 
     Args:
         models: the records; up to six stand in one row.
+        xlabel: of all axes.
+        ylabel: of all axes.
         square: whether panels are as high as wide.
-        shared: whether panels share their axes; else their vertical axes alone.
+        shared: whether panels share their horizontal axes; they always share the vertical ones.
     """
-    count = len(models)
-    wide = count if count <= 6 else min(6, -(-count // 2))
-    rows, side = -(-count // wide), WIDTH / max(wide, 3)
-    height = min(side, 3.4) + 0.25 if square else max(1.65, min(0.75 * side, 2.6))
-    drawing = blank(WIDTH, height * rows + 0.35)
+    size = len(models)
+    wide = max(size, 3 * square) if size <= 6 else min(6, -(-size // 2))
+    rows, side = -(-size // wide), WIDTH / wide
+    drawing = blank(WIDTH, (0.93 * side + 0.25 if square else min(max(1.65, 0.75 * side), 2.6)) * rows + 0.4)
     grid: Any = drawing.subplots(rows, wide, sharex=shared, sharey=True, squeeze=False)
     flat, names = list(grid.ravel()), short_names(models, int(120 / wide))
     for axes, model in zip(flat, models):
         axes.set_title(names[model.name], color=color_of(model.state))
-    for axes in flat[count:]:
-        axes.remove()
-    for axes in flat[max(0, count - wide) : count]:
+    for axes in flat[size:]:
+        axes.set_axis_off()
+    for axes in flat[max(0, size - wide) : size]:
         axes.tick_params(labelbottom=True)
-    return drawing, flat[:count]
+    drawing.supxlabel(xlabel, fontsize=8.5, color=MUTED)
+    drawing.supylabel(ylabel, fontsize=8.5, color=MUTED)
+    return drawing, flat[:size]
 
 
 def power(value: float, _: Any = None) -> str:
@@ -110,8 +152,9 @@ def power(value: float, _: Any = None) -> str:
 
 
 def logarithmic(axis: Axis, ticks: int = 5) -> None:
-    """Give a logarithmic axis at most so many labels, at powers of ten."""
-    axis.set_major_locator(LogLocator(numticks=ticks))
+    """Give a logarithmic axis at most so many labels, at powers of ten; between them where it spans few of them."""
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1.0,) if high > 200 * low else (1.0, 2.0, 5.0), numticks=ticks))
     axis.set_major_formatter(FuncFormatter(power))
     axis.set_minor_locator(NullLocator())
 
@@ -125,8 +168,7 @@ def lengths(axis: Axis, length: int | None, last: float) -> None:
     """Label an axis of steps at multiples of the trained length."""
     if length is not None and last >= length:
         every = max(1, math.ceil(last / length / 5))
-        multiples = [length * k for k in range(0, int(last / length) + 1, every)]
-        axis.set_major_locator(FixedLocator(sorted({*multiples, length} if every < 3 else {*multiples})))
+        axis.set_major_locator(FixedLocator(sorted({length, *range(0, int(last) + 1, every * length)})))
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> np.ndarray:
@@ -150,6 +192,13 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> np.n
     return out
 
 
+def _settle(drawing: Any) -> None:
+    """Lay the drawing out, once, so that positions of axes are final."""
+    if drawing.get_layout_engine() is not None:
+        drawing.draw_without_rendering()
+        drawing.set_layout_engine("none")
+
+
 def name_ends(axes: Axes, labels: Sequence[Label]) -> None:
     """Write labels at the right of the axes, spread so that none overlap, each with a line to its point."""
     if not labels:
@@ -158,7 +207,7 @@ def name_ends(axes: Axes, labels: Sequence[Label]) -> None:
         axes.text(1.04, 0.5, text, color=color, fontsize=SIZE, va="center", transform=axes.transAxes)
         for text, _, _, color in labels
     ]
-    axes.figure.draw_without_rendering()
+    _settle(axes.figure)
     gap = 1.35 * SIZE / 72 * axes.figure.dpi / axes.get_window_extent().height
     ends = axes.transAxes.inverted().transform(axes.transData.transform([(x, y) for _, x, y, _ in labels]))
     ends[:, 1] = np.clip(ends[:, 1], 0.0, 1.0)
@@ -176,7 +225,9 @@ def place(axes: Axes, labels: Sequence[Label], avoid: np.ndarray) -> None:
         labels: what to write.
         avoid: ``(n, 2)`` points that labels must not cover, in units of the data.
     """
-    axes.figure.draw_without_rendering()
+    if not labels:
+        return
+    _settle(axes.figure)
     unit = axes.figure.dpi / 72
     frame, covered = axes.get_window_extent(), axes.transData.transform(avoid)
     boxes: list[np.ndarray] = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -12,28 +11,30 @@ from stability.certificate import Certificate
 from stability.errors import StabilityError
 from stability.feedback_loops import Nyquist, nyquist
 
-from ..formatting import count, number
+from ..formatting import number
 from ..stored.records import ModelRecord
 from .figure import INK, MUTED, REFUTED, RULE, Figure
-from .layout import panels, selected
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
+from .layout import Drawing, amount, panels, protocol, selected
 
 
 def nyquist_curves(models: Sequence[ModelRecord]) -> Figure | None:
     """Return the figure; ``None`` where no model without data is a loop of one channel."""
-    shown, note = selected([m for m in models if _curve(m) is not None])
-    curves = [c for m in shown if (c := _curve(m))]
-    if not curves:
+    curves = {m.name: curve for m in models if (curve := _curve(m)) is not None}
+    shown, note = selected([m for m in models if m.name in curves])
+    if not shown:
         return None
     parts = [
         pd.DataFrame({"model": m.name, "frequency": c.frequencies, "real": c.values.real, "imag": c.values.imag})
-        for m, c in zip(shown, curves)
+        for m in shown
+        for c in [curves[m.name]]
     ]
-    reading = f"Solid: the loop's frequency response; dashed: its mirror image. Gray: the forbidden region, or the circle that the curve must not leave.{note}"
-    said = f"{count(len(curves[0].frequencies))} frequencies; the criterion is decided by an exact test, not by the picture."
-    return Figure("nyquist", _finding(shown, curves), reading, said, pd.concat(parts), partial(_draw, shown, curves))
+    reading = (
+        "Solid: frequency response of the linear part; dashed: its mirror image. The curve must avoid the shaded "
+        f"region, or stay inside the circle where none is shaded. Orange: the criterion does not hold.{note}"
+    )
+    said = protocol(shown, lambda m: [amount(len(curves[m.name].frequencies), "point")])
+    draw = partial(_draw, shown, curves)
+    return Figure("nyquist", _finding(shown, curves), reading, said, pd.concat(parts), draw)
 
 
 def _curve(model: ModelRecord) -> Nyquist | None:
@@ -45,31 +46,26 @@ def _curve(model: ModelRecord) -> Nyquist | None:
         return None
 
 
-def _draw(models: Sequence[ModelRecord], curves: Sequence[Nyquist]) -> Drawing:
-    drawing, grid = panels(models, square=True, shared=False)
-    for axes, model, curve in zip(grid, models, curves):
-        title, color = axes.get_title(loc="left"), axes.title.get_color()
+def _draw(models: Sequence[ModelRecord], curves: dict[str, Nyquist]) -> Drawing:
+    drawing, grid = panels(models, "real part", "imaginary part", square=True, shared=False)
+    for axes, model in zip(grid, models):
+        curve = curves[model.name]
         curve.plot(axes)
-        axes.set_title("")
-        axes.set_title(f"{model.title}, slopes {number(curve.slope[0])} to {number(curve.slope[1])}", loc="left")
+        axes.set(title="", xlabel="", ylabel="")
         for line in axes.lines:
             line.set(color=INK if curve.holds else REFUTED, linewidth=1.4)
         for region in axes.patches:
-            region.set(facecolor=RULE if region.get_facecolor()[3] else "none", edgecolor=MUTED)
-        axes.axhline(0, color=RULE, linewidth=0.7, zorder=0.1)
-        axes.axvline(0, color=RULE, linewidth=0.7, zorder=0.1)
+            region.set(facecolor=RULE if curve.slope[0] >= 0 else "none", edgecolor=MUTED)
+        low, high = map(number, curve.slope)
+        axes.text(0.97, 0.03, f"slopes {low} to {high}", color=MUTED, ha="right", transform=axes.transAxes)
     return drawing
 
 
-def _finding(models: Sequence[ModelRecord], curves: Sequence[Nyquist]) -> str:
-    held = [m.title for m, c in zip(models, curves) if c.holds]
+def _finding(models: Sequence[ModelRecord], curves: dict[str, Nyquist]) -> str:
+    held = sum(curve.holds for curve in curves.values())
     if len(models) > 1:
-        return f"The circle criterion holds for {len(held)} of {len(models)} loops."
-    way = "leaves the circle" if curves[0].slope[0] < 0 else "enters the forbidden region"
-    if held:
-        return f"The circle criterion holds for {held[0]}."
-    return (
-        f"The circle criterion does not hold for {models[0].title}"
-        + f": its Nyquist curve {way}" * (curves[0].clearance < 0)
-        + "."
-    )
+        return f"The circle criterion holds for {held} of {len(models)} loops."
+    (curve,) = curves.values()
+    way = "leaves the circle" if curve.slope[0] < 0 else "enters the forbidden region"
+    reason = "" if held else f": the Nyquist curve {way}" * (curve.clearance < 0)
+    return f"The circle criterion {'holds' if held else 'does not hold'} for {models[0].title}{reason}."

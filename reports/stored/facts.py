@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard, cast
@@ -11,11 +12,14 @@ import pandas as pd
 
 from stability.statistics import wilson
 
-from ..formatting import metric_word, time_to
+from ..formatting import metric_word, time_to, verdict_word
 from .records import ModelRecord, select
+from .sweeps import rows_of
 
 ORDER = ("certified", "inconclusive", "uncovered", "refuted", "invalid", "stale")
 """States of models from best to worst."""
+TASKS = {"digits": "handwritten digits", "adding": "adding problem", "characters": "text, by characters"}
+"""Names of tasks for readers."""
 SEQUENCES = 10.0
 """Training lengths within which a proved halving counts as fast enough to matter."""
 Interval = tuple[float, float, float]
@@ -51,23 +55,41 @@ def score(model: ModelRecord) -> Score | None:
 
 
 def data_name(model: ModelRecord) -> str:
-    """Return the name of the data that a model was examined on."""
-    task = model.analysis.get("task")
+    """Return the name of the data that a model was examined on; empty where there are none."""
+    task = model.analysis.get("task") or model.run.get("task")
     task = task if isinstance(task, Mapping) else {}
-    data = task.get("data")
-    own = isinstance(data, Mapping) and data.get("source") == "arrays"
-    return str(data.get("what", "arrays")) if own and isinstance(data, Mapping) else f"task {task.get('name', '')}"
+    data, name = task.get("data"), task.get("name")
+    if isinstance(data, Mapping) and data.get("source") == "arrays":
+        return str(data.get("what", "arrays"))
+    return TASKS.get(str(name), f"task {name}") if name else ""
+
+
+def is_loop(model: ModelRecord) -> bool:
+    """Return True for a system that came as matrices, without a network to run and without data."""
+    given = str(model.analysis.get("source", ""))
+    return given.endswith((".npz", ".mat")) and not data_name(model) and not model.run
 
 
 def accuracy(model: ModelRecord) -> Interval | None:
-    """Accuracy on the data, undisturbed, with its 95 % interval; ``None`` for another metric."""
+    """Accuracy on the data, undisturbed, with its 95 % interval; ``None`` for another metric.
+
+    Of several trainings it is their mean, and the interval is one over trainings.
+    """
     found, task = score(model), model.analysis.get("task")
+    over = model.trainings.number("run.result.test_metric") or model.trainings.number("performance.value")
+    if over is not None and found is not None and found.metric == "accuracy":
+        return over["mean"], max(0.0, over["low"]), min(1.0, over["high"])
     n = model.performance.get("sequences") or (task.get("test") if isinstance(task, Mapping) else None)
     if found is None or found.metric != "accuracy" or not is_real(found.value) or not is_real(n):
         return None
     if not 0 <= found.value <= 1 or not n >= 1:
         return None
     return (float(found.value), *wilson(float(found.value), int(n)))
+
+
+def verdict_counts(model: ModelRecord) -> str:
+    """Return the verdicts of all trainings of a model, counted."""
+    return ", ".join(f"{n} {verdict_word(found)}" for found, n in Counter(model.trainings.states).most_common())
 
 
 def halved(model: ModelRecord) -> float | None:
@@ -102,9 +124,9 @@ def attack_size(models: Sequence[ModelRecord]) -> float | None:
 
 
 def attacked(model: ModelRecord, size: float, norm: str = "l2") -> Interval | None:
-    """Accuracy that the strongest attack of this size leaves, with its 95 % interval."""
-    frame = model.frames.get("attacks")
-    rows = None if frame is None else select(frame, attack="strong", norm=norm, epsilon=size)
+    """Accuracy that the strongest attack of this size leaves, with its 95 % interval, as in ``accuracy``."""
+    rows = rows_of(model, "attacks", {"attack": "strong", "norm": norm})
+    rows = None if rows is None else select(rows, epsilon=size)
     if rows is None or rows.empty:
         return None
     value, low, high = (float(rows[name].iloc[0]) for name in ("accuracy", "ci_low", "ci_high"))
@@ -122,7 +144,8 @@ def certified_accuracy(model: ModelRecord, size: float) -> float | None:
 
 def growth_a_step(model: ModelRecord) -> float | None:
     """Mean change of the fastest direction along the data, as a share a step: ``exp(largest exponent) - 1``."""
-    largest = model.documents.get("exponents", {}).get("largest")
+    over = model.trainings.curve("lyapunov") if model.trainings.several else None
+    largest = model.documents.get("exponents", {}).get("largest") if over is None else float(over["mean"].iloc[0])
     return math.expm1(largest) if is_real(largest) and model.is_discrete else None
 
 
@@ -135,6 +158,11 @@ def norm_ratio(model: ModelRecord) -> float | None:
     if length not in last.index or not last[length] > 0 or last.index.max() <= length:
         return None
     return float(last[last.index.max()] / last[length])
+
+
+def stretch(model: ModelRecord) -> float | None:
+    """Length of the run after which ``norm_ratio`` is taken, in training lengths."""
+    return None if norm_ratio(model) is None else float(model.frames["norms"]["t"].max()) / (model.length or 1)
 
 
 def scaled_to(model: ModelRecord) -> float | None:
@@ -159,3 +187,9 @@ def recommended(models: Sequence[ModelRecord]) -> ModelRecord | None:
     """Return the first ranked model if its proof halves differences within ten training lengths."""
     best = ranked(models)[:1]
     return best[0] if best and is_fast(best[0]) else None
+
+
+def nearest(models: Sequence[ModelRecord]) -> ModelRecord | None:
+    """Return the undecided model whose differences shrink fastest, or grow slowest, along the data."""
+    open_ones = [m for m in models if m.state == "inconclusive" and growth_a_step(m) is not None]
+    return min(open_ones, key=lambda m: growth_a_step(m) or 0.0, default=None)

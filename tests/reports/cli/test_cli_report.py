@@ -44,10 +44,9 @@ def test_given_models_of_every_kind(here: Path, capsys: pytest.CaptureFixture[st
     command = ["report", "run", "stable.npz", "unstable.npz", "--quick", "--processes", "1", "--out", "r"]
     assert cli.run(command) == 0
     text = capsys.readouterr().out
-    assert "stable: certified stable" in text
-    assert "unstable: refuted" in text
-    assert "Report (in " in text
-    assert "r/report.html" in text
+    assert "\nunstable: Proven not stable\n" in text
+    assert "stable: Proven stable\n" in text
+    assert text.endswith("r/report.html\n")
     report = collect(here / "r")
     assert [m.name for m in report.models] == ["run", "stable", "unstable"]
     assert report.models[0].run["result"]["epochs"] == 1
@@ -174,13 +173,10 @@ def test_a_report_computed_on_a_device(here: Path) -> None:
 
 @pytest.mark.slow
 def test_the_main_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Both sides, honestly: a certified model and others that are not, all well above chance, all re-checked."""
+    """All three verdicts, all models well above chance, all certificates verified again."""
     assert cli.run(["report", "--quick", "--out", str(tmp_path / "r")]) == 0
     report = collect(tmp_path / "r")
-    assert {"lipschitz", "neural_ode", "antisymmetric", "lstm"} <= {m.name for m in report.models}
-    verdicts = [m.verdict for m in report.models]
-    assert "certified" in verdicts
-    assert len(set(verdicts)) > 1
+    assert {m.verdict for m in report.models} == {"certified", "refuted", "inconclusive"}
     for m in report.models:
         assert m.run["result"]["test_metric"] > 0.7
         assert verify(m.folder / "certificate.json").valid or m.verdict == "inconclusive"
