@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ..formatting import MISSING, count, margin_words
 from ..stored.collect import Report
@@ -55,7 +55,7 @@ def _outcome(criterion: str) -> Callable[[ModelRecord], Cell]:
 def _opinions(report: Report) -> tuple[str, ...]:
     """Return how many statuses of semidefinite solvers were wrong, and which."""
     known = [(m, o) for m in report.models for o in m.documents.get("cross_check", {}).get("opinions") or ()]
-    asked = [(m, o) for m, o in known if o.get("solver")]
+    asked = [(m, o) for m, o in known if isinstance(o, Mapping) and o.get("solver")]
     judged = [(m, o) for m, o in asked if o.get("wrong") is not None]
     names = [
         f"{NAMES.get(str(o.get('criterion')), str(o.get('criterion')))} of {m.title} ({o['solver']}: {o.get('status')})"

@@ -16,7 +16,7 @@ from ..stored.reasons import missing
 from ..stored.records import ModelRecord
 from .parts import Columns, Command, Fold, Part, Table, named, plural, tabulate, value
 
-CHANGED = "changed or removed after the analysis wrote it"
+CHANGED = "changed after the analysis wrote it, or removed"
 TRAINED = ("optimizer", "lr", "batch_size", "weight_decay", "clip", "margin_penalty", "until_certified", "seed")
 """Settings of a training that the table shows; ``run.json`` holds all of them."""
 

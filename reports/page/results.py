@@ -172,7 +172,8 @@ def _exponent_bound(model: ModelRecord) -> str:
 
 def _worst(model: ModelRecord) -> str:
     found: Any = model.documents["growth"].get("worst") or ()
-    known = [f"no. {count(w.get('sequence'))}: {signed(w['mean'])} per step" for w in found if is_real(w.get("mean"))]
+    found = [w for w in found if isinstance(w, Mapping) and is_real(w.get("mean"))]
+    known = [f"no. {count(w.get('sequence'))}: {signed(w['mean'])} per step" for w in found]
     return known[0] if known else MISSING
 
 

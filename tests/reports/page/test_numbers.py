@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from stability.reports.formatting import verdict_word
 from stability.reports.names import breakable
 from stability.reports.page.method import method
 from stability.reports.page.parts import Table
@@ -37,7 +38,7 @@ def test_several_trainings_are_told_by_their_mean_and_interval(small_dir: Path) 
     found = tables(small_dir)
     (row,) = rows(found["Means over several trainings"]).values()
     assert [row[name].text for name in ("trainings", "verdicts", "on held-out data", "least to largest")] == [
-        "2", "2 certified stable", "90.5 % ± 10.5 %", "90.0 % to 91.0 %",
+        "2", f"2 {verdict_word('certified')}", "90.5 % ± 10.5 %", "90.0 % to 91.0 %",
     ]  # fmt: skip
     assert row["top Hessian eigenvalue"].text == "40 ± 2.5"
     (heat,) = rows(found["Accuracy, %"]).values()
