@@ -50,7 +50,8 @@ def _quantity(figure: Description) -> tuple[Any, ...]:
 
 def _figure(name: str, group: Rows) -> Figure:
     first = group[0][0]
-    title = first.title if len(group) == 1 else f"{first.ylabel or first.y}, by {first.xlabel or first.x}"
+    title = first.title if len(group) == 1 else f"{_label(first)} by {first.xlabel or first.x}"
+    title = title[:1].upper() + title[1:]
     reading = " ".join(dict.fromkeys(f.caption for f, _ in group if f.caption))
     table = pd.concat([rows.assign(figure=f.title) for f, rows in group], ignore_index=True)
     return Figure(name, printable(title), printable(reading), "", table, partial(_draw, group))
@@ -69,7 +70,7 @@ def _draw(group: Rows) -> Drawing:
     for axes, (figure, rows) in zip(grid, group):
         value = axes.yaxis if lines else axes.xaxis
         axes.set_title(printable(figure.title) if size > 1 else "")
-        value.set_label_text(printable(figure.ylabel or figure.y) if axes in grid[::wide] or not lines else "")
+        value.set_label_text(printable(_label(figure)) if axes in grid[::wide] or not lines else "")
         for axis, there in ((axes.xaxis, lines and "x" in figure.log), (value, "y" in figure.log)):
             if there:
                 (axes.set_xscale if axis is axes.xaxis else axes.set_yscale)("log")
@@ -79,9 +80,18 @@ def _draw(group: Rows) -> Drawing:
         for axis, there in ((axes.xaxis, axes.get_xscale() == "log"), (axes.yaxis, axes.get_yscale() == "log")):
             if there:
                 logarithmic(axis)
+    common = lines and all(_series(f, rows) == list(colors) for f, rows in group)
     for axes, (figure, rows) in zip(grid, group) if first.series else ():
-        (_name_lines if lines else _name_points)(axes, figure, rows, colors, size == 1)
+        if lines and (not common or axes is grid[wide - 1]):
+            _name_lines(axes, figure, rows, colors, common)
+        elif not lines:
+            _name_points(axes, figure, rows, colors)
     return drawing
+
+
+def _label(figure: Description) -> str:
+    """Return the name of the values; rows of points are named by their figure."""
+    return figure.ylabel or (figure.title if figure.kind == "points" else figure.y.replace("_", " "))
 
 
 def _series(figure: Description, rows: pd.DataFrame) -> list[str]:
@@ -115,11 +125,11 @@ def _lines(axes: Axes, figure: Description, rows: pd.DataFrame, colors: dict[str
         axes.annotate(printable(words), (0.01, value), (0, 2), ("axes fraction", "data"), "offset points", color=MUTED)
 
 
-def _name_lines(axes: Axes, figure: Description, rows: pd.DataFrame, colors: dict[str, str], alone: bool) -> None:
-    """Name the lines: at their right ends where there is room, else beside them."""
+def _name_lines(axes: Axes, figure: Description, rows: pd.DataFrame, colors: dict[str, str], outside: bool) -> None:
+    """Name the lines at the right of the axes, or beside them."""
     spreads = {name: _spread(figure, _own(figure, rows, name)) for name in _series(figure, rows)}
     ends = [(shorten(n, 26), s.index[-1], s["mean"].iloc[-1], colors[n]) for n, s in spreads.items() if len(s)]
-    if alone:
+    if outside:
         return name_ends(axes, ends)
     drawn = [along(s.index, s["mean"], axes) for s in spreads.values()]
     return place(axes, [(n, *p[2 * len(p) // 3], c) for (n, _, _, c), p in zip(ends, drawn)], np.concatenate(drawn))
@@ -145,7 +155,7 @@ def _place(names: Sequence[str], colors: dict[str, str], row: str, series: str) 
     return names.index(row) + 0.5 * (list(colors).index(series) + 0.5) / len(colors) - 0.25
 
 
-def _name_points(axes: Axes, figure: Description, rows: pd.DataFrame, colors: dict[str, str], _: bool) -> None:
+def _name_points(axes: Axes, figure: Description, rows: pd.DataFrame, colors: dict[str, str]) -> None:
     """Name each series beside its point in its first row."""
     names = list(dict.fromkeys(_name(v) for v in rows[figure.x]))
     points = [

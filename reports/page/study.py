@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ...analysis.studies.result import StudyResult
 
 PAGE, INDEX_PAGE = "study.html", "index.html"
-MOST = 200
-"""Largest number of rows of a study's table on its page; the file has all."""
+SHORT, MOST = 24, 200
+"""Largest number of rows of a study's table that is not folded, and that is shown; the file has all."""
 
 
 @dataclass(frozen=True)
@@ -89,12 +89,13 @@ def render_study(result: StudyResult, folder: str | Path, *, overwrite: bool = F
     figures = described(result)
     compared = [(c.what, _cell(c.ours), _cell(c.paper), c.where) for c in result.compared]
     frame = result.summary()
-    first = f"The first {MOST} of {len(frame)} rows. " if len(frame) > MOST else ""
-    seeds = f"Means over {len(result.seeds)} trainings. " if len(result.seeds) > 1 and result.keys else ""
+    note = f"The first {MOST} of {len(frame)} rows. " if len(frame) > MOST else ""
+    note += f"Means over {len(result.seeds)} trainings. " if len(result.seeds) > 1 and result.keys else ""
+    note += "All rows: table.csv and curves.csv."
     sections = (
         Section("results", "Results", figures=figures),
         Section("compared", "Comparison with the paper", result.paper, _table(COMPARED, compared)),
-        Section("numbers", "Table", f"{seeds}{first}All rows: table.csv and curves.csv.", _numbers(result)),
+        Section("numbers", "Table", note, _numbers(result), folded=len(frame) > SHORT),
         Section("differences", "Differences from the paper", notes=result.differences),
         Section("made", "Versions and settings", tables=_settings(result), folded=True),
     )
@@ -195,7 +196,8 @@ def _quick(result: StudyResult) -> str:
 def _numbers(result: StudyResult) -> tuple[Table, ...]:
     """Return the table without columns that are empty; columns that a figure names are called as on its axis."""
     frame = result.summary().dropna(axis="columns", how="all").head(MOST)
-    words = {f.y: f.ylabel or f.y for f in result.figures} | {f.x: f.xlabel or f.x for f in result.figures}
+    words = {f.y: f.ylabel or f.title for f in result.figures if f.source == "table"}
+    words |= {f.x: f.xlabel for f in result.figures if f.xlabel}
     header = [str(words.get(str(c), c)).replace("_", " ") for c in frame.columns]
     rows = [[_cell(value) for value in row] for row in frame.itertuples(index=False, name=None)]
     return _table(header, rows, [k for k, kind in enumerate(frame.dtypes) if kind.kind in "iufb"])
