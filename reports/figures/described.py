@@ -50,7 +50,9 @@ def _quantity(figure: Description) -> tuple[Any, ...]:
 
 def _figure(name: str, group: Rows) -> Figure:
     first = group[0][0]
-    title = first.title if len(group) == 1 else f"{_label(first)} by {first.xlabel or first.x}"
+    across = {f.xlabel or f.x for f, _ in group}
+    title = _label(first) + (f" by {across.pop()}" if len(across) == 1 else "")
+    title = first.title if len(group) == 1 else title
     title = title[:1].upper() + title[1:]
     reading = " ".join(dict.fromkeys(f.caption for f, _ in group if f.caption))
     table = pd.concat([rows.assign(figure=f.title) for f, rows in group], ignore_index=True)
@@ -68,17 +70,14 @@ def _draw(group: Rows) -> Drawing:
     for axes in grid[size:]:
         axes.set_axis_off()
     for axes, (figure, rows) in zip(grid, group):
-        value = axes.yaxis if lines else axes.xaxis
         axes.set_title(printable(figure.title) if size > 1 else "")
-        value.set_label_text(printable(_label(figure)) if axes in grid[::wide] or not lines else "")
-        for axis, there in ((axes.xaxis, lines and "x" in figure.log), (value, "y" in figure.log)):
-            if there:
-                (axes.set_xscale if axis is axes.xaxis else axes.set_yscale)("log")
-        if figure.percent:
-            percents(value)
-        (_lines if lines else _points)(axes, figure, rows, colors, *([] if lines else [names]))
-        for axis, there in ((axes.xaxis, axes.get_xscale() == "log"), (axes.yaxis, axes.get_yscale() == "log")):
-            if there:
+        _scale(axes, figure, axes in grid[::wide] or not lines)
+        if lines:
+            _lines(axes, figure, rows, colors)
+        else:
+            _points(axes, figure, rows, colors, names)
+        for axis in (axes.xaxis, axes.yaxis):
+            if axis.get_scale() == "log":
                 logarithmic(axis)
     common = lines and all(_series(f, rows) == list(colors) for f, rows in group)
     for axes, (figure, rows) in zip(grid, group) if first.series else ():
@@ -87,6 +86,16 @@ def _draw(group: Rows) -> Drawing:
         elif not lines:
             _name_points(axes, figure, rows, colors)
     return drawing
+
+
+def _scale(axes: Axes, figure: Description, labeled: bool) -> None:
+    """Set the scales of the axes, and the label of the values."""
+    value, lines = (axes.yaxis, True) if figure.kind == "lines" else (axes.xaxis, False)
+    log = {"xscale": "x" in figure.log, "yscale": "y" in figure.log} if lines else {"xscale": "y" in figure.log}
+    axes.set(**{name: "log" for name, there in log.items() if there})
+    value.set_label_text(printable(_label(figure)) if labeled else "")
+    if figure.percent:
+        percents(value)
 
 
 def _label(figure: Description) -> str:
