@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,10 +12,9 @@ from stability.kernel.format.sentences import at_most
 
 from ..figures import Figure, appendix
 from ..formatting import MISSING, at_least, bound, count, metric, metric_word, number, percent, signed
-from ..formatting import verdict_word as word
 from ..names import claim_name, single_value
 from ..stored.collect import Report
-from ..stored.facts import is_real
+from ..stored.facts import is_real, verdict_counts
 from ..stored.protocol import protocol
 from ..stored.records import ModelRecord
 from .criteria import criteria
@@ -338,8 +336,3 @@ def _over(path: str, show: Callable[[Any, str | None], str]) -> Callable[[ModelR
 def _ends(model: ModelRecord) -> str:
     spread = model.trainings.number("run.result.test_metric") or {}
     return " to ".join(metric(spread[k], model.metric) for k in ("least", "largest") if spread)
-
-
-def verdict_counts(model: ModelRecord) -> str:
-    """Count the verdicts of all trainings of a model."""
-    return ", ".join(f"{n} {word(found)}" for found, n in Counter(model.trainings.states).most_common())
