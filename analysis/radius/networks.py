@@ -24,7 +24,7 @@ from ...models.tensors import to_numpy
 from ...models.wrapped import TwoLogits, two_rows
 
 Array = NDArray[np.float64]
-GIVEN = "; certified_radius takes a gain that was proved otherwise as gain="
+GIVEN = "; a gain that you proved yourself can be passed to certified_radius as gain="
 
 
 @dataclass(frozen=True, eq=False)

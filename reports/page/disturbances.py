@@ -99,11 +99,10 @@ def _shaded(left: float, name: str, hint: str) -> Cell:
 
 
 def _clean(model: ModelRecord) -> Cell:
-    spread, found = model.trainings.number("run.result.test_metric") or {}, accuracy(model)
+    found = accuracy(model)
     if found is None:
         return Cell(MISSING, "quiet")
-    shown = [spread.get(key, stored) for key, stored in zip(("mean", "low", "high"), found)]
-    return _shaded(shown[0], "accuracy", f"{percent(shown[0])}, 95 % interval {' to '.join(map(percent, shown[1:]))}")
+    return _shaded(found[0], "accuracy", f"{percent(found[0])}, 95 % interval {' to '.join(map(percent, found[1:]))}")
 
 
 def _units(models: Sequence[ModelRecord]) -> str:

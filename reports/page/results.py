@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,11 +11,10 @@ from stability.kernel.format.sentences import at_least as lower
 from stability.kernel.format.sentences import at_most
 
 from ..figures import Figure, appendix
-from ..formatting import MISSING, at_least, bound, count, metric, metric_word, number, percent, signed
-from ..formatting import verdict_word as word
+from ..formatting import MISSING, at_least, bound, count, metric, number, percent, signed
 from ..names import claim_name, single_value
 from ..stored.collect import Report
-from ..stored.facts import is_real
+from ..stored.facts import is_real, verdict_counts
 from ..stored.protocol import protocol
 from ..stored.records import ModelRecord
 from .criteria import criteria
@@ -303,13 +301,12 @@ def _trainings(report: Report) -> list[Fold]:
         "network": named,
         "trainings": lambda m: count(len(m.trainings.runs)),
         "verdicts": verdict_counts,
-        "metric": lambda m: metric_word(m.metric),
-        "on held-out data": _over("run.result.test_metric", metric),
+        "on held-out data": _over("run.result.test_metric"),
         "least to largest": _ends,
-        "largest exponent per step": _over("exponents.largest", lambda v, _: number(v)),
-        "certified radius, by the gain": _over("radius.median", lambda v, _: number(v)),
-        "certified radius, one by one": _over("local.median_radius", lambda v, _: number(v)),
-        "top Hessian eigenvalue": _over("hessian.lambda_max", lambda v, _: number(v)),
+        "largest exponent per step": _over("exponents.largest"),
+        "certified radius, by the gain": _over("radius.median"),
+        "certified radius, one by one": _over("local.median_radius"),
+        "top Hessian eigenvalue": _over("hessian.lambda_max"),
     }
     note = (
         "The trainings differ in their seeds alone: initial weights, order of the sequences, noise. Every certificate "
@@ -318,28 +315,26 @@ def _trainings(report: Report) -> list[Fold]:
     )
     note += f" Intervals are left out: {report.not_compared}." if report.not_compared else ""
     models = [m for m in report.models if m.trainings.several]
-    tables = tabulate("Means over several trainings", columns, models, words=("verdicts", "metric"), note=note)
+    tables = tabulate("Means over several trainings", columns, models, words=("verdicts",), note=note)
     return folded(report, "more-trainings", "Several trainings", "verdicts and scores over seeds", tables, "trainings")
 
 
-def _over(path: str, show: Callable[[Any, str | None], str]) -> Callable[[ModelRecord], str]:
+def _over(path: str) -> Callable[[ModelRecord], str]:
     """Return what shows the mean of a number over the trainings and half of its interval."""
 
-    def shown(model: ModelRecord) -> str:
+    def show(model: ModelRecord) -> str:
         spread = model.trainings.number(path)
         if spread is None:
             return MISSING
         half = max(spread["high"] - spread["mean"], spread["mean"] - spread["low"])
-        return f"{show(spread['mean'], model.metric)} ± {show(half, model.metric)}"
+        share = model.metric == "accuracy" and path.startswith("run.")
+        return (
+            f"{percent(spread['mean'])} ± {percent(half)}" if share else f"{number(spread['mean'])} ± {number(half, 2)}"
+        )
 
-    return shown
+    return show
 
 
 def _ends(model: ModelRecord) -> str:
     spread = model.trainings.number("run.result.test_metric") or {}
     return " to ".join(metric(spread[k], model.metric) for k in ("least", "largest") if spread)
-
-
-def verdict_counts(model: ModelRecord) -> str:
-    """Count the verdicts of all trainings of a model."""
-    return ", ".join(f"{n} {word(found)}" for found, n in Counter(model.trainings.states).most_common())

@@ -82,7 +82,7 @@ def accuracy(model: ModelRecord) -> Interval | None:
     n = model.performance.get("sequences") or (task.get("test") if isinstance(task, Mapping) else None)
     if found is None or found.metric != "accuracy" or not is_real(found.value) or not is_real(n):
         return None
-    if not 0 <= found.value <= 1 or not n >= 1:
+    if not 0 <= found.value <= 1 or not 1 <= n < 1e12:
         return None
     return (float(found.value), *wilson(float(found.value), int(n)))
 
