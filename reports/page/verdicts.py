@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..formatting import bound, count, metric, metric_word, number, percent, verdict_sign, verdict_word
+from ..formatting import bound, bound_at, count, metric, metric_word, number, percent, verdict_sign, verdict_word
 from ..names import cut
 from ..stored.collect import Report
 from ..stored.facts import (
@@ -153,9 +153,11 @@ def _halving(model: ModelRecord) -> str:
     when, driven = halved(model), (model.certificate or {}).get("driven")
     if when is None:
         return ""
-    since = f", counted from step {driven['since']}," if driven and driven.get("since") else ""
-    after = f"After {duration_words(model, when)}{since}"
-    return f"{after} any disturbance of its state is at most half as large, {scope(model)}."
+    since = driven.get("since") if driven else 0
+    begun = "when its state has entered the set of the proof" if since is None else f"step {since}"
+    counted = f", counted from {begun}," if since != 0 else ""
+    told = f"After {duration_words(model, when)}{counted} any disturbance of its state is at most half as large"
+    return f"{told}, {scope(model)}."
 
 
 def _growth(model: ModelRecord) -> str:
@@ -195,7 +197,7 @@ def summary(report: Report) -> list[str]:
     if total > 1:
         told += _comparison(report)
     else:
-        told += [on_data(models[0]), _guaranteed(models[0])]
+        told += [_too_slow(models[0]), on_data(models[0]), _guaranteed(models[0])]
     told += [f"Not examined: {name} ({why})." for name, why in report.failed.items()]
     return [text for text in told if text]
 
@@ -225,8 +227,8 @@ def _comparison(report: Report) -> list[str]:
     several = max(len(m.trainings.runs) for m in models)
     if several > 1:
         told.append(
-            f"Each network was trained {several} times: accuracies and growth are means with the 95 % interval of that "
-            "mean; everything else is that of the first training."
+            f"Each network was trained {several} times: accuracies, also under attack, and growth are means over the "
+            "trainings with the 95 % interval of the mean; everything else is that of the first training."
         )
     elif known and len(known) > 1:
         gap = math.ceil(100 * math.sqrt(2) * max(high - low for _, low, high in known.values()) / 2)
@@ -241,13 +243,24 @@ def _meaning(model: ModelRecord) -> str:
     return "" if model.state == "certified" else str(claim(model).striptags())
 
 
+def _too_slow(model: ModelRecord) -> str:
+    """Return what a proof that is too slow to matter leaves of a difference within one sequence."""
+    left = bound_at(model.length or 0, (model.certificate or {}).get("pairs", ()), True)
+    if halved(model) is None or is_fast(model) or left is None:
+        return ""
+    share = bound(100 * left, 5, up=True)
+    return f"Within {count(model.length)} steps, one sequence, a difference may keep {share} % of its size."
+
+
 def _guaranteed(model: ModelRecord) -> str:
     local = model.documents.get("local", {})
     radius, n = local.get("median_radius"), local.get("correct")
     if not radius or not n or local.get("norm") != "l2":
         return ""
-    size = f"{bound(radius, 2, up=False)} (L2 norm over the sequence; median of {count(n)} inputs)"
-    return f"Guaranteed for single inputs: no change of size {size} alters the answer."
+    size = f"{bound(radius, 2, up=False)} (L2 norm over the sequence)"
+    return (
+        f"Guaranteed: for half of {count(n)} correctly classified inputs no change of up to {size} alters the answer."
+    )
 
 
 def columns(report: Report) -> list[Column]:
