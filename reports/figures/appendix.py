@@ -94,7 +94,7 @@ def spectra(models: Sequence[ModelRecord]) -> Figure | None:
         "step. Dotted: the unit circle. A matrix inside the activation counts here with slope 1, which alone decides "
         "nothing."
     )
-    title = "At the end of training, recurrent matrices of {} have eigenvalues outside the unit circle."
+    title = "At the end of training, recurrent matrices of {} have {}eigenvalues outside the unit circle."
     series = {m.name: found for m in models if (found := _moduli(m))}
     return _along("spectra", title, reading, "largest |λ| of one step", series, models, 1.0)
 
@@ -105,7 +105,7 @@ def theorem1(models: Sequence[ModelRecord]) -> Figure | None:
         "Margins of both parts of Theorem 1; above zero the condition holds, for the differential equation and not for "
         "the map that runs. Part (b) as published is shown for comparison and certifies nothing."
     )
-    title = "At the end of training, a sound part of Theorem 1 holds for {}."
+    title = "At the end of training, {1}sound part of Theorem 1 holds for {0}."
     series = {m.name: found for m in models if layer_of(m)[0] not in NO_LINEAR_PART and (found := _margins(m))}
     return _along("theorem1", title, reading, "margin", series, models, 0.0)
 
@@ -121,7 +121,11 @@ def _along(
     table = pd.concat(parts, ignore_index=True).reindex(columns=["model", "line", "step", "value"])
     counting = table[table["line"] != PARTS["theorem1b_published"]].groupby(["model", "line"])["value"].last()
     above = counting[counting > border + 1e-6].index.get_level_values("model").nunique()
-    title = title.format(f"{above} of {amount(len(shown), 'network')}")
+    alone = len(shown) == 1
+    some = "" if name == "spectra" else "a "
+    title = title.format(
+        shown[0].title if alone else f"{above} of {len(shown)} networks", "no " * alone * (not above) or some
+    )
     said = protocol(shown, lambda m: ["computed during training", first_only(m)])
     return Figure(name, title, reading + note, said, table, partial(_courses, shown, series, label, border))
 

@@ -27,6 +27,8 @@ from .layout import (
     short_names,
 )  # fmt: skip
 
+NONE = (np.nan, np.nan, np.nan)
+
 
 def robustness(models: Sequence[ModelRecord]) -> Figure | None:
     """Return ranges of accuracy under l2 changes of two sizes; ``None`` where no model was attacked."""
@@ -36,7 +38,7 @@ def robustness(models: Sequence[ModelRecord]) -> Figure | None:
     if size is None:
         return None
     rows = [
-        (m.name, e, certified_accuracy(m, e), *(attacked(m, e) or [None] * 3), (accuracy(m) or [None])[0])
+        (m.name, e, certified_accuracy(m, e), *(attacked(m, e) or NONE), (accuracy(m) or NONE)[0])
         for e in sizes
         for m in shown
     ]

@@ -11,6 +11,7 @@ from stability.storage.artifacts import ARTIFACTS, WEIGHTS
 from ..formatting import bound, count, number, percent, rate
 from ..names import single_value
 from ..stored.facts import attacked, certified_accuracy, is_loop, score, stretch, verdict_counts
+from ..stored.margins import ENDS, SCALED
 from ..stored.reasons import model_advice
 from ..stored.records import ModelRecord
 from ..vocabulary import like_data
@@ -24,11 +25,10 @@ DIGITS = 12
 
 def files(model: ModelRecord) -> list[str]:
     """Return the paths, relative to the page, of a model's files that are as the analysis left them."""
-    there = [a.name for a in ARTIFACTS if a.name not in model.changed and (model.folder / a.name).is_file()]
-    more = sorted(
-        p.name for p in model.folder.glob("margin_*.json") if p.name not in there and p.name not in model.changed
-    )
-    return [f"models/{model.name}/{name}" for name in (*there, *more)]
+    results = (a.name for a in ARTIFACTS if not a.name.endswith(".pt"))
+    margins = (f"margin_{kind}_{end}.json" for kind in SCALED for end in ENDS)
+    names = dict.fromkeys((*results, *margins))
+    return [f"models/{model.name}/{n}" for n in names if n not in model.changed and (model.folder / n).is_file()]
 
 
 def card(model: ModelRecord, size: float | None, digests: Mapping[str, str], is_open: bool) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from ..figures.figure import FORMATS, Figure
 from ..formatting import FILTERS
 from ..jsonable import jsonable
 from ..names import breakable, cut
-from ..stored.collect import Report, check_folder, collect
+from ..stored.collect import SETTINGS, Report, check_folder, collect
 from ..stored.facts import attack_size, ranked, recommended
 from ..stored.limits import LETTERS
 from ..stored.records import FRAMES
@@ -62,7 +62,7 @@ def environment() -> Environment:
 
 
 def render(
-    run_dir: str | Path, *, overwrite: bool = False, full: bool = False, formats: Sequence[str] = FORMATS
+    run_dir: str | Path, *, overwrite: bool = False, full: bool = False, formats: Sequence[str] | None = None
 ) -> Path:
     """Draw the report of a directory again from its stored files.
 
@@ -71,7 +71,7 @@ def render(
         overwrite: whether files of the names that are written here may be replaced where no report made them. All other
             files stay as they are.
         full: show everything unfolded, as for a print that is to be audited.
-        formats: files of each figure, of ``figures.figure.FORMATS``.
+        formats: files of each figure, of ``figures.figure.FORMATS``; all by default.
 
     Returns:
         Path of ``report.html``; ``report.json``, ``files.json``, ``tables/*.csv`` and ``figures/*`` are written beside
@@ -92,7 +92,7 @@ def render(
     check_folder(run_dir)
     with claim_folder(run_dir, "report --redraw") as own:
         own.reserve(page_files(), "report", overwrite=overwrite, adopt=True)
-        report = collect(run_dir)
+        report, formats = collect(run_dir), formats or FORMATS
         text = json.dumps(jsonable(report.to_dict()), indent=1, allow_nan=False) + "\n"
         digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
         shown = replace(report, models=tuple(ranked(report.models)))
@@ -109,7 +109,7 @@ def render(
             figure.write(own.path / "figures", formats)
         _write_zip(own, [*tables, *pictures])
         listed = [path for m in report.models for path in files(m)]
-        digests = {n: file_digest(own.path / n) for n in ("report.json", *listed, *tables, *pictures)}
+        digests = {n: file_digest(own.path / n) for n in ("report.json", SETTINGS, *listed, *tables, *pictures)}
         write_text(own.path / "files.json", json.dumps(digests, indent=1) + "\n")
         page = _page(shown, digest, drawn, folds, digests, formats)
         if full:

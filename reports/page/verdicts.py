@@ -215,9 +215,8 @@ def _comparison(report: Report) -> list[str]:
     if known:
         top = max((m for m in models if m.name in known), key=lambda m: known[m.name][0])
         if top.state != "certified" and any(m.state == "certified" for m in models):
-            told.append(
-                f"The most accurate network, {top.title} ({percent(known[top.name][0])}), is not proved stable."
-            )
+            share = percent(known[top.name][0])
+            told.append(f"The most accurate network, {top.title} ({share}), is not proved stable.")
     slow = [m for m in models if m.state == "certified" and not is_fast(m)]
     if slow:
         names, share = " and ".join(m.title for m in slow[:3]), max(halved_in_sequences(m) or 0.0 for m in slow)

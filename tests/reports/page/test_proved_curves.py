@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -56,16 +57,14 @@ def test_a_proved_curve_gives_the_values_of_the_certificate(models: list[ModelRe
     assert sorted(drawn) == [m.name for m in models]
     for name, pairs in zip(sorted(drawn), SEVERAL):
         x, y, (low, high) = drawn[name]
-        steps = [k for k in np.linspace(0, 100, 10).round() if low < (bound_at(k, pairs, True) or 0) < high]
-        assert steps
-        for step in steps:
-            shown, proved = np.exp(np.interp(step, x, np.log(y))), bound_at(step, pairs, True)
+        for step in np.linspace(0, 100, 10).round():
+            shown = np.clip(np.exp(np.interp(step, x, np.log(y))), low, high)  # lines are cut at the ends of the axes
+            proved = np.clip(bound_at(step, pairs, True), low, high)
             assert 0.999 * proved <= shown <= 1.02 * proved, (name, step)
 
 
 def test_a_clamped_curve_is_noticed(models: list[ModelRecord], monkeypatch: pytest.MonkeyPatch) -> None:
-    from stability.reports.figures import two_runs as module
-
+    module = sys.modules[two_runs.__module__]
     honest = module.envelope
     monkeypatch.setattr(module, "envelope", lambda m, s: None if (v := honest(m, s)) is None else np.minimum(v, 100.0))
     with pytest.raises(AssertionError, match="model"):
