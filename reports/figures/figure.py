@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 
 PROVEN, UNDECIDED, REFUTED = "#0a5fa5", "#6b7080", "#c2410c"
 INK, MUTED, RULE, PAPER = "#1b1e26", "#5c6270", "#d7dae0", "#ffffff"
+SERIES = ("#1f6fb5", "#c2591a", "#2a8a5f", "#a0468c", "#8a7412", "#b8434b", "#5b6b85", "#6a4fb8")
+"""Colors of series that no verdict colors."""
 COLORS = {
     PROVEN: "--proven", UNDECIDED: "--undecided", REFUTED: "--refuted",
     INK: "--ink", MUTED: "--muted", RULE: "--rule", PAPER: "--paper",
+    **{color: f"--series-{k}" for k, color in enumerate(SERIES)},
 }  # fmt: skip
 """Colors of a drawing and the variable of the page's style sheet that stands for each, light or dark."""
 VERDICT = {"certified": PROVEN, "refuted": REFUTED}

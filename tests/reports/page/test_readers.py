@@ -93,7 +93,7 @@ ENLARGED = """(() => {
   document.documentElement.style.fontSize = '%d%%';
   const w = window.innerWidth, wide = [], torn = [];
   for (const e of document.body.querySelectorAll('*')) {
-    if (e.closest('.scroll, pre, svg, .filter') && !e.matches('.scroll, pre, svg')) continue;
+    if (e.parentElement.closest('.scroll, pre, svg, .filter')) continue;
     const box = e.getBoundingClientRect();
     if (box.width > 0 && (box.right > w + 1 || box.left < -1)) wide.push(e.outerHTML.slice(0, 120));
   }
