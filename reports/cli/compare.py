@@ -277,14 +277,17 @@ def _claims(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _cell(finding: dict[str, Any] | None) -> str:
-    return MISSING if finding is None else f"{mark(finding)[0]} {margin_words(finding['margin'])}"
+    if finding is None or finding["holds"] is None:
+        return MISSING
+    size = "" if finding["margin"] is None else f" {margin_words(finding['margin'])}"
+    return mark(finding)[0] + size
 
 
 def _write(folder: Any, document: dict[str, Any], drifts: list[Any], overwrite: bool) -> str:
     """Write the files, with one page of the table and of the norm drift as a report draws it."""
     import pandas as pd
 
-    from ..figures.norm_drift import Norms, drift_figure, relative
+    from ..figures.norm_drift import BEYOND, Norms, drift_figure, relative
     from ..names import shorten
     from ..page.study import Section, Table, write_page
 
@@ -297,8 +300,8 @@ def _write(folder: Any, document: dict[str, Any], drifts: list[Any], overwrite: 
         norms = relative(last[["step", "value"]], length)
         verdict = state(r) if r["verdict"] else None
         found += [] if norms is None else [Norms(r["model"], r["model"], shorten(r["model"], 24), verdict, norms)]
-    said = f"{document['inputs']}; then {document['extension']}."
-    figures = [drift_figure(found, length, said)] if found else []
+    said = f"{document['inputs']}, then {BEYOND[document['extension']]}."
+    figures = [drift_figure(found, length, said, word="sequence length")] if found else []
     header, cells = _grid(rows, COLUMNS)
     sections = (
         Section("models", "Models", tables=[Table(header, cells, range(2, len(header)))]),
