@@ -105,7 +105,9 @@ def _rows(model: ModelRecord) -> pd.DataFrame | None:
     return relative(frame.rename(columns={"t": "step", "q50": "value"}), model.length)
 
 
-def drift_figure(found: Sequence[Norms], length: int | None, said: str, note: str = "") -> Figure:
+def drift_figure(
+    found: Sequence[Norms], length: int | None, said: str, note: str = "", word: str = "trained length"
+) -> Figure:
     """Return the figure of some networks.
 
     Args:
@@ -113,30 +115,32 @@ def drift_figure(found: Sequence[Norms], length: int | None, said: str, note: st
         length: trained length in steps; ``None`` where networks differ in it.
         said: protocol.
         note: end of the reading.
+        word: what the length is called.
     """
     table = pd.concat([f.rows.assign(model=f.model) for f in found], ignore_index=True)
     table = table.reindex(columns=["model", "step", "value", "low", "high"]).rename(columns={"value": "relative_norm"})
-    start = "the trained length" if length is None else f"step {count(length)}"
+    start = f"the {word}" if length is None else f"step {count(length)}"
     bands = " Bands: 95 % intervals over trainings." * bool(table["low"].notna().any())
     quiet = " Thin: the norm stays within a factor of two." * any(not f.drifts for f in found)
     reading = f"Median state norm over its value at {start}.{quiet}{bands}{note}"
-    return Figure("norm-drift", _finding(found, length), reading, said, table, partial(_draw, found, length))
+    title, draw = _finding(found, length, word), partial(_draw, found, length, word)
+    return Figure("norm-drift", title, reading, said, table, draw)
 
 
-def _draw(found: Sequence[Norms], length: int | None) -> Drawing:
+def _draw(found: Sequence[Norms], length: int | None, word: str) -> Drawing:
     drawing = blank(WIDTH, 3.5 if len(found) > 2 else 2.6)
     axes = drawing.subplots()
     late = np.concatenate([f.rows["value"][f.rows["step"] >= 0.25 * (length or 0)].to_numpy() for f in found])
     late, last = late[np.isfinite(late) & (late > 0)], max(float(f.rows["step"].iloc[-1]) for f in found)
     low, high = max(LOWEST, min(0.2, 0.7 * late.min(initial=1.0))), max(5.0, 1.6 * late.max(initial=1.0))
-    start = "trained length" if length is None else f"step {length}"
+    start = word if length is None else f"step {length}"
     axes.set(xlim=(0, last), yscale="log", ylim=(low, high), xlabel="step", ylabel=f"state norm / norm at {start}")
     logarithmic(axes.yaxis, 6)
     axes.grid(axis="y")
     if length is not None:
         lengths(axes.xaxis, length, last)
         axes.axvline(length, color=MUTED, linestyle=":", linewidth=1.0)
-        axes.text(length, 1.01, " trained length", color=MUTED, fontsize=8, transform=axes.get_xaxis_transform())
+        axes.text(length, 1.01, f" {word}", color=MUTED, fontsize=8, transform=axes.get_xaxis_transform())
     for f in sorted(found, key=lambda f: (f.best, f.drifts)):
         bold = f.drifts or f.best or len(found) == 1
         axes.fill_between(f.rows["step"], f.rows["low"], f.rows["high"], color=f.color, alpha=0.15, linewidth=0)
@@ -157,9 +161,9 @@ def factor(value: float) -> str:
     return count(value) if 1000 <= value < 1e6 else number(value)
 
 
-def _finding(found: Sequence[Norms], length: int | None) -> str:
+def _finding(found: Sequence[Norms], length: int | None, word: str) -> str:
     last = max(float(f.rows["step"].iloc[-1]) for f in found)
-    beyond = "At the end" if length is None else f"At {number(last / length, 2)} times the trained length"
+    beyond = "At the end" if length is None else f"At {number(last / length, 2)} times the {word}"
     if len(found) == 1:
         return f"{beyond}, the state norm of {found[0].title} has changed by a factor of {factor(found[0].ratio)}."
     counts = {"doubled": sum(f.ratio >= 2 for f in found), "halved": sum(f.ratio <= 0.5 for f in found)}

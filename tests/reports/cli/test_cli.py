@@ -108,7 +108,6 @@ def test_rates_asked_for(here: Path, capsys: pytest.CaptureFixture[str]) -> None
         (["report", "--models", "transformer"], "lipschitz"),
         (["report", "missing.safetensors"], "missing.safetensors"),
         (["report", "--redraw", "."], "report-settings.json"),
-        (["compare", "stable.npz"], "two models"),
         (["hessian", "missing"], "missing"),
         (["noise", "stable.npz"], "stable.npz"),
         (["study", "magic"], "magic"),
