@@ -90,6 +90,7 @@ others: | $(BIN)/python
 
 # The documentation as pages in build/site; "make gallery" first puts four reports into it.
 docs: $(VENV)/.installed-test
+	$(BIN)/python docs/picture.py
 	$(BIN)/python -m sphinx -q -E -W --keep-going -b html docs build/site
 	@echo "documentation: build/site/index.html"
 

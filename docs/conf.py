@@ -16,8 +16,8 @@ from sphinx.util.docutils import SphinxDirective
 import stability
 from stability.reports.cli import COMMANDS
 
-ROOT = Path(__file__).resolve().parents[1]
-GALLERY = ROOT / "build" / "gallery"
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import gallery
 
 project = "stability"
 html_show_copyright = False
@@ -36,7 +36,7 @@ napoleon_use_ivar = True
 nitpicky = False  # types of numpy and torch are documented elsewhere
 html_theme = "furo"
 html_title = f"stability {stability.__version__}"
-html_extra_path = [str(GALLERY)] if GALLERY.is_dir() else []
+html_extra_path = [str(gallery.FOLDER)] if gallery.FOLDER.is_dir() else []
 html_static_path, html_css_files = ["_static"], ["site.css"]
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}
@@ -71,9 +71,18 @@ class Commands(SphinxDirective):
         return [section]
 
 
+class Gallery(SphinxDirective):
+    """Reports of the gallery, with pictures and links where they were made."""
+
+    def run(self) -> list[nodes.Node]:
+        """Return their HTML."""
+        return [nodes.raw("", gallery.entries(), format="html")]
+
+
 def setup(app: Sphinx) -> None:
     """Formulas become MathML, which browsers draw by themselves: no page asks anybody for a script."""
     app.add_directive("commands", Commands)
+    app.add_directive("gallery", Gallery)
     app.add_html_math_renderer("mathml", inline_renderers=(_inline, None), block_renderers=(_block, None))
 
 

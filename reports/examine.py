@@ -60,7 +60,7 @@ def report(
     from ..analysis.campaign.plan import Campaign, Given
     from ..analysis.tasks import make_task
     from ..analysis.tasks.own_sources import in_memory, read_source
-    from .page.html import page_files, render
+    from .page.html import FORMATS, QUICK_FORMATS, page_files, render
 
     networks = dict(models) if isinstance(models, Mapping) else {type(models).__name__: models}
     wrong = next((name for name, model in networks.items() if not isinstance(model, nn.Module)), None)
@@ -82,7 +82,7 @@ def report(
             failed = {o.name: o.error for o in outcomes if o.error is not None}
             if len(failed) == len(given):
                 raise StabilityError("; ".join(f"{k}: {v}" for k, v in failed.items()))
-            page = render(out, overwrite=overwrite)
+            page = render(out, overwrite=overwrite, formats=QUICK_FORMATS if quick else FORMATS)
     if failed:
         raise StabilityError(f"{page} lacks: " + "; ".join(f"{k}: {v}" for k, v in failed.items()))
     return page

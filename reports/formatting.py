@@ -15,12 +15,12 @@ from stability.kernel.format.sentences import at_most
 MISSING = "–"
 _REMAINDER = 1e-14  # of margins, differences of numbers near one: some sums of float64
 WORDS = {
-    "certified": "certified stable",
-    "refuted": "refuted",
-    "inconclusive": "inconclusive",
-    "invalid": "does not verify",
-    "stale": "results of other weights",
-    "uncovered": "undecided: no theorem covers it",
+    "certified": "Proven stable",
+    "refuted": "Proven not stable",
+    "inconclusive": "Undecided",
+    "invalid": "Does not verify",
+    "stale": "Results of other weights",
+    "uncovered": "Undecided",
 }
 SIGNS = {"certified": "✓", "refuted": "✗", "inconclusive": "?", "uncovered": "?", "invalid": "!", "stale": "!"}
 METRICS = {
@@ -289,9 +289,9 @@ def verdict_word(state: Any) -> str:
 
     Example:
         >>> verdict_word("certified"), verdict_word(None)
-        ('certified stable', 'not examined')
+        ('Proven stable', 'Not examined')
     """
-    return WORDS.get(str(state), "not examined")
+    return WORDS.get(str(state), "Not examined")
 
 
 def verdict_sign(state: Any) -> str:

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from .formatting import duration, number, signed
 from .vocabulary import NAMES
 
-COLUMNS = (
-    "criterion",
-    "solver",
-    "its status",
-    "its margin t",
-    "its P, put into the inequality",
-    "frequency domain",
-    "they agree",
-    "the status alone",
-    "time",
-)
 SHORT = ("criterion", "solver", "status", "margin", "its P", "frequency domain", "agree", "alone", "time")
-"""The same where there is little room."""
+"""Titles of the columns of ``opinion_cells``."""
 NUMERIC = (3, 8)
 
 
 def opinion_cells(opinion: Mapping[str, Any]) -> tuple[str, ...]:
-    """What each of ``COLUMNS`` says of one opinion.
+    """Return the cells of one opinion, one for each of ``SHORT``.
 
     Args:
         opinion: one of ``cross_check.json``: the fields of ``stability.search.criteria.cross_check.Opinion``.
@@ -63,24 +52,6 @@ def opinion_count(asked: int, wrong: int) -> str:
         return "No solver said yes or no."
     statuses = f"{asked} status that says" if asked == 1 else f"{asked} statuses that say"
     return f"Of {statuses} yes or no, {wrong} would have been wrong by itself."
-
-
-def not_asked(statuses: Sequence[tuple[str, str]]) -> str:
-    """Whose programs were not posed and why, in one sentence; nothing where all were.
-
-    Args:
-        statuses: title and status of every opinion without a solver.
-
-    Example:
-        >>> not_asked([("LSTM", "not run: no Lur'e system"), ("A", "not run: size"), ("B", "not run: size")])
-        "Not asked: LSTM (no Lur'e system); A, B (size)."
-    """
-    titles: dict[str, list[str]] = {}
-    for title, status in statuses:
-        reason = titles.setdefault(status.removeprefix("not run: "), [])
-        reason += [title] if title not in reason else []
-    said = [f"{', '.join(who)} ({why})" for why, who in titles.items()]
-    return f"Not asked: {'; '.join(said)}." if said else ""
 
 
 def _word(value: Any, yes: str, no: str) -> str:

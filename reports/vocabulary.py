@@ -208,7 +208,7 @@ def reason(summary: Mapping[str, Any] | None) -> str:
         return f"No criterion holds: {why}." if why else "No criterion applies to this kind of model."
     last = next((f for f in tried if f["criterion"] == "multiplier" and f["margin"] is not None), None)
     if last is None:
-        return "No criterion holds; the margins that they reached stand in the table."
+        return "No criterion holds; the table of criteria has their margins."
     return (
         f"No criterion holds. The strongest, the {NAMES['multiplier']}, reached {signed(last['margin'])} "
         f"({UNITS['multiplier']})."

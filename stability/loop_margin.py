@@ -220,7 +220,7 @@ def loop_system(subject: Any) -> LureSystem:
     if isinstance(system, LureSystem) and not system.channels:
         raise UnsupportedError(NO_SLOPES)
     if not isinstance(system, LureSystem):
-        raise UnsupportedError("a gain margin is about the slopes of a Lur'e system, and this model is none")
+        raise UnsupportedError("needs the slopes of a Lur'e system")
     return system
 
 

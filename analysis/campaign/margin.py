@@ -24,9 +24,7 @@ def margin_step(work: Work) -> None:
     """Run the step ``margin`` of an analysis and write its files."""
     certificate = work.certificate
     if certificate is None or certificate.verdict is not Verdict.CERTIFIED:
-        raise UnsupportedError(
-            "it says how far a proof of stability under every input is from failing, and this model has none"
-        )
+        raise UnsupportedError("needs a stability proof for every input")
     found: dict[str, Any] = dict.fromkeys(artifact("margin.json").fields) | {"tol": TOL}
     why = ""
     for kind, search in KINDS.items():

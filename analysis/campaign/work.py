@@ -30,10 +30,7 @@ NO_DATA = (
     "no data are known for this model: name a task with --task, or data of your own with --data FILE.npz, "
     "x (n, time, features) and y (n,)"
 )
-NO_NETWORK = (
-    "no network to run was given, matrices or recurrent weights alone (as state dicts hold them, and ONNX files that "
-    "have no linear head): run directories, files of this toolkit and package.module:factory give one"
-)
+NO_NETWORK = "no network to run was given: name a run directory, a file of this toolkit or package.module:factory"
 
 
 class NoDataError(UnsupportedError):

@@ -106,10 +106,7 @@ def _feedback_gain(system: LureSystem) -> float:
 
 def _pairs(subject: PairwiseSystem) -> StepBound:
     if subject.jumps:
-        raise UnsupportedError(
-            "modReLU with a positive bias jumps at zero: the smallest change of an input can move the state by twice "
-            "that bias, so no gain from inputs to states exists"
-        )
+        raise UnsupportedError("modReLU with a positive bias jumps at zero, so that no gain exists")
     rate = 1.0 if subject.orthogonal else _norm(subject.W) * (1 + SLACK)
     return StepBound(
         np.eye(subject.states), rate, _norm(subject.V) * (1 + SLACK), "an activation that stretches nothing"

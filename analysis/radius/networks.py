@@ -24,7 +24,7 @@ from ...models.tensors import to_numpy
 from ...models.wrapped import TwoLogits, two_rows
 
 Array = NDArray[np.float64]
-GIVEN = "; a gain from the input to the logits that was proved otherwise can be given in Python as gain="
+GIVEN = "; a gain that you proved yourself can be passed to certified_radius as gain="
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +82,7 @@ def network_of(model: nn.Module, every_step: bool = False) -> Network:
     name = type(model.layer).__name__
     if not isinstance(model.layer, RecurrentLayer):
         raise UnsupportedError(f"the layer of this model, {name}, is no recurrent layer known here{GIVEN}")
-    subject = _with_slopes(model.layer.driven(), name)
+    subject = _with_slopes(model.layer.driven())
     if (model.reduction == "all") is not every_step or not model.layer.outputs_hidden:
         raise UnsupportedError(f"the logits are no linear function of the last (or mean) state{GIVEN}")
     return Network(subject, two_rows(to_numpy(model.head.weight), None)[0], model.reduction, model.layer)
@@ -97,13 +97,13 @@ def _of_ones_own(model: nn.Module, every_step: bool) -> Network:
         read = classifier(model)
     except (UnsupportedError, DisagreementError) as error:
         raise UnsupportedError(f"{error}{GIVEN}") from error
-    return Network(_with_slopes(read.recurrent, f"the recurrent part of {name}"), read.weight, read.reduction)
+    return Network(_with_slopes(read.recurrent), read.weight, read.reduction)
 
 
-def _with_slopes(subject: Any, name: str) -> DrivenSystem | PairwiseSystem:
+def _with_slopes(subject: Any) -> DrivenSystem | PairwiseSystem:
     if isinstance(subject, (DrivenSystem, PairwiseSystem)):
         return subject
-    what = f"{name} is no Lur'e system: no gain of LSTM, GRU and the like is proved here"
+    what = "no gain is proved for LSTM, GRU and other gated cells"
     if isinstance(subject, LayerStack):
         what = "gains of layers on top of each other are not combined here (`stability radius` follows single inputs)"
     raise UnsupportedError(what + GIVEN)

@@ -13,19 +13,25 @@ from stability.errors import ConfigurationError, StabilityError, UnsupportedErro
 from stability.storage.writing import write_text
 
 from ..boxes import box_note
-from ..formatting import count, margin_words, metric, number, signed, table, verdict_word
+from ..formatting import MISSING, count, margin_words, number, percent, signed, table, verdict_word
 from ..jsonable import jsonable, write_json
 from ..names import printable
 from ..stored.certificates import view
 from ..stored.reasons import advice, shell_name
-from ..vocabulary import mark, state
+from ..vocabulary import NAMES, mark, state
 from .data import OWN, check_data_dir, open_with_task
 from .options import Compute, DataOptions, InputBox, Output, Results, Samples, check_seconds, choice, no_default
+
+PAGE = "compare.html"
+FILES = ("compare.json", "norms.csv", PAGE)
 
 
 def compare(
     context: typer.Context,
-    models: Annotated[list[str], typer.Argument(help="Run directories or files.", metavar="MODEL MODEL ...")],
+    models: Annotated[
+        list[str],
+        typer.Argument(help="Run directories or model files.", metavar="MODEL ..."),
+    ],
     *,
     factor: Annotated[int, typer.Option(min=1, help="Length of the runs in lengths of the sequences.")] = 10,
     extension: Annotated[
@@ -42,16 +48,12 @@ def compare(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Compare how the norms of hidden states drift.
+    """Norm drift of the hidden state and margins across models; the norm that changes least comes first.
 
-    Models are ranked by how constant the norm stays.
-
-    Exit code 2 where a certificate failed; the rest is shown all the same.
+    Exit code 2 where a certificate failed; what was found is shown all the same.
     """
-    if len(models) < 2:
-        raise ConfigurationError(f"compare takes at least two models, got {len(models)}")
     time_limit = check_seconds(time_limit, least=">=")
-    results.own(context, "compare.json", "norms.csv", "norm-drift.svg")
+    folder = results.own(context, *FILES)
     from ...analysis import norm_drift
     from ...analysis.campaign.inputs import check_box
     from ...analysis.dynamics.norms import check_followed
@@ -78,12 +80,12 @@ def compare(
         )  # fmt: skip
         drifts.append(drift)
         size = free_parameters(subject.model)
-        row = {"model": name, "path": subject.name, "parameters": size, "held_out": _held_out(subject.name)}
-        rows.append({**row, **_drift_row(drift), **margins})
+        known = {"model": name, "path": subject.name, "parameters": size, "accuracy": _accuracy(subject, seen)}
+        rows.append({**known, **_drift_row(drift), **margins})
     output.status()
-    rows.sort(key=lambda r: (r["doublings"] is None, r["doublings"]))
-    document = {"inputs": inputs, "factor": factor, "extension": extension, "ranking": "doublings", "models": rows}
-    where = _write(results.out, document, drifts) if results.out is not None else ""
+    rows.sort(key=lambda r: abs(math.log(r["norm_factor"])) if r["norm_factor"] else math.inf)
+    document = {"inputs": inputs, "factor": factor, "extension": extension, "ranking": "norm_factor", "models": rows}
+    where = _write(folder, document, drifts, results.overwrite) if folder is not None else ""
     output.show(document, _text(rows, inputs) + where)
     if failed:
         why = "; ".join(f"{name}: {text}" for name, text in failed.items())
@@ -137,6 +139,20 @@ def _inputs(subjects: list[Any], samples: int, steps: int, seed: int) -> tuple[A
     return x, f"{samples} sequences of white noise, {steps} steps", None
 
 
+def _accuracy(subject: Any, seen: Any) -> float | None:
+    """Return the accuracy on the test data of the model, or of those that all see; ``None`` where there is none."""
+    from ...analysis.campaign.performance import performance
+
+    task = subject.task or seen
+    if task is None or task.metric_name != "accuracy":
+        return None
+    try:
+        device = next((p.device for p in subject.model.parameters()), "cpu")
+        return jsonable(performance(subject.model, task.to(device))["value"])
+    except StabilityError:  # its answers are about something else
+        return None
+
+
 def _names(paths: list[str]) -> list[str]:
     """Short names, unique; printable, since they stand in tables, which hold no other text."""
     short = [printable(Path(p).stem if Path(p).is_file() else Path(p).resolve().name) for p in paths]
@@ -149,7 +165,9 @@ def _drift_row(drift: Any) -> dict[str, Any]:
         return None if curve is None else jsonable(float(curve[t]))
 
     end = drift.length - 1
+    middle, later = drift.quantiles[-1, :, 1], drift.mean.shape[1] > drift.length
     return {
+        "norm_factor": jsonable(float(middle[-1] / middle[end])) if later and middle[end] > 0 else None,
         "norm_at_end_of_sequence": float(drift.mean[-1, end]),
         "norm_at_last": float(drift.mean[-1, -1]),
         "rms_at_end_of_sequence": float(drift.rms[-1, end]),
@@ -198,52 +216,41 @@ def _margins(subject: Any, seen: Any, box: Any, time_limit: float | None, seed: 
     return certificate, {**{k: summary[k] for k in kept}, **about}, ""
 
 
-def _held_out(path: str) -> str:
-    """Return the metric of a run on held-out sequences of its own task."""
-    from ...analysis.training.runs import RUN_FILE, read_run
-
-    result = read_run(path).result if (Path(path) / RUN_FILE).is_file() else {}
-    return metric(result.get("test_metric"), result.get("metric"))
-
-
-def _factor(doublings: float | None) -> str:
-    return number(None if doublings is None else math.inf if doublings > 1000 else 2.0**doublings)
-
-
-DRIFT = (
-    ("held-out", "held_out", str),
-    ("parameters", "parameters", count),
-    ("‖h‖ at end", "norm_at_end_of_sequence", number),
-    ("‖h‖ at last", "norm_at_last", number),
-    ("slope of log ‖h‖", "slope", signed),
+COLUMNS = (
+    ("model", "model", str),
+    ("verdict", "state", verdict_word),
+    ("accuracy", "accuracy", percent),
+    ("norm changes by a factor", "norm_factor", number),
+    ("norm at end", "norm_at_end_of_sequence", number),
+    ("slope of log norm", "slope", signed),
     ("slope of log gradient", "gradient_slope", signed),
-    ("norm changes by ×", "doublings", _factor),
+    ("parameters", "parameters", count),
 )
 THEORY = (
-    ("root mean square ‖h‖ at end", "rms_at_end_of_sequence", number),
+    ("model", "model", str),
+    ("root mean square norm at end", "rms_at_end_of_sequence", number),
     ("expected", "expected_rms_at_end_of_sequence", number),
-    ("bound at end", "bound_at_end_of_sequence", number),
-    ("bound at last", "bound_at_last", number),
+    ("proved bound at end", "bound_at_end_of_sequence", number),
+    ("proved bound at last step", "bound_at_last", number),
 )
 
 
-def _grid(rows: list[dict[str, Any]], columns: Sequence[tuple[str, str, Any]]) -> str:
-    """A line a model: words first, then numbers."""
-    right = [k for k, (_, _, show) in enumerate(columns) if show is not str and show is not verdict_word]
-    return table([title for title, _, _ in columns], [[f(r[key]) for _, key, f in columns] for r in rows], right)
+def _grid(rows: list[dict[str, Any]], columns: Sequence[tuple[str, str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Return header and cells of a table without its empty columns."""
+    judged = [{**r, "state": state(r) if r["verdict"] else None} for r in rows]
+    kept = [c for c in columns if c[1] in ("model", "state") or any(r[c[1]] is not None for r in judged)]
+    return [title for title, *_ in kept], [[show(r[key]) for _, key, show in kept] for r in judged]
 
 
 def _text(rows: list[dict[str, Any]], inputs: str) -> str:
-    judged = [{**r, "state": state(r) if r["verdict"] else None} for r in rows]
-    named = ("model", "model", str)
+    (header, cells), (known, theory) = _grid(rows, COLUMNS), _grid(rows, THEORY)
     lines = [
-        f"Inputs: {inputs}. Ranked by the factor between the largest and the smallest mean norm: 1 is constant.",
-        "Slopes are per step forward in time: where that of the log gradient is above 0, gradients vanish on their way "
-        "back; below 0 they explode.",
+        f"Inputs: {inputs}. First the model whose median norm changes least from their end to the last step.",
+        "Slopes are per step forward in time. Where that of the log gradient is above 0, gradients vanish on their "
+        "way back; below 0 they explode.",
         "",
-        _grid(judged, (named, ("verdict", "state", verdict_word), *DRIFT)),
-        "",
-        _grid(rows, (named, *THEORY)),
+        table(header, cells, range(2, len(header))),
+        *(["", table(known, theory, range(1, len(known)))] if len(known) > 2 else []),
         "",
         *(f"{r['model']}: {text}." for r in rows for text in r["theory"].values()),
         *_claims(rows),
@@ -251,12 +258,9 @@ def _text(rows: list[dict[str, Any]], inputs: str) -> str:
     criteria = list(dict.fromkeys(f["criterion"] for r in rows for f in r["findings"]))
     if criteria:
         found = {(r["model"], f["criterion"]): f for r in rows for f in r["findings"]}
-        margins = table(
-            ("margin of", *(r["model"] for r in rows)),
-            [(c, *(_cell(found.get((r["model"], c))) for r in rows)) for c in criteria],
-            right=tuple(range(1, len(rows) + 1)),
-        )
-        lines += ["", margins]
+        margins = [(NAMES.get(c, c), *(_cell(found.get((r["model"], c))) for r in rows)) for c in criteria]
+        names = ("margin of", *(r["model"] for r in rows))
+        lines += ["", table(names, margins, range(1, len(names))), f"{MISSING}: the criterion does not apply."]
     return "\n".join(lines)
 
 
@@ -273,19 +277,36 @@ def _claims(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _cell(finding: dict[str, Any] | None) -> str:
-    if finding is None:
-        return "does not apply"
-    return f"{mark(finding)[0]} {margin_words(finding['margin'])}"
+    if finding is None or finding["holds"] is None:
+        return MISSING
+    size = "" if finding["margin"] is None else f" {margin_words(finding['margin'])}"
+    return mark(finding)[0] + size
 
 
-def _write(out: Path, document: dict[str, Any], drifts: list[Any]) -> str:
+def _write(folder: Any, document: dict[str, Any], drifts: list[Any], overwrite: bool) -> str:
+    """Write the files, with one page of the table and of the norm drift as a report draws it."""
     import pandas as pd
 
-    from ..figures.drift import norm_drift, standalone
+    from ..figures.norm_drift import BEYOND, Norms, drift_figure, relative
+    from ..names import shorten
+    from ..page.study import Section, Table, write_page
 
-    frames = {d.model: d.frame() for d in drifts}
-    write_json(out / "compare.json", document)
-    write_text(out / "norms.csv", pd.concat(frames.values(), ignore_index=True).to_csv(index=False))
-    svg = norm_drift(list(frames.items()), {d.length for d in drifts})
-    write_text(out / "norm-drift.svg", standalone(svg))
-    return f"\n\nWritten to {out}: compare.json, norms.csv, norm-drift.svg"
+    rows, frames = document["models"], {d.model: d.frame() for d in drifts}
+    write_json(folder.path / "compare.json", document)
+    write_text(folder.path / "norms.csv", pd.concat(frames.values(), ignore_index=True).to_csv(index=False))
+    length, found = drifts[0].length, []
+    for r in rows:
+        last = frames[r["model"]].query("layer == layer.max()").rename(columns={"t": "step", "q50": "value"})
+        norms = relative(last[["step", "value"]], length)
+        verdict = state(r) if r["verdict"] else None
+        found += [] if norms is None else [Norms(r["model"], r["model"], shorten(r["model"], 24), verdict, norms)]
+    said = f"{document['inputs']}, then {BEYOND[document['extension']]}."
+    figures = [drift_figure(found, length, said, word="sequence length")] if found else []
+    header, cells = _grid(rows, COLUMNS)
+    sections = (
+        Section("models", "Models", tables=[Table(header, cells, range(2, len(header)))]),
+        Section("norms", "Norm of the hidden state", figures=figures),
+    )
+    title = figures[0].title if figures else f"Norms of {len(rows)} models at the end of the sequences"
+    write_page(folder, PAGE, title, f"stability compare · {document['inputs']}", sections, (), "compare", overwrite)
+    return f"\n\nWritten to {folder.path}: {', '.join(FILES)} and figures/norm-drift"

@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from stability.errors import ConfigurationError
-from stability.storage.folder import claim_folder, refuse_existing_files
+from stability.storage.folder import Folder, claim_folder, refuse_existing_files
 
 from ..names import printable
 from . import console
@@ -101,12 +101,15 @@ class Results:
         typer.Option("--overwrite", help="Replace files of equal names in the folder that this command did not make."),
     ] = False
 
-    def own(self, context: typer.Context, *names: str) -> None:
+    def own(self, context: typer.Context, *names: str) -> Folder | None:
         """Own the folder, where one is named, until the command ends.
 
         Args:
             context: of the command.
             *names: files that will be written there.
+
+        Returns:
+            The folder.
 
         Raises:
             ConfigurationError: files of these names that the command did not make are there.
@@ -114,11 +117,13 @@ class Results:
             FileFormatError: the folder cannot be made or written to.
         """
         if self.out is None:
-            return
+            return None
         by = str(context.info_name)
         if self.out.is_dir():
             refuse_existing_files(self.out, names, by, self.overwrite)
-        context.with_resource(claim_folder(self.out, by)).reserve(names, by, overwrite=self.overwrite)
+        folder = context.with_resource(claim_folder(self.out, by))
+        folder.reserve(names, by, overwrite=self.overwrite)
+        return folder
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def report(
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Short trainings and small samples: a look in a minute.")
+        bool, typer.Option("--quick", help="Small samples and, with no MODEL, three short trainings: half a minute.")
     ] = False,
     out: Annotated[Path | None, no_default("The report's directory.", "--out", "-o")] = None,
     overwrite: Annotated[
@@ -48,6 +48,9 @@ def report(
         typer.Option("--overwrite", help="Replace a report made with other settings, and files in the way of its own."),
     ] = False,
     redraw: Annotated[Path | None, no_default("Only draw the page of this directory again, from its files.")] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Unfold all blocks of the page, for a print to be audited.")
+    ] = False,
     processes: Annotated[
         int, typer.Option(min=1, help="Models at a time on this machine (more than one needs the extra `cluster`).")
     ] = 2,
@@ -78,7 +81,7 @@ def report(
             raise ConfigurationError(f"--redraw computes nothing: leave out {', '.join(unread)}")
         from ..page.html import render
 
-        _finish(render(redraw, overwrite=overwrite), {}, output)
+        _finish(render(redraw, overwrite=overwrite, full=full), {}, output)
         return
     folder = out or Path("runs") / f"report-{datetime.now():%Y%m%d-%H%M%S}"
     named = chosen(data, compute.data_dir, None if models else HELD_OUT)
@@ -86,7 +89,7 @@ def report(
         raise ConfigurationError("--seeds trains every model several times: name what to train with --models instead")
     campaign = _campaign(models or [], train_models, quick, folder, named, compute, input_box, seeds)
     from ...analysis.campaign.campaign import FINISHED, finished, opened, run_campaign
-    from ..page.html import page_files, render
+    from ..page.html import FORMATS, QUICK_FORMATS, page_files, render
 
     board: dict[str, str] = {}
 
@@ -112,7 +115,8 @@ def report(
             failed = {o.name: o.error for o in outcomes if o.error is not None}
             if len(failed) == len(campaign.runs):
                 raise StabilityError("; ".join(f"{k}: {v}" for k, v in failed.items()))
-            page = render(folder, overwrite=overwrite)
+            formats = QUICK_FORMATS if quick else FORMATS
+            page = render(folder, overwrite=overwrite, full=full, formats=formats)
     except KeyboardInterrupt as stop:
         kept = ", ".join(finished(campaign)) or "none yet"
         again = command if out is not None else shlex.join(["stability", *console.ASKED, "--out", str(folder)])
@@ -161,7 +165,7 @@ def _campaign(
         if box is not None and not any(reads_box(g.subject) for g in given):
             raise ConfigurationError(NO_BOX)
         return Campaign(folder, tuple(g.name for g in given), given, **common)
-    names, own = _to_train(preset_names(train_models), named or ("digits", {}))
+    names, own = _to_train(preset_names(train_models, quick), named or ("digits", {}))
     if own and seeds > 1:
         raise ConfigurationError(
             f"--seeds trains every model several times: leave {own[0].path} out, which is examined"
@@ -221,10 +225,8 @@ def _given(path: str) -> Any:
 
 def _finish(page: Path, failed: dict[str, str], output: Output) -> None:
     """Say where the report is, and the answer about each model in a line; the page says the rest."""
-    from ..page.answer import ranked
-    from ..page.performance import score
-    from ..page.trainings import verdict_counts
     from ..stored.collect import collect
+    from ..stored.facts import ranked, score, verdict_counts
 
     result = collect(page.parent)
     lost, lines = {**result.failed, **failed}, []

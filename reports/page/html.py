@@ -1,4 +1,4 @@
-"""The page: stored results in, ``report.html`` with ``report.json`` and ``tables/`` out.
+"""The page: stored results in, ``report.html`` with ``report.json``, ``files.json``, ``tables/`` and ``figures/`` out.
 
 Redrawing needs neither torch nor a solver, checks every certificate again, and gives the same page for the same files.
 """
@@ -7,35 +7,49 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
+import re
+import zipfile
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from stability.errors import FileFormatError
+from stability.storage.documents import file_digest
 from stability.storage.folder import Folder, claim_folder
-from stability.storage.writing import make_folder, write_text
+from stability.storage.writing import make_folder, write_bytes, write_text
 
+from ..figures import figures
+from ..figures.figure import FORMATS, Figure
 from ..formatting import FILTERS
 from ..jsonable import jsonable
 from ..names import breakable, cut
-from ..stored.collect import Report, check_folder, collect
+from ..stored.collect import SETTINGS, Report, check_folder, collect
+from ..stored.facts import attack_size, ranked, recommended
 from ..stored.limits import LETTERS
 from ..stored.records import FRAMES
-from .answer import answer, ranked
-from .blocks import block
-from .made import made, sources
-from .marks import MARKS
-from .overview import overview
-from .provenance import lead, provenance
-from .sections import sections
+from . import verdicts
+from .cards import card, files
+from .claims import covered, not_covered
+from .method import method
+from .parts import Fold
+from .results import more_results
+
+QUICK_FORMATS = ("svg", "csv")
+"""Files of each figure of a quick report: PDF and PNG take longer than the rest of the page."""
+ZIP = "figures-and-tables.zip"
+SHORT_LIST = 30
+"""Most models that are listed beside the page without being folded."""
 
 
 def environment() -> Environment:
-    """The template environment: autoescape on, undefined names are errors, the named filters."""
+    """Return the template environment: autoescape on, undefined names are errors, the named filters."""
     env = Environment(
         loader=PackageLoader("stability.reports.page", "templates"),
         autoescape=True,
@@ -43,20 +57,25 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    env.filters.update(FILTERS, breakable=breakable, sources=sources)
+    env.filters.update(FILTERS, breakable=breakable)
     return env
 
 
-def render(run_dir: str | Path, *, overwrite: bool = False) -> Path:
+def render(
+    run_dir: str | Path, *, overwrite: bool = False, full: bool = False, formats: Sequence[str] | None = None
+) -> Path:
     """Draw the report of a directory again from its stored files.
 
     Args:
         run_dir: a report directory (``stability report`` wrote it).
         overwrite: whether files of the names that are written here may be replaced where no report made them. All other
             files stay as they are.
+        full: show everything unfolded, as for a print that is to be audited.
+        formats: files of each figure, of ``figures.figure.FORMATS``; all by default.
 
     Returns:
-        Path of ``report.html``; ``report.json`` and ``tables/*.csv`` are written beside it.
+        Path of ``report.html``; ``report.json``, ``files.json``, ``tables/*.csv`` and ``figures/*`` are written beside
+        it.
 
     Raises:
         ConfigurationError: files that no report made are in the way.
@@ -73,31 +92,62 @@ def render(run_dir: str | Path, *, overwrite: bool = False) -> Path:
     check_folder(run_dir)
     with claim_folder(run_dir, "report --redraw") as own:
         own.reserve(page_files(), "report", overwrite=overwrite, adopt=True)
-        report = collect(run_dir)
+        report, formats = collect(run_dir), formats or FORMATS
         text = json.dumps(jsonable(report.to_dict()), indent=1, allow_nan=False) + "\n"
-        page = _page(report, hashlib.sha256(text.encode("utf-8")).hexdigest())
+        digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
+        shown = replace(report, models=tuple(ranked(report.models)))
+        drawn, folds = figures(shown), (more_results(shown), method(shown))
+        parts = [part for fold in (*folds[0], *folds[1]) for part in fold.parts]
+        every = [*drawn, *(part for part in parts if isinstance(part, Figure))]
+        pictures = [f"figures/{figure.name}.{kind}" for figure in every for kind in formats]
+        own.reserve(pictures, "report", overwrite=overwrite, adopt=True)
+        stale = [n for n in own.files_made_by("report") if n.startswith("figures/") and n not in pictures]
+        own.remove(stale)
         write_text(own.path / "report.json", text)
-        _write_tables(own, report)
+        tables = _write_tables(own, report)
+        for figure in every:
+            figure.write(own.path / "figures", formats)
+        _write_zip(own, [*tables, *pictures])
+        listed = [path for m in report.models for path in files(m)]
+        digests = {n: file_digest(own.path / n) for n in ("report.json", SETTINGS, *listed, *tables, *pictures)}
+        write_text(own.path / "files.json", json.dumps(digests, indent=1) + "\n")
+        page = _page(shown, digest, drawn, folds, digests, formats)
+        if full:
+            page = re.sub("<details(?! open)", "<details open", page)
         return write_text(own.path / "report.html", page)
 
 
-def _page(report: Report, digest: str) -> str:
-    env, report = environment(), replace(report, models=tuple(ranked(report.models)))
-    built = sections(report)
-    css = str((env.loader.get_source(env, "report.css"))[0]) + footer(digest)  # type: ignore[union-attr]
-    script = str((env.loader.get_source(env, "report.js"))[0])  # type: ignore[union-attr]
+def _page(
+    report: Report,
+    digest: str,
+    drawn: Sequence[Figure],
+    folds: tuple[Sequence[Fold], Sequence[Fold]],
+    digests: Mapping[str, str],
+    formats: Sequence[str],
+) -> str:
+    """Return the page of a report whose models are in the order of its table."""
+    env, models = environment(), report.models
+    source: Any = env.loader
+    css = "".join(source.get_source(env, name)[0] for name in ("report.css", "fold.css")) + footer(digest)
+    script = str(source.get_source(env, "report.js")[0])
+    size, best = attack_size(models), recommended(models)
     return env.get_template("report.html.j2").render(
         report=report,
         title=cut(str(report.settings.get("title", "Stability report")), LETTERS),
-        answer=answer(report),
-        first=[s for s in overview(report) if s.shows],
-        models=[block(m, len(report.models)) for m in report.models],
-        sections=[s for s in built if s.shows],
-        left_out=[s.title for s in built if not s.shows],
-        lead=lead(report),
-        provenance=provenance(report),
-        made=made(report),
-        marks=MARKS,
+        kicker=verdicts.kicker(report),
+        headline=verdicts.headline(report),
+        summary=verdicts.summary(report),
+        table=verdicts.table(report),
+        best=best,
+        covered=covered(best) if best else "",
+        not_covered=not_covered(best) if best else "",
+        figures=drawn,
+        formats=formats,
+        cards=[card(m, size, digests, len(models) == 1) for m in models],
+        results=folds[0],
+        method=folds[1],
+        zip=ZIP,
+        folded=len(models) > SHORT_LIST,
         digest=digest,
         css=Markup(css),
         script=Markup(script),
@@ -107,14 +157,11 @@ def _page(report: Report, digest: str) -> str:
 
 
 def policy(css: str, script: str = "") -> str:
-    """The page's content security policy: nothing is loaded or sent; this style sheet is used, this script runs.
+    """Return the page's content security policy: nothing is loaded or sent; its own style and script are used.
 
     Args:
         css: the content of the page's ``<style>`` element, to the letter.
         script: the content of its ``<script>`` element; empty for a page without one.
-
-    Returns:
-        The policy.
 
     Example:
         >>> policy("p {}")[:34]
@@ -132,31 +179,29 @@ def _hash(content: str) -> str:
 
 
 def footer(digest: str) -> str:
-    """What stands at the foot of every printed page: which report it is, and which of how many pages.
+    """Return the rules for the foot of every printed page: which report it is, and which of how many pages.
 
     Args:
         digest: of ``report.json``.
-
-    Returns:
-        Rules for the page's style sheet.
 
     Example:
         >>> footer("ab" * 32)[:32]
         '@page { @bottom-left { content: '
     """
-    # a digest is copied letter by letter: margins have ligatures, whatever is said of them, but in text that is spaced
+    # spaced letters have no ligatures: a digest is copied letter by letter
     look = "font: 8pt sans-serif; letter-spacing: 0.01px; color: #444;"
     left = f'@bottom-left {{ content: "report.json, SHA-256 {digest}"; {look} }}'
     return f'@page {{ {left} @bottom-right {{ content: counter(page) " / " counter(pages); {look} }} }}\n'
 
 
 def page_files() -> tuple[str, ...]:
-    """Names of all files that drawing a report may write."""
+    """Return the names of all files but figures that drawing a report may write."""
     stems = (*FRAMES, "margins", "claims", "trainings", "models")
-    return ("report.html", "report.json", *(f"tables/{stem}.csv" for stem in stems))
+    return ("report.html", "report.json", "files.json", ZIP, *(f"tables/{stem}.csv" for stem in stems))
 
 
-def _write_tables(own: Folder, report: Report) -> None:
+def _write_tables(own: Folder, report: Report) -> list[str]:
+    """Write the long tables, remove those of an earlier page, and return their names."""
     tables = {f"tables/{name}.csv": frame for name, frame in report.tables().items()}
     own.remove([name for name in page_files() if name.startswith("tables/") and name not in tables])
     try:
@@ -165,3 +210,15 @@ def _write_tables(own: Folder, report: Report) -> None:
         raise FileFormatError(f"cannot write to {own.path}: {error.strerror or error}") from error
     for name, frame in tables.items():
         write_text(own.path / name, frame.to_csv(index=False))
+    return list(tables)
+
+
+def _write_zip(own: Folder, names: Sequence[str]) -> None:
+    """Write one archive of these files; equal files give equal bytes."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names:
+            entry = zipfile.ZipInfo(name)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, (own.path / name).read_bytes())
+    write_bytes(own.path / ZIP, buffer.getvalue())

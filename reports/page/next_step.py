@@ -1,36 +1,53 @@
-"""What to do next about a model: one sentence and a command that works, by verdict and reason."""
+"""What to do next about a model: a label, one sentence, and a command that works, by verdict and reason."""
 
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
 
 from ..boxes import box_option
 from ..stored.reasons import model_advice, named
 from ..stored.records import ModelRecord
 
+LABELS = {
+    "--input-box ": "state a range", "--time-limit": "search longer", "--from": "retrain", "--model ": "switch layer",
+}  # fmt: skip
+"""Label of an advised command, by an option that only this kind of command has."""
 
-def next_step(model: ModelRecord) -> tuple[str, str]:
-    """The sentence and the command.
+
+@dataclass(frozen=True)
+class Next:
+    """A next step.
+
+    Attributes:
+        label: two or three words.
+        sentence: why.
+        command: for the folder of the page where it names models/, else for that of the report's command.
+    """
+
+    label: str
+    sentence: str
+    command: str
+
+
+def next_step(model: ModelRecord) -> Next:
+    """Return the first step to take.
 
     Args:
         model: the record.
-
-    Returns:
-        Both; the command is for the folder of the page where it names models/, else for that of the report's command.
     """
     told = model_advice(model)
     if told:
-        return told[0]
-    certificate = shlex.quote(f"models/{model.name}/certificate.json")
+        why, command = told[0]
+        return Next(next((label for option, label in LABELS.items() if option in command), "look closer"), why, command)
     if model.state == "certified":
         rate = (model.certificate or {}).get("rate")
         more = f" --min-rate {rate!r}" if isinstance(rate, float) else ""
-        return (
-            "Keep it certified: this ends with 0 as long as the proof holds at this rate",
-            f"stability verify {certificate} --require proved{more}",
+        command = f"stability verify {shlex.quote(f'models/{model.name}/certificate.json')} --require proved{more}"
+        return Next(
+            "guard in CI", "Keep it proven: run this in CI. It exits with 0 as long as the proof holds", command
         )
     if model.state in ("invalid", "stale"):
-        return "Examine it again", f"stability certify {named(model)} -o certificate.json"
-    option = box_option(model.analysis)
-    again = " ".join(filter(None, (f"stability certify {named(model)} --criteria all", option)))
-    return "See how far every criterion is from holding", again
+        return Next("examine again", "Examine it again", f"stability certify {named(model)} -o certificate.json")
+    command = " ".join(filter(None, (f"stability certify {named(model)} --criteria all", box_option(model.analysis))))
+    return Next("see criteria", "Compute every criterion, to see how far each is from holding", command)

@@ -1,9 +1,10 @@
-"""Pages of studies: ``study.html`` for one, and ``index.html`` over all of a run."""
+"""Pages of studies and comparisons: ``study.html``, ``index.html`` over all studies of a run, ``compare.html``."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,23 +13,60 @@ from urllib.parse import quote
 import numpy as np
 from markupsafe import Markup
 
-from stability.storage.folder import claim_folder
+from stability.storage.folder import Folder, claim_folder
 from stability.storage.writing import write_text
 
 from ..figures.described import described
+from ..figures.figure import FORMATS, Figure
 from ..formatting import MISSING, count, duration, number
 from ..names import cut, printable
 from ..stored.limits import LETTERS
 from .html import environment, policy
-from .layout import Cell, Column, Section, Table, draw, tabulate, text
 
 if TYPE_CHECKING:
     from ...analysis.studies.result import StudyResult
 
 PAGE, INDEX_PAGE = "study.html", "index.html"
-NO_PAPER = "the paper gives no number"
-MOST = 200
-"""Largest number of rows of a study's table on its page; the file has all."""
+SHORT, MOST = 24, 200
+"""Largest number of rows of a study's table that is not folded, and that is shown; the file has all."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of texts under a header.
+
+    Attributes:
+        header: titles of the columns.
+        rows: cells; a pair is a text and the address that it leads to.
+        numeric: columns that are aligned to the right.
+    """
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str | tuple[str, str]]]
+    numeric: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class Section:
+    """Part of a page.
+
+    Attributes:
+        anchor: its identifier.
+        title: its heading.
+        text: a few sentences.
+        tables: of it.
+        figures: of it.
+        notes: sentences below.
+        folded: whether only the heading is seen at first.
+    """
+
+    anchor: str
+    title: str
+    text: str = ""
+    tables: Sequence[Table] = ()
+    figures: Sequence[Figure] = ()
+    notes: Sequence[str] = ()
+    folded: bool = field(default=False)
 
 
 def render_study(result: StudyResult, folder: str | Path, *, overwrite: bool = False, index: str = "") -> Path:
@@ -48,24 +86,23 @@ def render_study(result: StudyResult, folder: str | Path, *, overwrite: bool = F
         FileFormatError: a folder that cannot be written to.
         FolderInUseError: another process writes there.
     """
-    drawn = [(described(f, result), f.caption) for f in result.figures]
+    figures = described(result)
+    compared = [(c.what, _cell(c.ours), _cell(c.paper), c.where) for c in result.compared]
+    frame = result.summary()
+    note = f"The first {MOST} of {len(frame)} rows. " if len(frame) > MOST else ""
+    note += f"Means over {len(result.seeds)} trainings. " if len(result.seeds) > 1 and result.keys else ""
+    note += "All rows: table.csv and curves.csv."
     sections = (
-        Section("shown", "Results", "", (), draw(*drawn), (), small=False).kept,
-        _compared(result),
-        Section("numbers", "The numbers", _repeats(result), _numbers(result)).kept,
-        Section("differences", "Differences from the paper", "", (), (), result.differences).kept,
-        _settings(result),
+        Section("results", "Results", figures=figures),
+        Section("compared", "Comparison with the paper", result.paper, _table(COMPARED, compared)),
+        Section("numbers", "Table", note, _numbers(result), folded=len(frame) > SHORT),
+        Section("differences", "Differences from the paper", notes=result.differences),
+        Section("made", "Versions and settings", tables=_settings(result), folded=True),
     )
-    page = _page(
-        cut(result.title, LETTERS),
-        f"stability {version('rnn-stability')} · study {printable(result.study)}{_quick(result)}",
-        result.conclusion,
-        [s for s in sections if s is not None],
-        [("All studies", index)] if index else [],
-    )
+    about = f"{printable(result.title)}{_quick(result)} · study {printable(result.study)}"
+    links = [("All studies", index)] if index else []
     with claim_folder(folder, "study") as own:
-        own.reserve([PAGE], "study", overwrite=overwrite)
-        return write_text(own.path / PAGE, page)
+        return write_page(own, PAGE, result.conclusion or result.title, about, sections, links, "study", overwrite)
 
 
 def render_index(
@@ -87,73 +124,83 @@ def render_index(
         FileFormatError: a folder that cannot be written to.
         FolderInUseError: another process writes there.
     """
-    columns = (
-        text("study", lambda item: Cell(item[0], href=f"{quote(item[0])}/{PAGE}")),
-        text("table or figure", lambda item: f"{item[1].title}{_quick(item[1])}"),
-        text("result", lambda item: item[1].conclusion or MISSING),
-        Column("time", lambda item: duration(item[1].seconds)),
+    known = [
+        ((n, f"{quote(n)}/{PAGE}"), f"{r.title}{_quick(r)}", r.conclusion or MISSING, duration(r.seconds))
+        for n, r in done.items()
+    ]
+    reasons = [(name, cut(printable(reason), LETTERS)) for name, reason in failed.items()]
+    sections = (
+        Section("studies", "Studies", tables=_table(("study", "table or figure", "result", "time"), known, (3,))),
+        Section("failed", "Without a result", tables=_table(("study", "reason"), reasons)),
     )
-    reasons = (text("study", lambda item: item[0]), text("reason", lambda item: cut(printable(item[1]), LETTERS)))
-    tables = tabulate("The studies", columns, done.items()) + tabulate("Without a result", reasons, failed.items())
-    section = Section("studies", "Studies", "Tables and figures of the papers, rerun here.", tables).kept
-    page = _page(
-        "Tables and figures of the papers, rerun",
-        f"stability {version('rnn-stability')}",
-        f"{len(done)} studies with a result" + (f", {len(failed)} without." if failed else "."),
-        [] if section is None else [section],
-        [],
-    )
+    title = f"{len(done)} {'study has' if len(done) == 1 else 'studies have'} a result"
+    title += f", {len(failed)} {'has' if len(failed) == 1 else 'have'} none." if failed else "."
     with claim_folder(folder, "study --all") as own:
-        own.reserve([INDEX_PAGE], "study", overwrite=overwrite)
-        return write_text(own.path / INDEX_PAGE, page)
+        about = "Tables and figures of the papers, rerun here"
+        return write_page(own, INDEX_PAGE, title, about, sections, (), "study", overwrite)
 
 
-def _page(title: str, kicker: str, lead: str, sections: list[Section], links: list[tuple[str, str]]) -> str:
-    env = environment()
-    css = str((env.loader.get_source(env, "report.css"))[0])  # type: ignore[union-attr]
-    return env.get_template("study.html.j2").render(
-        made=(),
-        title=title,
-        kicker=kicker,
-        lead=lead,
-        sections=sections,
+def write_page(
+    own: Folder,
+    name: str,
+    title: str,
+    about: str,
+    sections: Iterable[Section],
+    links: Sequence[tuple[str, str]],
+    maker: str,
+    overwrite: bool,
+) -> Path:
+    """Write a page, and the files of its figures into ``figures`` beside it.
+
+    Args:
+        own: folder of the page.
+        name: of the file.
+        title: the finding.
+        about: line above it.
+        sections: parts of the page; empty ones are left out.
+        links: texts and addresses of other pages.
+        maker: command that owns the files.
+        overwrite: whether files of these names that the command did not make may be replaced.
+    """
+    shown = [s for s in sections if s.tables or s.figures or s.notes]
+    figures = [figure for s in shown for figure in s.figures]
+    own.reserve([name, *(f"figures/{f.name}.{kind}" for f in figures for kind in FORMATS)], maker, overwrite=overwrite)
+    for figure in figures:
+        figure.write(own.path / "figures")
+    env: Any = environment()
+    css = "".join(env.loader.get_source(env, sheet)[0] for sheet in ("report.css", "study.css"))
+    page = env.get_template("study.html.j2").render(
+        title=cut(title, LETTERS),
+        kicker=about,
+        sections=shown,
         links=links,
+        formats=FORMATS,
         css=Markup(css),
         policy=policy(css),
         version=version("rnn-stability"),
     )
+    return write_text(own.path / name, page)
+
+
+COMPARED = ("quantity", "this study", "paper", "source")
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[Any]], numeric: Sequence[int] = ()) -> tuple[Table, ...]:
+    return (Table(header, rows, numeric),) if rows else ()
 
 
 def _quick(result: StudyResult) -> str:
     return " (quick version)" if result.quick else ""
 
 
-def _compared(result: StudyResult) -> Section | None:
-    columns = (
-        text("quantity", lambda row: row.what),
-        Column("ours", lambda row: _cell(row.ours)),
-        Column("the paper's", lambda row: _cell(row.paper)),
-        text("where", lambda row: row.where),
-    )
-    tables = tabulate("Ours beside the paper's", columns, result.compared, NO_PAPER)
-    return Section("compared", "Ours beside the paper's", result.paper, tables).kept
-
-
-def _repeats(result: StudyResult) -> str:
-    if len(result.seeds) < 2 or not result.keys:
-        return ""
-    return f"Means over {len(result.seeds)} trainings; table.csv has each of them."
-
-
 def _numbers(result: StudyResult) -> tuple[Table, ...]:
-    frame = result.summary()
-    caption = "Table" + (f", the first {MOST} of {len(frame)} rows" if len(frame) > MOST else "")
-    names = [str(c) for c in frame.columns]
-    columns = [
-        Column(c.replace("_", " "), lambda row, c=c: _cell(row[c]), frame[c].dtype.kind in "iufb") for c in names
-    ]
-    rows = frame.head(MOST).itertuples(index=False, name=None)
-    return tabulate(caption, columns, [dict(zip(names, row)) for row in rows], "does not apply")
+    """Return the table without columns that are empty; columns that a figure names are called as on its axis."""
+    frame = result.summary().dropna(axis="columns", how="all").head(MOST)
+    words = {f.y: f.ylabel or f.title for f in result.figures if f.source == "table"}
+    words |= {f.x: f.xlabel for f in result.figures if f.xlabel}
+    header = [str(words.get(str(c), c)).replace("_", " ") for c in frame.columns]
+    rows = [[_cell(value) for value in row] for row in frame.itertuples(index=False, name=None)]
+    return _table(header, rows, [k for k, kind in enumerate(frame.dtypes) if kind.kind in "iufb"])
 
 
 def _cell(value: Any) -> str:
@@ -170,18 +217,18 @@ def _cell(value: Any) -> str:
     return MISSING if value is None or value == "" else printable(value)
 
 
-def _settings(result: StudyResult) -> Section:
-    """Settings, seeds, time and machine."""
+def _settings(result: StudyResult) -> tuple[Table, ...]:
+    """Return settings, seeds, time and machine, without what is not known."""
     made = result.environment
     rows = [
         ("command", f"stability study {printable(result.study)}{' --quick' if result.quick else ''}"),
         ("seeds", ", ".join(map(str, result.seeds))),
         ("time", duration(result.seconds)),
-        ("begun and finished", f"{made.get('started') or MISSING}, {made.get('finished') or MISSING}"),
+        ("started", _cell(made.get("started"))),
+        ("finished", _cell(made.get("finished"))),
         ("device", _cell(made.get("device"))),
         *((k, _cell(v)) for part in ("machine", "versions") for k, v in (made.get(part) or {}).items()),
     ]
-    words = (text("name", lambda row: printable(row[0])), text("value", lambda row: printable(row[1])))
-    settings = [(k, _cell(v)) for k, v in result.settings.items()]
-    tables = tabulate("Programs and machine", words, rows) + tabulate("Settings", words, settings)
-    return Section("made", "Settings", "Every number stands in table.csv and curves.csv beside this page.", tables)
+    settings = [(k.replace("_", " "), _cell(v)) for k, v in result.settings.items()]
+    known = [[row for row in part if row[1] not in ("", MISSING)] for part in (settings, rows)]
+    return (*_table(("setting", "value"), known[0]), *_table(("program and machine", ""), known[1]))

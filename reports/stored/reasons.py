@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # pandas is not loaded for light commands
 
 NO_DATA = "no data are known"
 DATA = ("--data", "--task", "--task-set", "--data-dir")
+DEFAULTS = {"digits": {"layout": "rows", "size": 28, "permuted": False, "permutation_seed": 784}}
+"""Options of tasks that a command need not repeat; so are all that are null."""
 PENALIZED = ("lipschitz", "elman", "RNN")
 """Layers whose training a margin penalty can pull towards a proof."""
 PATIENCE = 10  # times the seconds that were not enough
@@ -111,6 +113,7 @@ class Known:
         layer: name of its recurrent layer.
         epochs: of its training here.
         radii: whether the radii of single inputs can be certified.
+        seed: of its training here.
     """
 
     network: str = ""
@@ -119,6 +122,7 @@ class Known:
     layer: str = ""
     epochs: Any = None
     radii: bool = False
+    seed: Any = None
 
 
 def advice(
@@ -162,6 +166,7 @@ def _other_training(summary: Mapping[str, Any], known: Known) -> list[tuple[str,
         return []
     data = known.data or "--data FILE.npz"
     epochs = "" if known.epochs is None else f" --epochs {known.epochs}"
+    epochs += f" --seed {known.seed}" if known.seed else ""
     if known.layer in PENALIZED:
         why = "Go on with its training, with a penalty that pulls it towards a proof"
         more = f"--from {known.network} {data}{epochs} --margin-penalty 1 --set until_certified=true"
@@ -211,7 +216,12 @@ def data_words(command: Any, task: Mapping[str, Any]) -> str:
     elif not any(name in DATA[:2] for name, _ in asked) and task.get("name"):
         folder = [("--data-dir", str(data["folder"]))] if data.get("folder") else []
         folder = [pair for pair in asked if pair[0] == "--data-dir"] or folder
-        said = (f"{k}={v if isinstance(v, str) else json.dumps(v)}" for k, v in options.items())
+        usual = DEFAULTS.get(str(task["name"]), {})
+        said = [
+            f"{k}={v if isinstance(v, str) else json.dumps(v)}"
+            for k, v in options.items()
+            if v is not None and v != usual.get(k)
+        ]
         asked = [("--task", str(task["name"])), *(("--task-set", each) for each in said), *folder]
     return " ".join(f"{name} {shell_name(value)}" for name, value in asked)
 
@@ -235,9 +245,10 @@ def known_of(model: ModelRecord) -> Known:
     described = model.run.get("model", {})
     task = model.run.get("task") or {}
     network = named(model) if model.run or model.step("noise")["status"] == "done" else ""
-    epochs, radii = model.run.get("training", {}).get("epochs"), model.step("local")["status"] == "done"
+    training, radii = model.run.get("training", {}), model.step("local")["status"] == "done"
     layer = str(described.get("layer") or "")
-    return Known(network, data_words(model.command, task), bool(task), layer, epochs, radii)
+    epochs, seed = training.get("epochs"), training.get("seed")
+    return Known(network, data_words(model.command, task), bool(task), layer, epochs, radii, seed)
 
 
 def as_values(model: ModelRecord) -> list[dict[str, Any]]:
@@ -245,23 +256,3 @@ def as_values(model: ModelRecord) -> list[dict[str, Any]]:
     rows = [(list(item.steps), item.reason, item.command or None) for item in missing(model)]
     rows += [(["certificate"], why, command) for why, command in model_advice(model)]
     return [{"what": what, "reason": reason, "command": command} for what, reason, command in rows]
-
-
-def reasons_for(models: Sequence[ModelRecord], *steps: str) -> tuple[str, ...]:
-    """A note for every model and reason why an analyzer could not answer.
-
-    Args:
-        models: the records.
-        *steps: of the analysis.
-    """
-    return tuple(f"{m.title}, {', '.join(item.steps)}: {item.text}" for m in models for item in missing(m, steps))
-
-
-def remarks_on(models: Sequence[ModelRecord], step: str) -> tuple[str, ...]:
-    """A note for every model and sentence that an analyzer left beside its results.
-
-    Args:
-        models: the records.
-        step: of the analysis.
-    """
-    return tuple(f"{m.title}, {STEPS[step]}: {words}" for m in models for words in m.step(step).get("notes") or ())

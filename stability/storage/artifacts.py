@@ -1,7 +1,7 @@
 """Files of a run directory: one description for writers, readers and lists.
 
 A new file of an analyzer stands here, is written by its step (``STEPS`` in ``analysis/campaign/pipeline.py``), and is
-shown by a section of the page: nothing else knows its name.
+shown by a figure or a fold of the page: nothing else knows its name.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import math
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -218,6 +219,15 @@ def make_report_dir(folder: Path, names: tuple[str, ...] = tuple(MODELS), copies
     }  # fmt: skip
     (folder / "report-settings.json").write_text(json.dumps(settings))
     return folder
+
+
+@pytest.fixture(autouse=True, scope="session")
+def numbers_alone() -> Iterator[None]:
+    """Write figures as CSV alone: the other formats take six times as long as the rest of a page."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("FORMATS", "QUICK_FORMATS"):
+            patch.setattr(f"stability.reports.page.html.{name}", ("csv",))
+        yield
 
 
 @pytest.fixture

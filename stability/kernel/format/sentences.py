@@ -12,7 +12,7 @@ from typing import Any
 
 DIGITS = 4
 
-NO_SLOPES = "a linear system has no activation whose slopes could grow"
+NO_SLOPES = "a linear system has no activation"
 """Why such a system has no gain margin."""
 
 

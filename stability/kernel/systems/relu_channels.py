@@ -40,7 +40,7 @@ def relu_system(network: PairwiseSystem) -> DrivenSystem:
         True
     """
     if network.activation == "modrelu":
-        raise UnsupportedError("modReLU bends: it is no piecewise linear activation that ReLU channels could stand for")
+        raise UnsupportedError("modReLU is not piecewise linear, so that ReLU channels cannot represent it")
     n = network.states
     if network.activation == "abs":
         rows, into = -np.eye(n), 2.0 * np.eye(n)

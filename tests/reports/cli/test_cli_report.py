@@ -44,9 +44,8 @@ def test_given_models_of_every_kind(here: Path, capsys: pytest.CaptureFixture[st
     command = ["report", "run", "unstable.npz", "stable.npz", "--quick", "--processes", "1", "--out", "r"]
     assert cli.run(command) == 0
     text = capsys.readouterr().out
-    assert text.index("stable: certified stable") < text.index("unstable: refuted")
-    assert "Report (in " in text
-    assert "r/report.html" in text
+    assert text.index("stable: Proven stable\n") < text.index("\nunstable: Proven not stable\n")
+    assert text.endswith("r/report.html\n")
     report = collect(here / "r")
     assert [m.name for m in report.models] == ["run", "unstable", "stable"]
     assert report.models[0].run["result"]["epochs"] == 1
@@ -67,10 +66,9 @@ def test_a_regression_is_measured_by_its_error(here: Path, capsys: pytest.Captur
     assert "held-out mean squared error " in text
     page = (here / "r" / "report.html").read_text(encoding="utf-8")
     assert "needs classes; task adding has values" in page
-    body = page[page.index('id="verdicts"') : page.index('id="provenance"')]
-    assert "Mean squared error of" in body
+    body = page[page.index("<main>") : page.index('<section id="method"')]
+    assert "mean squared error" in body
     assert "ccuracy" not in body
-    assert " %<" not in body[body.index('id="training"') :]
 
 
 def test_a_retrained_model_is_never_shown_with_old_results(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,13 +171,10 @@ def test_a_report_computed_on_a_device(here: Path) -> None:
 
 @pytest.mark.slow
 def test_the_main_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Both sides, honestly: a certified model and others that are not, all well above chance, all re-checked."""
+    """All three verdicts, all models well above chance, all certificates verified again."""
     assert cli.run(["report", "--quick", "--out", str(tmp_path / "r")]) == 0
     report = collect(tmp_path / "r")
-    assert {"lipschitz", "neural_ode", "antisymmetric", "lstm"} <= {m.name for m in report.models}
-    verdicts = [m.verdict for m in report.models]
-    assert "certified" in verdicts
-    assert len(set(verdicts)) > 1
+    assert {m.verdict for m in report.models} == {"certified", "refuted", "inconclusive"}
     for m in report.models:
         assert m.run["result"]["test_metric"] > 0.7
         assert verify(m.folder / "certificate.json").valid or m.verdict == "inconclusive"

@@ -38,15 +38,19 @@ ELEMENTS = re.findall(
     """
 html head meta title style body header main section footer nav h1 h2 h3 h4 small details
 summary caption label input p span wbr ul li a table thead tbody tr th td
-dl dt dd script div figure figcaption pre code svg g path defs use text clippath rect
+dl dt dd script div figure figcaption pre code svg g path defs use text clippath rect circle
+b i sup br fieldset legend
 """,
 )
-FILES = r"report\.json|tables/[a-z_]+\.csv|models/[A-Za-z0-9_%~-][A-Za-z0-9._%~-]*/[a-z_]+\.(json|csv|safetensors)"
+FILES = (
+    r"report(-settings)?\.json|files\.json|figures-and-tables\.zip|tables/[a-z_]+\.csv|figures/[a-z0-9-]+\.(svg|pdf|png|csv)"
+    r"|models/[A-Za-z0-9_%~-][A-Za-z0-9._%~-]*/[a-z_]+\.(json|csv|safetensors)"
+)
 ATTRIBUTES = re.findall(
     r"\S+",
     """
-lang charset http-equiv content name id class href role data-axes tabindex scope open type
-aria-label aria-labelledby aria-hidden viewbox d x y width height
+lang charset http-equiv content name id class href role data-axes data-curve tabindex scope open type title for checked
+aria-label aria-labelledby aria-hidden viewbox d x y cx cy r width height
 fill fill-opacity fill-rule stroke stroke-width stroke-linecap stroke-linejoin stroke-dasharray stroke-dashoffset
 stroke-miterlimit stroke-opacity opacity transform clip-path text-anchor font-size font-weight font-style
 """,
@@ -76,7 +80,7 @@ class Reader(HTMLParser):
                 self.faults.append(f"{tag} id={value!r}")
             if name == "class" and not re.fullmatch(r"[a-z -]*", value):
                 self.faults.append(f"{tag} class={value!r}")
-            drawing = name not in ("aria-label", "content")
+            drawing = name not in ("aria-label", "content", "title", "data-curve")
             if drawing and re.search(r"url\((?!#[a-z][a-z0-9-]*\))|:\s*//|script:", value):
                 self.faults.append(f"{tag} {name}={value!r}")
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from stability.analysis.campaign.budgets import AnalysisSettings
-from stability.analysis.campaign.certificate import in_box
 from stability.analysis.campaign.margin import margin_step
 from stability.analysis.campaign.work import Work
 from stability.certificate import Certificate
 from stability.certification import certify
-from stability.reports.page.blocks import block
-from stability.reports.page.marks import PROVED
-from stability.reports.stored.collect import read_model
-from stability.systems import DrivenSystem, LureSystem
+from stability.reports.page.parts import Table
+from stability.reports.page.results import more_results
+from stability.reports.stored.collect import Report, read_model
+from stability.systems import LureSystem
+
+from .folds import numbers
+
+ENDS = ("gain_certified", "gain_destabilising", "step_certified", "step_destabilising")
 
 
 @pytest.fixture
@@ -35,9 +39,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_both_sides_are_shown_and_are_true(folder: Path) -> None:
     model = read_model(folder)
-    assert set(model.margins) == {
-        "gain_certified", "gain_destabilising", "step_certified", "step_destabilising",
-    }  # fmt: skip
+    assert tuple(model.margins) == ENDS
     loop = Certificate.load(folder / "certificate.json").subject
     for kind in ("gain", "step"):
         low, high = model.margins[f"{kind}_certified"], model.margins[f"{kind}_destabilising"]
@@ -51,8 +53,15 @@ def test_both_sides_are_shown_and_are_true(folder: Path) -> None:
             )
 
         assert radius(low) < 1.0 <= radius(high) + 1e-9
-    facts = [text for _, text, mark in block(model, 1)["facts"] if mark == "proved"]
-    assert sum(text.startswith("× ") for text in facts) == 4
+    shown = [
+        part for fold in more_results(Report(folder, {}, (model,))) for part in fold.parts if isinstance(part, Table)
+    ]
+    (row,) = next(table.rows for table in shown if table.caption == "Gain and step margins")
+    factors = [numbers(cell.text)[0] for cell in row[1:]]
+    exact = [Decimal(model.margins[name]) for name in ENDS]
+    assert [
+        factor <= e if k % 2 == 0 else factor >= e for k, (factor, e) in enumerate(zip(factors, exact, strict=True))
+    ] == [True] * 4
 
 
 @pytest.mark.parametrize("change", ["factor", "proof", "model"])
@@ -68,15 +77,3 @@ def test_factors_of_something_else_are_not_shown(folder: Path, change: str) -> N
         other.save(folder / f"margin_{name}.json")
     assert name not in read_model(folder).margins
     assert "gain_destabilising" in read_model(folder).margins
-
-
-def test_what_is_proved_for_inputs_like_the_data_is_marked_so(tmp_path: Path) -> None:
-    latch = DrivenSystem(LureSystem([[0.3]], [[0.7]], [[2.0]], dt=1.0), "tanh", [[1.0]], [2.0])
-    for seen, marks in (((-0.2, 0.2), [PROVED] * 3), ((-4.0, 4.0), [""])):
-        found = in_box(certify(latch, rate="any", input_range=seen), seen)
-        found.save(tmp_path / "certificate.json")
-        (tmp_path / "analysis.json").write_text(json.dumps({"title": "latch", "discrete": True, "steps": {}}))
-        facts = block(read_model(tmp_path), 1)["facts"]
-        assert [mark for label, _, mark in facts if "like the data" in label] == marks
-    certify(LureSystem([[0.5]], [[0.0]], [[0.0]], dt=1.0)).save(tmp_path / "certificate.json")
-    assert not [label for label, *_ in block(read_model(tmp_path), 1)["facts"] if "like the data" in label]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 from stability.analysis.studies import Compared, Figure, Study, StudyResult, base
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.reports import cli
+from stability.reports.figures.described import described
+from stability.reports.figures.figure import style
 from stability.reports.page.study import render_index, render_study
 
 LINES = Figure("lines", "Error over steps", "step", "error", "model", log="y", marks=((0.5, "guessing"),))
@@ -57,6 +60,25 @@ def test_the_page_shows_every_part_of_the_result_escaped(tmp_path):
     ):  # fmt: skip
         assert words in page
     assert page.count("<svg") == 2
+    assert page.index("It came out.</h1>") < page.index("<svg") < page.index("<details")
+    written = sorted((tmp_path / "figures").iterdir())
+    assert [p.suffix for p in written] == 2 * [".csv", ".pdf", ".png", ".svg"]
+    shown = pd.read_csv(written[0])
+    assert shown["error"].tolist() == [row["error"] for row in RESULT.curves]
+
+
+def test_figures_of_one_quantity_share_their_axis():
+    siblings = [replace(LINES, title=model, where={"model": model}, series="seed") for model in ("one", "two <i>")]
+    (figure, other) = described(replace(RESULT, figures=(*siblings, POINTS)))
+    with style():
+        left, right = figure.draw().axes
+    assert left.get_ylim() == right.get_ylim()
+    assert len(figure.table) == 16
+    assert other.title == "Error of each <b>"
+
+
+def test_texts_of_a_study_are_escaped(tmp_path):
+    page = render_study(RESULT, tmp_path).read_text()
     assert not any(tag in page for tag in ("<i>", "<b>", "<study>"))
 
 
@@ -71,7 +93,7 @@ def test_a_file_that_no_study_made_is_kept(tmp_path):
 def test_the_index_links_every_study_and_names_the_failed_ones(tmp_path):
     page = render_index(tmp_path, {"a b": RESULT}, {"bad": "it <diverged>"}).read_text()
     assert 'href="a%20b/study.html"' in page
-    assert "1 studies with a result, 1 without" in page
+    assert "1 study has a result, 1 has none." in page
     assert "it &lt;diverged&gt;" in page
 
 

@@ -1,0 +1,265 @@
+"""Parts that all figures share: names, panels with shared axes, labels beside what they name, protocol lines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure as Drawing
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+from scipy.optimize import isotonic_regression
+
+from ..formatting import count, number
+from ..names import columns, printable, shorten
+from ..stored.facts import is_real
+from ..stored.records import ModelRecord
+from .figure import MUTED, RULE, WIDTH, blank, color_of
+
+MOST, EACH = 24, 10
+"""Models that a figure shows at most; of more, so many of the best and of the worst."""
+SIZE, LETTER = 8.0, 0.58
+"""Points of a label, and the width of its letters as a share of that."""
+Label = tuple[str, float, float, str]
+"""Text, the point that it names in units of the data, and its color."""
+
+
+def short_names(models: Sequence[ModelRecord], room: int = 24) -> dict[str, str]:
+    """Return a label for each model by its name; titles stay whole where two labels would be the same.
+
+    Args:
+        models: the records.
+        room: letters of a label.
+    """
+    titles = [printable(m.title) for m in models]
+    brief = [t.replace(" RNN, margin penalty", " + margin").removesuffix(" RNN") or t for t in titles]
+    brief = [shorten(b, room) for b in brief]
+    titles = [t if brief.count(b) > 1 else b for t, b in zip(titles, brief)]
+    return {m.name: shorten(t, room) if titles.count(t) == 1 else shorten(m.name, room) for m, t in zip(models, titles)}
+
+
+def selected(models: Sequence[ModelRecord]) -> tuple[list[ModelRecord], str]:
+    """Return the models that a figure shows, and the sentence that says so where it leaves some out."""
+    if len(models) <= MOST:
+        return list(models), ""
+    return [*models[:EACH], *models[-EACH:]], f" Shown: the best and the worst {EACH} of {len(models)} models."
+
+
+def joined(names: Sequence[str]) -> str:
+    """Return names as a list in a sentence.
+
+    Example:
+        >>> joined(["A"]), joined(["A", "B", "C"])
+        ('A', 'A, B and C')
+    """
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def protocol(models: Iterable[ModelRecord], parts: Callable[[ModelRecord], Sequence[str]]) -> str:
+    """Return one line of protocol for all models.
+
+    Args:
+        models: the records.
+        parts: parts of a model's line, as many for each model, empty where unknown; where models differ, all are said.
+    """
+    said = []
+    for part in zip(*(parts(m) for m in models)):
+        words = [text.partition(" ") for text in dict.fromkeys(filter(None, part))]
+        alike = len({rest for _, _, rest in words}) == 1  # "12 or 4 test sequences"
+        said += [" or ".join(first for first, *_ in words) + "".join(words[0][1:])] if alike else []
+        said += [] if alike or not words else [" or ".join("".join(w) for w in words)]
+    line = ", ".join(said)
+    return line[:1].upper() + line[1:] + "." * bool(line)
+
+
+def amount(value: Any, noun: str) -> str:
+    """Return a number with its noun, empty for no number.
+
+    Example:
+        >>> amount(1, "network"), amount(12.0, "network"), amount(None, "network")
+        ('1 network', '12 networks', '')
+    """
+    return f"{count(value)} {noun}{'s' * (value != 1)}" if is_real(value) else ""
+
+
+def budget(model: ModelRecord, name: str) -> Any:
+    """Return a size of the analysis, such as the steps of attacks; ``None`` where it is not recorded."""
+    found = model.analysis.get("budget")
+    return found.get(name) if isinstance(found, dict) else None
+
+
+def share(value: float) -> str:
+    r"""Return a share in whole per cent, which no line break parts.
+
+    Example:
+        >>> share(0.4567), share(0.0), share(0.001)
+        ('46\xa0%', '0\xa0%', 'under 1\xa0%')
+    """
+    return "under 1\xa0%" if 0 < value < 0.01 else f"{100 * value:.0f}\xa0%"
+
+
+def first_only(model: ModelRecord) -> str:
+    """Return the part of a protocol that says which of several trainings is shown."""
+    return "first training of each network" if model.trainings.several else ""
+
+
+def common_length(models: Sequence[ModelRecord]) -> int | None:
+    """Return the trained length of all models; ``None`` where they differ in it or one is unknown."""
+    known = {m.length for m in models}
+    return next(iter(known)) if len(known) == 1 else None
+
+
+def panels(
+    models: Sequence[ModelRecord], xlabel: str, ylabel: str, *, square: bool = False, shared: bool = True
+) -> tuple[Drawing, list[Axes]]:
+    """Return a drawing with one pair of axes for each model, titled in the color of its verdict.
+
+    Args:
+        models: the records; up to six stand in one row.
+        xlabel: of all axes.
+        ylabel: of all axes.
+        square: whether panels are as high as wide.
+        shared: whether panels share their horizontal axes; they always share the vertical ones.
+    """
+    size = len(models)
+    wide = max(size, 3 * square) if size <= 6 else min(6, -(-size // 2))
+    rows, side = -(-size // wide), WIDTH / wide
+    drawing = blank(WIDTH, (0.93 * side + 0.25 if square else min(max(1.65, 0.75 * side), 2.6)) * rows + 0.4)
+    grid: Any = drawing.subplots(rows, wide, sharex=shared, sharey=True, squeeze=False)
+    flat, names = list(grid.ravel()), short_names(models, int(120 / wide))
+    for axes, model in zip(flat, models):
+        axes.set_title(names[model.name], color=color_of(model.state))
+    for axes in flat[size:]:
+        axes.set_axis_off()
+    for axes in flat[max(0, size - wide) : size]:
+        axes.tick_params(labelbottom=True)
+    drawing.supxlabel(xlabel, fontsize=8.5, color=MUTED)
+    drawing.supylabel(ylabel, fontsize=8.5, color=MUTED)
+    return drawing, flat[:size]
+
+
+def power(value: float, _: Any = None) -> str:
+    """Return the label of a tick of a logarithmic axis.
+
+    Example:
+        >>> power(0.01), power(1000.0), power(1e-6)
+        ('0.01', '1000', '10⁻⁶')
+    """
+    return f"{value:g}" if 1e-4 < value < 1e5 else number(value).removeprefix("1×")
+
+
+def logarithmic(axis: Axis, ticks: int = 5) -> None:
+    """Give a logarithmic axis at most so many labels, at powers of ten; between them where it spans few of them."""
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1.0,) if high > 200 * low else (1.0, 2.0, 5.0), numticks=ticks))
+    axis.set_major_formatter(FuncFormatter(power))
+    axis.set_minor_locator(NullLocator())
+
+
+def percents(axis: Axis) -> None:
+    """Label an axis of shares in per cent."""
+    axis.set_major_formatter(FuncFormatter(lambda v, _: f"{100 * v:.3g} %"))
+
+
+def lengths(axis: Axis, length: int | None, last: float) -> None:
+    """Label an axis of steps at multiples of the trained length."""
+    if length is not None and last >= length:
+        every = max(1, math.ceil(last / length / 5))
+        axis.set_major_locator(FixedLocator(sorted({length, *range(0, int(last) + 1, every * length)})))
+
+
+def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> np.ndarray:
+    """Return positions as near to the wanted ones as a least distance between them allows.
+
+    Args:
+        wanted: positions.
+        gap: least distance.
+        low: least position.
+        high: largest position.
+
+    Example:
+        >>> spread([0.0, 0.2, 5.0], 1.0, 0.0, 9.0).tolist()
+        [0.0, 1.0, 5.0]
+    """
+    order = np.argsort(wanted, kind="stable")
+    steps = gap * np.arange(len(order))
+    found = np.asarray(isotonic_regression(np.asarray(wanted, dtype=float)[order] - steps).x)
+    out = np.empty(len(order))
+    out[order] = np.clip(found, low, max(low, high - gap * (len(order) - 1))) + steps
+    return out
+
+
+def _settle(drawing: Any) -> None:
+    """Lay the drawing out, once, so that positions of axes are final."""
+    if drawing.get_layout_engine() is not None:
+        drawing.draw_without_rendering()
+        drawing.set_layout_engine("none")
+
+
+def name_ends(axes: Axes, labels: Sequence[Label]) -> None:
+    """Write labels at the right of the axes, spread so that none overlap, each with a line to its point."""
+    if not labels:
+        return
+    texts = [
+        axes.text(1.04, 0.5, text, color=color, fontsize=SIZE, va="center", transform=axes.transAxes)
+        for text, _, _, color in labels
+    ]
+    _settle(axes.figure)
+    gap = 1.35 * SIZE / 72 * axes.figure.dpi / axes.get_window_extent().height
+    ends = axes.transAxes.inverted().transform(axes.transData.transform([(x, y) for _, x, y, _ in labels]))
+    ends[:, 1] = np.clip(ends[:, 1], 0.0, 1.0)
+    for text, (x, y), at in zip(texts, ends, spread(ends[:, 1], gap, 0.0, 1.0)):
+        text.set_y(at)
+        line = ([x, 1.005, 1.03], [y, y, at]) if x < 0.99 else ([1.005, 1.03], [y, at])
+        axes.plot(*line, color=RULE, linewidth=0.8, transform=axes.transAxes, clip_on=False, zorder=0.5)
+
+
+def place(axes: Axes, labels: Sequence[Label], avoid: np.ndarray) -> None:
+    """Write labels near their points where they cover neither each other nor what is drawn.
+
+    Args:
+        axes: finished but for these labels.
+        labels: what to write.
+        avoid: ``(n, 2)`` points that labels must not cover, in units of the data.
+    """
+    if not labels:
+        return
+    _settle(axes.figure)
+    unit = axes.figure.dpi / 72
+    frame, covered = axes.get_window_extent(), axes.transData.transform(avoid)
+    boxes: list[np.ndarray] = []
+    turns = [(1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1)]
+    for text, x, y, color in labels:
+        at, best = axes.transData.transform((x, y)), (math.inf, np.zeros(4), 0.0)
+        half = unit * np.array([0.5 * LETTER * SIZE * columns(text), 0.6 * SIZE])
+        for away in (7.0, 12.0, 20.0, 30.0, 44.0):
+            for way in np.array(turns, dtype=float):
+                middle = at + way * (half + unit * away / (1 + (way[0] != 0 and way[1] != 0)))
+                box = np.concatenate([middle - half, middle + half])
+                outside = box[0] < frame.x0 or box[1] < frame.y0 or box[2] > frame.x1 or box[3] > frame.y1
+                hidden = ((covered > box[:2] - 2 * unit) & (covered < box[2:] + 2 * unit)).all(1).sum()
+                over = sum(bool((box[:2] < other[2:]).all() and (other[:2] < box[2:]).all()) for other in boxes)
+                worth = 1e6 * outside + 1e3 * over + 10.0 * hidden + 0.01 * away
+                best = min(best, (worth, box, away), key=lambda b: b[0])
+        _, box, away = best
+        boxes.append(box)
+        there = axes.transData.inverted().transform((box[:2] + box[2:]) / 2)
+        line = {"arrowprops": {"arrowstyle": "-", "color": RULE, "shrinkA": 0, "shrinkB": 3}} if away > 12 else {}
+        axes.annotate(
+            text, (x, y), there, color=color, fontsize=SIZE, ha="center", va="center", in_layout=False, **line
+        )  # fmt: skip
+
+
+def along(x: Any, y: Any, axes: Axes, points: int = 60) -> np.ndarray:
+    """Return evenly spaced points of a line as it is drawn, for ``place``."""
+    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    log = axes.get_yscale() == "log"
+    keep = np.isfinite(x) & np.isfinite(y) & ((y > 0) | (not log))
+    if not keep.any():
+        return np.empty((0, 2))
+    at = np.linspace(x[keep][0], x[keep][-1], points)
+    values = np.interp(at, x[keep], np.log(y[keep]) if log else y[keep])
+    return np.column_stack([at, np.exp(values) if log else values])

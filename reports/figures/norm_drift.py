@@ -1,0 +1,181 @@
+"""Drift of the state norm beyond the trained length, of all models on one pair of axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from ..formatting import count, number
+from ..stored.facts import recommended
+from ..stored.records import ModelRecord, select
+from .figure import MUTED, PROVEN, WIDTH, Figure, blank, color_of
+from .layout import (
+    Drawing,
+    amount,
+    common_length,
+    joined,
+    lengths,
+    logarithmic,
+    name_ends,
+    protocol,
+    selected,
+    short_names,
+)  # fmt: skip
+
+POINTS = 300
+LOWEST = 1e-3
+BEYOND = {
+    "repeat": "inputs repeated", "zero": "inputs zero", "hold": "the last input held", "noise": "inputs of noise",
+}  # fmt: skip
+"""Inputs beyond the trained length."""
+
+
+@dataclass(frozen=True, eq=False)
+class Norms:
+    """Median norm of a network's state over that at the trained length.
+
+    Attributes:
+        model: unique name.
+        title: for readers.
+        label: short title.
+        state: the verdict.
+        rows: columns step, value, and low and high, the ends of an interval over trainings or NaN.
+        best: whether the network is recommended.
+    """
+
+    model: str
+    title: str
+    label: str
+    state: str | None
+    rows: pd.DataFrame
+    best: bool = False
+
+    @property
+    def ratio(self) -> float:
+        """Norm at the end over that at the trained length."""
+        return float(self.rows["value"].iloc[-1])
+
+    @property
+    def drifts(self) -> bool:
+        """Whether the norm has at least doubled or halved."""
+        return not 0.5 < self.ratio < 2.0
+
+    @property
+    def color(self) -> str:
+        """Color of the verdict for a norm that drifts, blue for the recommended network, else gray."""
+        return PROVEN if self.best else color_of(self.state) if self.drifts else MUTED
+
+
+def relative(frame: pd.DataFrame, length: int | None) -> pd.DataFrame | None:
+    """Return norms over that at the trained length, or ``None`` where they do not go beyond it.
+
+    Args:
+        frame: columns step, value, and low and high of an interval or neither.
+        length: trained length, in steps.
+    """
+    frame = frame.reindex(columns=["step", "value", "low", "high"]).dropna(subset=["value"]).sort_values("step")
+    start = frame.loc[frame["step"] == length, "value"]
+    if len(start) != 1 or not start.iloc[0] > 0 or frame["step"].max() <= length:
+        return None
+    keep = np.unique(np.append(np.arange(0, len(frame), max(1, len(frame) // POINTS)), len(frame) - 1))
+    out = frame.iloc[keep].astype(float).reset_index(drop=True)
+    return out.assign(**{column: out[column] / float(start.iloc[0]) for column in ("value", "low", "high")})
+
+
+def norm_drift(models: Sequence[ModelRecord]) -> Figure | None:
+    """Return the figure of a report; ``None`` where no norm is known beyond a trained length."""
+    rows = {m.name: r for m in models if (r := _rows(m)) is not None}
+    shown, note = selected([m for m in models if m.name in rows])
+    names, best = short_names(shown), recommended(models)
+    found = [Norms(m.name, m.title, names[m.name], m.state, rows[m.name], m is best) for m in shown]
+    return drift_figure(found, common_length(shown), protocol(shown, _protocol), note) if found else None
+
+
+def _rows(model: ModelRecord) -> pd.DataFrame | None:
+    frame, over = model.frames.get("norms"), model.trainings.curve("norms")
+    if frame is None:
+        return None
+    if over is not None:
+        return relative(over.rename(columns={"at": "step", "mean": "value"}), model.length)
+    frame = select(frame, layer=frame["layer"].max())[["t", "q50"]]
+    return relative(frame.rename(columns={"t": "step", "q50": "value"}), model.length)
+
+
+def drift_figure(
+    found: Sequence[Norms], length: int | None, said: str, note: str = "", word: str = "trained length"
+) -> Figure:
+    """Return the figure of some networks.
+
+    Args:
+        found: their norms.
+        length: trained length in steps; ``None`` where networks differ in it.
+        said: protocol.
+        note: end of the reading.
+        word: what the length is called.
+    """
+    table = pd.concat([f.rows.assign(model=f.model) for f in found], ignore_index=True)
+    table = table.reindex(columns=["model", "step", "value", "low", "high"]).rename(columns={"value": "relative_norm"})
+    start = f"the {word}" if length is None else f"step {count(length)}"
+    bands = " Bands: 95 % intervals over trainings." * bool(table["low"].notna().any())
+    quiet = " Thin: the norm stays within a factor of two." * any(not f.drifts for f in found)
+    reading = f"Median state norm over its value at {start}.{quiet}{bands}{note}"
+    title, draw = _finding(found, length, word), partial(_draw, found, length, word)
+    return Figure("norm-drift", title, reading, said, table, draw)
+
+
+def _draw(found: Sequence[Norms], length: int | None, word: str) -> Drawing:
+    drawing = blank(WIDTH, 3.5 if len(found) > 2 else 2.6)
+    axes = drawing.subplots()
+    late = np.concatenate([f.rows["value"][f.rows["step"] >= 0.25 * (length or 0)].to_numpy() for f in found])
+    late, last = late[np.isfinite(late) & (late > 0)], max(float(f.rows["step"].iloc[-1]) for f in found)
+    low, high = max(LOWEST, min(0.2, 0.7 * late.min(initial=1.0))), max(5.0, 1.6 * late.max(initial=1.0))
+    start = word if length is None else f"step {length}"
+    axes.set(xlim=(0, last), yscale="log", ylim=(low, high), xlabel="step", ylabel=f"state norm / norm at {start}")
+    logarithmic(axes.yaxis, 6)
+    axes.grid(axis="y")
+    if length is not None:
+        lengths(axes.xaxis, length, last)
+        axes.axvline(length, color=MUTED, linestyle=":", linewidth=1.0)
+        axes.text(length, 1.01, f" {word}", color=MUTED, fontsize=8, transform=axes.get_xaxis_transform())
+    for f in sorted(found, key=lambda f: (f.best, f.drifts)):
+        bold = f.drifts or f.best or len(found) == 1
+        axes.fill_between(f.rows["step"], f.rows["low"], f.rows["high"], color=f.color, alpha=0.15, linewidth=0)
+        alpha, width = (1.0, 1.7) if bold else (0.5, 0.9)
+        axes.plot(f.rows["step"], f.rows["value"], color=f.color, alpha=alpha, linewidth=width)
+    ends = [(f"{f.label} × {factor(f.ratio)}", f.rows["step"].iloc[-1], f.ratio, f.color) for f in found]
+    name_ends(axes, ends)
+    return drawing
+
+
+def factor(value: float) -> str:
+    """Return a factor to three digits, larger ones as whole numbers.
+
+    Example:
+        >>> factor(1.0053), factor(24.55)
+        ('1.01', '24.6')
+    """
+    return count(value) if 1000 <= value < 1e6 else number(value)
+
+
+def _finding(found: Sequence[Norms], length: int | None, word: str) -> str:
+    last = max(float(f.rows["step"].iloc[-1]) for f in found)
+    beyond = "At the end" if length is None else f"At {number(last / length, 2)} times the {word}"
+    if len(found) == 1:
+        return f"{beyond}, the state norm of {found[0].title} has changed by a factor of {factor(found[0].ratio)}."
+    counts = {"doubled": sum(f.ratio >= 2 for f in found), "halved": sum(f.ratio <= 0.5 for f in found)}
+    parts = [f"{n} {'has' if n == 1 else 'have'} at least {word}" for word, n in counts.items() if n]
+    if not parts:
+        return f"{beyond}, none of the {len(found)} state norms has doubled or halved."
+    first = parts[0].replace(" ha", f" of {len(found)} state norms ha", 1)
+    return f"{beyond}, {joined([first, *parts[1:]])}."
+
+
+def _protocol(model: ModelRecord) -> list[str]:
+    found, runs = model.documents.get("drift", {}), model.trainings.runs
+    way = BEYOND.get(str(found.get("extension")), "")
+    way = way and f"{way} beyond the trained length"
+    return [amount(found.get("sequences"), "test sequence"), way, f"{len(runs)} trainings" if len(runs) > 1 else ""]

@@ -1,0 +1,71 @@
+"""Nyquist curves of feedback loops with one nonlinearity, with the region that the circle criterion forbids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import pandas as pd
+
+from stability.certificate import Certificate
+from stability.errors import StabilityError
+from stability.feedback_loops import Nyquist, nyquist
+
+from ..formatting import number
+from ..stored.records import ModelRecord
+from .figure import INK, MUTED, REFUTED, RULE, Figure
+from .layout import Drawing, amount, panels, protocol, selected
+
+
+def nyquist_curves(models: Sequence[ModelRecord]) -> Figure | None:
+    """Return the figure; ``None`` where no model without data is a loop of one channel."""
+    curves = {m.name: curve for m in models if (curve := _curve(m)) is not None}
+    shown, note = selected([m for m in models if m.name in curves])
+    if not shown:
+        return None
+    parts = [
+        pd.DataFrame({"model": m.name, "frequency": c.frequencies, "real": c.values.real, "imag": c.values.imag})
+        for m in shown
+        for c in [curves[m.name]]
+    ]
+    reading = (
+        "Solid: frequency response of the linear part; dashed: its mirror image. The curve must avoid the shaded "
+        f"region, or stay inside the circle where none is shaded. Orange: the criterion does not hold.{note}"
+    )
+    said = protocol(shown, lambda m: [amount(len(curves[m.name].frequencies), "point")])
+    draw = partial(_draw, shown, curves)
+    return Figure("nyquist", _finding(shown, curves), reading, said, pd.concat(parts), draw)
+
+
+def _curve(model: ModelRecord) -> Nyquist | None:
+    if model.certificate is None or model.analysis.get("task"):
+        return None
+    try:
+        return nyquist(Certificate.load(model.folder / "certificate.json").subject)
+    except StabilityError:
+        return None
+
+
+def _draw(models: Sequence[ModelRecord], curves: dict[str, Nyquist]) -> Drawing:
+    drawing, grid = panels(models, "real part", "imaginary part", square=True, shared=False)
+    for axes, model in zip(grid, models):
+        curve = curves[model.name]
+        curve.plot(axes)
+        axes.set(title="", xlabel="", ylabel="")
+        for line in axes.lines:
+            line.set(color=INK if curve.holds else REFUTED, linewidth=1.4)
+        for region in axes.patches:
+            region.set(facecolor=RULE if curve.slope[0] >= 0 else "none", edgecolor=MUTED)
+        low, high = map(number, curve.slope)
+        axes.text(0.97, 0.03, f"slopes {low} to {high}", color=MUTED, ha="right", transform=axes.transAxes)
+    return drawing
+
+
+def _finding(models: Sequence[ModelRecord], curves: dict[str, Nyquist]) -> str:
+    held = sum(curve.holds for curve in curves.values())
+    if len(models) > 1:
+        return f"The circle criterion holds for {held} of {len(models)} loops."
+    (curve,) = curves.values()
+    way = "leaves the circle" if curve.slope[0] < 0 else "enters the forbidden region"
+    reason = "" if held else f": the Nyquist curve {way}" * (curve.clearance < 0)
+    return f"The circle criterion {'holds' if held else 'does not hold'} for {models[0].title}{reason}."

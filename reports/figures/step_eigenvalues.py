@@ -1,0 +1,93 @@
+"""Eigenvalues of the one-step Jacobian along test data, with the eigenvalue that a refutation proves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from matplotlib.patches import Circle
+
+from ..formatting import bound
+from ..stored.records import ModelRecord, select
+from .figure import INK, MUTED, REFUTED, Figure
+from .layout import SIZE, Axes, Drawing, amount, joined, panels, protocol, selected
+
+ROUNDING = 1e-6
+"""Moduli above one by no more than this count as one."""
+REACH = (1.3, 3.0)
+"""Least and largest half width of the axes; what lies beyond is said."""
+CELLS = 900  # positions side by side in all panels at which dots are told apart
+
+
+def step_eigenvalues(models: Sequence[ModelRecord]) -> Figure | None:
+    """Return the figure; ``None`` where no Jacobians were computed."""
+    known = [m for m in models if len(_on_data(m))]
+    shown, note = selected(known)
+    if not shown:
+        return None
+    columns = ["model", "what", "real", "imag"]
+    parts = [pd.DataFrame(_on_data(m), columns=columns[2:]).assign(model=m.name, what="data") for m in shown]
+    rings = [pd.DataFrame([(m.name, "proved", *w)], columns=columns) for m in shown if (w := _witness(m))]
+    table = pd.concat([*parts, *rings], ignore_index=True).reindex(columns=columns)
+    ring = " Ring: the eigenvalue that the counter-example proves." * bool(rings)
+    reading = f"Eigenvalues of the one-step Jacobian along test sequences; orange: outside the unit circle.{ring}{note}"
+    said = protocol(shown, lambda m: [amount(len(_on_data(m)), "eigenvalue"), "which do not decide stability alone"])
+    return Figure("step-eigenvalues", _finding(known), reading, said, table, partial(_draw, shown))
+
+
+def _on_data(model: ModelRecord) -> np.ndarray:
+    frame = model.frames.get("jacobians")
+    return np.empty((0, 2)) if frame is None else select(frame, what="data")[["real", "imag"]].to_numpy(dtype=float)
+
+
+def _outside(values: np.ndarray) -> np.ndarray:
+    return np.hypot(*values.T) > 1 + ROUNDING
+
+
+def _witness(model: ModelRecord) -> tuple[float, float] | None:
+    found = (model.certificate or {}).get("eigenvalue")
+    return (float(found[0]), float(found[1])) if found and model.state == "refuted" else None
+
+
+def _draw(models: Sequence[ModelRecord]) -> Drawing:
+    drawing, grid = panels(models, "real part", "imaginary part", square=True)
+    every = np.vstack([*(_on_data(m) for m in models), *([w] for m in models if (w := _witness(m)))])
+    reach = float(np.clip(1.08 * np.nanmax(np.abs(every)), *REACH))
+    cell = 2 * reach * float(np.clip(len(models), 3, 6)) / CELLS
+    for axes, model in zip(grid, models):
+        axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=(-1, 0, 1), yticks=(-1, 0, 1))
+        axes.add_patch(Circle((0, 0), 1, fill=False, edgecolor=MUTED, linewidth=0.8))
+        values, named, said = _on_data(model), _witness(model), ""
+        _dots(axes, values[~_outside(values)], INK, 0.5, cell)
+        _dots(axes, values[_outside(values)], REFUTED, 0.9, cell)
+        if named:
+            axes.plot(*named, "o", markersize=8, mfc="none", mec=REFUTED, mew=1.6)
+            said = f"proved: |λ| = {bound(float(np.hypot(*named)), 4, up=False)}"
+        elif np.abs(values).max() > reach:
+            said = f"up to |λ| = {bound(float(np.hypot(*values.T).max()), 3, up=False)}"
+        axes.text(-0.97 * reach, -0.97 * reach, said, color=REFUTED, fontsize=SIZE, va="bottom")
+    return drawing
+
+
+def _dots(axes: Axes, values: np.ndarray, color: str, alpha: float, cell: float) -> None:
+    """Draw dots as one path: a file with thousands of them stays small."""
+    values = np.unique(np.round(values / cell).astype(int), axis=0) * cell
+    x, y = (np.column_stack([v, v + 1e-3 * cell * k, np.full(len(v), np.nan)]).ravel() for k, v in enumerate(values.T))
+    axes.plot(x, y, color=color, alpha=alpha, linewidth=1.5)
+
+
+def _finding(models: Sequence[ModelRecord]) -> str:
+    where, refuted = "eigenvalues outside the unit circle", [m for m in models if m.state == "refuted"]
+    outside = [m for m in models if _outside(_on_data(m)).any()]
+    if not outside:
+        return f"Along test data, no step{f' of {models[0].title}' * (len(models) == 1)} has {where}."
+    others = [m.title for m in outside if m not in refuted]
+    if len(models) == 1:
+        return f"Along test data, some steps of {models[0].title} have {where}."
+    if not refuted or not set(refuted) <= set(outside) or len(others) > 3:
+        return f"Along test data, steps of {len(outside)} of {len(models)} networks have {where}."
+    which = "every network that is proven not stable" if len(refuted) > 1 else refuted[0].title
+    more = f"; so do those of {joined(others)}" if others else ", and those of no other network"
+    return f"Along test data, steps of {which} have {where}{more}."

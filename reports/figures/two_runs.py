@@ -1,0 +1,136 @@
+"""Distance of two trajectories under one input: measured on data, proved for all, and of the counter-example."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from ..formatting import bound_at
+from ..stored.records import ModelRecord, select
+from .figure import INK, MUTED, PROVEN, REFUTED, RULE, Figure
+from .layout import (
+    Axes,
+    Drawing,
+    along,
+    amount,
+    common_length,
+    first_only,
+    lengths,
+    logarithmic,
+    panels,
+    place,
+    protocol,
+    selected,
+)  # fmt: skip
+
+LOWEST, HIGHEST = 1e-5, 1e4
+"""Largest range of the vertical axis; lines are cut at its ends."""
+POINTS = 200  # vertices of a line
+KINDS = {
+    "data": ("test data", INK, "Line in its band: test data, median and middle 80 %. "),
+    "proved": ("proved for all", PROVEN, "Blue: no pair of states, under any input, lies above. "),
+    "counter": ("counter-example", REFUTED, "Orange, dashed: the counter-example, simulated. "),
+}
+"""Label, color and sentence of each kind of line."""
+
+
+def envelope(model: ModelRecord, steps: np.ndarray) -> np.ndarray | None:
+    """Return the proved bound of every pair after some steps, the least of all certified ``C rho^k``, or ``None``."""
+    summary = model.certificate or {}
+    pairs = summary.get("pairs", ())
+    if model.state != "certified" or not pairs or not model.is_discrete or summary.get("driven"):
+        return None
+    return np.array([bound_at(float(k), pairs, True) for k in steps], dtype=float)
+
+
+def two_runs(models: Sequence[ModelRecord]) -> Figure | None:
+    """Return the figure; ``None`` without any pair and any proof."""
+    known = [m for m in models if "pairs" in m.frames or envelope(m, np.arange(2)) is not None]
+    shown, note = selected(known)
+    if not shown:
+        return None
+    measured = [int(m.frames["pairs"]["t"].to_numpy().max()) for m in shown if "pairs" in m.frames]
+    last = max(1, min(1000, max(measured or [3 * m.length for m in shown if m.length] or [100])))
+    table = pd.concat([_rows(m, last) for m in shown], ignore_index=True)
+    words = "".join(text for kind, (_, _, text) in KINDS.items() if (table["curve"] == kind).any())
+    reading = f"Distance of two runs that read the same input. {words}Vertical line: trained length.{note}"
+    draw = partial(_draw, shown, table, last)
+    return Figure("two-runs", _finding(known), reading, protocol(shown, _protocol), table, draw)
+
+
+def _rows(model: ModelRecord, last: int) -> pd.DataFrame:
+    """Return the drawn points of a model's lines; between the bends of a bound its logarithm is straight."""
+    parts, steps = [], np.arange(last + 1)
+    proved, frame = envelope(model, steps), model.frames.get("pairs")
+    if proved is not None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            bends = np.flatnonzero(~(np.abs(np.diff(np.log(proved), 2)) < 1e-9)) + 1
+        keep = np.unique(np.concatenate([steps[:: max(1, last // POINTS)], bends, steps[-1:]]))
+        parts.append(pd.DataFrame({"curve": "proved", "step": keep, "value": proved[keep]}))
+    for kind in ("data", "counter") if frame is not None else ():
+        rows = select(frame, what=kind).assign(curve=kind)
+        rows = rows.rename(columns={"t": "step", "q50": "value", "q10": "low", "q90": "high"})
+        parts.append(rows.iloc[:: max(1, len(rows) // POINTS)])
+    columns = ["model", "curve", "step", "value", "low", "high"]
+    return pd.concat(parts, ignore_index=True).assign(model=model.name).reindex(columns=columns)
+
+
+def _draw(models: Sequence[ModelRecord], table: pd.DataFrame, last: int) -> Drawing:
+    drawing, grid = panels(models, "steps", "distance / initial distance")
+    seen = table[["value", "low", "high"]].to_numpy(dtype=float)
+    seen = seen[np.isfinite(seen) & (seen > 0)]
+    low = max(LOWEST, min(0.1, 0.7 * float(seen.min(initial=1.0))))
+    high = min(HIGHEST, max(2.0, 2.0 * float(seen.max(initial=1.0))))
+    grid[0].set(xlim=(0, last), yscale="log", ylim=(low, high))
+    logarithmic(grid[0].yaxis)
+    lengths(grid[0].xaxis, common_length(models), last)
+    named: set[str] = set()
+    for axes, model in zip(grid, models):
+        rows = {str(kind): part for kind, part in select(table, model=model.name).groupby("curve")}
+        _lines(axes, model, rows, low)
+        drawn = {kind: along(part["step"], part["value"], axes) for kind, part in rows.items()}
+        inside = {kind: p[(p[:, 1] > low) & (p[:, 1] < high)] for kind, p in drawn.items() if kind not in named}
+        labels = [(KINDS[k][0], *p[len(p) // 2], KINDS[k][1]) for k, p in inside.items() if len(p)]
+        named.update(k for k, p in inside.items() if len(p))
+        place(axes, labels, np.concatenate(list(drawn.values())))
+    return drawing
+
+
+def _lines(axes: Axes, model: ModelRecord, rows: dict[str, pd.DataFrame], low: float) -> None:
+    axes.axhline(1.0, color=MUTED, linewidth=0.8, linestyle=":")
+    if model.length is not None:
+        axes.axvline(model.length, color=RULE, linewidth=1.0, zorder=0.6)
+    if (data := rows.get("data")) is not None:
+        axes.fill_between(data["step"], data["low"], data["high"], color=INK, alpha=0.2, linewidth=0)
+        axes.plot(data["step"], data["value"], color=INK, linewidth=1.2)
+    if (counter := rows.get("counter")) is not None:
+        axes.plot(counter["step"], counter["value"], color=REFUTED, linewidth=1.7, dashes=(4, 1.6))
+    if (proved := rows.get("proved")) is not None:
+        axes.fill_between(proved["step"], low / 10, proved["value"], color=PROVEN, alpha=0.08, linewidth=0)
+        axes.plot(proved["step"], proved["value"], color=PROVEN, linewidth=2.0, gid=f"curve:{model.name}")
+
+
+def _finding(models: Sequence[ModelRecord]) -> str:
+    stable, unstable = ([m for m in models if m.state == s] for s in ("certified", "refuted"))
+    if len(models) == 1:
+        is_stable = "is proven stable: differences between two runs under one input die out"
+        is_unstable = "is proven not stable: there is a counter-example"
+        word = is_stable if stable else is_unstable if unstable else "is undecided: neither bound nor counter-example"
+        return f"{models[0].title} {word}."
+    if not stable:
+        few = f"for {len(unstable)} of {len(models)} a counter-example is proved" if unstable else "none is refuted"
+        return f"No network is proven stable; {few}."
+    which = f"the {len(stable)} proven networks" if len(stable) > 1 else f"{stable[0].title}, which is proven stable"
+    which = f"all {len(stable)} networks, which are proven stable" if len(stable) == len(models) else which
+    others = "one other" if len(unstable) == 1 else f"{len(unstable)} others"
+    return f"Differences die out in {which}" + f"; for {others} a counter-example is proved" * bool(unstable) + "."
+
+
+def _protocol(model: ModelRecord) -> list[str]:
+    found = model.documents.get("pairs", {})
+    pairs = amount(found.get("pairs"), "pair")
+    way = pairs and f"{pairs} of states that test sequences lead to"
+    return [way, amount(found.get("steps"), "step"), first_only(model)]

@@ -1,0 +1,229 @@
+"""Sentences about the claim of one model: what is proved, what it covers, and what a counter-example is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from markupsafe import Markup
+
+from stability.kernel.format.sentences import at_most
+
+from ..boxes import ends
+from ..formatting import bound, count, metric_word, number, percent
+from ..stored.facts import halved, halved_in_sequences, is_loop
+from ..stored.records import ModelRecord
+from ..vocabulary import reason, sentence
+
+COUNTER_EXAMPLES = {
+    "unstable_everywhere": "Under every constant input it has a resting state that a small push leaves",
+    "unstable_linear": "Under every input its linear part moves two runs apart",
+    "two_equilibria": "Under one constant input it has two resting states: where it ends depends on where it starts",
+    "two_orbits": "Under one periodic input it has two cycles: where it ends depends on where it starts",
+    "pair_isometry": "Under every input two runs that start far apart keep more than half of their distance: "
+    "distances need not grow to disprove stability",
+    "pair_linear": "Under every input two runs that start far apart follow a linear map that does not contract",
+    "pair_jump": "Under every input two states that nearly agree can be far apart one step later: modReLU jumps",
+    "destabilising_slopes": "One activation with constant slopes in the stated sector makes the loop unstable",
+}
+"""Sentences without their end, by the kind of the proof; other proofs are told by the certificate's statement."""
+EQUILIBRIA = ("unstable_equilibrium", "gated_unstable")
+GROWING = (*EQUILIBRIA, "unstable_everywhere", "unstable_linear", "destabilising_slopes")
+REMEMBERS = (
+    "Not stable does not mean that it blows up: a network that remembers which of two things happened is never stable "
+    "in this sense."
+)
+
+
+def between(low: Any, high: Any) -> str:
+    """Return the range of a box of inputs in words, with ends that lie inside the box.
+
+    Example:
+        >>> between([-0.12345], [1.0])
+        'inputs between −0.123 and 1'
+    """
+    found = ends([low, high])
+    if found is None:
+        return "inputs in a range"
+    least, largest = bound(min(found[0]), 3, up=True), bound(max(found[1]), 3, up=False)
+    same = len(set(found[0])) == len(set(found[1])) == 1
+    return f"inputs between {least} and {largest}{'' if same else ' (each feature in its own range)'}"
+
+
+def proved_range(model: ModelRecord) -> Mapping[str, Any] | None:
+    """Return the box of inputs that a proof is limited to; ``None`` for every input, and without a proof."""
+    summary = model.certificate or {}
+    inside = summary.get("like_data") or {}
+    return (
+        summary.get("driven") if model.state == "certified" else inside if inside.get("answer") == "certified" else None
+    )
+
+
+def scope(model: ModelRecord) -> str:
+    """Return the inputs that a proof of stability is about, as the end of a sentence."""
+    box = proved_range(model)
+    return "whatever the input" if box is None else f"for {between(box['low'], box['high'])}"
+
+
+def duration_words(model: ModelRecord, when: float) -> str:
+    """Return a proved time in steps, with its length in sequences or in seconds."""
+    if not model.is_discrete:
+        return f"{bound(when, 4, up=True)} {'s' if is_loop(model) else 'units of time'}"
+    steps, dt = f"{count(when)} step{'' if when == 1 else 's'}", (model.certificate or {}).get("dt")
+    if is_loop(model):
+        return f"{steps} ({number(when * dt)} s)" if dt else steps
+    share = halved_in_sequences(model)
+    return steps if share is None or not model.length else f"{steps} ({sequences(when / model.length)} sequences)"
+
+
+def sequences(share: float) -> str:
+    """Return a number of training lengths: one decimal up to ten, none above.
+
+    Example:
+        >>> sequences(57 / 28), sequences(247.6)
+        ('2.0', '248')
+    """
+    return f"{share:.1f}" if share <= 10 else count(share)
+
+
+def claim(model: ModelRecord) -> Markup:
+    """Return the main claim in plain words, with numbers rounded on the safe side."""
+    summary, when = model.certificate or {}, halved(model)
+    if model.refused or model.state == "uncovered" or not summary:
+        why = model.refused or str(model.step("certificate").get("reason") or "no claim about stability was examined")
+        return Markup("{}.").format(why[:1].upper() + why[1:].rstrip("."))
+    if model.state == "refuted":
+        return Markup("{} {}").format(counter_example(model), aftermath(model))
+    asked = (summary.get("meta") or {}).get("asked_rate_reached") is False
+    if model.state != "certified" or summary.get("driven") or asked or when is None:
+        more = reason(summary) if model.state == "inconclusive" else ""
+        return Markup("{} {}").format(sentence(summary, model.is_discrete), more)
+    told = Markup(
+        "For <b>every input and every pair of starting states</b>, the distance after {} is at most {} "
+    ).format(Markup("<i>k</i> steps") if model.is_discrete else Markup("a time <i>t</i>"), _decay(model, summary))
+    told += Markup("times the initial distance. It is at most half after <b>{}</b>.").format(
+        duration_words(model, when)
+    )
+    recovery = summary.get("recovery")
+    if recovery:
+        after = duration_words(model, recovery["time"]).partition(" (")[0]
+        told += f" A disturbance of size {number(recovery['size'])} is below {number(recovery['tol'])} after {after}."
+    return told
+
+
+def _decay(model: ModelRecord, summary: Mapping[str, Any]) -> Markup:
+    """Return the bound on the relative distance as a formula."""
+    rate, factor = summary["rate"], summary["overshoot"]
+    front = "" if factor <= 1.0 else f"{at_most(factor)} × "
+    if model.is_discrete:
+        return Markup("{}{}<sup><i>k</i></sup>").format(front, at_most(rate, near=1.0))
+    return Markup("{}exp(−{} <i>t</i>)").format(front, bound(rate, 4, up=False))
+
+
+def counter_example(model: ModelRecord) -> str:
+    """Return the counter-example of a refuted model in one sentence, and where its input lies in another."""
+    summary = model.certificate or {}
+    kind, given, size = str(summary.get("proof")), summary.get("witness_input"), summary.get("modulus")
+    told = COUNTER_EXAMPLES.get(kind)
+    if kind in EQUILIBRIA:
+        held = "a constant input" if given is None or any(given) else "the input 0"
+        told = f"With {held} held, it has a resting state that a small push leaves"
+    if told is None:
+        return str(summary.get("statement", ""))
+    grows = f": differences grow ×\u00a0{bound(size, 4, up=False)} a step" if size and kind in GROWING else ""
+    inside = None if "every" in told else ((summary.get("meta") or {}).get("witness") or {}).get("input_in_data_range")
+    data = "box of inputs" if model.analysis.get("input_from") == "stated" else "data's range"
+    where = {True: f" Such an input lies in the {data}.", False: f" Its input lies outside the {data}."}.get(inside, "")
+    return f"{told}{grows}.{where}"
+
+
+def aftermath(model: ModelRecord) -> str:
+    """Return what a counter-example does not mean, as far as it is proved whether states stay bounded."""
+    claims = {c["name"]: c["verdict"] for c in (model.certificate or {}).get("claims", ())}
+    if claims.get("bounded") == "refuted":
+        return "Its state can grow without limit: proved."
+    if is_loop(model):
+        return ""
+    return ("Its state stays bounded: proved. " if claims.get("bounded") == "certified" else "") + REMEMBERS
+
+
+def gist(model: ModelRecord) -> str:
+    """Return the few words beside a model's name."""
+    when, summary = halved(model), model.certificate or {}
+    if model.state == "certified":
+        return "" if when is None else f"halves a difference within {duration_words(model, when).partition(' (')[0]}"
+    if model.state == "refuted":
+        if proved_range(model):
+            return f"proven stable {scope(model)}"
+        inside = ((summary.get("meta") or {}).get("witness") or {}).get("input_in_data_range")
+        return "counter-example" + {True: " in the data's range", False: " outside the data's range"}.get(inside, "")
+    return "no proof, no counter-example" if model.state == "inconclusive" else ""
+
+
+def covered(model: ModelRecord) -> str:
+    """Return what a proof covers."""
+    summary = model.certificate or {}
+    points = ["the stored weights" if not is_loop(model) else "the stored matrices", "exact arithmetic"]
+    if model.state == "certified":
+        driven = summary.get("driven")
+        points[1:1] = [
+            between(driven["low"], driven["high"]) if driven else "every input",
+            "every start" if not driven or driven.get("since") is not None else "starts in the sets of the proof",
+        ]
+        factor = model.margins.get("gain_certified")
+        what = "slopes of the activation" if is_loop(model) else "recurrent weights"
+        points += [] if factor is None else [f"{what} scaled by up to ×\u00a0{bound(factor, 3, up=False)}"]
+    return "; ".join(points)
+
+
+def not_covered(model: ModelRecord) -> str:
+    """Return what a proof does not cover."""
+    rounding = ((model.certificate or {}).get("meta") or {}).get("rounding") or {}
+    seen = rounding.get("relative")
+    points = ["rounding of a float32 or float64 run"]
+    if isinstance(seen, (int, float)) and isinstance(rounding.get("sequences"), (int, float)):
+        points[0] += f" (measured: {number(seen, 2)} of the state's size, {count(rounding['sequences'])} sequences)"
+    points += [] if model.is_discrete else ["a numerical integrator"]
+    points += ["inputs outside that range"] if proved_range(model) else []
+    points += ["other matrices"] if is_loop(model) else ["quantised or retrained weights", metric_word(model.metric or "accuracy")]
+    return "; ".join(points)
+
+
+def final_distances(model: ModelRecord) -> tuple[int, float, float] | None:
+    """Return the steps of pairs of runs on data, and the median and 90 % quantile of their final relative distances."""
+    frame = model.frames.get("pairs")
+    rows = None if frame is None else frame[frame["what"] == "data"].dropna(subset=["q50", "q90"])
+    if rows is None or rows.empty:
+        return None
+    last = rows.loc[rows["t"].idxmax()]
+    return int(last["t"]), float(last["q50"]), float(last["q90"])
+
+
+def is_calm(model: ModelRecord) -> bool:
+    """Return True if at least nine of ten pairs of runs on data came closer together."""
+    found = final_distances(model)
+    return found is not None and found[2] < 1.0
+
+
+def on_data(model: ModelRecord) -> str:
+    """Return what pairs of runs on data did, in a sentence; empty where they were not measured."""
+    found, pairs = final_distances(model), model.documents.get("pairs", {}).get("pairs")
+    if found is None or not pairs:
+        return ""
+    share = bound(100 * found[1], 2, up=True)
+    return (
+        f"Measured: {count(found[0])} steps after the start, half of {count(pairs)} pairs of runs were at most "
+        f"{share} % as far apart as at the start."
+    )
+
+
+def accuracy_words(interval: tuple[float, float, float]) -> tuple[str, str]:
+    """Return an accuracy, and its interval in whole per cent, rounded outwards.
+
+    Example:
+        >>> accuracy_words((0.948, 0.9325, 0.9603))
+        ('94.8 %', '93–97')
+    """
+    value, low, high = interval
+    return percent(value), f"{math.floor(100 * low + 1e-9)}–{math.ceil(100 * high - 1e-9)}"

@@ -1,0 +1,141 @@
+"""Folded method of a report: protocol, commands that make and check it again, and a glossary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from stability.storage.artifacts import STEPS
+
+from ..boxes import interval
+from ..formatting import count, duration, metric, number
+from ..stored.collect import Report
+from ..stored.protocol import PROTOCOLS, SCORES, protocol
+from ..stored.reasons import missing
+from ..stored.records import ModelRecord
+from .parts import Columns, Command, Fold, Part, Table, named, plural, tabulate, value
+
+CHANGED = "changed after the analysis wrote it, or removed"
+TRAINED = ("optimizer", "lr", "batch_size", "weight_decay", "clip", "margin_penalty", "until_certified", "seed")
+"""Settings of a training that the table shows; ``run.json`` holds all of them."""
+
+
+def method(report: Report) -> list[Fold]:
+    """Return the folds about how the report was made and how to make and check it again."""
+    return [_protocol(report), _again(report), _glossary()]
+
+
+def _glossary() -> Fold:
+    text = files("stability.reports.page.templates").joinpath("words.txt").read_text(encoding="utf-8")
+    words = [line.partition(": ")[::2] for line in text.splitlines()]
+    columns: Columns = {"term": lambda row: row[0], "meaning": lambda row: row[1]}
+    tables = tabulate("Glossary", columns, words, words=("meaning",))
+    return Fold("method-words", "Words", plural(len(words), "term"), tables)
+
+
+def _protocol(report: Report) -> Fold:
+    models = report.models
+    measured = [(STEPS[SCORES.get(step, step)], protocol(models, step)) for step in PROTOCOLS]
+    columns: Columns = {"result": lambda row: row[0], "how it was measured": lambda row: row[1]}
+    parts: list[Part] = [*dict.fromkeys(filter(None, map(_data, models))), _environment(report)]
+    parts += tabulate("Measurements", columns, [row for row in measured if row[1]], words=tuple(columns))
+    parts += _training(models)
+    parts += filter(None, (left_out(report),))
+    return Fold("method-protocol", "Protocol", "data, sizes, seeds, versions", tuple(parts))
+
+
+def _data(model: ModelRecord) -> str:
+    """Describe the data that a model was examined on."""
+    task = model.analysis.get("task")
+    if not isinstance(task, Mapping):
+        return ""
+    data = task.get("data") or {}
+    where = interval(model.analysis.get("input_range"))
+    seen = f"entries in {where}{' (stated)' * (data.get('bounds') == 'stated')}" if where else ""
+    sizes = f"{count(task.get('steps'))} steps of {count(task.get('input_size'))} features"
+    parts = f"{count(task.get('train'))} sequences to train, {count(task.get('test'))} to test"
+    held_out = f" Held out: {data['held_out']}." if data.get("held_out") else ""
+    digest = f" SHA-256 of the file: {data['digest']}." if data.get("digest") else ""
+    name = str(data.get("what") or data.get("folder") or task.get("name", ""))
+    return f"Data: {_list(name, parts, sizes, seen)}.{held_out}{digest}"
+
+
+def _environment(report: Report) -> str:
+    settings = report.settings
+    known = settings.get("environment") or {}
+    versions = [f"{name} {number}" for name, number in (known.get("versions") or {}).items()]
+    machine = (
+        _options(known["machine"]) if isinstance(known.get("machine"), Mapping) else str(known.get("machine") or "")
+    )
+    commit = f"commit {str(known['commit'])[:12]}" if known.get("commit") else ""
+    spent = f"{duration(settings['seconds'])} in all" if settings.get("seconds") is not None else ""
+    seed = f"seed {settings.get('seed', 0)}"
+    return f"Made with {_list(*versions, commit, machine, seed, spent)}."
+
+
+def _training(models: Sequence[ModelRecord]) -> tuple[Table, ...]:
+    def result(name: str) -> Callable[[ModelRecord], str]:
+        return lambda m: value("run", f"result.{name}", lambda v: metric(v, m.metric))(m)
+
+    columns: Columns = {
+        "network": named,
+        "parameters": value("analysis", "parameters", count),
+        "epochs": value("run", "result.epochs", count),
+        "training data": result("train_metric"),
+        "held-out data": result("test_metric"),
+        "best guess": result("chance"),
+        "layer": lambda m: _options((m.run.get("model") or {}).get("config")),
+        "training": lambda m: _options({k: (m.run.get("training") or {}).get(k) or None for k in TRAINED}),
+    }
+    trained = [m for m in models if m.run.get("result")]
+    here = any(str(m.analysis.get("source", "")).startswith("trained here") for m in trained)
+    note = "Short demonstration trainings, not tuned for accuracy." * here
+    return tabulate("Networks and training", columns, trained, words=("layer", "training"), note=note)
+
+
+def _options(options: Any) -> str:
+    known = options.items() if isinstance(options, Mapping) else ()
+    shown = [(str(k).replace("_", " "), v) for k, v in known if v is not None and v is not False]
+    return ", ".join(f"{name} {number(v, 4) if isinstance(v, float) else v}" for name, v in shown)
+
+
+def left_out(report: Report) -> str:
+    """Name in one sentence every analysis without a result, grouped by the reason."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for m in report.models:
+        for item in missing(m):
+            found.setdefault((", ".join(item.steps), item.reason), []).append(m.title)
+        if m.changed:
+            found.setdefault((", ".join(m.changed), CHANGED), []).append(m.title)
+    said = [f"{what} of {', '.join(who)} ({why})" for (what, why), who in found.items()]
+    said += [f"all of {name} ({why})" for name, why in report.failed.items()]
+    return f"Left out: {'; '.join(said)}." if said else ""
+
+
+def _again(report: Report) -> Fold:
+    command = str(report.settings.get("command") or "")
+    parts: list[Part] = []
+    if command:
+        parts += [
+            "This command made the report. It continues an unfinished one and repeats nothing that is done.",
+            Command(command),
+        ]
+    if any(m.checked for m in report.models):
+        parts += [
+            "Check all proofs without a solver, in the folder of this page. An undecided network has nothing to check:",
+            Command("stability verify models/*/certificate.json"),
+        ]
+    parts += [
+        "Draw page, figures and tables again from the stored results:",
+        Command("stability report --redraw ."),
+        "report.json holds every number of the page. tables/ holds the long tables, figures/ every figure as SVG, PDF, "
+        "PNG and CSV. models/NAME/ holds the weights, the certificate and the results of one network; analysis.json "
+        "there lists the SHA-256 of each file.",
+    ]
+    links = (("report.json", "report.json"), ("report-settings.json", "report-settings.json"))
+    return Fold("method-again", "Make it again, check it again", "commands and files", tuple(parts), links)
+
+
+def _list(*parts: str) -> str:
+    return ", ".join(filter(None, parts))

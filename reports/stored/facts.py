@@ -1,0 +1,195 @@
+"""Facts about one model and comparisons between models that the page, its figures and the terminal share."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeGuard, cast
+
+import pandas as pd
+
+from stability.statistics import wilson
+
+from ..formatting import metric_word, time_to, verdict_word
+from .records import ModelRecord, select
+from .sweeps import rows_of
+
+ORDER = ("certified", "inconclusive", "uncovered", "refuted", "invalid", "stale")
+"""States of models from best to worst."""
+TASKS = {"digits": "handwritten digits", "adding": "adding problem", "characters": "text, by characters"}
+"""Names of tasks for readers."""
+SEQUENCES = 10.0
+"""Training lengths within which a proved halving counts as fast enough to matter."""
+Interval = tuple[float, float, float]
+"""A share with the ends of its 95 % interval."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """The one number that says how well a model does, and on what."""
+
+    label: str
+    metric: str | None
+    value: Any
+    chance: Any
+
+
+def is_real(value: Any) -> TypeGuard[float]:
+    """Return True for a number that is no truth value."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def score(model: ModelRecord) -> Score | None:
+    """What training measured on held-out data; for a model that came without, what was measured here."""
+    result = model.run.get("result")
+    if isinstance(result, Mapping) and result:
+        word = metric_word(model.metric) + ", first training" * model.trainings.several
+        return Score(f"held-out {word}", model.metric, result.get("test_metric"), result.get("chance"))
+    found = model.performance
+    if not found:
+        return None
+    name = str(found.get("metric"))
+    return Score(f"{metric_word(name)} on {data_name(model)}", name, found.get("value"), found.get("chance"))
+
+
+def data_name(model: ModelRecord) -> str:
+    """Return the name of the data that a model was examined on; empty where there are none."""
+    task = model.analysis.get("task") or model.run.get("task")
+    task = task if isinstance(task, Mapping) else {}
+    data, name = task.get("data"), task.get("name")
+    if isinstance(data, Mapping) and data.get("source") == "arrays":
+        return str(data.get("what", "arrays"))
+    return TASKS.get(str(name), f"task {name}") if name else ""
+
+
+def is_loop(model: ModelRecord) -> bool:
+    """Return True for a system that came as matrices, without a network to run and without data."""
+    given = str(model.analysis.get("source", ""))
+    return given.endswith((".npz", ".mat")) and not data_name(model) and not model.run
+
+
+def accuracy(model: ModelRecord) -> Interval | None:
+    """Accuracy on the data, undisturbed, with its 95 % interval; ``None`` for another metric.
+
+    Of several trainings it is their mean, and the interval is one over trainings.
+    """
+    found, task = score(model), model.analysis.get("task")
+    over = model.trainings.number("run.result.test_metric") or model.trainings.number("performance.value")
+    if over is not None and found is not None and found.metric == "accuracy":
+        return over["mean"], max(0.0, over["low"]), min(1.0, over["high"])
+    n = model.performance.get("sequences") or (task.get("test") if isinstance(task, Mapping) else None)
+    if found is None or found.metric != "accuracy" or not is_real(found.value) or not is_real(n):
+        return None
+    if not 0 <= found.value <= 1 or not 1 <= n < 1e12:
+        return None
+    return (float(found.value), *wilson(float(found.value), int(n)))
+
+
+def verdict_counts(model: ModelRecord) -> str:
+    """Return the verdicts of all trainings of a model, counted."""
+    return ", ".join(f"{n} {verdict_word(found)}" for found, n in Counter(model.trainings.states).most_common())
+
+
+def halved(model: ModelRecord) -> float | None:
+    """Steps (a time, of a flow) after which the distance of two trajectories is proved to be at most half."""
+    summary = model.certificate or {}
+    return time_to(0.5, summary.get("pairs", ()), model.is_discrete) if model.state == "certified" else None
+
+
+def halved_in_sequences(model: ModelRecord) -> float | None:
+    """The proved halving time in training lengths; ``None`` where either is unknown."""
+    when = halved(model)
+    return None if when is None or not model.length or not model.is_discrete else when / model.length
+
+
+def is_fast(model: ModelRecord) -> bool:
+    """Return True for a proof that halves differences within ten training lengths, or whose length is unknown."""
+    when = halved_in_sequences(model)
+    return halved(model) is not None and (when is None or when <= SEQUENCES)
+
+
+def attack_sizes(models: Sequence[ModelRecord], norm: str = "l2") -> list[float]:
+    """Sizes of perturbations, above zero, with which all attacked models were attacked."""
+    frames = [m.frames["attacks"] for m in models if "attacks" in m.frames]
+    sizes = [set(select(frame, attack="strong", norm=norm)["epsilon"]) for frame in frames]
+    return sorted(float(e) for e in set.intersection(*sizes) if e > 0) if sizes else []
+
+
+def attack_size(models: Sequence[ModelRecord]) -> float | None:
+    """The one l2 size at which models are compared: the second smallest that all were attacked with."""
+    common = attack_sizes(models)
+    return common[min(1, len(common) - 1)] if common else None
+
+
+def attacked(model: ModelRecord, size: float, norm: str = "l2") -> Interval | None:
+    """Accuracy that the strongest attack of this size leaves, with its 95 % interval, as in ``accuracy``."""
+    rows = rows_of(model, "attacks", {"attack": "strong", "norm": norm})
+    rows = None if rows is None else select(rows, epsilon=size)
+    if rows is None or rows.empty:
+        return None
+    value, low, high = (float(rows[name].iloc[0]) for name in ("accuracy", "ci_low", "ci_high"))
+    return value, low, high
+
+
+def certified_accuracy(model: ModelRecord, size: float) -> float | None:
+    """Accuracy certified by a gain at the next stored radius: a lower bound, for it falls with the radius."""
+    frame = model.frames.get("robustness")
+    if frame is None:
+        return None
+    above = cast(pd.DataFrame, frame[frame["radius"] >= size * (1 - 1e-12)])
+    return 0.0 if above.empty else float(above.sort_values("radius")["certified_accuracy"].iloc[0])
+
+
+def growth_a_step(model: ModelRecord) -> float | None:
+    """Mean change of the fastest direction along the data, as a share a step: ``exp(largest exponent) - 1``."""
+    over = model.trainings.curve("lyapunov") if model.trainings.several else None
+    largest = model.documents.get("exponents", {}).get("largest") if over is None else float(over["mean"].iloc[0])
+    return math.expm1(largest) if is_real(largest) and model.is_discrete else None
+
+
+def norm_ratio(model: ModelRecord) -> float | None:
+    """Median state norm at the end of the longest run over that at the training length."""
+    frame, length = model.frames.get("norms"), model.length
+    if frame is None or length is None:
+        return None
+    last = select(frame, layer=frame["layer"].max()).set_index("t")["q50"]
+    if length not in last.index or not last[length] > 0 or last.index.max() <= length:
+        return None
+    return float(last[last.index.max()] / last[length])
+
+
+def stretch(model: ModelRecord) -> float | None:
+    """Length of the run after which ``norm_ratio`` is taken, in training lengths."""
+    return None if norm_ratio(model) is None else float(model.frames["norms"]["t"].max()) / (model.length or 1)
+
+
+def scaled_to(model: ModelRecord) -> float | None:
+    """Factor up to which the recurrent weights may be scaled with the proof kept."""
+    return model.margins.get("gain_certified")
+
+
+def ranked(models: Sequence[ModelRecord]) -> list[ModelRecord]:
+    """Models by verdict, then those whose proof is fast enough to matter, then by accuracy under attack."""
+    size = attack_size(models)
+
+    def key(m: ModelRecord) -> tuple[int, bool, float, float]:
+        left, known, when = None if size is None else attacked(m, size), accuracy(m), halved(m)
+        place = ORDER.index(m.state) if m.state in ORDER else len(ORDER)
+        best = left[0] if left else known[0] if known else -math.inf
+        return place, m.state == "certified" and not is_fast(m), -best, math.inf if when is None else when
+
+    return sorted(models, key=key)
+
+
+def recommended(models: Sequence[ModelRecord]) -> ModelRecord | None:
+    """Return the first ranked model if its proof halves differences within ten training lengths."""
+    best = ranked(models)[:1]
+    return best[0] if best and is_fast(best[0]) else None
+
+
+def nearest(models: Sequence[ModelRecord]) -> ModelRecord | None:
+    """Return the undecided model whose differences shrink fastest, or grow slowest, along the data."""
+    open_ones = [m for m in models if m.state == "inconclusive" and growth_a_step(m) is not None]
+    return min(open_ones, key=lambda m: growth_a_step(m) or 0.0, default=None)

@@ -1,0 +1,101 @@
+"""Protocols of measurements: how many sequences, steps, restarts and draws, from the stored files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from ..formatting import number
+from .facts import is_real
+from .records import ModelRecord
+
+SCORES = {"noise_scores": "noise", "attack_scores": "attacks"}
+"""Tables of scores other than the accuracy of a sequence, and the step that measured them."""
+PROTOCOLS: dict[str, tuple[tuple[str, str], ...]] = {
+    "performance": (("performance.sequences", "{} sequences"), ("", "95 % intervals by Wilson")),
+    "hessian": (
+        ("hessian.samples", "{} training sequences"),
+        ("budget.iterations", "{} Lanczos steps"),
+        ("budget.probes", "{} random vectors for trace and density"),
+    ),
+    "noise": (
+        ("noise.n", "{} test sequences"),
+        ("budget.draws", "{} draws of each noise"),
+        ("analysis.input_range", "salt and pepper set entries to the ends of the inputs' range"),
+        ("", "white noise is not clipped"),
+    ),
+    "noise_scores": (("noise_scores.n", "{} test sequences"), ("budget.draws", "{} draws of each noise")),
+    "attacks": (
+        ("attacks.n", "{} test sequences"),
+        ("budget.steps", "the stronger of DeepFool and {} steps of APGD"),
+        ("budget.starts", "{} starting points"),
+        ("analysis.input_range", "inputs stay in their range"),
+    ),
+    "attack_scores": (
+        ("attack_scores.n", "{} test sequences"),
+        ("budget.steps", "PGD of {} steps from one random start (stronger attacks find more)"),
+        ("analysis.input_range", "inputs stay in their range"),
+    ),
+    "robustness": (("radius.samples", "{} test sequences"), ("", "one gain in double precision")),
+    "local": (
+        ("local.samples", "{} test sequences"),
+        ("budget.restarts", "random restarts of each attack: {}"),
+        ("local.shortest", "packed sequences of {} steps or more, whose number is fixed"),
+        ("local.unread", "{} left out because the network answers differently on their own steps alone"),
+    ),
+    "norms": (
+        ("drift.sequences", "{} test sequences"),
+        ("norms.t", "{} steps"),
+        ("drift.trained_length", "repeated after the {} steps of training"),
+    ),
+    "lyapunov": (
+        ("exponents.trajectories", "{} test sequences"),
+        ("exponents.steps", "{} steps"),
+        ("exponents.skipped", "the first {} left out"),
+    ),
+    "growth": (
+        ("growth.sequences", "{} test sequences"),
+        ("growth.steps", "{} steps"),
+        ("", "from the layer's initial state, in double precision"),
+    ),
+    "recovery": (("recovery.runs", "{} runs"), ("recovery.limit", "followed for at most {} steps")),
+    "pairs": (
+        ("pairs.pairs", "{} pairs of states that test sequences lead to"),
+        ("pairs.steps", "{} steps on the same test sequence"),
+    ),
+    "margin": (("margin.tol", "factors to a relative tolerance of {}"),),
+}  # fmt: skip
+"""Parts of each protocol: the number that it tells, and the words around it.
+
+A number is a field of a document or of the analysis' budget, or the largest value of a table's column. A part without
+its number is left out; so is a protocol without its first number.
+"""
+
+
+def protocol(models: Iterable[ModelRecord], step: str) -> str:
+    """Return how a step of the analysis measured, where models differ one after the other; empty for none.
+
+    Args:
+        models: the records.
+        step: a key of ``PROTOCOLS``.
+    """
+    return "; or ".join(dict.fromkeys(filter(None, (_line(m, step) for m in models))))
+
+
+def _line(model: ModelRecord, step: str) -> str:
+    parts = [(text, _found(model, path) if path else "") for path, text in PROTOCOLS[step]]
+    told = [text.format(_shown(known)) for text, known in parts if known is not None]
+    return ", ".join(told) if parts[0][1] is not None else ""
+
+
+def _found(model: ModelRecord, path: str) -> Any:
+    stem, _, name = path.partition(".")
+    document = model.analysis.get("budget") if stem == "budget" else model.documents.get(stem)
+    if isinstance(document, Mapping) and name in document:
+        return document[name]
+    frame = model.frames.get(stem, ())
+    return float(cast(Any, frame)[name].max()) if name in frame else None
+
+
+def _shown(known: Any) -> str:
+    return number(known, 6) if is_real(known) else ""

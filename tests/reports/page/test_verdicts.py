@@ -1,0 +1,85 @@
+"""The first screen says what the files prove, whatever kinds of models a report holds."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stability.analysis.campaign.certificate import in_box
+from stability.certification import certify
+from stability.reports.page.verdicts import columns, headline, summary
+from stability.reports.stored.collect import Report, read_model
+from stability.reports.stored.facts import halved
+from stability.systems import DrivenSystem, LureSystem
+
+FAST = LureSystem([[0.5]], [[0.0]], [[0.0]], dt=1.0)
+SLOW = LureSystem([[0.9999]], [[0.0]], [[0.0]], dt=1.0)
+WRONG = LureSystem([[1.5]], [[0.0]], [[0.0]], dt=1.0)
+OPEN = LureSystem(np.diag([0.5, 0.4]), np.eye(2), 0.9 * np.eye(2), dt=1.0)
+LATCH = DrivenSystem(LureSystem([[0.3]], [[0.7]], [[2.0]], dt=1.0), "tanh", [[1.0]], [2.0])
+RANGE = (-0.2, 0.2)
+
+
+def report(folder: Path, *subjects: object, **analysis: object) -> Report:
+    """A report of these systems, without data, each examined as networks of sequences of 28 steps are."""
+    models = []
+    for k, subject in enumerate(subjects):
+        place = folder / f"m{k}"
+        place.mkdir()
+        found = (
+            certify(subject, rate="any", input_range=RANGE)
+            if subject is LATCH
+            else certify(subject, refute=subject is not OPEN)
+        )
+        (in_box(found, RANGE) if subject is LATCH else found).save(place / "certificate.json")
+        told = {"title": f"N{k}", "discrete": True, "sequence_length": 28, "steps": {}, **analysis}
+        (place / "analysis.json").write_text(json.dumps(told))
+        models.append(read_model(place))
+    return Report(folder, {}, tuple(models))
+
+
+@pytest.mark.parametrize(
+    ("subjects", "said"),
+    [
+        ((FAST,), "N0 is proved stable. After 2 steps (0.1 sequences) any disturbance of its state is at most half as"),
+        ((SLOW,), "N0 is proved stable, but too slowly to matter. After 6 93"),
+        ((WRONG,), "N0: not stable for every input."),
+        ((OPEN,), "N0: undecided."),
+        ((LATCH,), "N0: not stable for every input, but proved stable for inputs between −0.22 and 0.22"),
+        ((FAST, WRONG), "Best with a proof: N0. After 2 steps (0.1 sequences) any disturbance"),
+        ((SLOW, WRONG), "No proof is fast enough to matter: N0 halves a difference first, within 6 93"),
+        ((LATCH, WRONG), "No network is proved stable for every input. N0 is, for inputs between −0.22 and 0.22"),
+        ((WRONG, OPEN), "No network is proved stable."),
+    ],
+)
+def test_the_headline_claims_what_is_proved_and_no_more(
+    tmp_path: Path, subjects: tuple[object, ...], said: str
+) -> None:
+    found = report(tmp_path, *subjects)
+    assert headline(found).replace("\u202f", " ").startswith(said)
+    assert ("whatever the input" in headline(found)) == (FAST in subjects or subjects == (SLOW,))
+    (checked,) = [text for text in summary(found) if "checked again" in text]
+    assert "not valid" not in checked
+
+
+def test_a_slow_proof_says_how_little_it_gives_within_a_sequence(tmp_path: Path) -> None:
+    (share,) = re.findall(r"may keep ([\d.]+) %", " ".join(summary(report(tmp_path, SLOW))))
+    assert 100 * 0.9999**28 <= float(share) <= 100 * 0.9999**28 + 0.01
+
+
+def test_loops_are_told_in_seconds_and_without_words_of_networks(tmp_path: Path) -> None:
+    loop = LureSystem([[0.8]], [[0.0]], [[0.0]], dt=0.1)
+    found = report(tmp_path, loop, source="loop.npz", sequence_length=None)
+    when = halved(found.models[0])
+    assert when is not None
+    assert f"After {when:.0f} steps ({0.1 * when:.1f} s)" in headline(found)
+    (decay,) = [c.show(found.models[0]) for c in columns(found) if c.head[1] == "per second"]
+    assert decay is not None
+    assert -math.log(0.8) / 0.1 - 0.05 <= float(decay.text) <= -math.log(0.8) / 0.1
+    said = " ".join((headline(found), *summary(found), *(c.key for c in columns(found))))
+    assert not re.search("network|sequence|data|weights", said)
