@@ -108,7 +108,7 @@ def _clean(model: ModelRecord) -> Cell:
 
 def has_own_data(models: Sequence[ModelRecord]) -> bool:
     """Return True if any model was examined on data of the user's own, whose sizes are in standard deviations."""
-    return any((m.analysis.get("task") or {}).get("data", {}).get("source") == "arrays" for m in models)
+    return any(((m.analysis.get("task") or {}).get("data") or {}).get("source") == "arrays" for m in models)
 
 
 def _units(models: Sequence[ModelRecord]) -> str:
