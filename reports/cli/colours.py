@@ -37,8 +37,8 @@ def tinted(text: str) -> str:
     """A result with its verdicts in colour: behind the name of a model, or behind the sign of a line.
 
     Example:
-        >>> tinted("net.pt: REFUTED").replace(chr(27), "ESC")
-        'net.pt: ESC[1;31mREFUTEDESC[0m'
+        >>> tinted("net.pt: PROVEN NOT STABLE").replace(chr(27), "ESC")
+        'net.pt: ESC[1;31mPROVEN NOT STABLEESC[0m'
         >>> tinted("  claim: the certified rate")
         '  claim: the certified rate'
     """

@@ -12,7 +12,7 @@ from ..formatting import bound, count, number, percent, rate
 from ..names import single_value
 from ..stored.facts import attacked, certified_accuracy, is_loop, score, stretch, verdict_counts
 from ..stored.margins import ENDS, SCALED
-from ..stored.reasons import model_advice
+from ..stored.reasons import missing, model_advice
 from ..stored.records import ModelRecord
 from ..vocabulary import like_data
 from .claims import claim, covered, gist, not_covered
@@ -54,7 +54,7 @@ def card(model: ModelRecord, size: float | None, digests: Mapping[str, str], is_
         "not_covered": not_covered(model) if settled else "",
         "facts": facts(model, size),
         "next": next_step(model),
-        "advice": model_advice(model)[1:],
+        "advice": [*model_advice(model)[1:], *((m.reason, m.command) for m in missing(model) if m.command)],
         "statement": None if said is None else single_value(said),
         "digests": [(name, *short[name]) for name in ("certificate.json", WEIGHTS) if name in short],
         "files": [(name, href) for name, (href, _) in short.items()],
@@ -106,7 +106,7 @@ def _margin(model: ModelRecord) -> list[tuple[str, str]]:
         kept, lost = (model.margins.get(f"{kind}_{end}") for end in ("certified", "destabilising"))
         parts = [f"stable up to ×\u00a0{bound(kept, 3, up=False)}"] if kept is not None else []
         parts += [f"not from ×\u00a0{bound(lost, 3, up=True)}"] if lost is not None else []
-        told += [(label, f"{', '.join(parts)} (proved)")] if parts else []
+        told += [(label, ', '.join(parts))] if parts else []
     return told
 
 

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from stability.kernel.format.sentences import at_most
 
 from ..boxes import ends
-from ..formatting import bound, count, number, percent
+from ..formatting import bound, count, metric_word, number, percent
 from ..stored.facts import halved, halved_in_sequences, is_loop
 from ..stored.records import ModelRecord
 from ..vocabulary import reason, sentence
@@ -40,7 +40,7 @@ def between(low: Any, high: Any) -> str:
     """Return the range of a box of inputs in words, with ends that lie inside the box.
 
     Example:
-        >>> between([0.0, -0.12345], [1.0, 0.5])
+        >>> between([-0.12345], [1.0])
         'inputs between −0.123 and 1'
     """
     found = ends([low, high])
@@ -186,7 +186,7 @@ def not_covered(model: ModelRecord) -> str:
         points[0] += f" (measured: {number(seen, 2)} of the state's size, {count(rounding['sequences'])} sequences)"
     points += [] if model.is_discrete else ["a numerical integrator"]
     points += ["inputs outside that range"] if proved_range(model) else []
-    points += ["other matrices"] if is_loop(model) else ["quantised or retrained weights", "accuracy"]
+    points += ["other matrices"] if is_loop(model) else ["quantised or retrained weights", metric_word(model.metric or "accuracy")]
     return "; ".join(points)
 
 

@@ -38,7 +38,7 @@ def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_certify_then_verify_then_a_changed_digit(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["certify", "stable.npz", "-o", "c.json"]) == 0
     screen = capsys.readouterr().out
-    for words in ("CERTIFIED STABLE", "below half", "overshoot", "multiplier", "stability verify c.json"):
+    for words in ("PROVEN STABLE", "below half", "overshoot", "multiplier", "stability verify c.json"):
         assert words in screen
     assert cli.run(["verify", "c.json"]) == 0
     assert "valid" in capsys.readouterr().out
@@ -71,7 +71,7 @@ def test_rates_asked_for(here: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert cli.run(["certify", "stable.npz", "--rate", "5", "--no-refute", "-o", "c.json"]) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert "Certified stable, but not at the rate 5: best proved λ = 1.499" in said
-    assert "INCONCLUSIVE" not in said
+    assert "UNDECIDED" not in said
     assert cli.run(["verify", "c.json"]) == 0
     said = capsys.readouterr().out
     for words in ("valid (certified)", "claim", "sha256", "overshoot", "proved", "|d| <="):

@@ -52,7 +52,7 @@ def test_a_report_that_lacks_a_model(here: Path, monkeypatch, capsys, how: list[
     assert "lacks results of 1 of its models: bad: no such luck" in err
     if how == ["--json"]:
         assert json.loads(out)["failed"] == {"bad": "no such luck"}
-    assert ("good: CERTIFIED" in out.upper().replace("GOOD", "good")) is (how == [])
+    assert ("good: PROVEN STABLE" in out.upper().replace("GOOD", "good")) is (how == [])
     assert "good" in (here / "r" / "report.html").read_text()
     assert cli.run(["report", "--redraw", "r", *how]) == 2
     assert "bad: no such luck" in line(capsys)[1]

@@ -124,7 +124,7 @@ def test_the_result_of_a_factory_goes_into_a_file_while_errors_go_elsewhere(file
     """A pipe on standard error has no positions, a file on standard output has."""
     code, out, err = shell(files, "stability certify own:load --no-refute --time-limit 20 > result.txt")
     assert (code, out, err) == (0, "", "")
-    assert (files / "result.txt").read_text().startswith("own:load: CERTIFIED")
+    assert (files / "result.txt").read_text().startswith("own:load: PROVEN STABLE")
 
 
 @pytest.mark.parametrize("settings", [NO_LETTERS, pytest.param(ASCII, marks=pytest.mark.slow)])
