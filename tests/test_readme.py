@@ -16,7 +16,9 @@ from stability.reports.cli import COMMANDS, run
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = {p.stem: p.read_text(encoding="utf-8") for p in sorted((ROOT / "docs").glob("*.md"))}
-BLOCKS = re.findall(r"```python\n(.*?)```", "\n".join([README, *PAGES.values()]), flags=re.DOTALL)
+BLOCKS = re.findall(
+    r"```python\n(.*?)```", "\n".join([README, *(t for n, t in PAGES.items() if n != "tutorial")]), flags=re.DOTALL
+)
 SMALL = {
     "train": ["--epochs=2", "--hidden=16", "--track-every=0", "--task-set=limit=800", "--task-set=test_limit=40"],
     "radius": ["--samples=4"],
@@ -55,33 +57,48 @@ def test_python_runs_and_prints_what_its_comments_say(
     assert [line for line in printed if line in promised] == promised
 
 
-def _commands(text: str) -> list[tuple[list[str], int]]:
-    """Return the shown commands, made small, with the exit code that a comment promises (0 without one)."""
-    found = []
-    for line in dict.fromkeys(re.findall(r"^    stability (.*)$", text, flags=re.MULTILINE)):
-        words, code = shlex.split(line, comments=True), re.search(r"# exit code (\d)", line)
-        own_data = {"--data", "--from"} & set(words)  # these have no embedded data to cut down
-        small = [option for option in SMALL.get(words[0], []) if not (own_data and "task-set" in option)]
-        found.append(([*words, *small, "--quiet"], int(code[1]) if code else 0))
-    return found
+def _steps(text: str) -> list[str]:
+    """Return the shown commands and Python blocks of a page, in its order."""
+    return re.findall(r"^    stability .*$|^```python\n(?:.*\n)*?(?=```)", text, flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", ["README", "tutorial"])
+def _run(line: str, small: bool) -> None:
+    """Run a command, and compare its exit code with that of its comment (0 without one)."""
+    words, code = shlex.split(line, comments=True)[1:], re.search(r"# exit code (\d)", line)
+    options = SMALL.get(words[0], []) if small else []
+    if {"--data", "--from"} & set(words):  # these have no embedded data to cut down
+        options = [option for option in options if "task-set" not in option]
+    assert run([*words, *options, "--quiet"]) == (int(code[1]) if code else 0), line
+
+
 @pytest.mark.parametrize("reports", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_shown_commands_run_in_order_and_end_with_the_promised_exit_code(
-    page: str, reports: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_of_the_readme_run(reports: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "mymodel.py").write_text(MODEL)
     x = np.random.default_rng(0).normal(size=(40, 8, 3)).astype("float32")
     np.savez(tmp_path / "sensor.npz", x=x, y=(x.sum(axis=(1, 2)) > 0).astype("int64"))
-    commands = _commands(README if page == "README" else PAGES["tutorial"])
-    assert len(commands) >= 5
-    for words, code in commands:
-        if reports or words[0] not in ("report", "study"):
-            assert run(words) == code, words
+    commands = [line for line in _steps(README) if "stability " in line.split("\n")[0]]
+    assert len(commands) >= 8
+    for line in commands:
+        if reports or line.split()[1] not in ("report", "study"):
+            _run(line, small=True)
     sys.modules.pop("mymodel", None)
+
+
+@pytest.mark.parametrize("reports", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_the_tutorial_runs_as_it_is_shown(
+    reports: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for step in dict.fromkeys(_steps(PAGES["tutorial"])):
+        if step.startswith("```"):
+            code = step.removeprefix("```python\n")
+            exec(compile(code, "tutorial.md", "exec"), {"__name__": "example"})
+            promised = re.findall(r"^print\(.*\) +# (.*)$", code, flags=re.MULTILINE)
+            assert capsys.readouterr().out.splitlines() == promised
+        elif reports or step.split()[1] != "report":
+            _run(step, small=step.split()[1] in ("radius", "compare", "report"))
 
 
 def test_the_sweep_that_is_shown_is_a_sweep(tmp_path: Path) -> None:
