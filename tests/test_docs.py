@@ -41,7 +41,7 @@ def _sentences(text: str) -> list[str]:
     text = re.sub(r"\$\$.*?\$\$", "\n\n", text, flags=re.DOTALL)
     text = re.sub(r"`[^`\n]+`|\$[^$\n]+\$", "CODE", text)
     text = re.sub(r"\]\([^)]*\)|<[^>\n]+>|!\[", "", text)
-    text = re.sub(r"^(?: {4}\S.*|#.*|\s*\|.*)$", "", text, flags=re.MULTILINE)  # code, headings, tables
+    text = re.sub(r"^(?: {4}.*|#.*|\s*\|.*)$", "", text, flags=re.MULTILINE)  # code, headings, tables
     blocks = re.split(r"\n\s*\n|^\s*(?:[-*]|\d+\.) ", text, flags=re.MULTILINE)
     return [s for block in blocks for s in re.split(r"(?<=[.!?])[*\")]*\s+", " ".join(block.split())) if s]
 
