@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from stability.analysis import TASKS
+from stability.models import LAYERS
 from stability.reports.cli import COMMANDS, app
+from stability.reports.cli.certify import CRITERION
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -79,6 +82,13 @@ def test_sentences_of_the_pages_are_short(reference: bool) -> None:
     texts = [text for page, text in TEXTS.items() if (page.stem in names) == reference]
     found = [sentence for text in texts for sentence in _long(text)]
     assert len(found) < 0.02 * sum(len(_sentences(text)) for text in texts), found
+
+
+def test_every_criterion_layer_and_task_is_described() -> None:
+    names = {"criteria": {*CRITERION} - {"auto"}, "robust-training": {*LAYERS, "deep"}, "your-model": {*TASKS}}
+    for page, expected in names.items():
+        text = TEXTS[DOCS / f"{page}.md"]
+        assert {name for name in expected if f"`{name}`" not in text} == set(), page
 
 
 def test_every_page_stands_in_the_contents() -> None:
