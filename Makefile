@@ -19,7 +19,7 @@ export MKL_NUM_THREADS := 1
 help:
 	@echo "make report     install into $(VENV), train and analyse the default models, write the HTML report"
 	@echo "make test       install the test tools and run the tests (without the slow ones)"
-	@echo "make test-slow  the slow tests only (some need the full data sets, see docs/own-data.md)"
+	@echo "make test-slow  the slow tests only (some need the full data sets, see docs/your-model.md)"
 	@echo "make mutants    change the trusted kernel in one place after another: does a test notice? (many hours; ARGS selects)"
 	@echo "make lint       ruff and pyright"
 	@echo "make wheel      build the wheel and try it from an empty environment"

@@ -1,4 +1,4 @@
-"""The pages of the documentation: each is found from the first one, its links lead somewhere, its commands exist."""
+"""README and documentation: pages are linked, commands exist, sentences and tables are short."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from stability.analysis import TASKS
+from stability.models import LAYERS
 from stability.reports.cli import COMMANDS, app
+from stability.reports.cli.certify import CRITERION
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
+README = ROOT / "README.md"
+WORDS, TABLE_LINE = 30, 160  # most words of a sentence, most characters of a table's line
 
 
 def _anchors(text: str) -> set[str]:
@@ -32,14 +38,68 @@ def _commands(text: str) -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in lines]
 
 
+def _sentences(text: str) -> list[str]:
+    """Return the sentences of paragraphs and list items; a code span or a formula counts as one word."""
+    text = re.sub(r"^(```|:::).*?^\1\n?", "\n", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"\$\$.*?\$\$", "\n\n", text, flags=re.DOTALL)
+    text = re.sub(r"`[^`]+`|\$[^$\n]+\$", "CODE", text)
+    text = re.sub(r"\]\([^)]*\)|<[^>\n]+>|!\[", "", text)
+    text = re.sub(r"^(?: {4}.*|#.*|\s*\|.*)$", "", text, flags=re.MULTILINE)  # code, headings, tables
+    blocks = re.split(r"\n\s*\n|^\s*(?:[-*]|\d+\.) ", text, flags=re.MULTILINE)
+    return [s for block in blocks for s in re.split(r"(?<=[.!?])[*\")]*\s+", " ".join(block.split())) if s]
+
+
+def _long(text: str) -> list[str]:
+    """Return the sentences of more than WORDS words."""
+    return [s for s in _sentences(text) if sum(bool(re.search(r"\w", word)) for word in s.split()) > WORDS]
+
+
+def _wide(text: str) -> list[str]:
+    """Return the lines of tables of more than TABLE_LINE characters."""
+    return [line for line in text.splitlines() if line.startswith("|") and len(line) > TABLE_LINE]
+
+
+def test_long_sentences_and_wide_tables_are_found() -> None:
+    words = " ".join(["word"] * WORDS)
+    assert _long(f"{words}.\n\n- {words}. `a b c` {words}.\n") == [f"CODE {words}."]
+    assert _long(f"{words}\nmore [link](target.md)") == [f"{words} more [link"]
+    assert _wide("| a |\n|" + "-" * TABLE_LINE + "|\n") == ["|" + "-" * TABLE_LINE + "|"]
+
+
+def test_the_readme_is_short() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert len(text.encode()) <= 9_000
+    assert _long(text) == _wide(text) == []
+
+
+def test_tables_of_the_pages_are_narrow() -> None:
+    assert {page.stem: _wide(text) for page, text in TEXTS.items() if _wide(text)} == {}
+
+
+@pytest.mark.parametrize("reference", [False, True], ids=["guides", "reference"])
+def test_sentences_of_the_pages_are_short(reference: bool) -> None:
+    names = ("certificate-format", "glossary")  # long lists, which would hide the sentences of the guides
+    texts = [text for page, text in TEXTS.items() if (page.stem in names) == reference]
+    found = [sentence for text in texts for sentence in _long(text)]
+    assert len(found) < 0.02 * sum(len(_sentences(text)) for text in texts), found
+
+
+def test_every_criterion_layer_and_task_is_described() -> None:
+    layers, tasks = ({n for n, made in r.items() if made.__module__.startswith("stability.")} for r in (LAYERS, TASKS))
+    names = {"criteria": {*CRITERION} - {"auto"}, "robust-training": layers, "your-model": tasks - {"data"}}
+    for page, expected in names.items():
+        text = TEXTS[DOCS / f"{page}.md"]
+        assert {name for name in expected if f"`{name}`" not in text} == set(), page
+
+
 def test_every_page_stands_in_the_contents() -> None:
     listed = re.findall(r"^([\w/-]+)$", TEXTS[DOCS / "index.md"], flags=re.MULTILINE)
     assert sorted(listed) == sorted(str(p.relative_to(DOCS).with_suffix("")) for p in PAGES if p.name != "index.md")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("page", [README, ROOT / "CONTRIBUTING.md", *PAGES], ids=lambda p: p.stem)
 def test_links_lead_to_pages_and_headings(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)\s]+)\)", TEXTS[page]):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
         if "://" in target:
             continue
         file, _, anchor = target.partition("#")

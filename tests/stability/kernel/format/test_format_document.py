@@ -13,17 +13,16 @@ from stability.kernel.format.theorem_table import RULES
 
 TEXT = (Path(__file__).parents[4] / "docs" / "certificate-format.md").read_text(encoding="utf-8")
 CERTIFYING, WITNESSES = TEXT.split("## Proofs that certify")[1].split("## Witnesses")
-ROW = re.compile(r"^\| `(\w+)` \| ([^|]*) \| ([^|]*)", re.MULTILINE)
+ITEM = re.compile(r"^- \*\*`(\w+)`\*\*: (?:claim|subject) (.*?)\. Data: (.*?)\. ", re.MULTILINE | re.DOTALL)
 NAME = re.compile(r"`([A-Za-z_0-9 ]+?)(?: (\([a-z,]+\)))?`(?: `(\([a-z,]+\))`)?")
 
 
 def cells(part: str) -> dict[str, tuple[str, str]]:
-    return {kind: (about.strip(), data.strip()) for kind, about, data in ROW.findall(part)}
+    return {kind: (" ".join(about.split()), " ".join(data.split())) for kind, about, data in ITEM.findall(part)}
 
 
 def named(data: str) -> tuple[dict[str, str], dict[str, str]]:
     """Data with their sizes, those that a proof must hold and those in parentheses, which it may."""
-    data = data.split(", `q` divides")[0]
     optional = "".join(re.findall(r"\(((?:`[^`]*`(?:, )?)+)\)", data))
     needed = re.sub(r"\((?:`[^`]*`(?:, )?)+\)", "", data)
     return sized(needed), sized(optional)
