@@ -1,4 +1,4 @@
-"""Figures of results: a curve with its band where the result has one, else its numbers as a table.
+"""Figures of results: a curve with its band if the result has one, else its numbers as a table.
 
 pandas gives the numbers (``curves()`` of the result), matplotlib is loaded by who asks for a figure.
 """
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST = 12
-"""Lines that are named; more are drawn thin, without names."""
+"""Most lines with a name in the legend; more lines are drawn thin and unnamed."""
 ROWS = 12
-"""Rows and columns of a table that stands in place of a curve."""
+"""Most rows and columns of a table that is drawn in place of a curve."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """What of a result's ``curves()`` is drawn.
+    """Columns of a result's ``curves()`` that are drawn, and how.
 
     Attributes:
         x: the column of the horizontal axis.
@@ -43,7 +43,7 @@ class Curve:
 
 
 def draw(name: str, table: pd.DataFrame, curve: Curve | None, ax: Axes | None) -> Axes:
-    """The curve, or without one the table itself.
+    """Draw the curve, or the table itself if there is no curve.
 
     Args:
         name: above it.
@@ -84,7 +84,7 @@ def draw(name: str, table: pd.DataFrame, curve: Curve | None, ax: Axes | None) -
 
 
 def _tabled(table: pd.DataFrame, axes: Any) -> Axes:
-    """One row upright, as names and numbers; of more the first rows and columns."""
+    """Draw a table: one row as names and numbers, of several rows the first rows and columns."""
     if len(table) == 1:
         table = pd.DataFrame({"name": table.columns, "value": table.iloc[0].tolist()})
     shown = table.iloc[: 2 * ROWS, :ROWS]

@@ -1,4 +1,4 @@
-"""Mean and confidence interval of a figure over several trainings."""
+"""Mean and confidence interval of a number over several trainings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .results import Record
 
 
 def check_confidence(value: Any) -> float:
-    """``value`` as a float strictly between 0 and 1.
+    """Return ``value`` as a float strictly between 0 and 1.
 
     Raises:
         ConfigurationError: when it is none.
@@ -30,7 +30,7 @@ def check_confidence(value: Any) -> float:
 
 @dataclass(frozen=True)
 class Spread(Record):
-    """What a figure comes to over several trainings.
+    """Mean, extremes and confidence interval of a number over several trainings.
 
     Attributes:
         mean: of the trainings.
@@ -54,7 +54,7 @@ class Spread(Record):
 def over_seeds(
     values: Sequence[float], confidence: float = 0.95, *, within: tuple[float, float] = (-math.inf, math.inf)
 ) -> Spread:
-    r"""Mean, extremes and Student's interval of the mean, :math:`\bar v \pm t_{n-1} s / \sqrt n`.
+    r"""Return mean, extremes and Student's interval of the mean, :math:`\bar v \pm t_{n-1} s / \sqrt n`.
 
     The interval is of what trainings come to on average, as far as seeds are drawn at random and figures are about
     normal; one further training falls outside it more often than not.

@@ -109,7 +109,7 @@ def cluster(workers: int = 1, scheduler: str | None = None, client: Any = None) 
 
 
 def dask_setup(worker: Any) -> None:
-    """Prepare a local worker process: Ctrl-C is for the parent, which stops its workers."""
+    """Prepare a local worker process: ignore Ctrl-C, since the parent stops its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

@@ -1,4 +1,4 @@
-"""DeepFool: the nearest boundary of the linearised classifier, stepped to again and again, then drawn back."""
+"""DeepFool: repeated steps to the nearest boundary of the linearised classifier, then bisection back to the input."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .threat import AttackResult, Bounds, Threat, open_threat
 
 
 def _differences(threat: Threat, z: Tensor, rivals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """``f_k = z_k - z_y`` and their gradients for the rival classes, by one pass over a batch of copies.
+    """Return ``f_k = z_k - z_y`` and their gradients for the rival classes, by one pass over a batch of copies.
 
     Args:
         threat: the problem.
@@ -38,7 +38,7 @@ def _differences(threat: Threat, z: Tensor, rivals: Tensor) -> tuple[Tensor, Ten
 
 
 def _nearest(threat: Threat, z: Tensor, f: Tensor, gradient: Tensor) -> Tensor:
-    """The smallest step that brings some linearised rival level: length ``|f_k| / |g_k|*``."""
+    """Return the smallest step that reaches a linearised class boundary: length ``|f_k| / |g_k|*``."""
     batch, k = f.shape
     flat = threat.box.turned(z, gradient).flatten(0, 1)
     steepness = threat.geometry.dual(flat)
@@ -52,7 +52,7 @@ def _nearest(threat: Threat, z: Tensor, f: Tensor, gradient: Tensor) -> Tensor:
 
 
 def search_boundary(threat: Threat, steps: int, overshoot: float, candidates: int) -> tuple[Tensor, int]:
-    """First misclassified iterate of each sequence, else the last; and the steps taken."""
+    """Return the first misclassified iterate of each sequence, else the last, and the number of steps."""
     z, total = threat.x.clone(), torch.zeros_like(threat.x)
     logits = threat.logits(threat.x)
     order = logits.scatter(1, threat.y[:, None], float("-inf")).argsort(dim=1, descending=True)
@@ -84,7 +84,7 @@ def bisected(threat: Threat, z: Tensor, halvings: int, is_wrong: Callable[[Threa
 
 
 def draw_back(threat: Threat, z: Tensor, halvings: int, fooled: bool = False) -> Tensor:
-    """A misclassified point of the segment from ``x`` to each misclassified ``z``, close to where the class changes.
+    """Return a misclassified point close to the class boundary on the segment from ``x`` to each misclassified ``z``.
 
     The last step of the search may be long: where entries stand at a bound, the rest has to make up for them.
 
@@ -124,7 +124,7 @@ def deepfool(
     mask: Tensor | None = None,
     seed: int = 0,
 ) -> AttackResult:
-    """The smallest perturbation, by linearising again: ``min_k |f_k| / |grad f_k|*``, ``f_k = z_k - z_y``.
+    """Find a small perturbation by repeated linearisation: ``min_k |f_k| / |grad f_k|*``, ``f_k = z_k - z_y``.
 
     ``|.|*`` is the dual norm (l2 for l2, l1 for linf). Positions that stand at a bound and would be pushed across it
     take no part in a step. At last the perturbation is shortened by bisection, as far as the class stays wrong: the

@@ -1,4 +1,4 @@
-"""Gradient attacks on input sequences with full access: FGSM and PGD here, APGD and DeepFool next door."""
+"""White-box gradient attacks on input sequences: FGSM and PGD, and the table of all attacks."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .threat import LOSSES, AttackResult, Bounds, Threat, attacked, margins, ope
 from .units import per_feature
 
 CLEAR = 1e-3
-"""Of the largest logit: a margin that a batch of another size does not round to the other side, in single precision."""
+"""Margin, relative to the largest logit, that rounding in float32 cannot undo in a batch of another size."""
 
 
 def climb(
     threat: Threat, steps: int, step_size: float, loss: str, generator: torch.Generator | None = None
 ) -> tuple[Tensor, int]:
-    """Projected ascent, from a random start with a generator: the points, and the most steps that one took.
+    """Run projected gradient ascent; return the points and the largest number of steps of a sequence.
 
     A point is the first visited one whose margin rounding cannot undo, else the visited one of largest margin; a
     sequence that has the first takes part in no further step.
@@ -51,7 +51,7 @@ def climb(
 
 
 def _keep_best(best: Tensor, best_margin: Tensor, rows: Tensor, z: Tensor, margin: Tensor) -> None:
-    """Write points ``z`` of some rows into ``best`` where their margin is larger than before."""
+    """Write points ``z`` of the selected rows into ``best`` where their margin is larger."""
     better = margin > best_margin[rows]
     best[rows[better]] = z[better]
     best_margin[rows[better]] = margin[better]
@@ -70,7 +70,7 @@ def fgsm(
     loss: str = "cross_entropy",
     seed: int = 0,
 ) -> AttackResult:
-    """One step along the gradient g of the loss: ``x + eps sign(g)`` (linf) or ``x + eps g / |g|`` (l2).
+    """Take one step along the gradient g of the loss: ``x + eps sign(g)`` (linf) or ``x + eps g / |g|`` (l2).
 
     Args:
         model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
@@ -121,7 +121,7 @@ def pgd(
     loss: str = "cross_entropy",
     seed: int = 0,
 ) -> AttackResult:
-    """Projected gradient ascent: ``z <- P(z + step_size * direction(dL/dz))``, ``P`` onto ball and bounds.
+    """Run projected gradient ascent: ``z <- P(z + step_size * direction(dL/dz))``, ``P`` onto ball and bounds.
 
     The direction is the steepest one of the norm: the sign (linf) or the unit gradient (l2). Each sequence keeps the
     first visited point that is misclassified beyond rounding, and takes no further step then, else the visited point of

@@ -24,12 +24,12 @@ from .threat import Bounds, free_box
 
 
 def _white(x: Tensor, level: float, box: Box, generator: torch.Generator) -> Tensor:
-    """``x + N(0, level^2)``."""
+    """Return ``x + N(0, level^2)``."""
     return torch.randn(x.shape, generator=generator, dtype=x.dtype).to(x.device).mul_(level).add_(x)
 
 
 def _salt_pepper(x: Tensor, level: float, box: Box, generator: torch.Generator) -> Tensor:
-    """Each entry, with probability ``level``, at its lower or upper bound with equal chances."""
+    """Set each entry, with probability ``level``, to its lower or upper bound with equal chances."""
     dice = torch.rand(x.shape, generator=generator, dtype=x.dtype).to(x.device)
     return torch.where(dice < level / 2, box.lower, torch.where(dice < level, box.upper, x))
 
@@ -56,7 +56,7 @@ def _sweep(
     confidence: float,
     options: dict[str, Any],
 ) -> SweepResult:
-    """Mean over draws at each level; the interval counts the sequences as trials, for draws share them."""
+    """Average the accuracy over the draws at each level; the interval counts sequences as trials, not draws."""
     draws, generator = check_int("draws", draws), torch.Generator().manual_seed(check_int("seed", seed, 0))
     mean, spread = [], []
     for level in sizes:
@@ -82,7 +82,7 @@ def noise_sweep(
     seed: int = 0,
     confidence: float = 0.95,
 ) -> SweepResult:
-    """Accuracy under noise on the input over a grid of levels.
+    """Measure the accuracy under input noise over a grid of levels.
 
     ``white``: ``x + N(0, level^2)`` on every entry. ``salt_pepper``: each entry, with probability ``level``, is set to
     its lower or its upper bound.
@@ -146,7 +146,7 @@ def parameter_noise_sweep(
     seed: int = 0,
     confidence: float = 0.95,
 ) -> SweepResult:
-    """Accuracy under white noise on the parameters: ``theta + level * s * N(0, I)``.
+    """Measure the accuracy under white noise on the parameters: ``theta + level * s * N(0, I)``.
 
     ``s`` is the root mean square of each tensor (``relative``) or 1. The noise is put on a copy of the model. Where it
     makes the network diverge, the answers that are not finite are wrong ones.
@@ -200,7 +200,7 @@ def parameter_noise_sweep(
 def shaken(
     model: nn.Module, parameters: str | Sequence[str] = "all", relative: bool = True
 ) -> tuple[nn.Module, Callable[[float, torch.Generator], None]]:
-    """A copy of a model, and a function that puts the model's parameters into it with white noise of a level.
+    """Return a copy of a model, and a function that sets its parameters to the model's plus white noise of a level.
 
     Args:
         model: stays as it is.

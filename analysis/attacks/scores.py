@@ -1,4 +1,4 @@
-"""Noise and attacks where sequences have values, or a target at every step: the task's metric against their size."""
+"""Noise and attack sweeps of a task's metric, for regression and for targets at every step."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from .threat import Bounds, free_box
 
 WEIGHTS, STEPS = "parameters", 7
 DRIVEN = ("pgd", "fgsm")
-"""Attacks that drive up any loss; the others are about one class a sequence."""
+"""Attacks that maximise any loss; the others need one class per sequence."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ScoreSweep(Sizes):
-    """A task's metric against the size of a perturbation.
+    """Metric of a task against the size of a perturbation.
 
     Attributes:
         perturbation: name of the attack or of the noise.
@@ -65,7 +65,7 @@ class ScoreSweep(Sizes):
     def of_scores(
         cls, task: Task, targets: Tensor, scores: Sequence[Tensor], confidence: float, **more: Any
     ) -> ScoreSweep:
-        """The sweep with these scores ``(n,)`` of the sequences at each size, and their intervals."""
+        """Return the sweep with the scores ``(n,)`` of the sequences at each size, and their intervals."""
         shares = task.metric_name == "accuracy" and bool((counted(targets).flatten(1).sum(1) == 1).all())
         rows = []
         for values in scores:
@@ -79,12 +79,12 @@ class ScoreSweep(Sizes):
         return cls(score=score, ci_low=ci_low, ci_high=ci_high, **own, **more)
 
     def frame(self, **measured: Any) -> pd.DataFrame:
-        """One row per size: ``attack, norm, metric, epsilon`` or ``noise, metric, level``, then score and interval."""
+        """Return a row per size: ``attack, norm, metric, epsilon`` or ``noise, metric, level``, score and interval."""
         return super().frame(metric=self.metric, score=self.score)
 
 
 def _student(scores: Tensor, confidence: float) -> tuple[float, float]:
-    """Student's interval of the mean; NaN for one sequence."""
+    """Return Student's interval of the mean; NaN for one sequence."""
     mean, n = float(scores.mean()), len(scores)
     if n < 2:
         return math.nan, math.nan
@@ -95,7 +95,7 @@ def _student(scores: Tensor, confidence: float) -> tuple[float, float]:
 def _opened(
     model: Any, x: Any, y: Tensor, task: Task, bounds: Bounds, mask: Tensor | None
 ) -> tuple[Tensor, Box, Tensor]:
-    """Checked inputs, their bounds, and where they may change: nowhere in the padding."""
+    """Return the checked inputs, their bounds, and the mask of entries that may change (no padding)."""
     x = check_batch(check_model(model), x)
     if isinstance(y, Tensor):
         check_dense("y", y)
@@ -127,7 +127,7 @@ def noise_scores(
     seed: int = 0,
     confidence: float = 0.95,
 ) -> ScoreSweep:
-    """The task's metric under noise on the input, or on the weights, over a grid of levels; targets stay what they are.
+    """Measure the task's metric under noise on the input or on the weights, over a grid of levels.
 
     Args:
         model: called as ``model(x)``; judged in evaluation mode, left as it was found.
@@ -185,7 +185,7 @@ def noise_scores(
 
 @dataclass
 class _Worst:
-    """The worst points seen so far, and how bad they are: by the metric, then by the loss."""
+    """Worst points found so far: the worst by the metric, then by the loss."""
 
     points: Tensor
     scores: Tensor
@@ -193,7 +193,7 @@ class _Worst:
     less_is_worse: bool
 
     def see(self, points: Tensor, scores: Tensor, losses: Tensor) -> None:
-        """Keep, sequence by sequence, what is worse."""
+        """Keep the worse point of each sequence."""
         ahead = (self.scores - scores) if self.less_is_worse else (scores - self.scores)
         worse = (ahead > 0) | ((ahead == 0) & (losses > self.losses))
         self.points = torch.where(worse[:, None, None], points, self.points)
@@ -217,7 +217,7 @@ def attack_scores(
     seed: int = 0,
     confidence: float = 0.95,
 ) -> ScoreSweep:
-    """The task's metric in the worst case that gradient ascent finds, over a grid of radii.
+    """Measure the task's worst-case metric under gradient ascent over a grid of radii.
 
     Projected gradient ascent (``pgd``): at each radius the loss of every sequence is driven up from a random point of
     the ball, ``z <- P(z + step_size * direction(dL/dz))``, ``P`` onto ball and bounds. ``fgsm`` takes one step of
@@ -285,7 +285,7 @@ def attack_scores(
 
 @dataclass(frozen=True, eq=False)
 class _Ascent:
-    """Ascents inside balls around some sequences; ``blind (batch,)`` is True where no gradient was met so far."""
+    """Gradient ascent inside balls around sequences; ``blind (batch,)``: True where no gradient was found so far."""
 
     model: nn.Module
     task: Task
@@ -297,7 +297,7 @@ class _Ascent:
     blind: Tensor
 
     def losses(self, z: Tensor) -> Tensor:
-        """The losses at points ``(batch, time, features)``, which are seen."""
+        """Return the losses at points ``(batch, time, features)`` and record these points."""
         outputs = self.model(z)
         losses = self.task.scores(outputs, self.y, loss=True)
         scores = self.task.scores(outputs.detach(), self.y)
@@ -307,7 +307,7 @@ class _Ascent:
         return losses
 
     def climb(self, epsilon: float, steps: int, length: float, generator: torch.Generator | None) -> None:
-        """From a random point of a ball, or from its centre."""
+        """Run the ascent from a random point of a ball, or from its center."""
         x, box, shape = self.x, self.box, self.shape
         inside: Callable[[Tensor], Tensor] = lambda z: box.clip(shape.clip(x, z, epsilon))  # noqa: E731
         z = x if generator is None else inside(x + shape.random(x, epsilon, generator))

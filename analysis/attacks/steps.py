@@ -1,4 +1,4 @@
-"""The steps ``noise`` and ``attacks``: accuracy where each sequence has a class, the task's metric elsewhere."""
+"""Analysis steps ``noise`` and ``attacks``: accuracy for classification, the task's metric otherwise."""
 
 from __future__ import annotations
 

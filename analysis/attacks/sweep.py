@@ -30,7 +30,7 @@ from .units import in_units, multiples
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Sizes(Record):
-    """A measurement against the size of a perturbation; see its subclasses."""
+    """Base of measurements against the size of a perturbation."""
 
     perturbation: str
     norm: str | None
@@ -47,11 +47,11 @@ class Sizes(Record):
     blind: int = 0
 
     def curves(self) -> pd.DataFrame:
-        """``frame()`` with the sizes of the perturbation under one name."""
+        """Return ``frame()`` with the sizes of the perturbation in a column of one name."""
         return self.frame().rename(columns={self.axis: "size"})
 
     def frame(self, **measured: Any) -> pd.DataFrame:
-        """One row per size: the perturbation, what was measured, its interval, and the draws."""
+        """Return one row per size: the perturbation, the measured value, its interval, and the draws."""
         attack = self.axis == "epsilon"
         head = {"attack": self.perturbation, "norm": self.norm} if attack else {"noise": self.perturbation}
         head |= {name: measured.pop(name) for name in ("metric",) if name in measured}
@@ -91,17 +91,17 @@ class SweepResult(Sizes):
 
     @classmethod
     def of_shares(cls, shares: Sequence[float], n: int, confidence: float, **more: Any) -> SweepResult:
-        """The sweep with these shares of ``n`` sequences classified correctly, and their intervals."""
+        """Return the sweep with the given accuracies of ``n`` sequences, and their intervals."""
         low, high = zip(*(wilson(share, n, confidence) for share in shares))
         return cls(accuracy=tuple(shares), ci_low=low, ci_high=high, n=n, confidence=confidence, **more)
 
     def frame(self, **measured: Any) -> pd.DataFrame:
-        """One row per size: ``attack, norm, epsilon`` or ``noise, level``, then accuracy and interval."""
+        """Return one row per size: ``attack, norm, epsilon`` or ``noise, level``, then accuracy and interval."""
         return super().frame(accuracy=self.accuracy)
 
 
 def check_levels(name: str, values: Any, maximum: float = math.inf) -> tuple[float, ...]:
-    """A grid of sizes, ascending and without repetition.
+    """Check a grid of sizes; return it in ascending order without repetition.
 
     Raises:
         ConfigurationError: no sequence of numbers in [0, maximum], or an empty one.
@@ -131,7 +131,7 @@ def attack_sweep(
     near: AttackResult | None = None,
     **options: Any,
 ) -> SweepResult:
-    """Worst-case accuracy over a grid of radii.
+    """Measure the worst-case accuracy over a grid of radii.
 
     Radii are taken in ascending order, and only sequences that still stand are attacked: an adversarial
     sequence inside a small ball lies in every larger one, so accuracy never rises with the radius. Success

@@ -1,4 +1,4 @@
-"""Sizes of perturbations in a unit of its own for each feature: the inputs are scaled once, attacks know no unit."""
+"""Perturbation sizes in a separate unit for each feature, by rescaling the inputs before an attack."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def deviations(model: nn.Module, x: Tensor, own: Tensor | None = None) -> Tensor
 
 
 def constant_words(scale: Tensor) -> str:
-    """Return which features are left out, since they are constant in the data; empty if there are none."""
+    """Return the note about features that are excluded as constant; empty if there are none."""
     names = ", ".join(map(str, (scale == 0).nonzero()[:, 0].tolist()))
     return names and f"features that are constant in the data stay unchanged (numbers count from 0): {names}"
 
 
 def in_units(model: Any, x: Tensor, scale: Any, bounds: Any = None, mask: Any = None) -> tuple[Any, Tensor, Any, Any]:
-    """Return a network, its inputs, their bounds and the mask of what may change, with features in units of ``scale``.
+    """Return a network, its inputs, their bounds and the mask, with features in units of ``scale``.
 
     Args:
         model: a module, or what ``stability.models.packed.reading`` gave.
@@ -73,7 +73,7 @@ def in_units(model: Any, x: Tensor, scale: Any, bounds: Any = None, mask: Any = 
 
 
 def multiples(sizes: Any) -> tuple[Any, Any]:
-    """Return numbers and the vector ``(features,)`` that a list of vectors is multiples of; ``None`` without vectors.
+    """Return the factors of a list of parallel vectors, and their unit ``(features,)``; ``None`` without vectors.
 
     Raises:
         ConfigurationError: vectors that are no multiples of each other, or numbers other than 0 beside them.
@@ -93,7 +93,7 @@ def multiples(sizes: Any) -> tuple[Any, Any]:
 
 
 def per_feature(attack: F) -> F:
-    """Function decorator: an attack also takes ``epsilon (features,)``; its result's norms are in units of it then."""
+    """Decorate an attack to take ``epsilon (features,)``; the norms of its result are then in units of it."""
 
     @functools.wraps(attack)
     def run(model: nn.Module, x: Any, y: Any, *, epsilon: Any, **options: Any) -> Any:

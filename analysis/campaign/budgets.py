@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Budget:
-    """How much work the analyzers may do.
+    """Amount of work of the analyzers.
 
     Attributes:
         samples: test sequences for noise, certified radii, norm drift.
@@ -75,7 +75,7 @@ BUDGETS = {
 
 @dataclass(frozen=True)
 class AnalysisSettings:
-    """How a model is analysed, whichever it is: made once by whoever asks, and handed through to the steps.
+    """Settings of an analysis that are the same for all models.
 
     Attributes:
         budget: how much work.

@@ -1,4 +1,4 @@
-"""Several models trained, or taken as they are, and analysed: the work behind the main report.
+"""Campaign behind the main report: several models, trained or given, and analysed.
 
 A campaign is a directory: ``report-settings.json`` says what was planned, ``models/NAME/`` is a model's run
 directory with the files of ``stability.analysis.campaign.pipeline``. A model is finished when it has its
@@ -28,13 +28,13 @@ from .plan import Campaign
 from .record import REPORT, SETTINGS_FILE, Session, clear, is_complete, planned, refuse_model, write_settings
 from .trainings import TRAININGS_FILE, write_trainings
 
-MODEL_FILE = "model.safetensors"
-FINISHED = "finished"
+MODEL_FILE = "model.safetensors"  # weights of a trained model in its run directory
+FINISHED = "finished"  # last news of a model
 
 
 @contextmanager
 def opened(campaign: Campaign, *, overwrite: bool = False, pages: Sequence[str] = ()) -> Iterator[tuple[str, ...]]:
-    """Make or re-open the campaign's directory, and own it for the time of a block.
+    """Create or re-open the directory of a campaign and lock it for the time of a block.
 
     Args:
         campaign: what is to be done.
@@ -71,7 +71,7 @@ def opened(campaign: Campaign, *, overwrite: bool = False, pages: Sequence[str] 
 
 
 def plan(campaign: Campaign, *, overwrite: bool = False) -> tuple[str, ...]:
-    """``opened``, and closed again.
+    """Check a campaign as ``opened`` does, without holding its directory.
 
     Returns:
         Names of the models that are finished already.
@@ -81,7 +81,7 @@ def plan(campaign: Campaign, *, overwrite: bool = False) -> tuple[str, ...]:
 
 
 def _check(campaign: Campaign, overwrite: bool) -> None:
-    """Refuse what cannot be done before anything is changed."""
+    """Raise an error for an impossible campaign, before any change."""
     trained, known = [n for n in campaign.models if n not in {g.name for g in campaign.given}], known_presets()
     for name in trained:
         as_choice("model", name, known)
@@ -102,7 +102,7 @@ def _check(campaign: Campaign, overwrite: bool) -> None:
 
 
 def _drop_stale(campaign: Campaign) -> None:
-    """Take away results about other weights than those that are there now; trained presets keep their training."""
+    """Remove results about weights that have changed since; trained presets keep their training."""
     given = {g.name: g for g in campaign.given}
     for run, (name, _) in campaign.runs.items():
         folder = campaign.folder / "models" / run
@@ -117,7 +117,7 @@ def _drop_stale(campaign: Campaign) -> None:
 
 
 def finished(campaign: Campaign) -> tuple[str, ...]:
-    """Names of the run directories whose files are complete, and as the analysis left them."""
+    """Return the names of the run directories whose files are complete and unchanged."""
     return tuple(n for n in campaign.runs if is_complete(campaign.folder / "models" / n))
 
 
@@ -131,7 +131,7 @@ def run_campaign(
     scheduler: str | None = None,
     client: Any = None,
 ) -> list[Outcome]:
-    """Train and analyse what is not finished yet; ``plan`` comes first.
+    """Train and analyse the unfinished models; call ``plan`` first.
 
     Args:
         campaign: what is to be done.
@@ -199,6 +199,6 @@ def run_campaign(
 
 
 def _home(name: str) -> str:
-    """The class of a registered layer or cell that is trained under its own name; empty where none is."""
+    """Return the class path of a registered layer or cell that is trained under its own name, or an empty text."""
     layer = None if name in PRESETS else LAYERS.get(name)
     return "" if layer is None or layer.__module__ == "__main__" else f"{layer.__module__}:{layer.__qualname__}"

@@ -1,4 +1,4 @@
-"""Which data a model is examined on, and whether it takes them and answers as they ask: found by running it once."""
+"""Data of an analysis: selection of the task, and one trial run that matches model and data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..training.runs import RUN_FILE, read_run
 
 
 def examined_on(task: tuple[str, dict[str, Any]], source: Path, data_dir: str | None, seed: int) -> Task:
-    """The data that a given model is examined on; a run that was trained on this very file keeps its own test part.
+    """Return the task on which a given model is analysed; a run trained on this very file keeps its own test part.
 
     Args:
         task: name and options.
@@ -45,7 +45,7 @@ def examined_on(task: tuple[str, dict[str, Any]], source: Path, data_dir: str | 
 
 
 def check_features(subject: Any, task: Task, name: str) -> None:
-    """Refuse data of another number of features than a model or a system says that it takes.
+    """Raise an error if the data have another number of features than a model or system takes.
 
     Raises:
         DimensionError: when they differ.
@@ -59,7 +59,7 @@ def check_features(subject: Any, task: Task, name: str) -> None:
 
 
 def joined(task: Task, model: nn.Module, name: str, *, answers: bool = True) -> tuple[nn.Module, Task]:
-    """A model and its data as they meet: tokens as what the model's embedding makes of them, and see ``fitted``.
+    """Match a model and its data: put an embedding behind tokens, pass lengths, then see ``fitted``.
 
     Args:
         task: the data; of tokens, see ``task_from_arrays``.
@@ -93,7 +93,7 @@ def joined(task: Task, model: nn.Module, name: str, *, answers: bool = True) -> 
 
 
 def _with_lengths(task: Task, model: nn.Module, name: str) -> tuple[nn.Module, Task]:
-    """A model called as ``model(x, lengths)`` and its task, with padding that marks the lengths.
+    """Return a model called as ``model(x, lengths)`` with its task, whose padding marks the lengths.
 
     Raises:
         ConfigurationError: data without lengths.
@@ -121,14 +121,14 @@ def _own(task: Task, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _two_logits(model: nn.Module, task: Task, name: str) -> nn.Module:
-    """The model with the logits ``(0, z)`` where it answers one logit ``z`` for each sequence with a class."""
+    """Return the model with the logits ``(0, z)`` if it has one logit ``z`` for each labelled sequence."""
     parameter, x = next(model.parameters(), None), task.test[0][:2]
     outputs = answer(model, x if parameter is None else x.to(parameter.device), name)
     return model if two_logits(outputs, len(x)) is outputs else TwoLogits(model)
 
 
 def embedded(task: Task, model: BehindEmbedding) -> Task:
-    """A task of tokens with what an embedding makes of them: inputs, their range, and words about it.
+    """Replace the tokens of a task by their embeddings; return the task with its new input range and description.
 
     Raises:
         ConfigurationError: tokens beyond the embedding.
@@ -151,7 +151,7 @@ def embedded(task: Task, model: BehindEmbedding) -> Task:
 
 
 def fitted(task: Task, model: nn.Module, name: str, *, answers: bool = True) -> Task:
-    """The task in the model's own floating type and, for data of one's own, with targets shaped like its answers.
+    """Return the task in the model's floating type and, for user data, with targets in the shape of its outputs.
 
     Args:
         task: the data.
@@ -190,7 +190,7 @@ def fitted(task: Task, model: nn.Module, name: str, *, answers: bool = True) -> 
 
 
 def answers_of(model: nn.Module, task: Task) -> None:
-    """Refuse a model whose answers are no tensor, for measurements that need a number for each target.
+    """Raise an error if the outputs are no tensor, for measurements that need a number for each target.
 
     Raises:
         UnsupportedError: for ``torch.nn.GRU`` and the like, which answer with outputs and states.
@@ -234,7 +234,7 @@ def _classes(task: Task, shape: tuple[int, ...], name: str) -> Task:
 
 
 def _values(task: Task, shape: tuple[int, ...], name: str) -> Task:
-    """Targets in the shape of the answers, where only axes of length one differ."""
+    """Return the task with targets in the shape of the outputs, if only axes of length one differ."""
 
     def shaped(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         want = (len(y), *shape[1:])

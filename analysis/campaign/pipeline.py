@@ -1,4 +1,4 @@
-"""Every analyzer on one model, each result as a file in the model's run directory.
+"""Pipeline of all analyzers on one model; each result is a file in the model's run directory.
 
 Reports read these files and nothing else; ``stability.storage.artifacts`` describes them. ``analysis.json`` says what
 was run, how long it took, what has no answer for this model and why, with the digests of the model and of all files
@@ -56,7 +56,7 @@ STEPS = {name: _BY_NAME[name] for name in DESCRIBED if name != "training"}
 
 
 def _without_place(described: dict[str, Any]) -> dict[str, Any]:
-    """A task's description without where a file of one's own lies: its digest says which it is."""
+    """Return a task's description without the path of the user's file, which its digest identifies."""
     parts = {k: {n: v for n, v in described[k].items() if n != "file"} for k in ("options", "data")}
     return {**described, **parts}
 
@@ -137,7 +137,7 @@ def analyse(
 def _carry_out(
     work: Work, name: str, kept: Mapping[str, dict[str, Any]], progress: Callable[[str], Any] | None
 ) -> dict[str, Any]:
-    """The record of a step: as it was kept, or what came of it now."""
+    """Return the record of a step: the kept one, or that of a new run."""
     if name in kept:
         if name == "certificate":
             work.certificate = Certificate.load(work.folder / "certificate.json")

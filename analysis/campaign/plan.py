@@ -18,7 +18,7 @@ from .digests import model_digest
 
 @dataclass(frozen=True)
 class Given:
-    """A model that exists and is not trained.
+    """Existing model that is analysed without training.
 
     Attributes:
         name: unique, for its directory: see ``names_for``.

@@ -1,4 +1,4 @@
-"""What the steps of an analysis work on, and what they say where something is missing."""
+"""Inputs and outputs of the steps of an analysis, with the errors about missing data or models."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ NO_NETWORK = (
 
 
 class NoDataError(UnsupportedError):
-    """A question about data, where none are known."""
+    """Error of a step that needs data when no data are known."""
 
 
 @dataclass
 class Work:
-    """What the steps work on; the certificate is added when it is there.
+    """Model, data and settings of an analysis, and the files of the current step.
 
     Attributes:
         folder: where the files go.
@@ -74,16 +74,16 @@ class Work:
 
     @property
     def budget(self) -> Budget:
-        """How much work."""
+        """Amount of work."""
         return self.settings.budget
 
     @property
     def seed(self) -> int:
-        """Of everything random."""
+        """Seed of all random numbers."""
         return self.settings.seed
 
     def answers(self, size: int) -> tuple[nn.Module, Tensor, Tensor, Range]:
-        """Model, test sequences, classes and bounds of a classification task, with one class or several a sequence.
+        """Return model, test sequences, classes and input bounds of a classification task.
 
         Returns:
             The classes are ``(n,)``, or ``(n, time)`` with ``IGNORED`` at steps that are not scored.
@@ -98,7 +98,7 @@ class Work:
         return model, x, (y if task.scored is None else y.masked_fill(~task.scored.to(y.device), IGNORED)), bounds
 
     def disturbed(self, size: int) -> tuple[nn.Module, Task, Tensor, Tensor, Range]:
-        """Model, task, test sequences, targets and the bounds of the inputs.
+        """Return model, task, test sequences, targets and the bounds of the inputs.
 
         Raises:
             UnsupportedError: when the model is none, or comes without data.
@@ -114,18 +114,18 @@ class Work:
         return self.task is not None and self.task.data.get("source") == "arrays"
 
     def span(self, bounds: Range) -> float:
-        """Return the size that the budget's sizes are shares of, in ``deviations``: the width of the bounds, or 1."""
+        """Return the unit of the budget's sizes, in ``deviations``: the width of the bounds, or 1."""
         return 1.0 if self.own_data else width(bounds)
 
     @property
     def deviations(self) -> Tensor:
-        """Unit of perturbations of each feature: its standard deviation in data of one's own, 1 in other data."""
+        """Return the unit of perturbations of each feature: its standard deviation in user data, 1 in other data."""
         model, task = self.with_data()
         x, y = task.train
         return deviations(model, x, task.own_steps(y)) if self.own_data else torch.ones(x.shape[2]).to(x)
 
     def whole_sequences(self, size: int) -> tuple[nn.Module, Tensor]:
-        """Model and test sequences without padding: of unequal ones the longest, cut to the shortest of those.
+        """Return the model and test sequences without padding: the longest, cut to the shortest of these.
 
         Raises:
             UnsupportedError: when the model is none, or comes without data.
@@ -140,7 +140,7 @@ class Work:
         return model, x[rows, : int(lengths[rows].min())]
 
     def with_answers(self) -> tuple[nn.Module, Task]:
-        """Model and task, after one look at whether the model's answers can be compared with the targets.
+        """Return model and task, after a check that the outputs can be compared with the targets.
 
         Raises:
             UnsupportedError: when there is no model or no data, or the answers are of another kind.
@@ -151,7 +151,7 @@ class Work:
         return model, task
 
     def with_data(self) -> tuple[nn.Module, Task]:
-        """Model and task.
+        """Return model and task.
 
         Raises:
             NoDataError: when no data are known; it is an ``UnsupportedError``.
@@ -164,28 +164,28 @@ class Work:
         return self.model, self.task
 
     def begin(self, step: str) -> None:
-        """A step begins: what is written from now on is its result."""
+        """Begin a step: files written from now on are its results."""
         self.step, self.written, self.notes = step, [], []
 
     def file(self, name: str) -> Path:
-        """Where a file of this step goes, which is written then."""
+        """Return the path of a file of this step and record it as written."""
         assert artifact(name).step == self.step, f"{name} is no file of the step {self.step}"
         self.written.append(name)
         return self.folder / name
 
     def write_table(self, name: str, frame: pd.DataFrame) -> None:
-        """Write one table with the columns that it is described with, whole or not at all."""
+        """Write a table with the columns of its description, atomically."""
         described = list(artifact(name).columns)
         assert list(frame.columns) == described, f"{name} has the columns {list(frame.columns)}, not {described}"
         write_text(self.file(name), frame.to_csv(index=False))
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
-        """Write one document of fields that it is described with, whole or not at all."""
+        """Write a document with the fields of its description, atomically."""
         unknown = sorted(set(value) - set(artifact(name).fields))
         assert not unknown, f"{name} has fields that nothing describes: {unknown}"
         write_text(self.file(name), json.dumps(plain_value(dict(value)), indent=1, allow_nan=False) + "\n")
 
     def write_result(self, name: str, result: Any, **more: Any) -> None:
-        """The document of a result: the fields that it is described with, from ``more`` or else from the result."""
+        """Write the document of a result: the fields of its description, from ``more`` or else from the result."""
         document = dict.fromkeys(artifact(name).fields) | more
         self.write_json(name, {f: value if f in more else getattr(result, f) for f, value in document.items()})

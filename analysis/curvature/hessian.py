@@ -1,4 +1,4 @@
-"""The spectrum's ends and the trace of a loss's Hessian, with the error bars that go with them."""
+"""Extreme eigenvalues and trace of a loss's Hessian, with residuals and confidence intervals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .products import HessianOperator, LossFunction, hessian_of
 from .pyhessian import Estimates, Search, pyhessian_estimates, sample_mean
 
 CONDITION_DEFINITION = "|lambda_max / lambda_min|, the largest over the smallest eigenvalue in algebraic order"
-DENSE_LIMIT = 4096
+DENSE_LIMIT = 4096  # parameters up to which ``dense`` forms the Hessian: 128 MiB in float64
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class HessianSummary(Record):
 def _trace(
     operator: HessianOperator, krylov: Krylov, samples: int, rng: np.random.Generator
 ) -> tuple[float, float, int]:
-    """``tr H = tr T + E[g^T (I - QQ^T) H (I - QQ^T) g]``, ``g`` random signs: sampled beside ``Q`` only.
+    """Estimate ``tr H = tr T + E[g^T (I - QQ^T) H (I - QQ^T) g]`` with random signs ``g``: sampled outside ``Q`` only.
 
     ``Q`` does not depend on the probes, so the estimate is unbiased; the outliers, which cause most of
     Hutchinson's variance, are in ``Q``.
@@ -91,7 +91,7 @@ def _trace(
 
 
 def _residual(v: Vector, product: Vector) -> tuple[float, float]:
-    """Rayleigh quotient of the unit vector ``v``, by its product, and ``|H v - theta v|``."""
+    """Return the Rayleigh quotient of the unit vector ``v`` from its product, and ``|H v - theta v|``."""
     theta = float(v @ product)
     return theta, float(np.linalg.norm(product - theta * v))
 
@@ -102,7 +102,7 @@ def _by_lanczos(operator: HessianOperator, settings: Search) -> Estimates:
 
 
 def ends_and_trace(operator: HessianOperator, krylov: Krylov, samples: int, rng: np.random.Generator) -> Estimates:
-    """Both ends from a Krylov space, with their residuals, and the trace.
+    """Return both extreme eigenvalues from a Krylov space, with their residuals, and the trace.
 
     Args:
         operator: the Hessian.
@@ -154,7 +154,7 @@ def hessian_summary(
     tol: float = 1e-3,
     trace_samples: int = 32,
 ) -> HessianSummary:
-    """Largest and smallest eigenvalue, trace and condition number of ``H = d^2 loss / d theta^2``.
+    """Estimate extreme eigenvalues, trace and condition number of ``H = d^2 loss / d theta^2``.
 
     ``lanczos`` takes both ends from one Krylov space with full re-orthogonalisation and stops when both
     residuals fall below ``tol`` times the magnitude of their own eigenvalue; the trace is exact on that space and
@@ -210,7 +210,7 @@ def hessian_summary(
 def summary_of(
     operator: HessianOperator, found: Estimates, settings: Search, method: str, parameters: str | Sequence[str]
 ) -> HessianSummary:
-    """What a method found of a Hessian, with what is known of the loss itself.
+    """Return the summary of a method's estimates for a Hessian, with loss and gradient norm.
 
     Args:
         operator: the Hessian; the products that it counts are the summary's.

@@ -1,4 +1,4 @@
-r"""How the norms of hidden states, and of the gradients by them, drift over time and depth.
+r"""Norms of hidden states and of their gradients over time and depth.
 
 :math:`\|h_t\|` along given sequences and beyond their end, per layer; beside it what theory expects and what a proof
 allows (``envelope.py``), and :math:`\|\partial L / \partial s_t\|` for the complete state ``s_t``, which vanishes or
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 EXTENSIONS = ("repeat", "zero", "hold", "noise")
 LOSS = "random projection of the last state"  # where no targets are given
 NUMBERS = 2**27
-"""Entries of sequences, or of their hidden states, that are followed at most: 1 GiB in float64."""
+"""Most entries of the extended sequences or of their hidden states: 1 GiB in float64."""
 QUANTILES = {"q10": 0.1, "q50": 0.5, "q90": 0.9}
 
 
@@ -87,15 +87,15 @@ class NormDrift(Record):
 
     @property
     def drift_index(self) -> float:
-        """The number to rank by: the largest ``drift`` of the layers. 0 is a constant norm, 1 a factor of two."""
+        """Largest ``drift`` of the layers, for rankings: 0 is a constant norm, 1 a factor of two."""
         return float(self.drift.max())
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values, with ``drift_index``."""
+        """Return JSON values, with ``drift_index``."""
         return {**super().to_dict(), "drift_index": self.drift_index if np.isfinite(self.drift_index) else None}
 
     def frame(self) -> pd.DataFrame:
-        """One row a layer and step, ``t`` counts from 1: the columns of ``norms.csv``."""
+        """Return one row per layer and step, ``t`` counts from 1: the columns of ``norms.csv``."""
         layers, steps = self.mean.shape
         nothing = np.full(steps, np.nan)
         shared = {
@@ -112,7 +112,7 @@ class NormDrift(Record):
 
 
 def extend(x: Tensor, factor: int, how: str = "repeat", seed: int = 0) -> Tensor:
-    """Sequences made ``factor`` times as long.
+    """Continue sequences to ``factor`` times their length.
 
     Args:
         x: ``(batch, time, features)``.
@@ -151,7 +151,7 @@ def extend(x: Tensor, factor: int, how: str = "repeat", seed: int = 0) -> Tensor
 
 
 def check_followed(x: Tensor, factor: int, model: nn.Module | None = None) -> None:
-    """Refuse, before memory is taken, sequences that would be made too long to be followed.
+    """Raise an error, before memory is allocated, if extended sequences would be too large.
 
     Args:
         x: ``(batch, time, features)``.
@@ -189,7 +189,7 @@ def norm_drift(
     seed: int = 0,
     part: str | None = None,
 ) -> NormDrift:
-    """Hidden-state and gradient norms over time; the model is left as it was found.
+    """Measure norms of hidden states and of gradients over time; the model is restored afterwards.
 
     Args:
         model: a recurrent layer, or a model that holds one (``torch.nn``'s included); of a ``DeepNetwork`` each
@@ -282,7 +282,7 @@ def _norms(layer: Any, x: Tensor) -> Tensor:
 
 
 def _norms_over_depth(network: DeepNetwork, x: Tensor) -> Tensor:
-    """The same for the recurrent layers of a deep network; each reads what the blocks below put out."""
+    """Return the norms of each recurrent layer of a deep network, on the output of the blocks below."""
     parts = zip(network.layers, network.layer_inputs(x))
     return torch.stack([layer.states(u).double().norm(dim=-1).T for layer, u in parts])
 
@@ -290,7 +290,7 @@ def _norms_over_depth(network: DeepNetwork, x: Tensor) -> Tensor:
 def _gradient_norms(
     model: nn.Module, layer: Any, x: Tensor, y: Tensor | None, loss: Callable[..., Tensor] | None, seed: int
 ) -> np.ndarray:
-    """Mean over the sequences of ``|dL / ds_t|``; each sequence's own loss, so that none dilutes another's."""
+    """Return the mean over the sequences of ``|dL / ds_t|``, with a loss per sequence, so that none dilutes another."""
     steps = list(layer.walk(x, _leaf(layer.begin(x)[1])))
     states = [step.after for step in steps]
     if y is None or loss is None:
@@ -312,14 +312,14 @@ def _gradient_norms(
 
 
 def _leaf(state: Any) -> Any:
-    """The same state, requiring a gradient, so that constant layers too have a graph through time."""
+    """Return the state with a gradient, so that constant layers too have a graph through time."""
     for tensor in state_leaves(state):
         tensor.requires_grad_()
     return state
 
 
 def _log_slope(curve: np.ndarray) -> float:
-    """Least-squares slope of the logarithm per step; NaN when fewer than two points are positive."""
+    """Return the least-squares slope of the logarithm per step; NaN for fewer than two positive points."""
     t = np.flatnonzero((curve > 0) & np.isfinite(curve))
     return float(np.polyfit(t, np.log(curve[t]), 1)[0]) if len(t) > 1 else float("nan")
 

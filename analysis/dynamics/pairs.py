@@ -1,4 +1,4 @@
-r"""How two trajectories under one input move: along the data, and along the counter-example of a refutation.
+r"""Distance of two trajectories under the same input: along the data, and along a refutation's counterexample.
 
 Contraction in one picture: the distance of two states that read the same inputs, over that at the start. Along the data
 two states that test sequences led to read a third sequence, over and over; of a refutation the pair is the one that its
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 PAIRS, STRETCH, LONGEST = 100, 3, 1000
-"""Pairs of a report, lengths of a sequence that they are followed for, and the most steps of that."""
+"""Pairs in a report, followed steps in units of the sequence length, and their maximum."""
 NUDGE = 1e-3
-"""How far beside an unstable state the second trajectory begins, relative to the state's size."""
+"""Distance of the second trajectory from an unstable state, relative to the norm of that state."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,23 +51,23 @@ class PairDistances(Record):
     start: float
 
     def curves(self) -> pd.DataFrame:
-        """Median and the band of 80 % over the pairs, a row a step."""
+        """Return the median and the 80 % band over the pairs, one row per step."""
         low, middle, high = np.quantile(self.distance, (0.1, 0.5, 0.9), axis=1)
         return pd.DataFrame({"step": np.arange(len(middle)), "q10": low, "median": middle, "q90": high})
 
     @property
     def pairs(self) -> int:
-        """How many."""
+        """Number of pairs."""
         return self.distance.shape[1]
 
     @property
     def steps(self) -> int:
-        """How long they were followed."""
+        """Number of steps."""
         return len(self.distance) - 1
 
 
 def pair_distances(model: nn.Module, x: Tensor, *, steps: int, seed: int = 0, part: str | None = None) -> PairDistances:
-    """Distances of two states that read the same sequence, in float64 on a copy of the layer.
+    """Measure the distance of two states that read the same sequence, in float64 on a copy of the layer.
 
     Args:
         model: a recurrent layer, or a model that holds one (``torch.nn``'s included).
@@ -118,7 +118,7 @@ def pair_distances(model: nn.Module, x: Tensor, *, steps: int, seed: int = 0, pa
 
 
 def counter_pair(certificate: Certificate, steps: int) -> tuple[Array, Array, Array, str] | None:
-    """Two states and the inputs under which a refuted map keeps them apart.
+    """Return two states and the inputs under which a refuted map keeps them apart.
 
     Args:
         certificate: its proof is taken at its word.
@@ -157,13 +157,13 @@ def counter_pair(certificate: Certificate, steps: int) -> tuple[Array, Array, Ar
 
 
 def _row(data: Mapping[str, Any], *names: str) -> Array | None:
-    """The first point of the first of these fields that is there."""
+    """Return the first point of the first existing field among these."""
     found = next((data[name] for name in names if data.get(name) is not None), None)
     return None if found is None else np.atleast_2d(np.asarray(found, dtype=np.float64))[0]
 
 
 def _beside(subject: Any, state: Array, inputs: Array, period: int) -> Array:
-    """A state beside this one, in the direction that grows most along its orbit."""
+    """Return a nearby state in the direction that grows most along the orbit."""
     product, at = np.eye(len(state)), state
     for t in range(max(period, len(inputs))):
         u = inputs[t % len(inputs)]
@@ -176,7 +176,7 @@ def _beside(subject: Any, state: Array, inputs: Array, period: int) -> Array:
 
 
 def counter_distance(certificate: Certificate, steps: int) -> tuple[Array, str] | None:
-    """The distance of the trajectories of ``counter_pair`` in floating point, over that at the start.
+    """Compute the distance of the trajectories of ``counter_pair`` in floating point, relative to the start.
 
     Args:
         certificate: of a refuted map.

@@ -1,4 +1,4 @@
-"""How far a network that runs in its own precision is from the map that a certificate is about.
+"""Distance between a network in its own precision and the exact map of its certificate.
 
 A certificate is about the stored weights in exact arithmetic. A run in float32 rounds at every step; how far that leads
 is measured here, beside a run in float64, and proved nowhere. Where the map contracts, errors are forgotten as fast as
@@ -47,12 +47,12 @@ class RoundingDistance(Record):
     dtype: str
 
     def curves(self) -> pd.DataFrame:
-        """The largest distance over the sequences, a row a step."""
+        """Return the largest distance over the sequences, one row per step."""
         return pd.DataFrame({"step": np.arange(1, len(self.distance) + 1), "distance": self.distance})
 
 
 def rounding_distance(model: nn.Module, x: Tensor) -> RoundingDistance:
-    """Run a model's recurrent layer in its own precision and in float64, and follow how far the states are apart.
+    """Measure the distance between the states of a layer in its own precision and in float64.
 
     Args:
         model: a recurrent layer, or a model that holds one.

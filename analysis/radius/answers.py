@@ -1,4 +1,4 @@
-"""Several answers a sequence: a class at every step, or at the own last step of sequences of unequal length."""
+"""Sequences with several labels: one at every step, or one at the last step of each of several lengths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..tasks.scores import counted
 
 
 def check_step_labelled(model: Any, x: Any, y: Any) -> tuple[Tensor, Tensor]:
-    """Sequences with a class at steps of theirs.
+    """Check sequences with labels at some steps.
 
     Args:
         model: any module.
@@ -41,7 +41,7 @@ def check_step_labelled(model: Any, x: Any, y: Any) -> tuple[Tensor, Tensor]:
 
 
 def step_logits(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """The model's logits at every step, checked.
+    """Return the model's checked logits at every step.
 
     Args:
         model: called as ``model(x)``.
@@ -71,7 +71,7 @@ def step_logits(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 
 def by_row(values: NDArray[Any], asked: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Of every sequence the mean over what is asked of it.
+    """Return each sequence's mean over the selected entries.
 
     Args:
         values: ``(batch,)`` or ``(batch, time)``.

@@ -1,4 +1,4 @@
-"""How far one input may move: certified from below, attacked from above, sample by sample."""
+"""Certified and attacked radius of single inputs."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from ..results import Record, plain_value
 
 Array = NDArray[np.float64]
 _AT_ONCE = {"l2": 64, "linf": 8}
-"""Samples that an engine gets together: their proofs are there before the next ones are begun."""
+"""Samples per call of a search; their proofs are kept before the next ones start."""
 _WORK = 6e7
-"""Steps times the square of the states, over all of them, at most: of long sequences an interrupt loses few."""
+"""Most steps times squared states over the samples of one call, so that an interrupt loses little work."""
 
 
 @dataclass(frozen=True, eq=False)
 class LocalRadius(Record):
-    """For every input a ball in which its class is proved to be the same, and the smallest change that was found.
+    """Certified ball around every input, and the smallest adversarial perturbation found.
 
     No perturbation within ``radius`` changes the class, for the stored weights in exact arithmetic; one of size
     ``attack_radius`` does. What lies between is not known. Nothing is said of other inputs, nor of whether the class
@@ -85,12 +85,12 @@ class LocalRadius(Record):
 
     @property
     def share(self) -> Array:
-        """``radius`` as a share of the norm of each sequence; NaN for a sequence of zeros."""
+        """``radius`` relative to the norm of each sequence; NaN for a sequence of zeros."""
         return np.divide(self.radius, self.size, out=np.full_like(self.radius, np.nan), where=self.size > 0)
 
     @property
     def unread(self) -> int:
-        """How many sequences were not examined, since a packing network answers to them otherwise."""
+        """Number of sequences that were not examined, since the packing network's own logits differ."""
         return 0 if self.agrees is None else int((~self.agrees).sum())
 
     @property
@@ -100,15 +100,15 @@ class LocalRadius(Record):
         return self.radius[both] / self.attack_radius[both]
 
     def certified_accuracy(self, epsilon: float) -> float:
-        """Share of the inputs whose class no perturbation within ``epsilon`` changes, as proved."""
+        """Return the share of inputs whose class is proved to be constant within ``epsilon``."""
         return float((self.correct & (self.radius >= check_number("epsilon", epsilon))).mean())
 
     def attacked_accuracy(self, epsilon: float) -> float:
-        """Share of the inputs whose class no perturbation within ``epsilon`` was found to change."""
+        """Return the share of inputs whose class no attack within ``epsilon`` changed."""
         return float((self.correct & (self.attack_radius > check_number("epsilon", epsilon))).mean())
 
     def curves(self) -> pd.DataFrame:
-        """The shares of the samples that are certified beyond a radius and that no attack within it changed."""
+        """Return the shares of samples certified beyond a radius and of samples that no attack within it changed."""
         attacks = self.attack_radius[np.isfinite(self.attack_radius)]
         at = np.unique(np.concatenate([[0.0], self.radius, attacks]))
         shares = {"certified": self.radius, "left_by_attacks": self.attack_radius}
@@ -117,7 +117,7 @@ class LocalRadius(Record):
         )
 
     def frame(self) -> pd.DataFrame:
-        """One row a sample: ``index, label, correct, radius, attack_radius, share, certified, seconds``.
+        """Return one row per sample: ``index, label, correct, radius, attack_radius, share, certified, seconds``.
 
         Of a network that packs its sequences also ``steps`` and ``agrees``.
         """
@@ -128,7 +128,7 @@ class LocalRadius(Record):
         return pd.DataFrame({**columns, "certified": certified, "seconds": self.seconds, **more})
 
     def to_dict(self) -> dict[str, Any]:
-        """The answer as the command line prints it: no proofs, no perturbed inputs."""
+        """Return the JSON values of the command line: without proofs and perturbed inputs."""
         rows = [
             {key: plain_value(value) for key, value in row.items()}
             for row in self.frame().astype(object).to_dict("records")
@@ -149,7 +149,7 @@ class LocalRadius(Record):
 
 
 def _median(values: Array) -> float | None:
-    """Of what there is; ``None`` for nothing, and where it is infinite."""
+    """Return the median; ``None`` for no values, and for an infinite median."""
     if not len(values):
         return None
     middle = float(np.sort(values)[[(len(values) - 1) // 2, len(values) // 2]].mean())
@@ -172,7 +172,7 @@ def local_radius(
     keep: Callable[[int, Claim], Any] | None = None,
     progress: Callable[[str, int, int], Any] | None = None,
 ) -> LocalRadius:
-    """The certified and the attacked radius of every input.
+    """Compute the certified and the attacked radius of every input.
 
     The certificates are proofs that include rounding, made by ``stability.search.local`` and accepted by the kernel;
     the attacks of ``attack_radii`` run the same stored weights in float64. A certified radius above an attacked one
@@ -263,7 +263,7 @@ def local_radius(
 
 
 class _Samples:
-    """What is known of the samples of one call so far; those that are not examined have no radius and no attack."""
+    """Results for the samples of one call so far; samples that are not examined have no radius and no attack."""
 
     def __init__(self, inputs: Array, labels: NDArray[np.int64]) -> None:
         n = len(inputs)
@@ -273,7 +273,7 @@ class _Samples:
         self.claims: list[Claim | None] = [None] * n
 
     def attacked(self, subject: Classifier, rows: NDArray[np.int64], found: AttackResult) -> None:
-        """The attacks on some samples of one length, each success recomputed by the subject itself."""
+        """Add attacks on samples of one length; the subject itself recomputes each success."""
         steps, z = found.adversarial.shape[1], found.adversarial.numpy()
         self.seen[rows] = True
         self.correct[rows] = subject.logits(self.inputs[rows, :steps]).argmax(axis=1) == self.labels[rows]
@@ -291,7 +291,7 @@ class _Samples:
         norm: str,
         budget: str,
     ) -> None:
-        """The proofs about some samples that were made together."""
+        """Add the proofs of samples that were certified together."""
         self.asked[rows] = True
         self.seconds[rows] = seconds / len(rows)
         for row, claim in zip(rows, found, strict=True):
@@ -301,7 +301,7 @@ class _Samples:
                 keep(int(row), claim)
 
     def result(self, read: Reading, norm: str, budget: str, epsilon: float | None) -> LocalRadius:
-        """All of it."""
+        """Return the complete result."""
         radius = np.array([0.0 if claim is None or claim.value is None else claim.value for claim in self.claims])
         certified = None if epsilon is None else self.correct & (radius >= epsilon)
         parts = (norm, radius, self.upper, certified, self.correct, self.labels, epsilon, self.seconds)
@@ -316,7 +316,7 @@ def _own(lengths: NDArray[np.int64], x: Array) -> NDArray[np.bool_]:
 
 
 def _upper(subject: Classifier, z: Array, labels: NDArray[np.int64], norms: Array, correct: NDArray[np.bool_]) -> Array:
-    """Attack radii, each success recomputed by the subject itself from the perturbed input."""
+    """Return attack radii; the subject itself recomputes each success from the perturbed input."""
     logits = subject.logits(z)
     rows = np.arange(len(z))
     others = logits.copy()
@@ -326,7 +326,7 @@ def _upper(subject: Classifier, z: Array, labels: NDArray[np.int64], norms: Arra
 
 
 def _cut(bounds: Bounds, steps: int) -> Bounds:
-    """Bounds of the first steps, where they are given step by step."""
+    """Return the bounds of the first steps, if bounds are given step by step."""
     if bounds is None:
         return None
     low, high = (
@@ -337,7 +337,7 @@ def _cut(bounds: Bounds, steps: int) -> Bounds:
 
 
 def _refuse_crossing(index: int, claim: Claim | None, upper: float, norm: str, budget: str) -> None:
-    """The sandwich: a proof and a counter-example to it cannot both be right."""
+    """Raise an error if an attack succeeded inside a certified ball: one of the two must be wrong."""
     if claim is not None and claim.value is not None and claim.value > upper:
         size = f"{claim.value!r} at every step" if budget == "step" else repr(claim.value)
         raise ContradictionError(
@@ -356,7 +356,7 @@ def _checked_mask(mask: Any, x: Tensor) -> Tensor | None:
 
 
 def _checked_limit(seconds: Any) -> float | None:
-    """A time limit as it is taken on; infinity is none, or as good.
+    """Check a time limit; infinity means none.
 
     Raises:
         ConfigurationError: no positive number.
@@ -366,7 +366,7 @@ def _checked_limit(seconds: Any) -> float | None:
 
 
 def _as_tensor(name: str, value: Any) -> Any:
-    """An array as a tensor, anything else as it is.
+    """Convert an array to a tensor; return anything else unchanged.
 
     Raises:
         ConfigurationError: an array that is none of numbers, or of a kind that torch does not have; no dense tensor.
@@ -382,7 +382,7 @@ def _as_tensor(name: str, value: Any) -> Any:
 
 
 def _numbers(bounds: Bounds) -> tuple[Array, Array] | None:
-    """Bounds as arrays."""
+    """Convert bounds to arrays."""
     if bounds is None:
         return None
     low, high = (torch.as_tensor(end, dtype=torch.float64).numpy() for end in bounds)

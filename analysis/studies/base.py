@@ -209,7 +209,7 @@ class _Parts:
 
 @dataclass(frozen=True)
 class _Job:
-    """The trainings of a study in one size."""
+    """Trainings of a study in one size."""
 
     study: Study
     size: Size
@@ -287,7 +287,7 @@ class _Job:
 
 
 def _resampled(task: Task) -> Task:
-    """The task with batches drawn from its training sequences with replacement."""
+    """Return the task with batches drawn from its training sequences with replacement."""
     x, y = task.train
 
     def sample(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -298,7 +298,7 @@ def _resampled(task: Task) -> Task:
 
 
 def network(layer: Any, hidden: int, **options: Any) -> Callable[[Task], SequenceModel]:
-    """Return a maker of a one-layer network for a task.
+    """Return a factory of one-layer networks for a task.
 
     Args:
         layer: class of the layer, called as ``layer(input_size, hidden, **options)``.

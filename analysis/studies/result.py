@@ -75,7 +75,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Compared:
-    """A number of ours beside the paper's.
+    """Number of this study beside the paper's.
 
     Attributes:
         what: the quantity, with its model and data.

@@ -1,4 +1,4 @@
-"""Where data of one's own come from: an archive, a folder of arrays, or a function; what is read is plain arrays."""
+"""Readers of user data: an archive, a folder of arrays, or a function."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _HELD: dict[str, Source] = {}
 
 @dataclass(frozen=True)
 class Source:
-    """Arrays as they were read.
+    """Arrays read from a source of user data.
 
     Attributes:
         arrays: by the names of ``KEYS``; masks have become lengths.
@@ -51,7 +51,7 @@ class Source:
 
 
 def read_source(spec: str | Path) -> Source:
-    """Data of one's own.
+    """Read user data.
 
     Args:
         spec: a ``.npz`` file with arrays of the names of ``KEYS``; a folder with ``x.npy``, ``y.npy`` ... of these
@@ -88,7 +88,7 @@ def read_source(spec: str | Path) -> Source:
 
 
 def source_digest(spec: str | Path) -> tuple[str, str]:
-    """Place and digest of a source; of a file without reading its arrays."""
+    """Return place and digest of a source; the arrays of a file are not read."""
     path = Path(str(spec))
     if "\0" in str(spec):
         raise FileFormatError("--data names a .npz file, a folder of arrays, or package.module:function")
@@ -99,7 +99,7 @@ def source_digest(spec: str | Path) -> tuple[str, str]:
 
 
 def archive_digest(path: Path) -> str:
-    """The SHA-256 of a ``.npz`` file.
+    """Return the SHA-256 of a ``.npz`` file.
 
     Raises:
         FileFormatError: no regular file, or none of this kind.
@@ -117,7 +117,7 @@ def archive_digest(path: Path) -> str:
 
 
 def checked(arrays: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The arrays that are needed and those that are known, masks as lengths.
+    """Check the names of arrays and convert masks to lengths.
 
     Args:
         arrays: by name.
@@ -182,7 +182,7 @@ def _from_function(name: str) -> Source:
 
 @contextmanager
 def in_memory(arrays: Mapping[str, Any]) -> Iterator[str]:
-    """Arrays of this process as a source, for the time of a block.
+    """Register arrays of this process as a source for the time of a block.
 
     Args:
         arrays: by the names of ``KEYS``, and ``loss``.

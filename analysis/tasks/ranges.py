@@ -1,11 +1,11 @@
-"""Ranges of inputs: whether one covers another, and their width."""
+"""Ranges of inputs: inclusion and width."""
 
 from __future__ import annotations
 
 import numpy as np
 
 Range = tuple[float | tuple[float, ...], float | tuple[float, ...]]
-"""Low and high end of inputs: numbers, or one for each feature."""
+"""Lower and upper bound of inputs: numbers, or one per feature."""
 
 
 def covers(box: Range | None, span: Range | None) -> bool:

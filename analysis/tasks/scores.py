@@ -1,4 +1,4 @@
-"""What is scored: one number a target, from which loss and metric are means over the targets that count.
+"""Scores of outputs: one number per target, averaged to the loss and the metric.
 
 A class target ``IGNORED``, or a value that is NaN, counts for nothing: so sequences of unequal length lie in one batch.
 Their padding repeats the last step (no entry of the inputs is made up) and has no target; where a whole sequence has
@@ -20,11 +20,11 @@ from torch.nn import functional
 from stability.errors import DimensionError
 
 IGNORED = -100
-"""The class of a step without a target; it is torch's own ``ignore_index``."""
+"""Class label of a step without a target; equal to torch's ``ignore_index``."""
 
 
 def counted(targets: Tensor) -> Tensor:
-    """Where there is a target, of the shape of ``targets``.
+    """Return the mask of entries with a target, in the shape of ``targets``.
 
     Example:
         >>> counted(torch.tensor([2, IGNORED])), counted(torch.tensor([0.5, torch.nan]))
@@ -34,7 +34,7 @@ def counted(targets: Tensor) -> Tensor:
 
 
 def own_steps(targets: Tensor, every_step: bool) -> Tensor | None:
-    """Which steps of padded sequences are their own: all up to the last one with a target.
+    """Return the mask of steps before the padding: all up to the last one with a target.
 
     Args:
         targets: the ``y`` of a task.
@@ -71,7 +71,7 @@ def _squared(outputs: Tensor, targets: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric: a number a target, and what is reported of their mean.
+    """Metric: a score per target, and the reported function of its mean.
 
     Attributes:
         of: ``(outputs, targets)`` to one number a target, of the shape of the targets.
@@ -94,11 +94,11 @@ METRICS = {
     "bits_per_character": Metric(_nats, lambda nats: nats / math.log(2.0), _nats),
     "perplexity": Metric(_nats, _exp, _nats),
 }
-"""By the name of the metric; of the first alone more is better."""
+"""Metrics by name; larger is better for ``accuracy`` only."""
 
 
 def by_sequence(scores: Tensor, targets: Tensor) -> Tensor:
-    """Mean of ``scores`` over the targets of each sequence that count.
+    """Return the mean of ``scores`` over the targets of each sequence that count.
 
     Args:
         scores: one number a target.
@@ -113,7 +113,7 @@ def by_sequence(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def entropy(targets: Tensor) -> float:
-    """Nats of the best guess that ignores the input: the entropy of the targets' frequencies.
+    """Return the entropy of the targets' frequencies in nats: the loss of the best guess that ignores the input.
 
     Example:
         >>> round(entropy(torch.tensor([0, 1, 0, 1, IGNORED])) / math.log(2), 6)
@@ -125,7 +125,7 @@ def entropy(targets: Tensor) -> float:
 
 
 def read_out(labels: np.ndarray, lengths: Sequence[int], length: int) -> Tensor:
-    """Targets of sequences with a class each: ``(n,)``, or at each one's last step where lengths differ.
+    """Return targets ``(n,)`` of labelled sequences, or ``(n, length)`` at each last step if lengths differ.
 
     Args:
         labels: ``(n,)`` classes.
@@ -148,7 +148,7 @@ def read_out(labels: np.ndarray, lengths: Sequence[int], length: int) -> Tensor:
 
 
 def as_loss(value: Any) -> Tensor:
-    """What a loss of one's own gives, as a scalar.
+    """Check the value of a user's loss and return it as a scalar.
 
     Raises:
         DimensionError: no tensor of one number.

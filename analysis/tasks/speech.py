@@ -17,8 +17,8 @@ from stability.storage.arrays import read_npz
 from .base import Pair, Task, check_size, register_task, task_of
 from .folders import data_folder, embedded_data, read_bytes
 
-TEST_TAKES = 5  # takes 0 to 4 of every speaker and digit are the usual test part
-RATE = 8000
+TEST_TAKES = 5  # takes 0 to 4 of each digit and speaker are the test part, as the data set recommends
+RATE = 8000  # samples per second
 NAME = re.compile(r"(\d)_(\w+)_(\d+)\.wav")
 
 
@@ -32,7 +32,7 @@ def spoken(
     limit: int | None = None,
     test_limit: int | None = None,
 ) -> Task:
-    """Spoken digits (Free Spoken Digit Dataset, 8 kHz, 16 bit), raw samples in [-1, 1].
+    """Make the task of spoken digits (Free Spoken Digit Dataset, 8 kHz, 16 bit), raw samples in [-1, 1].
 
     The folder holds the recordings as ``{digit}_{speaker}_{take}.wav``, or one ``.npz`` with ``samples`` (all
     recordings end to end), ``offsets``, ``digit`` and ``take``. Takes 0 to 4 are the test part. A recording

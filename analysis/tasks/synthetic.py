@@ -1,4 +1,4 @@
-"""Generated tasks: exact targets, endless data. Training and test sequences come from separate random streams."""
+"""Generated tasks with exact targets; training and test sequences come from separate random streams."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .base import Pair, Task, check_size, generated_parts, register_task, task_o
 
 @register_task("adding")
 def adding(*, seed: int = 0, steps: int = 100, train: int = 4000, test: int = 1000) -> Task:
-    """The adding problem (Hochreiter and Schmidhuber 1997): the sum of the two marked numbers.
+    """Make the adding problem (Hochreiter and Schmidhuber 1997): the sum of the two marked numbers.
 
     Feature 0 is uniform in [0, 1]; feature 1 marks one step in each half with a 1. The chance level is the
     variance of the target, 1/6: the error of always answering 1.
@@ -58,7 +58,7 @@ def adding(*, seed: int = 0, steps: int = 100, train: int = 4000, test: int = 10
 def copying(
     *, seed: int = 0, delay: int = 50, length: int = 10, symbols: int = 8, train: int = 4000, test: int = 1000
 ) -> Task:
-    """The copying problem: repeat ``length`` symbols after ``delay`` blanks, when the cue comes.
+    """Make the copying problem: repeat ``length`` symbols after ``delay`` blanks, when the cue comes.
 
     Inputs are one-hot over ``symbols`` letters, a blank and a cue; ``delay + 2 length`` steps. The target is
     blank until the cue has come, then the letters in order. The metric counts the last ``length`` steps only:
@@ -104,8 +104,7 @@ def copying(
 
 
 def pendulum_flow(start: np.ndarray, times: np.ndarray, damping: float) -> np.ndarray:
-    r"""Solutions of the damped pendulum :math:`\ddot\theta = -\sin\theta - c\,\dot\theta` (DOP853, tolerance
-    1e-10).
+    r"""Solve the damped pendulum :math:`\ddot\theta = -\sin\theta - c\,\dot\theta` (DOP853, tolerance 1e-10).
 
     Args:
         start: ``(n, 2)`` angles and angular velocities at time 0.
@@ -137,7 +136,7 @@ def pendulum(
     train: int = 500,
     test: int = 200,
 ) -> Task:
-    """The damped pendulum from random initial angles and velocities; states ``(angle, angular velocity)``.
+    """Make the task of a damped pendulum with random initial states ``(angle, angular velocity)``.
 
     Args:
         seed: of the initial states: angles uniform within 0.75 pi of rest, velocities within 0.75,

@@ -29,7 +29,7 @@ def characters(
     test_limit: int = 1000,
     test_fraction: float = 0.1,
 ) -> Task:
-    """Predict the character that comes ``ahead`` steps later, at every step of a text; characters are one-hot.
+    """Make the task of predicting a text's character ``ahead`` steps later, at every step; one-hot inputs.
 
     The last ``test_fraction`` of the text is the test part; both are cut into pieces of ``steps`` characters
     that do not overlap, of which ``limit`` and ``test_limit`` are chosen at random. The alphabet is that of

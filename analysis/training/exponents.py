@@ -22,13 +22,13 @@ from ..guard import as_tensor, check_dense, check_int, check_model, check_real_s
 from ..unroll import as_layer, flat_state, layer_inputs, push_frame, recurrent_layers
 
 SEQUENCES, STEPS = 8, 50
-"""Of a batch, for the penalty: short trajectories of a few sequences, since each costs some passes over time."""
+"""Sequences of a batch and time steps in the penalty; each sequence costs several passes over time."""
 
 
 def finite_time_exponents(
     model: nn.Module, x: Tensor, k: int = 1, *, skip: int | None = None, seed: int = 0, per_time: bool = False
 ) -> Tensor:
-    r"""The ``k`` first finite-time Lyapunov exponents of each trajectory, differentiable in the layer's parameters.
+    r"""Compute the ``k`` first finite-time Lyapunov exponents of each trajectory, differentiably.
 
     .. math:: \lambda_i = \frac{1}{T - s} \sum_{t > s} \log (R_t)_{ii}, \qquad Q_t R_t = J_t Q_{t-1}
 
@@ -95,7 +95,7 @@ def finite_time_exponents(
 
 
 def lyapunov_penalty(model: nn.Module, x: Tensor, target: float, *, seed: int = 0) -> Tensor:
-    r"""How far the largest exponent of short trajectories is from a target: :math:`(\bar\lambda_1 - \lambda^*)^2`.
+    r"""Return the squared distance of the largest exponent from a target: :math:`(\bar\lambda_1 - \lambda^*)^2`.
 
     Of the first 8 sequences of ``x`` and their first 50 steps; the exponent is their mean, per step.
 
@@ -128,7 +128,7 @@ def lyapunov_penalty(model: nn.Module, x: Tensor, target: float, *, seed: int = 
 
 
 def _own_layer(model: nn.Module) -> RecurrentLayer:
-    """The one recurrent layer; for a module of ``torch.nn`` another one that computes with its very parameters."""
+    """Return the only recurrent layer; for a ``torch.nn`` module a layer that shares its parameters."""
     if isinstance(model, DeepNetwork):
         return model.recurrence()
     found = recurrent_layers(model)

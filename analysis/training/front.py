@@ -1,4 +1,4 @@
-"""Training: seeded, tracked, interruptible, and resumable to the last bit.
+"""Training entry points: seeded, tracked, interruptible, and resumable to the last bit.
 
 An epoch is the unit of everything: its batches are ordered by ``(seed, epoch)`` alone, after it all files are
 written aside and renamed, and an interruption of any kind takes the model back to the end of the last
@@ -116,7 +116,7 @@ def resume_run(
     time_limit: float | None = None,
     device: str | torch.device = "cpu",
 ) -> tuple[nn.Module, TrainResult]:
-    """Go on with an interrupted (or finished) run from its folder alone.
+    """Resume an interrupted (or finished) run from its folder alone.
 
     Args:
         path: the run directory.
@@ -160,7 +160,7 @@ def resume_run(
 
 
 def _same_tracker(model: nn.Module, options: Mapping[str, Any], path: Path, device: Any) -> SpectrumTracker:
-    """A tracker like the one that training began with."""
+    """Return a tracker with the options of the run's first tracker."""
     try:
         probe = None if options["probe"] is None else read_checkpoint(path)["tracker"]["probe"].to(device)
         kept, margins = options["eigenvalues"], list(options["margins"])

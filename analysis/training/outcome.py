@@ -1,4 +1,4 @@
-"""What training reports: figures of an epoch, news on the way, and the result."""
+"""Results of training: numbers of an epoch, progress reports, and the final result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..results import Record, plain_value
 
 @dataclass(frozen=True)
 class Epoch:
-    """Figures of one finished epoch.
+    """Numbers of one finished epoch.
 
     Attributes:
         epoch: its number; the first is 1.
@@ -38,7 +38,7 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Progress:
-    """What a progress callback is told: after every batch, and after every epoch with its figures.
+    """Argument of a progress callback, after every batch and after every epoch.
 
     Attributes:
         epoch: number of the epoch, from 1.
@@ -59,7 +59,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class TrainResult(Record):
-    """What training came to.
+    """Result of a training.
 
     Attributes:
         epochs: finished epochs.
@@ -99,13 +99,13 @@ class TrainResult(Record):
 
     @property
     def interrupted(self) -> bool:
-        """Whether someone stopped it before it was done."""
+        """True if a user stopped the training."""
         return self.stopped == "interrupted"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
+        """Return JSON values."""
         return {**plain_value(self), "interrupted": self.interrupted}
 
     def frame(self) -> pd.DataFrame:
-        """One row an epoch."""
+        """Return one row per epoch."""
         return pd.DataFrame([vars(e) for e in self.history], columns=list(Epoch.__dataclass_fields__))

@@ -1,4 +1,4 @@
-"""Settings that were found to work: what the main report trains when it is given no models.
+"""Presets: tested networks and training settings, for the report without models and for papers' experiments.
 
 Chosen on the embedded digits read by rows (28 steps of 28 pixels, 4,000 images to train on), 64 hidden units.
 Each trains in seconds on one core; ``training`` is for the full report, ``QUICK`` replaces part of it for a
@@ -29,7 +29,7 @@ QUICK: dict[str, Any] = {"epochs": 6, "milestones": (5,)}
 
 @dataclass(frozen=True)
 class Preset:
-    """A network with settings for its training; an experiment of a paper has its task, too.
+    """Network with settings for its training; a paper's experiment also has its task.
 
     Attributes:
         layer: name of the layer; ``deep`` for a network of blocks.
@@ -192,12 +192,13 @@ DEFAULT_MODELS = (
     "lstm",
     "gru",
 )
-"""The models of a report that is given none: those of the four papers, two that carry a proof by construction, and the
-gated ones they are compared with."""
+"""Models of a report without models: those of the four papers, two with a proof by construction, and gated ones
+for comparison.
+"""
 
 
 def known_presets() -> dict[str, Preset]:
-    """All presets; a registered layer that has none of its own, such as a user's, gets common settings.
+    """Return all presets; a registered layer without its own preset gets common settings.
 
     Example:
         >>> known_presets()["elman"] is PRESETS["elman"]
@@ -209,7 +210,7 @@ def known_presets() -> dict[str, Preset]:
 
 
 def preset_names(asked: str | None) -> tuple[str, ...]:
-    """The presets that a word stands for.
+    """Return the presets selected by a word or a list of names.
 
     Args:
         asked: ``"default"`` or ``None``; ``"all"``; or names with commas between them.
@@ -254,7 +255,7 @@ def paper_preset(name: str) -> Preset:
 
 
 def preset_model(name: str, task: Task, *, seed: int = 0) -> SequenceModel:
-    """A freshly initialised model of a preset, fitting a task.
+    """Make a freshly initialised model of a preset for a task.
 
     Args:
         name: a key of ``known_presets()``.
@@ -289,7 +290,7 @@ def preset_model(name: str, task: Task, *, seed: int = 0) -> SequenceModel:
 
 
 def preset_training(name: str, *, quick: bool = False) -> dict[str, Any]:
-    """Keyword arguments of ``train`` for a preset.
+    """Return the keyword arguments of ``train`` for a preset.
 
     Args:
         name: a key of ``known_presets()``.
@@ -318,7 +319,7 @@ def train_preset(
     device: str | torch.device = "cpu",
     **options: Any,
 ) -> tuple[SequenceModel, TrainResult]:
-    """Make a preset's model and train it, spectra tracked.
+    """Make a preset's model and train it with tracked spectra.
 
     Args:
         name: a key of ``known_presets()``.

@@ -1,4 +1,4 @@
-"""The run directory: what training leaves behind, and everything else reads.
+"""Run directories: files of a training, written atomically and read by all other commands.
 
 ``run.json`` (what was done, with what, and what came of it), ``model.safetensors``, ``metrics.csv`` (one line
 an epoch), ``spectra.csv`` and ``eigenvalues.csv`` (from the tracker), ``checkpoint.pt`` (all that is
@@ -51,7 +51,7 @@ STATE = {"model", "best", "optimizer", "settings", "task", "history", "bad", "st
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run directory that was read.
+    """Run directory that was read.
 
     Attributes:
         path: the directory.
@@ -72,7 +72,7 @@ class Run:
         return str(self.document["model"].get("layer") or self.document["model"].get("class") or "model")
 
     def model(self) -> nn.Module:
-        """The trained model, on the CPU.
+        """Load the trained model on the CPU.
 
         Raises:
             FileFormatError: missing or damaged weights.
@@ -85,11 +85,11 @@ class Run:
 
     @property
     def reads_data(self) -> bool:
-        """Whether its task reads a folder of data, see ``stability.analysis.tasks.base``."""
+        """Return True if its task reads a data folder, see ``stability.analysis.tasks.base``."""
         return reads_data(str(self.document["task"].get("name")))
 
     def task(self, data_dir: str | Path | None = None, file: str | Path | None = None) -> Task:
-        """The task that it was trained on, made again.
+        """Make the task of its training again.
 
         Args:
             data_dir: where the data lie now; by default where they lay then.
@@ -116,7 +116,7 @@ class Run:
             ) from error
 
     def metrics(self) -> pd.DataFrame:
-        """One row an epoch.
+        """Return one row per epoch.
 
         Raises:
             FileFormatError: missing or damaged.
@@ -125,7 +125,7 @@ class Run:
         return read_csv(self.path / "metrics.csv", ALL_COLUMNS if held_out else METRIC_COLUMNS)
 
     def spectra(self) -> pd.DataFrame:
-        """Long table ``step, epoch, matrix, quantity, value``; empty when training was not tracked.
+        """Return the long table ``step, epoch, matrix, quantity, value``; empty for an untracked training.
 
         Raises:
             FileFormatError: damaged.
@@ -133,7 +133,7 @@ class Run:
         return self._tracked("spectra.csv")
 
     def eigenvalues(self) -> pd.DataFrame:
-        """Table ``step, epoch, matrix, real, imag``; empty when training was not tracked; refused like spectra."""
+        """Return the table ``step, epoch, matrix, real, imag``; empty for an untracked training."""
         return self._tracked("eigenvalues.csv")
 
     def _tracked(self, name: str) -> pd.DataFrame:
@@ -181,7 +181,7 @@ def read_run(path: str | Path) -> Run:
 
 @contextmanager
 def new_run(path: str | Path, overwrite: bool) -> Iterator[Path]:
-    """Own the folder of a new run for the time of a block.
+    """Lock the folder of a new run for the time of a block.
 
     Args:
         path: the folder.
@@ -217,7 +217,7 @@ def _check_new(path: Path, overwrite: bool) -> None:
 
 @contextmanager
 def old_run(path: str | Path) -> Iterator[Path]:
-    """Own the folder of a run that goes on for the time of a block.
+    """Lock the folder of a resumed run for the time of a block.
 
     Yields:
         The folder.
@@ -234,7 +234,7 @@ def old_run(path: str | Path) -> Iterator[Path]:
 
 
 def model_description(model: nn.Module) -> dict[str, Any]:
-    """What ``run.json`` says about a model: enough to build it again, or its class where that cannot be.
+    """Return the description of a model in ``run.json``: enough to build it again, or only its class.
 
     Of a network of one's own the activation of its ``torch.nn`` RNN stands there too, which weights do not tell.
     """
@@ -247,7 +247,7 @@ def model_description(model: nn.Module) -> dict[str, Any]:
 
 
 def with_code(model: nn.Module) -> dict[str, Any]:
-    """``model_description``, and under ``code`` the factory or the layer's class that making it again needs."""
+    """Return ``model_description``, with the factory or class that builds the model under ``code``."""
     said = model_description(model)
     code = factory_of(model) if said["layer"] is None else layer_code(model)
     return {**said, "code": code} if code else said
@@ -256,7 +256,7 @@ def with_code(model: nn.Module) -> dict[str, Any]:
 def write_run(
     path: Path, document: Mapping[str, Any], model: nn.Module, weights: Mapping[str, Tensor], metrics: str
 ) -> None:
-    """Write the files that others read; ``checkpoint.pt`` comes first, see ``write_checkpoint``.
+    """Write the files of a run that others read; write ``checkpoint.pt`` first, see ``write_checkpoint``.
 
     Args:
         path: the folder.
@@ -278,7 +278,7 @@ def write_run(
 
 
 def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
-    """Write all that is needed to go on, in one file: tensors and plain values.
+    """Write the state for resuming in one file: tensors and plain values.
 
     Raises:
         FileFormatError: when the folder cannot be written to.
@@ -289,7 +289,7 @@ def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Read what ``write_checkpoint`` wrote; nothing in the file is run.
+    """Read a checkpoint without running code from the file.
 
     Raises:
         FileFormatError: missing or damaged.

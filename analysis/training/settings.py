@@ -1,4 +1,4 @@
-"""Settings of a training: how the weights are optimized, and what training aims at beside the task's loss."""
+"""Settings of a training: optimization of the weights, and aims beside the task's loss."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _check(values: Any, checks: Mapping[str, Callable[[str, Any], Any]], optiona
 
 @dataclass(frozen=True)
 class Aim:
-    """What training aims at beside the task's loss: margins, exponents, certified radii, gains.
+    """Aims of training beside the task's loss: margins, exponents, certified radii, gains.
 
     Attributes:
         margin_penalty: weight of ``sum_layers max(0, margin_target - contraction_gap)`` in the loss; 0: no such term.
@@ -103,7 +103,7 @@ _AIM_CHECKS: dict[str, Callable[[str, Any], Any]] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that decides the trained weights besides the model, the task and the arithmetic.
+    """Settings that determine the trained weights, besides the model, the task and the arithmetic.
 
     Attributes:
         epochs: passes over the training sequences.
