@@ -28,7 +28,7 @@ class Curve:
         y: columns of the vertical one, a line each; those that are not there or hold nothing are left out.
         band: lower and upper end around the first of them.
         by: a column whose values have a line each.
-        words: of the vertical axis; by default the first column's name.
+        words: label of the vertical axis; by default the first column's name.
         log: whether that axis is logarithmic.
         steps: whether a value holds until the next place, as a share of counted samples does.
     """
@@ -48,8 +48,8 @@ def draw(name: str, table: pd.DataFrame, curve: Curve | None, ax: Axes | None) -
     Args:
         name: above it.
         table: the numbers.
-        curve: which of them.
-        ax: where to draw; a new figure without it.
+        curve: selection of the columns.
+        ax: axes to draw on; ``None``: a new figure.
 
     Returns:
         The axes.

@@ -24,9 +24,9 @@ def environment(seed: int, device: torch.device, started: str) -> dict[str, Any]
     """Return versions, machine, threads, seed and times, for the record.
 
     Args:
-        seed: of the run.
+        seed: seed of the run.
         device: that it ran on.
-        started: when, ISO 8601.
+        started: start time, ISO 8601.
 
     Returns:
         JSON values.

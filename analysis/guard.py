@@ -92,7 +92,7 @@ def answer(model: nn.Module, x: Tensor, name: str) -> Any:
     """Return a model's output for sequences ``(batch, time, features)``, in evaluation mode, without a graph.
 
     Raises:
-        ConfigurationError: whatever the model raises, in one line.
+        ConfigurationError: an error inside the model, in one line.
     """
     try:
         with in_evaluation(model), torch.no_grad():
@@ -137,7 +137,7 @@ def check_dense(name: str, value: Tensor) -> None:
     """Raise an error for a tensor without an entry at every place: sparse, nested, or on the meta device.
 
     Raises:
-        ConfigurationError: when it is one.
+        ConfigurationError: a tensor of this kind.
 
     >>> check_dense("x", torch.eye(2))
     """
@@ -194,7 +194,7 @@ def check_kind(model: nn.Module, x: Tensor) -> None:
     """Raise an error for a floating-point tensor of another dtype or device than the model's parameters.
 
     Raises:
-        ConfigurationError: when they differ.
+        ConfigurationError: another dtype or device.
     """
     parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
     if x.is_floating_point() and parameter is not None and (parameter.dtype != x.dtype or parameter.device != x.device):
@@ -208,8 +208,8 @@ def check_labels(y: Any, batch: int, device: torch.device | None = None) -> Tens
 
     Args:
         y: ``(batch,)`` integers.
-        batch: how many are expected.
-        device: where they must live; ``None``: anywhere.
+        batch: expected number of labels.
+        device: required device; ``None``: any.
 
     Raises:
         ConfigurationError: no dense integer tensor, or on another device.
@@ -243,7 +243,7 @@ def check_number(name: str, value: Any, *, minimum: float = 0.0, strict: bool = 
     """Return ``value`` as a finite float of at least (strictly more than) ``minimum``.
 
     Raises:
-        ConfigurationError: when it is none.
+        ConfigurationError: otherwise.
     """
     number = _plain(value)
     fits = isinstance(number, int | float) and not isinstance(number, bool) and minimum <= number <= _LARGEST
@@ -257,7 +257,7 @@ def check_int(name: str, value: Any, minimum: int = 1) -> int:
     """Return ``value`` as an int of at least ``minimum`` that fits into 63 bits.
 
     Raises:
-        ConfigurationError: when it is none.
+        ConfigurationError: otherwise.
     """
     number = _plain(value)
     if isinstance(number, bool) or not isinstance(number, int) or not minimum <= number < 2**63:

@@ -20,7 +20,7 @@ def check_confidence(value: Any) -> float:
     """Return ``value`` as a float strictly between 0 and 1.
 
     Raises:
-        ConfigurationError: when it is none.
+        ConfigurationError: otherwise.
     """
     number = check_number("confidence", value, strict=True)
     if number >= 1:
@@ -33,13 +33,13 @@ class Spread(Record):
     """Mean, extremes and confidence interval of a number over several trainings.
 
     Attributes:
-        mean: of the trainings.
+        mean: mean over the trainings.
         least: the smallest.
         largest: the largest.
         low: lower end of the interval of the mean; ``None`` for one training.
         high: upper end.
         n: trainings.
-        confidence: of the interval.
+        confidence: confidence level of the interval.
     """
 
     mean: float
@@ -61,7 +61,7 @@ def over_seeds(
 
     Args:
         values: one figure a training.
-        confidence: of the interval, in (0, 1).
+        confidence: confidence level of the interval, in (0, 1).
         within: what the figure can be at all, such as ``(0, 1)`` for an accuracy; the interval ends there.
 
     Returns:

@@ -45,7 +45,7 @@ class Outcome:
     """Result of a job.
 
     Attributes:
-        name: of the job.
+        name: name of the job.
         error: error message; ``None`` for a job that succeeded.
         value: return value of the work.
     """
@@ -133,7 +133,7 @@ def run_jobs(
     Args:
         work: function of a job.
         jobs: arguments of the work, by name; started in this order.
-        client: of a cluster, see ``cluster``; ``None`` for this process.
+        client: client of a cluster, see ``cluster``; ``None`` for this process.
         threads: torch and BLAS threads in this process, ``None`` for no change; workers always use one.
         gpus: number of GPUs that a job requires: the resource ``GPU`` of Dask workers.
         news: called with a job's name and its progress.

@@ -79,7 +79,7 @@ class Record:
     """Base of result dataclasses: JSON values, pandas tables, matplotlib figures, one-line and HTML representations.
 
     Attributes:
-        curve: what of ``curves()`` is drawn; ``None`` where there is no curve, and the table itself is.
+        curve: columns of ``curves()`` that are drawn; ``None``: the table itself is drawn.
 
     Example:
         >>> @dataclasses.dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Record:
         """Draw the result's curve with its band, or its numbers as a table if it has no curve.
 
         Args:
-            ax: where to draw; a new figure without it.
+            ax: axes to draw on; ``None``: a new figure.
 
         Returns:
             The axes.

@@ -48,7 +48,7 @@ def with_threads(number: int) -> Iterator[None]:
     """Set the number of threads of torch and BLAS for a block.
 
     Args:
-        number: of threads.
+        number: number of threads.
 
     Example:
         >>> with with_threads(1):

@@ -254,7 +254,7 @@ def layer_inputs(model: nn.Module, x: Any, part: str | None = None) -> Any:
 
     Args:
         model: a recurrent layer, or a model that holds one.
-        x: what the model takes, ``(batch, time, features)``; token numbers for a model that embeds them.
+        x: inputs of the model, ``(batch, time, features)``; token numbers for a model with an embedding.
         part: the path of the layer, where there are several.
 
     Returns:
@@ -340,7 +340,7 @@ def step_jacobians(layer: RecurrentLayer, drive: Tensor, state: Any, prepared: A
         layer: a recurrent layer.
         drive: ``(batch, ...)`` of one step.
         state: the state before it.
-        prepared: what ``layer.prepare()`` returned.
+        prepared: result of ``layer.prepare()``.
 
     Returns:
         Jacobians ``(batch, n, n)`` over real state vectors, and the next state.
@@ -367,7 +367,7 @@ def push_frame(layer: RecurrentLayer, drive: Tensor, state: Any, prepared: Any, 
         layer: a recurrent layer.
         drive: ``(batch, ...)`` of one step.
         state: the state before it.
-        prepared: what ``layer.prepare()`` returned.
+        prepared: result of ``layer.prepare()``.
         frame: ``(batch, n, k)``, over real state vectors.
 
     Returns:

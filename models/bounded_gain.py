@@ -63,7 +63,7 @@ class BoundedGainRNN(RecurrentLayer):
         activation: ``maxmin`` (sorts pairs ``2 i``, ``2 i + 1``; also called ``oplu``), ``abs``, or ``householder``
             (reflects pairs at a learned angle); or ``tanh``, ``relu``, ``leaky_relu``, ``sigmoid``,
             ``saturation``, ``deadzone``.
-        start: which weights a new layer has: ``random`` ones, or a ``delay_line``, by which every step moves the state
+        start: initial weights: ``random``, or a ``delay_line``, by which every step moves the state
             on by ``p`` units and puts the input into the last ``p``. With ``abs``, inputs that are not negative
             stand in the state as they were, the last ``n / p`` of them: for sequences of many small inputs, such as
             images pixel by pixel, of which random weights keep a blur.
@@ -248,9 +248,9 @@ class BoundedGainRNN(RecurrentLayer):
         than what it reads, and the last one, whose last state is read, has ``gain``.
 
         Args:
-            widths: what each layer reads, the lowest first.
-            hidden_size: of every layer.
-            gain: of the whole.
+            widths: input size of each layer, the lowest first.
+            hidden_size: hidden size of every layer.
+            gain: gain of the whole.
             rate: ``rho`` of all layers; ``None``: none for the last, and 0.9 for those below it, which need one.
             options: further keyword arguments of the layers.
 

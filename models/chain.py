@@ -46,8 +46,8 @@ def chain(module: nn.Module, path: str, subject: Any) -> list[Classifier]:
 
     Args:
         module: a module of one's own, ``(batch, time, features)`` to logits ``(batch, classes)``.
-        path: where its recurrent part is.
-        subject: what that part runs.
+        path: path of its recurrent part.
+        subject: system that the part runs.
 
     Returns:
         The classifier of a ``LayerStack`` with a layer for each ``nn.Linear`` but the last, which is the head; with

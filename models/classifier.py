@@ -112,7 +112,7 @@ def agrees_far(module: Run, read: Classifier, lengths: Sequence[int] = LENGTHS) 
     """Return a classifier that gives a network's logits on random inputs of sizes up to 1e4.
 
     Args:
-        module: as for ``agree_on``.
+        module: see ``agree_on``.
         read: the classifier.
         lengths: numbers of steps.
 

@@ -110,7 +110,7 @@ class ClassifierNetwork(nn.Module):
 
     Args:
         subject: the classifier.
-        dtype: of the parameters; ``torch.float64`` runs what claims about the classifier are about, to rounding.
+        dtype: dtype of the parameters; ``torch.float64`` runs what claims about the classifier are about, to rounding.
         source: the graph that the classifier was read from, an ``OnnxGraph``; each new length of sequences is compared
             with it before the network answers.
 

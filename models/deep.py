@@ -45,7 +45,7 @@ class DeepNetwork(nn.Module):
         input_size: features per time step.
         output_size: logits.
         layer: name of a recurrent layer.
-        hidden_size: of the recurrent layers.
+        hidden_size: hidden size of the recurrent layers.
         width: features between blocks.
         depth: number of blocks.
         options: further keyword arguments of the recurrent layers.

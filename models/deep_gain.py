@@ -26,7 +26,7 @@ def deep_reach(network: DeepNetwork) -> Tensor:
     """``(classes, classes)``: how far a unit of the input's l2 norm can move the difference of two logits.
 
     Args:
-        network: whose layers prescribe their gains; with logits at the last step or of the mean.
+        network: network whose layers prescribe their gains; with logits at the last step or of the mean.
 
     Returns:
         The bounds of the formula above with the prescribed gains, differentiable; zero on the diagonal.

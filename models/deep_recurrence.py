@@ -26,7 +26,7 @@ class DeepRecurrence(RecurrentLayer):
         blocks: norm, recurrent layer and mixing each, as in ``DeepNetwork``.
 
     Attributes:
-        hidden_size: of all layers together.
+        hidden_size: hidden size of all layers together.
 
     Raises:
         UnsupportedError: layers that run both ways.

@@ -19,7 +19,7 @@ class BehindEmbedding(nn.Module):
 
     Args:
         model: the network, called as ``model(tokens)`` with tokens ``(batch, time)``.
-        path: where in it the embedding stands.
+        path: path of the embedding within it.
         nearest: whether the network looks at its tokens besides (for a mask, or lengths): it then gets, at every step,
             the token whose vector is nearest. Else it gets the token 0 throughout, which it does not look at.
 
@@ -74,7 +74,7 @@ def behind_embedding(model: nn.Module, tokens: Tensor, name: str) -> BehindEmbed
     Args:
         model: called as ``model(tokens)``.
         tokens: ``(batch, time)`` integers.
-        name: what errors call it.
+        name: name in error messages.
 
     Returns:
         The network behind it.

@@ -78,7 +78,7 @@ def is_code_here(name: str, run: Path) -> bool:
     Other code is never run because a file names it.
 
     Args:
-        name: as for ``from_factory``.
+        name: see ``from_factory``.
         run: the run directory.
     """
     place = split_factory_name(name)[0]
@@ -118,7 +118,7 @@ def registered_layer(name: str) -> str | None:
     """Return the name under which a class ``package.module:Class`` is known as a layer; a registered cell becomes one.
 
     Args:
-        name: as for ``from_factory``.
+        name: see ``from_factory``.
 
     Returns:
         The name of ``register_layer``, or of the class of cells; ``None`` where it is neither layer nor cell.
@@ -148,7 +148,7 @@ def users_code(name: str, failed: str) -> Iterator[None]:
 
     Args:
         name: name of the code, for the message.
-        failed: what could not be done with it, for the message.
+        failed: the failed action, for the message.
 
     Raises:
         ConfigurationError: type, text, file and line of the exception.

@@ -147,7 +147,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 
     Args:
         path: the file.
-        tensors: by name; saved as copies, so that they may share memory.
+        tensors: tensors by name; saved as copies, so that they may share memory.
         metadata: texts by name, written in the order of their names.
 
     Raises:

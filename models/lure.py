@@ -50,7 +50,7 @@ def rnn_subject(W: Any, U: Any, b: Any = None, activation: str = "tanh", name: s
         U: ``(n, p)`` input weights.
         b: ``(n,)`` bias.
         activation: a name of ``stability.kernel.arithmetic.activations``.
-        name: what reports call it.
+        name: name in reports.
 
     Returns:
         The network.

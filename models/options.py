@@ -32,7 +32,7 @@ def positive_int(name: str, value: Any) -> int:
     """``value`` as an int >= 1.
 
     Raises:
-        ConfigurationError: when it is none.
+        ConfigurationError: otherwise.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ConfigurationError(f"{name} must be a positive integer, got {value!r}")
@@ -43,7 +43,7 @@ def real(name: str, value: Any, low: float = -math.inf, high: float = math.inf, 
     """``value`` as a finite float in ``[low, high]``; with ``strict`` the lower end is excluded.
 
     Raises:
-        ConfigurationError: when it is none.
+        ConfigurationError: otherwise.
     """
     good = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     if not good or not low <= value <= high or (strict and value == low):
@@ -61,7 +61,7 @@ def pair(name: str, value: Any, low: float = -math.inf, high: float = math.inf) 
     """A number for both matrices, or an ``(A, W)`` pair of numbers.
 
     Raises:
-        ConfigurationError: when it is neither.
+        ConfigurationError: another value.
     """
     if isinstance(value, (tuple, list)):
         if len(value) != 2:
@@ -90,7 +90,7 @@ def made_with(cls: Callable[..., Made], what: str, options: Mapping[str, Any], *
 
     Args:
         cls: the class.
-        what: what errors call it.
+        what: name in error messages.
         options: keyword arguments.
         first: arguments before them.
 

@@ -30,7 +30,7 @@ def register_layer(name: str, *, replace: bool = False) -> Callable[[type[Layer]
     """Class decorator: the layer becomes known to files and to the command line as ``name``.
 
     Args:
-        name: how files and the command line call it.
+        name: name in files and on the command line.
         replace: let the class take the place of another one that has the name.
 
     Returns:
@@ -187,8 +187,8 @@ class RecurrentLayer(nn.Module, ABC):
 
         Args:
             state: the state after the step.
-            drive: what the step was driven with.
-            prepared: what ``prepare`` returned.
+            drive: input of the step.
+            prepared: result of ``prepare``.
 
         Returns:
             ``(batch, output_size)``.
@@ -382,7 +382,7 @@ class RecurrentLayer(nn.Module, ABC):
         """Refuse the question for a differential equation, for layers that are maps.
 
         Raises:
-            UnsupportedError: when it is asked.
+            UnsupportedError: always.
         """
         if continuous:
             raise UnsupportedError(

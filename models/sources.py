@@ -53,7 +53,7 @@ class Source:
     Attributes:
         subject: the system that claims are about.
         module: the ``torch`` module where the source holds a whole one, else ``None``.
-        info: how it was read: ``form``, ``path``, and for weights ``cell``, ``part``, ``layers``, ``dtype``.
+        info: record of the reading: ``form``, ``path``, and for weights ``cell``, ``part``, ``layers``, ``dtype``.
     """
 
     subject: Any
@@ -75,7 +75,7 @@ def load_subject(
 
     Args:
         spec: the name.
-        cell: what a state dict's weights belong to, where they do not tell: ``rnn_tanh``, ``rnn_relu``, ``lstm``,
+        cell: cell type of a state dict whose weights do not determine it: ``rnn_tanh``, ``rnn_relu``, ``lstm``,
             ``gru``.
         input_box: ``(low, high)`` that the inputs stay in, numbers or one entry an input; for gated cells.
         continuous: the differential equation behind a layer instead of the map that runs.

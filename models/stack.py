@@ -212,8 +212,8 @@ def stack_configs(
     Args:
         layer: the class; one with a method ``stack_configs`` says itself what its layers in a stack are.
         input_size: features per time step, of the lowest.
-        hidden_size: of every layer.
-        layers: how many.
+        hidden_size: hidden size of every layer.
+        layers: number of layers.
         options: further keyword arguments of the layers.
 
     Returns:

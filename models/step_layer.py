@@ -53,7 +53,7 @@ class StepLayer(RecurrentLayer):
             of tensors, whose first is ``h``.
         matrices: ``(held) -> {name: (n, n) tensor}``, whose spectra are recorded; by default the square parameters and
             buffers of ``held``, and the square blocks of those with ``k n`` rows.
-        name: what reports call it.
+        name: name in reports.
 
     Raises:
         ConfigurationError: no function, a size that is no positive integer, or something held that is no tensor.

@@ -16,9 +16,9 @@ def as_vector(name: str, value: Any, size: int, otherwise: str) -> Array:
     """A finite vector of a known size.
 
     Args:
-        name: what errors call it.
+        name: name in error messages.
         value: its entries.
-        size: how many.
+        size: number of entries.
         otherwise: the words for what is no vector of numbers.
 
     Returns:

@@ -131,7 +131,7 @@ class Certificate(Displayed):
         """Draw the proved bound on the distance of two trajectories over time, see ``stability.display.draw_envelope``.
 
         Args:
-            ax: where to draw; a new figure without it.
+            ax: axes to draw on; ``None``: a new figure.
             until: the last step or time.
 
         Returns:
@@ -153,7 +153,7 @@ class Certificate(Displayed):
         """Write the certificate as JSON, aside first and then renamed, so that no half file is ever left.
 
         Args:
-            path: where to.
+            path: path of the file.
 
         Returns:
             The path.

@@ -81,7 +81,7 @@ def certify(
         refute: search for a witness against the claim where no proof was found.
         criteria: ``"needed"``: once the multiplier inequality is proved, those that it contains (small gain, circle)
             are evaluated for their margins; ``"all"``: each searches for its own best rate as well.
-        seed: of the searches.
+        seed: seed of the searches.
         input_box: ``(low, high)``, numbers or ``(p,)``, that every input stays in: the claim is about those inputs.
             A network that contracts under every input keeps that claim, with a faster rate under those inputs beside
             it where one is proved; for another one sets of states are computed that it enters under such inputs, and

@@ -35,9 +35,9 @@ class Cost:
     Attributes:
         states: ``n``, with the channels where there are more of them.
         memory: bytes of one proof.
-        available: bytes that are free on this machine; ``None`` where it does not tell.
-        seconds: of one proof (``rate="any"``), extrapolated from a small factorisation done now.
-        best: of the best rate.
+        available: free memory of this machine in bytes; ``None`` if unknown.
+        seconds: expected time in seconds of one proof (``rate="any"``), extrapolated from a small factorisation.
+        best: tolerance of the best rate.
     """
 
     states: int
@@ -105,7 +105,7 @@ def cost_notice(subject: Any, rate: Any = "best", time_limit: TimeLimit = None) 
     """Announce the cost of a long certification in a sentence; empty for small systems.
 
     Args:
-        subject: as for ``certify``, a system already.
+        subject: a system, see ``certify``.
         rate: that is asked for.
         time_limit: that was given.
 

@@ -83,7 +83,7 @@ def draw_envelope(
     Args:
         pairs: rate and overshoot.
         discrete: whether rates are per step.
-        ax: where to draw; a new figure without it.
+        ax: axes to draw on; ``None``: a new figure.
         title: above it; without pairs the only text.
         until: the last step or time; by default where the bound has fallen to a hundredth.
 

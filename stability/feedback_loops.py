@@ -49,7 +49,7 @@ class Nyquist:
         """The curve, its mirror image, and the disc.
 
         Args:
-            ax: where to draw; a new figure without it.
+            ax: axes to draw on; ``None``: a new figure.
 
         Returns:
             The axes.

@@ -29,7 +29,7 @@ class GainMargin:
 
     Attributes:
         certified: the largest factor with a proof of contraction; 0 when none was found, ``LARGEST`` when none failed.
-        certificate: of the system at that factor, or ``None``.
+        certificate: certificate of the system at that factor, or ``None``.
         destabilising: the smallest factor with a proved counter-example; infinite when none was found.
         refutation: the certificate with it, or ``None``.
         slope: ``(alpha, beta)`` of the system as it is, at factor 1.
@@ -61,7 +61,7 @@ def gain_margin(
         subject: a ``LureSystem``, or anything with one (a network's weights into the activation are multiplied).
         tol: relative tolerance of both factors.
         refute: look for the second factor.
-        seed: of the search for counter-examples.
+        seed: seed of the search for counter-examples.
         time_limit: seconds; what was found until then is the answer.
 
     Returns:
@@ -100,7 +100,7 @@ def step_margin(
         subject: a map that was made of a flow by an integrator, ``system.discretise(method, dt)``.
         tol: relative tolerance of both factors.
         refute: look for the second factor.
-        seed: of the search for counter-examples.
+        seed: seed of the search for counter-examples.
         time_limit: seconds; what was found until then is the answer.
 
     Returns:
@@ -157,7 +157,7 @@ class StepBound:
 
     Attributes:
         dt: that step; 0 when none was certified.
-        certificate: of the map at ``dt``, or ``None``.
+        certificate: certificate of the map at ``dt``, or ``None``.
         failed: the smallest step tried that was not certified; infinite when none failed.
     """
 
@@ -178,7 +178,7 @@ def largest_step(
     Args:
         system: a continuous system.
         method: ``"euler"`` or ``"midpoint"``.
-        rate: what the map must reach: ``"any"``, or a rate per step.
+        rate: required rate of the map: ``"any"``, or a rate per step.
         tol: relative tolerance of the step.
         time_limit: seconds; the largest step certified until then is the answer.
 
@@ -229,7 +229,7 @@ def scale_slopes(system: LureSystem, factor: float) -> LureSystem | None:
 
     Args:
         system: a flow, a map, or a map that an integrator made.
-        factor: of the slopes.
+        factor: factor of the slopes.
     """
     base = system if system.origin is None else system.origin.base
     slope = factor * base.alpha, factor * base.beta
@@ -245,7 +245,7 @@ def scale_step(system: LureSystem, factor: float) -> LureSystem | None:
 
     Args:
         system: a map that an integrator made.
-        factor: of its step.
+        factor: factor of its step.
     """
     origin = system.origin
     try:

@@ -15,11 +15,11 @@ def propose(
     """Return the claim that a proof supports, in the words of its rule, which has yet to check it.
 
     Args:
-        subject: what it is about.
+        subject: the certified system.
         kind: the proof's kind.
         data: its data.
         name: the claim; the first of the rule's by default.
-        value: by default what the proof says.
+        value: value of the claim; by default that of the proof.
 
     Returns:
         The claim.

@@ -38,7 +38,7 @@ class Recovery:
     """Proved bound of the time in which a disturbance decays.
 
     Attributes:
-        size: of the disturbance, its Euclidean norm.
+        size: Euclidean norm of the disturbance.
         tol: below which it is then.
         time: steps (an integer), or units of time.
         since: the step from which on this holds wherever trajectories start, 0 for claims about every time; ``None``
@@ -105,7 +105,7 @@ def memory_horizon(certificate: Certificate, tol: float = 1e-3, *, claim: Claim 
     Args:
         certificate: taken at its word.
         tol: the tolerance, a Euclidean norm.
-        claim: as for ``recovery_time``.
+        claim: see ``recovery_time``.
 
     Returns:
         The recovery time from a disturbance as large as the set in which all trajectories end: the ball of the claim
@@ -134,7 +134,7 @@ def proved_pairs(certificate: Certificate, *, claim: Claim | None = None) -> lis
 
     Args:
         certificate: taken at its word.
-        claim: as for ``recovery_time``.
+        claim: see ``recovery_time``.
 
     Returns:
         The pairs, the main claim's first.

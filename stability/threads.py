@@ -46,7 +46,7 @@ def limited_threads(number: int, user_api: str | None = "blas") -> Iterator[None
     """Run the block on so many threads of the libraries that this process has loaded.
 
     Args:
-        number: of threads.
+        number: number of threads.
         user_api: of these libraries alone, as ``threadpoolctl`` calls them; ``None``: of all.
 
     Example:

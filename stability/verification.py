@@ -62,7 +62,7 @@ class Verification(Displayed):
         reason: why not, or what was proved.
         checks: one entry a claim.
         verdict: the certificate's main verdict, or ``None`` where it could not be read.
-        evidence: what stands behind the main claim, checked: ``proved`` or ``none``.
+        evidence: checked evidence of the main claim: ``proved`` or ``none``.
         statement: the main claim's sentence, the only one that its proof supports; empty unless valid.
         rate: the certified rate, or ``None``.
         overshoot: the certified overshoot, or ``None``.
@@ -99,7 +99,7 @@ class Verification(Displayed):
         """Draw the bound on the distance of two trajectories over time that was proved again.
 
         Args:
-            ax: where to draw; a new figure without it.
+            ax: axes to draw on; ``None``: a new figure.
             until: the last step or time.
 
         Returns:

@@ -96,7 +96,7 @@ def ascend_loss(
         threat: the problem.
         steps: gradient steps.
         objective: logits ``(batch, classes)`` and labels to losses ``(batch,)``.
-        generator: of a random start.
+        generator: generator of a random start; ``None``: no random start.
         rival: classes ``(batch,)`` whose lead over the true ones is the loss in place of the objective.
         start: points ``(batch, time, features)`` to begin at, pulled into ball and bounds; ``None``: random ones.
         stride: length of the first step, in radii.
@@ -165,23 +165,23 @@ def apgd(
     seldom or the best loss stands still; the search then goes on from the best point.
 
     Args:
-        model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
+        model: ``model(x) -> logits (batch, classes)``; run in evaluation mode, restored afterwards.
         x: ``(batch, time, features)``, within the bounds.
         y: ``(batch,)`` class labels.
         epsilon: radius, 0 or more.
         norm: ``"linf"`` or ``"l2"`` over the whole sequence; ``"l2_step"`` for every step.
         steps: gradient steps of each start.
         bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
-        mask: boolean, broadcasts to ``x``: true where the attack may change something.
+        mask: boolean, broadcasts to ``x``: True where the attack may change an entry.
         restarts: random starts; later ones attack only what still stands.
         loss: ``"cross_entropy"`` or ``"margin"``.
-        seed: of the random starts.
+        seed: seed of the random starts.
 
     Returns:
         The result, with success recomputed on the stored sequences.
 
     Raises:
-        ConfigurationError: an option or tensor that does not fit.
+        ConfigurationError: an invalid option or tensor.
         DimensionError: a wrong shape.
         NonFiniteError: NaN in data, weights or logits.
 

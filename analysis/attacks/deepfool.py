@@ -91,7 +91,7 @@ def draw_back(threat: Threat, z: Tensor, halvings: int, fooled: bool = False) ->
     Args:
         threat: the problem.
         z: ``(batch, time, features)``, within the bounds.
-        halvings: of the part of the segment that is in question.
+        halvings: number of bisection steps.
         fooled: it is known that each ``z`` is misclassified and its ``x`` is not.
 
     Returns:
@@ -133,17 +133,17 @@ def deepfool(
     the distance to the nearest decision boundary, to ``(1 + overshoot) 2^-halvings`` of it above.
 
     Args:
-        model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
+        model: ``model(x) -> logits (batch, classes)``; run in evaluation mode, restored afterwards.
         x: ``(batch, time, features)``, within the bounds.
         y: ``(batch,)`` class labels.
         norm: ``"l2"`` or ``"linf"`` over the whole sequence.
         steps: linearisations.
         overshoot: relative step beyond the boundary.
         candidates: classes looked at, the true one and those of largest logits; 2 or more.
-        halvings: of the segment from ``x`` to the misclassified iterate; 0 for the algorithm as published.
+        halvings: bisection steps from the misclassified iterate towards ``x``; 0 for the algorithm as published.
         epsilon: pull the result back to this radius and judge it there; ``None``: no limit.
         bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
-        mask: boolean, broadcasts to ``x``: true where the attack may change something.
+        mask: boolean, broadcasts to ``x``: True where the attack may change an entry.
         seed: recorded only; the attack is deterministic.
 
     Returns:
@@ -151,7 +151,7 @@ def deepfool(
         of the true radius.
 
     Raises:
-        ConfigurationError: an option or tensor that does not fit.
+        ConfigurationError: an invalid option or tensor.
         DimensionError: a wrong shape.
         NonFiniteError: NaN in data, weights or logits.
 

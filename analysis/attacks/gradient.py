@@ -73,13 +73,13 @@ def fgsm(
     """Take one step along the gradient g of the loss: ``x + eps sign(g)`` (linf) or ``x + eps g / |g|`` (l2).
 
     Args:
-        model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
+        model: ``model(x) -> logits (batch, classes)``; run in evaluation mode, restored afterwards.
         x: ``(batch, time, features)``, within the bounds.
         y: ``(batch,)`` class labels.
         epsilon: radius, 0 or more; or one for each feature, ``(features,)``.
         norm: ``"linf"`` or ``"l2"`` over the whole sequence; ``"l2_step"`` for every step.
         bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
-        mask: boolean, broadcasts to ``x``: true where the attack may change something.
+        mask: boolean, broadcasts to ``x``: True where the attack may change an entry.
         loss: ``"cross_entropy"`` or ``"margin"``.
         seed: recorded only; the attack is deterministic.
 
@@ -87,7 +87,7 @@ def fgsm(
         The result, with success recomputed on the stored sequences.
 
     Raises:
-        ConfigurationError: an option or tensor that does not fit.
+        ConfigurationError: an invalid option or tensor.
         DimensionError: a wrong shape.
         NonFiniteError: NaN in data, weights or logits.
 
@@ -128,7 +128,7 @@ def pgd(
     largest margin. The experiment of the Lipschitz RNN study is ``steps=7, step_size=0.01``.
 
     Args:
-        model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
+        model: ``model(x) -> logits (batch, classes)``; run in evaluation mode, restored afterwards.
         x: ``(batch, time, features)``, within the bounds.
         y: ``(batch,)`` class labels.
         epsilon: radius, 0 or more; or one for each feature, ``(features,)``.
@@ -136,17 +136,17 @@ def pgd(
         steps: gradient steps of each start.
         step_size: length of a step in ``norm``; ``None``: ``2.5 epsilon / steps``.
         bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
-        mask: boolean, broadcasts to ``x``: true where the attack may change something.
+        mask: boolean, broadcasts to ``x``: True where the attack may change an entry.
         random_start: begin at a random point of the ball instead of ``x``.
         restarts: random starts; later ones attack only what still stands.
         loss: ``"cross_entropy"`` or ``"margin"``.
-        seed: of the random starts.
+        seed: seed of the random starts.
 
     Returns:
         The result, with success recomputed on the stored sequences.
 
     Raises:
-        ConfigurationError: an option or tensor that does not fit.
+        ConfigurationError: an invalid option or tensor.
         DimensionError: a wrong shape.
         NonFiniteError: NaN in data, weights or logits.
 

@@ -88,7 +88,7 @@ def noise_sweep(
     its lower or its upper bound.
 
     Args:
-        model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
+        model: ``model(x) -> logits (batch, classes)``; run in evaluation mode, restored afterwards.
         x: ``(batch, time, features)``.
         y: ``(batch,)`` class labels.
         kind: ``"white"`` or ``"salt_pepper"``.
@@ -99,14 +99,14 @@ def noise_sweep(
             clips to.
         clip: pull white noise back into the bounds.
         mask: boolean, broadcasts to ``x``: true where there is noise; ``None``: everywhere but in padding.
-        seed: of the noise.
-        confidence: of the intervals, which are over the sequences (the draws' spread is given beside them).
+        seed: seed of the noise.
+        confidence: confidence level of the intervals, over the sequences (the spread of the draws is separate).
 
     Returns:
         The sweep.
 
     Raises:
-        ConfigurationError: an unknown kind, or input that does not fit.
+        ConfigurationError: an unknown kind, or invalid input.
         DimensionError: a wrong shape.
         NonFiniteError: NaN in data, weights or logits.
 
@@ -152,21 +152,21 @@ def parameter_noise_sweep(
     makes the network diverge, the answers that are not finite are wrong ones.
 
     Args:
-        model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
+        model: ``model(x) -> logits (batch, classes)``; run in evaluation mode, restored afterwards.
         x: ``(batch, time, features)``.
         y: ``(batch,)`` class labels.
         levels: sizes; 0 gives the clean accuracy.
-        relative: in units of each tensor's own root mean square.
+        relative: measure the level in units of each tensor's root mean square.
         parameters: ``"all"`` that require a gradient, ``"recurrent"``, or a list of names.
         draws: independent noises per level.
-        seed: of the noise.
-        confidence: of the intervals.
+        seed: seed of the noise.
+        confidence: confidence level of the intervals.
 
     Returns:
         The sweep.
 
     Raises:
-        ConfigurationError: input that does not fit.
+        ConfigurationError: invalid input.
         DimensionError: a wrong shape.
         NonFiniteError: NaN in data, weights or logits.
 
@@ -203,9 +203,9 @@ def shaken(
     """Return a copy of a model, and a function that sets its parameters to the model's plus white noise of a level.
 
     Args:
-        model: stays as it is.
+        model: the model; it is not changed.
         parameters: ``"all"`` that require a gradient, ``"recurrent"``, or a list of names.
-        relative: in units of each tensor's own root mean square.
+        relative: measure the level in units of each tensor's root mean square.
 
     Returns:
         The copy, and ``shake(level, generator)``.

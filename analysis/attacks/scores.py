@@ -38,21 +38,21 @@ class ScoreSweep(Sizes):
 
     Attributes:
         perturbation: name of the attack or of the noise.
-        norm: of the sizes (attacks); ``None`` for noise.
-        axis: what the sizes are called: ``epsilon`` or ``level``.
+        norm: norm of the sizes (attacks); ``None`` for noise.
+        axis: name of the sizes: ``epsilon`` or ``level``.
         sizes: ascending.
-        metric: what is measured, a key of ``tasks.scores.METRICS``.
+        metric: name of the metric, a key of ``tasks.scores.METRICS``.
         score: mean over the sequences, each with the mean over its own targets; for attacks in the worst case found at
             this size or a smaller one, for noise in the mean over the draws.
         ci_low: lower end of Student's interval over the sequences, one entry per size; of Wilson's where each has one
             class; NaN for a single sequence with several targets.
         ci_high: upper end.
         n: sequences.
-        confidence: of the intervals.
-        seed: of the perturbations.
+        confidence: confidence level of the intervals.
+        seed: seed of the perturbations.
         draws: independent perturbations per size (noise); 1 for attacks.
         spread: standard deviation over the draws of the mean that ``score`` reports, one entry per size; 0 for attacks.
-        options: everything else the perturbation was told.
+        options: further options of the perturbation.
         blind: sequences without a gradient at any point that an attack visited.
     """
 
@@ -130,25 +130,25 @@ def noise_scores(
     """Measure the task's metric under noise on the input or on the weights, over a grid of levels.
 
     Args:
-        model: called as ``model(x)``; judged in evaluation mode, left as it was found.
+        model: called as ``model(x)``; run in evaluation mode, restored afterwards.
         x: ``(batch, time, features)``; the padding of shorter sequences is left alone.
         y: targets, as the task has them.
         task: gives the metric.
         kind: ``"white"`` (``x + N(0, level^2)``), ``"salt_pepper"`` (entries, with probability ``level``, at one of
             their bounds), or ``"parameters"`` (all weights, in units of each tensor's root mean square; see
             ``parameter_noise_sweep``).
-        levels: standard deviations, or shares of the entries; 0 gives the clean score.
+        levels: standard deviations, or shares of changed entries; 0 gives the clean score.
         draws: independent noises per level.
         bounds: pair of numbers or tensors that broadcast to ``x``, for salt and pepper.
         mask: boolean, broadcasts to ``x``: true where there may be noise.
-        seed: of the noise.
-        confidence: of the intervals.
+        seed: seed of the noise.
+        confidence: confidence level of the intervals.
 
     Returns:
         The sweep.
 
     Raises:
-        ConfigurationError: an unknown kind, or input that does not fit.
+        ConfigurationError: an unknown kind, or invalid input.
         DimensionError: a wrong shape.
         NonFiniteError: NaN in data, weights or scores.
 
@@ -225,7 +225,7 @@ def attack_scores(
     there, too: no score gets better with the radius.
 
     Args:
-        model: called as ``model(x)``; judged in evaluation mode, left as it was found.
+        model: called as ``model(x)``; run in evaluation mode, restored afterwards.
         x: ``(batch, time, features)`` within the bounds; the padding of shorter sequences is left alone.
         y: targets, as the task has them.
         task: gives loss and metric.
@@ -235,15 +235,15 @@ def attack_scores(
         steps: gradient steps of ``pgd`` at each radius; ``None``: 7.
         step_size: length of a step of ``pgd`` in ``norm``; ``None``: ``2.5 epsilon / steps``.
         bounds: pair of numbers or tensors that broadcast to ``x``; ``None``: free.
-        mask: boolean, broadcasts to ``x``: true where the attack may change something.
-        seed: of the random starts.
-        confidence: of the intervals.
+        mask: boolean, broadcasts to ``x``: True where the attack may change an entry.
+        seed: seed of the random starts.
+        confidence: confidence level of the intervals.
 
     Returns:
         The sweep.
 
     Raises:
-        ConfigurationError: an option or tensor that does not fit, or ``x`` outside its bounds.
+        ConfigurationError: an invalid option or tensor, or ``x`` outside its bounds.
         DimensionError: a wrong shape.
         NonFiniteError: NaN in data, weights or scores.
 

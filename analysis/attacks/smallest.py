@@ -60,8 +60,8 @@ def nearest_level(gradient: Tensor, rise: Tensor, low: Tensor, high: Tensor, sha
     Args:
         gradient: ``(batch, time, features)``.
         rise: ``(batch,)``.
-        low: as the gradient, at most 0.
-        high: as the gradient, at least 0.
+        low: lower bounds in the gradient's shape, at most 0.
+        high: upper bounds in the gradient's shape, at least 0.
         shape: geometry of the norm.
 
     Returns:
@@ -183,17 +183,17 @@ def attack_radii(
         budget: what is made small: ``"total"``, that norm of the whole perturbation ``d``, or ``"step"`` (l2 alone),
             the largest of the steps' own, ``max_t |d_t|_2``; the result's ``norm`` is ``"l2_step"`` then.
         bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
-        mask: boolean, broadcasts to ``x``: true where the attack may change something.
+        mask: boolean, broadcasts to ``x``: True where the attack may change an entry.
         steps: along the boundary, and of each run of APGD.
         restarts: runs of APGD.
-        seed: of the random starts.
+        seed: seed of the random starts.
 
     Returns:
         The result, ``adversarial`` and ``norms`` in float64: 0 where ``x`` itself is misclassified, and without meaning
         where ``success`` is false.
 
     Raises:
-        ConfigurationError: an option or tensor that does not fit.
+        ConfigurationError: an invalid option or tensor.
         DimensionError: a wrong shape.
         NonFiniteError: NaN in data, weights or logits.
 

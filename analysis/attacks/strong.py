@@ -45,7 +45,7 @@ def strong(
     one radius is not attacked at smaller ones.
 
     Args:
-        model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
+        model: ``model(x) -> logits (batch, classes)``; run in evaluation mode, restored afterwards.
         x: ``(batch, time, features)``, within the bounds.
         y: ``(batch,)`` class labels.
         epsilon: a radius, or several.
@@ -54,15 +54,15 @@ def strong(
         starts: runs of APGD of each sequence at each radius that it is attacked with.
         near: the result of another attack on the same sequences; ``None``: DeepFool is run.
         bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
-        mask: boolean, broadcasts to ``x``: true where the attack may change something.
-        seed: of the random starts.
+        mask: boolean, broadcasts to ``x``: True where the attack may change an entry.
+        seed: seed of the random starts.
 
     Returns:
         The result, with success recomputed on the stored sequences; of several radii without a limit, each sequence
         with the smallest perturbation that was found. ``iterations`` are those of one run of APGD.
 
     Raises:
-        ConfigurationError: an option or tensor that does not fit.
+        ConfigurationError: an invalid option or tensor.
         DimensionError: a wrong shape, of ``near``, too.
         NonFiniteError: NaN in data, weights or logits.
 

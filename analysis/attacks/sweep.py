@@ -66,19 +66,19 @@ class SweepResult(Sizes):
 
     Attributes:
         perturbation: name of the attack or of the noise.
-        norm: of the sizes (attacks); ``None`` for noise.
-        axis: what the sizes are called: ``epsilon`` or ``level``.
+        norm: norm of the sizes (attacks); ``None`` for noise.
+        axis: name of the sizes: ``epsilon`` or ``level``.
         sizes: ascending.
         accuracy: share of sequences classified correctly; for attacks in the worst case found at this size
             or a smaller one, for noise in the mean over the draws.
         ci_low: lower end of Wilson's interval over the sequences, one entry per size.
         ci_high: upper end.
         n: sequences.
-        confidence: of the intervals.
-        seed: of the perturbations.
+        confidence: confidence level of the intervals.
+        seed: seed of the perturbations.
         draws: independent perturbations per size (noise); 1 for attacks.
         spread: standard deviation of the accuracy over the draws, one entry per size; 0 for attacks.
-        options: everything else the perturbation was told.
+        options: further options of the perturbation.
         broken_at: ``(n,)`` smallest size at which each sequence fell, infinite where none (attacks);
             ``None`` for noise.
         blind: number of sequences that stand at the largest size and have no gradient there: no sign of robustness.
@@ -142,7 +142,7 @@ def attack_sweep(
     a ``MaskedGradientWarning`` and ``blind`` of the result say so.
 
     Args:
-        model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
+        model: ``model(x) -> logits (batch, classes)``; run in evaluation mode, restored afterwards.
         x: ``(batch, time, features)``, within the bounds.
         y: ``(batch,)`` class labels.
         epsilons: radii; 0 gives the clean accuracy. Or vectors ``(features,)``, multiples of one vector, which is
@@ -151,11 +151,11 @@ def attack_sweep(
             the largest radius down).
         norm: ``"linf"`` or ``"l2"`` over the whole sequence.
         bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
-        mask: boolean, broadcasts to ``x``: true where the attack may change something; ``None``: everywhere but in
+        mask: boolean, broadcasts to ``x``: True where the attack may change an entry; ``None``: everywhere but in
             padding, see ``own_steps_of``.
-        seed: of random starts.
-        confidence: of the intervals.
-        near: what ``deepfool`` gave for the same sequences, norm, bounds and mask, if it was run: ``"deepfool"`` takes
+        seed: seed of random starts.
+        confidence: confidence level of the intervals.
+        near: result of ``deepfool`` for the same sequences, norm, bounds and mask, if it was run: ``"deepfool"`` takes
             its points, ``"strong"`` begins at them.
         **options: handed to the attack, such as ``steps=7, step_size=0.01``.
 
@@ -163,7 +163,7 @@ def attack_sweep(
         The sweep.
 
     Raises:
-        ConfigurationError: an unknown attack or option, or input that does not fit.
+        ConfigurationError: an unknown attack or option, or invalid input.
         DimensionError: a wrong shape.
         NonFiniteError: NaN in data, weights or logits.
 

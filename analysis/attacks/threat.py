@@ -27,16 +27,16 @@ class AttackResult(Record):
     """Result of an attack, evaluated again on the stored sequences.
 
     Attributes:
-        attack: its name.
+        attack: name of the attack.
         norm: ``l2`` or ``linf``; ``l2_step`` for the longest step, ``max_t |d_t|_2``.
-        epsilon: the radius it was held to; infinite for an attack that looks for the smallest perturbation.
-        adversarial: ``(batch, time, features)``; the original sequence where nothing was found and nothing
+        epsilon: radius of the attack; infinite for an attack that minimises the perturbation.
+        adversarial: ``(batch, time, features)``; the original sequence where no attack succeeded or none was
             needed.
         success: ``(batch,)`` the stored sequence is misclassified.
         already_wrong: ``(batch,)`` the original one is: counts as a success of norm 0.
         norms: ``(batch,)`` float64, size of the stored perturbation in ``norm``.
         iterations: gradient steps taken at most by one sample.
-        seed: of random starts.
+        seed: seed of random starts.
         blind: ``(batch,)`` still classified correctly, with no gradient at the input nor at the end of the attack.
     """
 
@@ -159,10 +159,10 @@ class Threat:
         """Clip the points, run the model again, and record which ones are misclassified.
 
         Args:
-            attack: its name.
-            z: what it found.
-            iterations: steps that it took.
-            already: where the original sequences are misclassified, when this batch has been run; ``None``: not yet.
+            attack: name of the attack.
+            z: points found by the attack.
+            iterations: number of steps.
+            already: mask of originally misclassified sequences, if this batch was run before; ``None``: compute it.
         """
         z = self.inside(z.detach())
         already = self.wrong(self.x) if already is None else already
@@ -237,7 +237,7 @@ def free_box(x: Tensor, bounds: Bounds, mask: Any) -> tuple[Box, Tensor]:
 
     Raises:
         ConfigurationError: bounds or mask of a wrong kind, crossed bounds, or ``x`` outside of them.
-        DimensionError: a bound or mask that does not broadcast.
+        DimensionError: a bound or mask of another shape.
     """
     if bounds is not None and (not isinstance(bounds, tuple | list) or len(bounds) != 2):
         raise ConfigurationError(f"bounds must be a pair (lower, upper) or None, got {bounds!r}")
@@ -274,16 +274,16 @@ def open_threat(
         norm: ``"l2"`` or ``"linf"``.
         bounds: pair of numbers or of tensors that broadcast to ``x`` (one per feature, per position);
             ``None``: free.
-        mask: boolean, broadcasts to ``x``: true where the attack may change something; ``None``: everywhere but in
+        mask: boolean, broadcasts to ``x``: True where the attack may change an entry; ``None``: everywhere but in
             padding.
-        seed: of random starts.
+        seed: seed of random starts.
         epsilon: radius; ``None`` means no limit.
 
     Returns:
         The problem.
 
     Raises:
-        ConfigurationError: an option or tensor that does not fit, ``x`` outside its bounds, labels that are
+        ConfigurationError: an invalid option or tensor, ``x`` outside its bounds, labels that are
             no class.
         DimensionError: a wrong shape.
         NonFiniteError: NaN in data, weights or logits.

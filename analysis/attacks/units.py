@@ -48,8 +48,8 @@ def in_units(model: Any, x: Tensor, scale: Any, bounds: Any = None, mask: Any = 
         model: a module, or what ``stability.models.packed.reading`` gave.
         x: ``(n, time, features)``.
         scale: ``(features,)``; a feature with 0 may not change.
-        bounds: of the inputs.
-        mask: of the inputs; ``None``: each sequence's own steps.
+        bounds: bounds of the inputs.
+        mask: mask of the inputs; ``None``: each sequence's own steps.
 
     Raises:
         DimensionError: another number of scales than of features.

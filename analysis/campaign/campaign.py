@@ -37,7 +37,7 @@ def opened(campaign: Campaign, *, overwrite: bool = False, pages: Sequence[str] 
     """Create or re-open the directory of a campaign and lock it for the time of a block.
 
     Args:
-        campaign: what is to be done.
+        campaign: models, data and settings.
         overwrite: whether a report made with another plan, and files of the names that a report has, may be replaced.
             Files of other names are not touched.
         pages: names of the files that the caller will write there, so that they are refused before the work, too.
@@ -134,7 +134,7 @@ def run_campaign(
     """Train and analyse the unfinished models; call ``plan`` first.
 
     Args:
-        campaign: what is to be done.
+        campaign: models, data and settings.
         processes: models at a time, each in a process with one thread.
         scheduler: address of a Dask scheduler whose workers run the models in place of local processes. They write to
             the folder of the campaign, which has to be the same path for them.

@@ -57,7 +57,7 @@ def in_box(certificate: Certificate, seen: Any, stated: Any = None, *, margin: f
             is: a claim about gated cells is about a box of inputs already.
         seen: ``(low, high)``, the range of the data; ``None`` where it is not known.
         stated: ends of the box, in place of that range.
-        margin: by what share of its width the range is widened on both sides.
+        margin: widening of the range on both sides, as a share of its width.
 
     Returns:
         With ``meta["like_data"]``: the box, the margin, whether it was stated, whether a counter-example is known whose

@@ -32,10 +32,10 @@ class RunJob:
     """One run of a campaign, without the given models of the other runs.
 
     Attributes:
-        campaign: what is to be done.
+        campaign: models, data and settings.
         run: name of the run directory.
-        name: of the model.
-        settings: of its analysis, and with its seed.
+        name: name of the model.
+        settings: settings of its analysis, including the seed.
         code: class of a user's own layer or cell, which a process of its own has to import.
     """
 
@@ -55,11 +55,11 @@ def examine_one(job: RunJob, tell: Callable[[str], None]) -> None:
     """Train or load a model, then analyse it.
 
     Args:
-        job: of the model.
+        job: job of the model.
         tell: gets its news.
 
     Raises:
-        StabilityError: of whatever cannot be done.
+        StabilityError: the model cannot be trained or analysed.
     """
     (_examine if job.campaign.given else _train)(job, tell)
 

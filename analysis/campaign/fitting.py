@@ -26,7 +26,7 @@ def examined_on(task: tuple[str, dict[str, Any]], source: Path, data_dir: str | 
         task: name and options.
         source: the model's path.
         data_dir: folder with the full data, or ``None``.
-        seed: of the task.
+        seed: seed of the task.
 
     Returns:
         The task.
@@ -48,7 +48,7 @@ def check_features(subject: Any, task: Task, name: str) -> None:
     """Raise an error if the data have another number of features than a model or system takes.
 
     Raises:
-        DimensionError: when they differ.
+        DimensionError: another number of features.
     """
     size = next((n for key in ("input_size", "inputs") if isinstance(n := getattr(subject, key, None), int)), None)
     if size is not None and size != task.input_size:
@@ -62,10 +62,10 @@ def joined(task: Task, model: nn.Module, name: str, *, answers: bool = True) -> 
     """Match a model and its data: put an embedding behind tokens, pass lengths, then see ``fitted``.
 
     Args:
-        task: the data; of tokens, see ``task_from_arrays``.
+        task: the data; for tokens, see ``task_from_arrays``.
         model: called as ``model(x)``, with tokens ``(batch, time)`` where the data are such.
-        name: what errors call it.
-        answers: whether what it puts out matters.
+        name: name in error messages.
+        answers: whether its outputs are compared with targets.
 
     Returns:
         The model, behind its embedding where the data are tokens, and the task for it.
@@ -156,8 +156,8 @@ def fitted(task: Task, model: nn.Module, name: str, *, answers: bool = True) -> 
     Args:
         task: the data.
         model: called as ``model(x)``.
-        name: what errors call it.
-        answers: whether what it puts out matters.
+        name: name in error messages.
+        answers: whether its outputs are compared with targets.
 
     Returns:
         The task for this model. An answer that is no tensor is left to whoever needs one.

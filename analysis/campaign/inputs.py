@@ -174,7 +174,7 @@ def about_inputs(
     Args:
         subject: a module or a system.
         model: the network around it, if there is one.
-        task: whose data say what inputs occur, if they are known.
+        task: data with the range of inputs, if known.
         stated: the range that the user states, if so.
 
     Returns:

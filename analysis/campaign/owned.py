@@ -47,7 +47,7 @@ def begin_analysis(folder: Path, same: Mapping[str, Any], *, keep: bool) -> dict
 
     Args:
         folder: owned already.
-        same: what must stand in the earlier ``analysis.json``.
+        same: fields that the earlier ``analysis.json`` must contain.
         keep: whether steps are kept at all.
 
     Returns:
@@ -66,7 +66,7 @@ def _kept_steps(folder: Path, same: Mapping[str, Any]) -> dict[str, dict[str, An
 
     Args:
         folder: with that analysis's ``analysis.json``, if there is one.
-        same: what must stand there.
+        same: fields that the earlier ``analysis.json`` must contain.
 
     Returns:
         The record of every step that was done and whose files are as it left them, by name.

@@ -77,13 +77,13 @@ def analyse(
 
     Args:
         folder: an existing directory, usually the model's run directory.
-        subject: what ``certify`` gets: a module or a system.
+        subject: argument of ``certify``: a module or a system.
         settings: budget, seed, and what else is the same for all models.
         model: the module, ``None`` for a bare system; everything is computed on its device.
         task: the data, ``None`` where none are known.
         title: the model's name for readers.
-        source: where the model came from, for the record.
-        given: by what a campaign recognises the same model later, for the record.
+        source: origin of the model, for the record.
+        given: digest by which a campaign recognizes the same model, for the record.
         progress: called with each step's name before it starts.
 
     Returns:

@@ -38,7 +38,7 @@ class Session:
     """One session of work on a campaign, in the record.
 
     Args:
-        campaign: what is done.
+        campaign: models, data and settings.
         processes: models at a time.
         command: the command line.
         works: whether anything is left to do; a session without work only completes an unfinished record.

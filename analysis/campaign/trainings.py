@@ -32,7 +32,7 @@ class _Curve:
         groups: columns whose values name a curve.
         at: the column of the points.
         values: columns of values; where there are several, their names tell the curves apart.
-        within: what a value can be at all.
+        within: possible range of a value.
     """
 
     table: str
@@ -95,7 +95,7 @@ def write_trainings(folder: Path, trainings: Mapping[str, Sequence[str]]) -> dic
 
     Args:
         folder: the report directory.
-        trainings: as for ``summarise``.
+        trainings: see ``summarise``.
 
     Returns:
         For the record: the run directories of each model, and the digest of each one's ``analysis.json``, which tells

@@ -45,15 +45,15 @@ class Work:
     """Model, data and settings of an analysis, and the files of the current step.
 
     Attributes:
-        folder: where the files go.
-        subject: what ``certify`` gets: the module, or a system; of LSTM and GRU with a box of inputs.
+        folder: folder of the files.
+        subject: argument of ``certify``: module or system, for LSTM and GRU with an input box.
         model: the module, or ``None``.
         task: its data, or ``None``.
         settings: budget and seed, and what was asked for besides.
-        input_box: where the claims are about inputs within it only: as stated, or the range of the data.
-        input_range: the range of inputs on the data, of what claims are about; ``None`` where it is not known.
+        input_box: box of the inputs that the claims cover: the stated one, or the range of the data.
+        input_range: range of the certified part's inputs on the data; ``None`` if unknown.
         certificate: the outcome of the first step.
-        step: what is at work.
+        step: name of the current step.
         written: names of the files that it has written.
         notes: sentences that belong beside its results.
         digest: SHA-256 of the file of the model's weights, or of the model where there is no such file.
@@ -89,7 +89,7 @@ class Work:
             The classes are ``(n,)``, or ``(n, time)`` with ``IGNORED`` at steps that are not scored.
 
         Raises:
-            UnsupportedError: when the model is none, comes without data, or has values to give.
+            UnsupportedError: no model, no data, or a regression task.
         """
         _, task = self.with_data()
         if task.kind == "values":
@@ -101,7 +101,7 @@ class Work:
         """Return model, task, test sequences, targets and the bounds of the inputs.
 
         Raises:
-            UnsupportedError: when the model is none, or comes without data.
+            UnsupportedError: no model or no data.
         """
         model, task = self.with_answers()
         x, y = task.test
@@ -128,7 +128,7 @@ class Work:
         """Return the model and test sequences without padding: the longest, cut to the shortest of these.
 
         Raises:
-            UnsupportedError: when the model is none, or comes without data.
+            UnsupportedError: no model or no data.
         """
         model, task = self.with_data()
         x, own = task.test[0], task.own_steps(task.test[1])
@@ -143,7 +143,7 @@ class Work:
         """Return model and task, after a check that the outputs can be compared with the targets.
 
         Raises:
-            UnsupportedError: when there is no model or no data, or the answers are of another kind.
+            UnsupportedError: no model or no data, or outputs that are no tensor.
             DimensionError: answers of another shape than the targets ask for.
         """
         model, task = self.with_data()
@@ -155,7 +155,7 @@ class Work:
 
         Raises:
             NoDataError: when no data are known; it is an ``UnsupportedError``.
-            UnsupportedError: when there is no model or no data.
+            UnsupportedError: no model or no data.
         """
         if self.model is None:
             raise UnsupportedError(NO_NETWORK)

@@ -40,9 +40,9 @@ class SpectralDensity(Record):
         weights: ``(n_vectors, steps)``, each row sums to 1 (zero where a probe ended early).
         sigma: width of the kernel.
         n_parameters: size of the Hessian.
-        parameters: ``all``, ``recurrent`` or the names.
+        parameters: ``all``, ``recurrent``, or names.
         matvecs: products taken.
-        seed: of the probes.
+        seed: seed of the probes.
     """
 
     curve = Curve("eigenvalue", ("density",), ("low", "high"), log=True)
@@ -110,7 +110,7 @@ def spectral_density(
 
     For each probe ``v``, uniform on the sphere, Lanczos gives nodes ``theta_i`` and weights ``tau_i^2``
     (squared first components of the eigenvectors of ``T``), a Gauss quadrature of the spectral measure of
-    ``v``. The model is judged in evaluation mode and is left exactly as it was found.
+    ``v``. The model is run in evaluation mode and is restored exactly.
 
     Args:
         model: ``model(x) -> outputs``.
@@ -118,18 +118,18 @@ def spectral_density(
         y: targets, one per sequence.
         n_vectors: probes, 2 or more (one has no standard error).
         steps: Lanczos steps of each.
-        seed: of the probes.
+        seed: seed of the probes.
         loss: ``(outputs, targets) -> scalar``, a mean over samples; default: cross entropy of logits.
         parameters: ``"all"`` that require a gradient, ``"recurrent"``, or a list of names.
         batch_size: sum over minibatches of this size; ``None``: one batch.
-        grid_points: of the grid.
+        grid_points: number of grid points.
         sigma: width of the kernel; ``None``: 1 % of the spectrum's extent.
 
     Returns:
         Density, nodes and weights.
 
     Raises:
-        ConfigurationError: an option or tensor that does not fit.
+        ConfigurationError: an invalid option or tensor.
         DimensionError: lengths of x and y differ.
         NonFiniteError: NaN in data, weights or loss.
         UnsupportedError: two passes over the data disagree.
@@ -202,10 +202,10 @@ def spectrum_of(
 
     Args:
         operator: the Hessian, of which no product has been taken.
-        steps: of Lanczos, for each probe.
-        probes: of the density, and of the trace beside the first one's space.
-        seed: of all probes.
-        parameters: as they were asked for, for the record.
+        steps: steps of Lanczos, for each probe.
+        probes: number of probes of the density, and of the trace outside the first one's space.
+        seed: seed of all probes.
+        parameters: the selection, for the record.
 
     Returns:
         The summary, whose count of products has the first space in it, and the density.

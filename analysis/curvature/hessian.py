@@ -29,7 +29,7 @@ class HessianSummary(Record):
 
     Attributes:
         method: ``lanczos``, ``pyhessian`` or ``dense``.
-        parameters: ``all``, ``recurrent`` or the names.
+        parameters: ``all``, ``recurrent``, or names.
         n_parameters: size of ``H``.
         loss: the loss itself at these parameters.
         gradient_norm: ``|d loss / d theta|_2``.
@@ -38,17 +38,17 @@ class HessianSummary(Record):
         lambda_max_residual: ``|H v - lambda_max v|`` of the unit vector found: an eigenvalue lies within it.
         lambda_min_residual: likewise.
         top_magnitude: the eigenvalue of largest magnitude, signed (what PyHessian calls the top one).
-        trace: of ``H``.
-        trace_standard_error: of its estimate over the random probes; 0 where it is exact.
+        trace: trace of ``H``.
+        trace_standard_error: standard error of the trace over the random probes; 0 where it is exact.
         trace_half_width: half the width of the 95 % interval of the trace, Student's: with four probes that is 3.2
             standard errors, not 2; 0 where it is exact.
-        trace_samples: how many probes.
+        trace_samples: number of probes.
         condition_number: see ``condition_definition``; ``None`` where ``lambda_min`` is not told apart from 0.
         condition_definition: in words.
         matvecs: Hessian-vector products taken.
         converged: each residual is at most ``tol`` times the magnitude of its own eigenvalue.
-        seed: of start vector and probes.
-        notes: what a reader must know about these numbers.
+        seed: seed of start vector and probes.
+        notes: remarks on the validity of these numbers.
     """
 
     method: str
@@ -108,7 +108,7 @@ def ends_and_trace(operator: HessianOperator, krylov: Krylov, samples: int, rng:
         operator: the Hessian.
         krylov: a space of it, from any start.
         samples: probes of the trace beside the space.
-        rng: of these probes.
+        rng: generator of these probes.
     """
     _, vectors = krylov.ritz()
     ends = vectors[:, [0, -1]].T @ krylov.basis
@@ -159,7 +159,7 @@ def hessian_summary(
     ``lanczos`` takes both ends from one Krylov space with full re-orthogonalisation and stops when both
     residuals fall below ``tol`` times the magnitude of their own eigenvalue; the trace is exact on that space and
     sampled beside it. ``pyhessian`` drives the library of that name and works around its faults (listed in
-    ``notes``). ``dense`` forms ``H``: small models only. The model is judged in evaluation mode and is left
+    ``notes``). ``dense`` forms ``H``: small models only. The model is run in evaluation mode and is left
     exactly as it was found.
 
     Args:
@@ -169,7 +169,7 @@ def hessian_summary(
         loss: ``(outputs, targets) -> scalar``, a mean over samples; default: cross entropy of logits.
         parameters: ``"all"`` that require a gradient, ``"recurrent"``, or a list of names.
         method: ``"lanczos"``, ``"pyhessian"`` or ``"dense"``.
-        seed: of the start vector and the probes.
+        seed: seed of the start vector and the probes.
         batch_size: sum over minibatches of this size; ``None``: one batch, its graph kept (fastest).
         max_iter: at most this many products for the eigenvalues.
         tol: largest residual of each eigenvalue, relative to its own magnitude; an eigenvalue near zero may not get
@@ -180,7 +180,7 @@ def hessian_summary(
         The summary.
 
     Raises:
-        ConfigurationError: an option or tensor that does not fit.
+        ConfigurationError: an invalid option or tensor.
         DimensionError: lengths of x and y differ.
         NonFiniteError: NaN in data, weights or loss.
         UnsupportedError: two passes over the data disagree.
@@ -215,9 +215,9 @@ def summary_of(
     Args:
         operator: the Hessian; the products that it counts are the summary's.
         found: both ends and the trace.
-        settings: how they were looked for.
-        method: by what.
-        parameters: as they were asked for.
+        settings: settings of the estimate.
+        method: name of the method.
+        parameters: the selection, as an argument of ``select_parameters``.
     """
     (largest, largest_residual), (smallest, smallest_residual) = found.largest, found.smallest
     top = largest if abs(largest) >= abs(smallest) else smallest

@@ -15,7 +15,7 @@ def opinion_on(summary: HessianSummary, operator: HessianOperator, search: Searc
     """Run PyHessian on the Hessian of a summary, with its own products only.
 
     Args:
-        summary: of this Hessian.
+        summary: summary of the same Hessian.
         operator: supplies model, data, loss and the parameters' names.
         search: power iterations, probes and seed.
 

@@ -139,7 +139,7 @@ class HessianOperator:
         model: in the mode in which it is to be judged (see :func:`~stability.analysis.guard.untouched`).
         batches: list or loader of ``(x, y)``.
         loss: ``(outputs, targets) -> scalar``, a mean over the batch.
-        parameters: by name, real.
+        parameters: real parameters by name.
 
     Raises:
         ConfigurationError: an empty loader, or a loss that is no scalar or does not depend on the parameters.
@@ -263,7 +263,7 @@ def hessian_of(
     """Yield the Hessian of a loss on given data, cross entropy by default; the model is restored afterwards.
 
     Args:
-        model: judged in evaluation mode.
+        model: run in evaluation mode.
         x: sequences, or a loader.
         y: targets.
         loss: ``(outputs, targets) -> scalar``.

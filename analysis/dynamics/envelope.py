@@ -94,7 +94,7 @@ def expected_rms(layer: Any, x: Tensor, length: int, extension: str) -> tuple[Ar
         layer: a recurrent layer; its ``expected_norm(t)`` is about white input of variance one.
         x: ``(batch, length, features)``, the given sequences.
         length: steps of the curve.
-        extension: how they go on after their end: only ``noise`` stays white.
+        extension: continuation of the sequences: only ``noise`` stays white.
 
     Returns:
         ``(length,)``, NaN where nothing is expected, or ``None``; and a sentence, empty for a layer without a law.
@@ -120,7 +120,7 @@ def norm_bound(layer: RecurrentLayer, x: Tensor, certificate: Certificate | None
     Args:
         layer: a recurrent layer.
         x: ``(batch, time, features)``.
-        certificate: of this layer, whose proof by the multiplier inequality is checked again; by default the proof that
+        certificate: certificate by the multiplier inequality, whose proof is checked again; by default the proof that
             the layer carries, the norm of an orthogonal map, or that of a linear one.
 
     Returns:

@@ -103,7 +103,7 @@ def local_growth(model: nn.Module, x: Tensor, *, spectra: int = SPECTRA) -> Loca
     Args:
         model: a recurrent layer, or a model that holds one (``torch.nn``'s included), or a ``DeepNetwork``.
         x: ``(batch, time, features)``, what the model takes.
-        spectra: how many Jacobians' eigenvalues are kept.
+        spectra: number of Jacobians whose eigenvalues are kept.
 
     Returns:
         The numbers, per step.

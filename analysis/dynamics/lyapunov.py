@@ -150,7 +150,7 @@ def certified_bound(certificate: Certificate, steps: int, *, dt: float | None = 
     is about: inputs in its box where it names one.
 
     Args:
-        certificate: of the layer whose exponents are measured.
+        certificate: certificate of the layer whose exponents are measured.
         steps: ``k``, the steps that count: ``LyapunovSpectrum.steps``.
         dt: for the certificate of a differential equation, the time between two looks at its state. The Euler or
             midpoint map of such an equation is another system, with a certificate of its own.
@@ -218,12 +218,12 @@ def lyapunov_exponents(
         model: a recurrent layer, or a model that holds one (``torch.nn``'s included), or a ``DeepNetwork``.
         x: ``(batch, time, features)``, what the model takes; one trajectory a sequence of what the layer reads, from
             the layer's own initial state. Short sequences show the transient from there, not the long run.
-        k: how many exponents, the largest ones; ``None`` for all.
+        k: number of exponents, the largest ones; ``None`` for all.
         skip: steps at the beginning that do not count, the frame turning on through them; by default a tenth. With
             none, the exponents are the logarithms of the singular values of all steps' product, by their number.
         start: the initial frame: ``fastest``, the directions that grow most over all steps, or ``random``, whose
             turning towards these counts as decay where steps are few; ``finite_time_exponents`` has the random one.
-        seed: of a random initial frame.
+        seed: seed of a random initial frame.
         part: the path of the layer, where the model holds several.
 
     Returns:

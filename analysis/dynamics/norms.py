@@ -62,9 +62,9 @@ class NormDrift(Record):
             contraction, orthogonal and linear maps); or ``None``.
         sources: what ``expected`` and ``envelope`` are, in words, or why nothing is expected of these sequences.
         length: time steps of the given sequences; what follows is their continuation.
-        extension: how they were continued.
-        loss: what ``L`` is.
-        sequences: how many.
+        extension: continuation of the sequences.
+        loss: description of ``L``.
+        sequences: number of sequences.
     """
 
     curve = Curve("t", ("q50", "expected", "envelope"), ("q10", "q90"), by="layer", words="norm of the state", log=True)
@@ -116,10 +116,10 @@ def extend(x: Tensor, factor: int, how: str = "repeat", seed: int = 0) -> Tensor
 
     Args:
         x: ``(batch, time, features)``.
-        factor: how many times as long, an integer >= 1.
+        factor: factor of the length, an integer >= 1.
         how: ``repeat`` the sequence, or go on with ``zero``, with its last input (``hold``), or with
             ``noise`` of each feature's mean and standard deviation.
-        seed: of the noise.
+        seed: seed of the noise.
 
     Returns:
         ``(batch, factor * time, features)``, the first ``time`` steps as given.
@@ -155,8 +155,8 @@ def check_followed(x: Tensor, factor: int, model: nn.Module | None = None) -> No
 
     Args:
         x: ``(batch, time, features)``.
-        factor: how many times as long.
-        model: whose hidden states are kept over all steps, too.
+        factor: factor of the length.
+        model: model whose hidden states are also kept over all steps.
 
     Raises:
         ConfigurationError: more than 2^27 numbers, of the inputs or of the widest states.
@@ -197,14 +197,14 @@ def norm_drift(
         x: ``(batch, time, features)``, what the model takes; measured is the layer on what it reads of them.
         y: targets; with them ``L`` is the loss of each sequence under the model's head.
         loss: ``loss(outputs, targets)``, such as ``task.loss``; needed with ``y``.
-        factor: how many times as long as given the sequences shall run.
-        extension: how they go on, see ``extend``.
-        certificate: of the layer, for the proof behind the envelope; by default the one that the layer carries.
+        factor: number of steps to run, in multiples of the given length.
+        extension: continuation of the sequences, see ``extend``.
+        certificate: certificate behind the envelope; by default the proof that the layer carries.
         gradients: whether to compute gradient norms; without ``y``, ``L`` is the inner product of the last
             state with a random unit vector, so that the norm at ``t`` is the factor by which a gradient has
             grown on its way back.
         name: for tables; by default the layer's name.
-        seed: of noise and random vectors.
+        seed: seed of noise and random vectors.
         part: the path of the layer, where the model holds several.
 
     Returns:

@@ -73,8 +73,8 @@ def pair_distances(model: nn.Module, x: Tensor, *, steps: int, seed: int = 0, pa
         model: a recurrent layer, or a model that holds one (``torch.nn``'s included).
         x: ``(pairs, time, features)``, what the model takes, two sequences or more; pair ``i`` begins at the states
             after sequence ``i`` and after another one, and both read sequence ``i`` over and over.
-        steps: how long.
-        seed: of who is paired with whom.
+        steps: number of steps.
+        seed: seed of the pairing.
         part: the path of the layer, where the model holds several.
 
     Returns:
@@ -122,7 +122,7 @@ def counter_pair(certificate: Certificate, steps: int) -> tuple[Array, Array, Ar
 
     Args:
         certificate: its proof is taken at its word.
-        steps: how long they will be followed.
+        steps: number of steps.
 
     Returns:
         Both states ``(n,)``, the inputs ``(q, p)`` that are used in turn, and what the pair is, in words; ``None``
@@ -179,8 +179,8 @@ def counter_distance(certificate: Certificate, steps: int) -> tuple[Array, str] 
     """Compute the distance of the trajectories of ``counter_pair`` in floating point, relative to the start.
 
     Args:
-        certificate: of a refuted map.
-        steps: how long.
+        certificate: certificate of a refuted map.
+        steps: number of steps.
 
     Returns:
         ``(steps + 1,)``, NaN from where it is not finite, and what the pair is; ``None`` where there is no pair.

@@ -37,7 +37,7 @@ class MeasuredRecovery(Record):
 
     Attributes:
         size: Euclidean norm of the disturbance.
-        tol: what came back means: a difference below it from then on.
+        tol: difference below which a run counts as returned, from then on.
         steps: ``(sequences, directions)``, NaN where the runs still differed at the end.
         limit: steps that were waited.
     """
@@ -92,7 +92,7 @@ def measured_recovery(
         tol: below which the difference counts as forgotten.
         directions: random disturbances of each sequence's state.
         limit: steps at most.
-        seed: of the directions.
+        seed: seed of the directions.
         part: the path of the layer, where the model holds several.
 
     Returns:

@@ -30,10 +30,10 @@ class RoundingDistance(Record):
 
     Attributes:
         distance: ``(time,)``, the largest Euclidean distance over the sequences, after each step.
-        largest: of all steps.
+        largest: maximum over all steps.
         relative: ``largest`` in units of the largest norm of a state.
-        steps: how many.
-        sequences: how many.
+        steps: number of steps.
+        sequences: number of sequences.
         dtype: the model's precision.
     """
 

@@ -193,10 +193,10 @@ def horizon_gain(bound: StepBound, output: Array, horizon: int, mean: bool = Fal
     """Return ``g`` in ``|H d_T|_2 <= g |u|_2``: ``g = |H R^{-1}|_2`` times the accumulated bound.
 
     Args:
-        bound: of one step.
+        bound: bound of one step.
         output: ``H (k, n)``.
         horizon: time steps.
-        mean: of the mean of the states instead of the last one.
+        mean: bound the mean of the states instead of the last one.
 
     Returns:
         The gain; infinite where it overflows.
@@ -212,7 +212,7 @@ def pair_gains(root: Array, output: Array, total: float) -> Array:
     Args:
         root: ``R (n, n)``, upper triangular.
         output: ``H (k, n)``.
-        total: of the whole sequence.
+        total: total of the whole sequence.
 
     Returns:
         The gains; infinite where ``total`` is.

@@ -75,7 +75,7 @@ def by_row(values: NDArray[Any], asked: NDArray[np.bool_]) -> NDArray[np.float64
 
     Args:
         values: ``(batch,)`` or ``(batch, time)``.
-        asked: of the same shape.
+        asked: mask in the same shape.
 
     Returns:
         ``(batch,)``.

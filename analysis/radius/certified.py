@@ -62,7 +62,7 @@ class CertifiedRadius(Record):
         radius_linf: ``(batch,)``, ``radius / sqrt(time * features)``; of an answer at a step, the steps up to it count.
         margin: ``(batch,)``, logit of the true class minus the runner-up's; 0 where misclassified.
         gain: bound ``g_T`` of ``|change of the logits|_2 / |change of the input|_2``; the smaller one of two proofs.
-        method: where the gain comes from; with two proofs each sequence has the larger of its two radii.
+        method: source of the gain; with two proofs each sequence has the larger of its two radii.
         horizon: time steps.
         features: input features per step.
     """
@@ -247,7 +247,7 @@ def certified_radius(
         gain: from ``logit_gain`` or :func:`stability.incremental_gain` of the model's layer, with ``output`` the
             head's weight and the sequences' length as ``horizon`` (slower, usually many times better; its proof
             is checked again and, where it can, bounds every pair of classes); or a number, taken on trust.
-        certificate: of the model's layer; its proof is checked again. One without a quadratic norm (a proof by another
+        certificate: certificate of the layer, proved again. One without a quadratic norm (a proof by another
             criterion than the multiplier inequality) is not used.
 
     Returns:

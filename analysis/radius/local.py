@@ -61,7 +61,7 @@ class LocalRadius(Record):
             these steps alone, their number counts as given. ``None``: all steps.
         agrees: ``(n,)`` whether the classifier gave the packing network's own logits; where it did not, the sequence
             was not examined, has no radius and no attack, and counts as not correct. ``None``: all are examined.
-        masked: how many entries of an input may change, where a mask says which; ``None``: all of them.
+        masked: number of entries of an input that a mask lets change; ``None``: no mask.
         size: ``(n,)`` norm of each sequence, over its own steps, as the radius is measured.
     """
 
@@ -192,8 +192,8 @@ def local_radius(
         bounds: ``(low, high)`` that perturbed inputs are clipped to; ``None``: free.
         mask: boolean ``(time, features)``: true where the input may change; ``None``: everywhere.
         time_limit: seconds a sample, attacks not included; ``None`` or infinity: as long as the searches need.
-        restarts: of the attacks.
-        seed: of everything random.
+        restarts: restarts of the attacks.
+        seed: seed of everything random.
         keep: called with a sample's index and its claim as soon as it is proved.
         progress: called with what is done (``"attacks"``, ``"certificates"``), how many are done, of how many.
 

@@ -58,7 +58,7 @@ def summary(result: LocalRadius) -> dict[str, object]:
     """Return medians of the radii over the correctly classified inputs, and their gap.
 
     Args:
-        result: of ``local_radius``.
+        result: result of ``local_radius``.
 
     Returns:
         ``norm``, ``samples``, ``correct``, ``proved``, ``counted`` (correctly classified inputs whose search has a
@@ -94,7 +94,7 @@ def least_robust(result: LocalRadius, x: np.ndarray) -> pd.DataFrame:
     """Return the inputs with the smallest perturbations, by entry: ``sample, t, feature, value, change``.
 
     Args:
-        result: of ``local_radius``.
+        result: result of ``local_radius``.
         x: ``(n, time, features)``, the inputs.
     """
     rows = np.flatnonzero(result.correct & np.isfinite(result.attack_radius))

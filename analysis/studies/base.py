@@ -50,7 +50,7 @@ class Case:
     """A network on a task: one training for each seed.
 
     Attributes:
-        columns: what distinguishes it in the table, such as ``model``.
+        columns: table columns that identify it, such as ``model``.
         make: makes the model for the task.
         task: name of the task.
         options: options of ``make_task``.

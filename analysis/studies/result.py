@@ -40,10 +40,10 @@ class Figure:
         where: columns and the values that select the rows.
         xlabel: label of the axis; the column's name where it is empty.
         ylabel: likewise.
-        log: which axes are logarithmic: ``x``, ``y``, ``xy`` or none.
+        log: logarithmic axes: ``x``, ``y``, ``xy`` or none.
         percent: whether values are shares, shown in per cent.
         marks: horizontal lines, each a value and its name.
-        caption: what to see in it.
+        caption: finding that the figure shows.
     """
 
     kind: str
@@ -95,7 +95,7 @@ class StudyResult(Record):
     """Result of a study.
 
     Attributes:
-        study: its name.
+        study: name of the study.
         title: the table or figure that it reruns.
         quick: whether it is the small version.
         settings: sizes that decided the numbers.

@@ -31,11 +31,11 @@ def task_of(options: Mapping[str, Any], inputs: Inputs) -> Task:
     """Make the task of a training.
 
     Args:
-        options: of the training.
+        options: options of the training.
         inputs: paths of data files.
 
     Raises:
-        StabilityError: as ``make_task``.
+        StabilityError: see ``make_task``.
     """
     name, own = options["task"]
     own = {**own, "file": str(inputs.file(own["digest"]))} if name == "data" else dict(own)
@@ -95,7 +95,7 @@ def certify_file(options: Mapping[str, Any], inputs: Inputs) -> Found:
         The columns of the certificate, and ``certificate.json``.
 
     Raises:
-        StabilityError: as ``load_subject`` and ``certify``.
+        StabilityError: see ``load_subject`` and ``certify``.
     """
     path = str(inputs.file(options["file"]))
     subject: Any = npz_system(path)

@@ -23,7 +23,7 @@ def data(*, seed: int = 0, file: str = "", digest: str | None = None, held_out: 
     """Make a task from user data, as the option ``--data`` does.
 
     Args:
-        seed: of the order of the sequences, and of the split.
+        seed: seed of the order of the sequences, and of the split.
         file: a ``.npz`` file, a folder, or ``package.module:function``, see ``read_source``: ``x`` and ``y``,
             optionally ``x_test``, ``y_test``, ``classes``, ``lower``, ``upper``, ``lengths`` and ``lengths_test`` as in
             ``task_from_arrays``, or ``mask`` and ``mask_test``; nothing else. Pickled objects are never read.

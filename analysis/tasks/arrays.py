@@ -60,8 +60,8 @@ def task_from_arrays(
         lengths_test: the same for ``x_test``.
         loss: ``loss(outputs, targets) -> scalar`` to train with, and for the curvature, in place of cross entropy or
             mean squared error; accuracy and mean squared error are measured all the same.
-        seed: of order and split.
-        name: of the task.
+        seed: seed of order and split.
+        name: name of the task.
 
     Returns:
         The task.

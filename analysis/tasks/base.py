@@ -49,9 +49,9 @@ class Task:
             count for nothing.
         test: the same, never trained on.
         options: the options it was made with, so that ``make_task(name, **options)`` makes it again.
-        data: where the data came from.
-        scored: which steps the metric counts, ``(time,)`` bool; ``None`` for all.
-        bounds: the interval that the inputs live in, for attacks: two numbers, or two tuples with one for each feature;
+        data: origin of the data.
+        scored: mask of the steps that the metric counts, ``(time,)`` bool; ``None`` for all.
+        bounds: range of the inputs, for attacks: two numbers, or two tuples with one for each feature;
             ``None`` where there is none.
         classes: names of the classes, where they have some.
         sample: ``sample(n, seed) -> (x, y)`` for generated tasks: as many fresh sequences as one asks for.
@@ -113,8 +113,8 @@ class Task:
         """Return the metric over the targets that count.
 
         Args:
-            outputs: as for ``loss``.
-            targets: as for ``loss``.
+            outputs: see ``loss``.
+            targets: see ``loss``.
 
         Returns:
             A number.
@@ -125,8 +125,8 @@ class Task:
         """Return the mean behind the metric: scores of parts are averaged by ``weight``, then ``reported``.
 
         Args:
-            outputs: as for ``loss``.
-            targets: as for ``loss``.
+            outputs: see ``loss``.
+            targets: see ``loss``.
 
         Returns:
             A number.
@@ -143,9 +143,9 @@ class Task:
         """Return the score of each sequence, the mean over its own targets.
 
         Args:
-            outputs: as for ``loss``.
-            targets: as for ``loss``.
-            loss: what training pushes in place of the metric's score, with a gradient.
+            outputs: see ``loss``.
+            targets: see ``loss``.
+            loss: return the training loss in place of the metric's score, with a gradient.
 
         Returns:
             ``(n,)``.
@@ -264,7 +264,7 @@ def make_task(name: str, *, data_dir: str | Path | None = None, seed: int = 0, *
         name: one of ``TASKS``.
         data_dir: folder with the data in its standard format; not for generated tasks. ``digits`` has data of
             its own.
-        seed: of the choice of a subset, or of the generated sequences.
+        seed: seed of the choice of a subset, or of the generated sequences.
         **options: those of the task's own function (for example ``stability.analysis.tasks.digits``).
 
     Returns:
@@ -333,9 +333,9 @@ def generated_parts(
 
     Args:
         make: ``make(n, rng)``: so many sequences with their targets.
-        seed: of the task.
-        train: how many training sequences.
-        test: how many test sequences.
+        seed: seed of the task.
+        train: number of training sequences.
+        test: number of test sequences.
         numbers: in the input of one sequence, steps times features.
 
     Returns:
@@ -367,7 +367,7 @@ def check_size(name: str, value: Any, low: int = 1, high: int = 10**7) -> int:
     """Return ``value`` as an integer in ``[low, high]``.
 
     Raises:
-        ConfigurationError: when it is none.
+        ConfigurationError: otherwise.
     """
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
         raise ConfigurationError(f"{name} must be an integer from {low} to {high}, got {value!r}")
@@ -378,7 +378,7 @@ def check_fraction(name: str, value: Any) -> float:
     """Return ``value`` as a float strictly between 0 and 1.
 
     Raises:
-        ConfigurationError: when it is none.
+        ConfigurationError: otherwise.
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1:
         raise ConfigurationError(f"{name} must be a number between 0 and 1, got {value!r}")

@@ -40,13 +40,13 @@ def digits(
 
     Args:
         data_dir: folder of ``train-images-idx3-ubyte[.gz]`` and the three other files, also of Fashion-MNIST.
-        seed: of the choice under ``limit``.
+        seed: seed of the choice under ``limit``.
         layout: ``"rows"`` (28 steps of 28 pixels), ``8`` or ``"8"`` (98 steps of 8), ``"pixels"`` (784 steps of 1).
         size: 28, or 14 or 7: each square of 2 or 4 pixels replaced by its mean (quick runs; another,
             easier-to-run task).
         permuted: read the pixels in one fixed random order.
-        permutation_seed: of that order.
-        limit: how many training images at most, chosen at random, the same number of each class as far as
+        permutation_seed: seed of that order.
+        limit: largest number of training images, chosen at random, the same number of each class as far as
             possible.
         test_limit: the same for the test images.
 
@@ -91,8 +91,8 @@ def image_sequences(
     Args:
         layout: one of ``LAYOUTS``.
         size: side of the images that the network sees.
-        permuted: whether pixels come in a fixed random order.
-        permutation_seed: of that order.
+        permuted: whether pixels are in a fixed random order.
+        permutation_seed: seed of that order.
 
     Returns:
         ``prepare(images)``: ``(n, 28, 28)`` uint8 to ``(n, time, features)`` float32 in [0, 1]. Its attribute

@@ -28,7 +28,7 @@ def solve_listops(tokens: Sequence[str]) -> int:
     """Return the value of an expression: MIN, MAX, MED (median, rounded down), SM (sum modulo 10).
 
     Args:
-        tokens: of ``LISTOPS_TOKENS``.
+        tokens: tokens out of ``LISTOPS_TOKENS``.
 
     Returns:
         A digit.
@@ -78,7 +78,7 @@ def listops_expression(
     uniform operator and 2 to ``max_args`` arguments, which are nodes one deeper.
 
     Args:
-        rng: where the draws come from.
+        rng: random number generator of the draws.
         max_depth: depth at which there are digits only, counted from 1.
         max_args: most arguments of a list.
         max_length: give up on an expression that grows longer.
@@ -129,13 +129,13 @@ def listops(
     naming the most frequent value of the test set.
 
     Args:
-        seed: of the expressions.
+        seed: seed of the expressions.
         max_length: most tokens, and the time steps of a sequence; up to 2048.
         min_length: fewest tokens.
         max_depth: depth at which there are digits only, counted from 1.
         max_args: most arguments of a list.
-        train: how many training sequences.
-        test: how many test sequences.
+        train: number of training sequences.
+        test: number of test sequences.
 
     Returns:
         The task.

@@ -36,11 +36,11 @@ class Source:
     """Arrays read from a source of user data.
 
     Attributes:
-        arrays: by the names of ``KEYS``; masks have become lengths.
+        arrays: arrays by the names of ``KEYS``; masks are converted to lengths.
         digest: SHA-256 of what was read: of a file its bytes, of a function's arrays their types, shapes and bytes.
-        place: what reads the same again: a path, or ``package.module:function``.
-        what: what readers call it.
-        loss: a loss that a function gave with the arrays, or ``None``.
+        place: name for reading it again: a path, or ``package.module:function``.
+        what: name for readers.
+        loss: loss function returned with the arrays, or ``None``.
     """
 
     arrays: Mapping[str, Any]
@@ -120,8 +120,8 @@ def checked(arrays: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Check the names of arrays and convert masks to lengths.
 
     Args:
-        arrays: by name.
-        where: what errors call their source.
+        arrays: arrays by name.
+        where: name of their source in error messages.
 
     Raises:
         FileFormatError: a name that is missing or unknown, or a mask with gaps.
@@ -185,7 +185,7 @@ def in_memory(arrays: Mapping[str, Any]) -> Iterator[str]:
     """Register arrays of this process as a source for the time of a block.
 
     Args:
-        arrays: by the names of ``KEYS``, and ``loss``.
+        arrays: arrays by the names of ``KEYS``, and ``loss``.
 
     Yields:
         The name by which ``read_source`` finds them.

@@ -75,7 +75,7 @@ class Metric:
 
     Attributes:
         of: ``(outputs, targets)`` to one number a target, of the shape of the targets.
-        reported: of the mean.
+        reported: reported function of the mean score.
         loss: the same for what training and attacks push, with a gradient.
     """
 
@@ -102,7 +102,7 @@ def by_sequence(scores: Tensor, targets: Tensor) -> Tensor:
 
     Args:
         scores: one number a target.
-        targets: of the same shape.
+        targets: targets in the same shape.
 
     Returns:
         ``(n,)``; 0 for a sequence without any target.
@@ -129,8 +129,8 @@ def read_out(labels: np.ndarray, lengths: Sequence[int], length: int) -> Tensor:
 
     Args:
         labels: ``(n,)`` classes.
-        lengths: of the sequences.
-        length: of the batch.
+        lengths: lengths of the sequences.
+        length: length of the batch.
 
     Returns:
         int64: ``(n,)`` where all are as long as the batch, else ``(n, length)``.

@@ -41,11 +41,11 @@ def spoken(
 
     Args:
         data_dir: the folder (or one with a subfolder ``fsdd``); ``None``: 120 recordings that ship with the package.
-        seed: of the choice under the limits.
+        seed: seed of the choice under the limits.
         length: samples of a sequence, a multiple of ``frame``.
         frame: samples that one time step sees (1: as raw as can be).
-        limit: how many training recordings at most.
-        test_limit: how many test recordings at most.
+        limit: largest number of training recordings.
+        test_limit: largest number of test recordings.
 
     Returns:
         The task: 10 classes, one per sequence.

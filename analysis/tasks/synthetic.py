@@ -22,10 +22,10 @@ def adding(*, seed: int = 0, steps: int = 100, train: int = 4000, test: int = 10
     variance of the target, 1/6: the error of always answering 1.
 
     Args:
-        seed: of the sequences.
+        seed: seed of the sequences.
         steps: length, at least 2.
-        train: how many training sequences.
-        test: how many test sequences.
+        train: number of training sequences.
+        test: number of test sequences.
 
     Returns:
         The task: one value per sequence.
@@ -65,12 +65,12 @@ def copying(
     chance ``1 / symbols``.
 
     Args:
-        seed: of the sequences.
+        seed: seed of the sequences.
         delay: steps between the letters and their recall, at least 1 (the last one carries the cue).
         length: letters to remember.
         symbols: size of the alphabet.
-        train: how many training sequences.
-        test: how many test sequences.
+        train: number of training sequences.
+        test: number of test sequences.
 
     Returns:
         The task: one class per step (letters ``0 .. symbols - 1``, blank ``symbols``).
@@ -139,7 +139,7 @@ def pendulum(
     """Make the task of a damped pendulum with random initial states ``(angle, angular velocity)``.
 
     Args:
-        seed: of the initial states: angles uniform within 0.75 pi of rest, velocities within 0.75,
+        seed: seed of the initial states: angles uniform within 0.75 pi of rest, velocities within 0.75,
             so that it never swings over the top.
         steps: time steps of a trajectory.
         dt: time between two samples.
@@ -147,8 +147,8 @@ def pendulum(
         target: ``"next"``: from the states so far, the next state (chance: the error of repeating the present
             one); ``"trajectory"``: from the initial state, held as a constant input, the whole trajectory
             (chance: the variance).
-        train: how many training trajectories.
-        test: how many test trajectories.
+        train: number of training trajectories.
+        test: number of test trajectories.
 
     Returns:
         The task: two values per step.

@@ -38,13 +38,13 @@ def characters(
     Args:
         data_dir: folder with one ``.txt`` file (UTF-8), or the file itself; ``None``: 120,000 characters of
             Shakespeare that ship with the package.
-        seed: of the choice of pieces.
-        file: its name, when the folder has several.
+        seed: seed of the choice of pieces.
+        file: name of the file, if the folder has several.
         steps: length of a piece.
-        ahead: how many characters ahead the target lies (1 and 5 in the literature).
-        limit: how many training pieces at most.
-        test_limit: how many test pieces at most.
-        test_fraction: which share of the text is for testing.
+        ahead: distance of the target in characters (1 and 5 in the literature).
+        limit: largest number of training pieces.
+        test_limit: largest number of test pieces.
+        test_fraction: share of the text for testing.
 
     Returns:
         The task: one class per step, measured in bits per character; chance is the entropy of the characters'

@@ -24,7 +24,7 @@ def ucr(*, data_dir: str | Path | None = None, seed: int = 0, problem: str = "",
 
     Args:
         data_dir: folder with ``NAME_TRAIN.ts`` and ``NAME_TEST.ts`` (or one with a subfolder ``NAME``).
-        seed: of the order of the sequences.
+        seed: seed of the order of the sequences.
         problem: NAME, where the folder has several.
         scale: subtract the mean and divide by the standard deviation of each feature over the training part.
 

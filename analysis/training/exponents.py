@@ -42,9 +42,9 @@ def finite_time_exponents(
             gradient reaches it. Or a ``DeepNetwork``, as it is evaluated: norms with their running statistics.
         x: ``(batch, time, features)``, what the model takes; one trajectory a sequence, from the layer's own initial
             state.
-        k: how many exponents; for all ``n`` their sum is the mean of ``log |det J_t|``.
+        k: number of exponents; for all ``n`` their sum is the mean of ``log |det J_t|``.
         skip: steps ``s`` at the beginning that do not count, while the frame finds its directions; a tenth by default.
-        seed: of the initial frame.
+        seed: seed of the initial frame.
         per_time: per unit of time instead of per step, for layers that integrate a differential equation.
 
     Returns:
@@ -100,16 +100,16 @@ def lyapunov_penalty(model: nn.Module, x: Tensor, target: float, *, seed: int = 
     Of the first 8 sequences of ``x`` and their first 50 steps; the exponent is their mean, per step.
 
     Args:
-        model: as for ``finite_time_exponents``.
+        model: see ``finite_time_exponents``.
         x: ``(batch, time, features)``.
         target: the exponent to come to, per step.
-        seed: of the initial frame.
+        seed: seed of the initial frame.
 
     Returns:
         A differentiable scalar, to be added to a training loss.
 
     Raises:
-        ConfigurationError: what is no dense tensor.
+        ConfigurationError: no dense tensor.
         UnsupportedError: a model without exactly one recurrent layer that runs forward; and what else
             ``finite_time_exponents`` raises.
 

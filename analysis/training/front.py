@@ -44,7 +44,7 @@ def train(
 
     Args:
         model: called as ``model(x)`` on ``(batch, time, features)``; changed in place.
-        task: what to train on.
+        task: training data.
         settings: all choices that decide the result, see ``stability.analysis.training.settings``; by default
             ``Settings()``. The weights' initial values are the model's own affair.
         tracker: records spectra along the way; it is attached for the time of training.
@@ -121,18 +121,18 @@ def resume_run(
     Args:
         path: the run directory.
         epochs: epochs in all; by default what was asked for at first.
-        data_dir: where the data lie now, if not where they lay then.
-        file: where the ``.npz`` file lies now that a run on data of one's own began with.
-        progress: as for ``train``.
-        time_limit: as for ``train``.
-        device: where to train.
+        data_dir: present folder of the data, if they were moved.
+        file: present path of the ``.npz`` file that the run began with.
+        progress: see ``train``.
+        time_limit: see ``train``.
+        device: device of the training.
 
     Returns:
         The model and the result.
 
     Raises:
         FileFormatError: a folder that holds no run, or a damaged one, or data that are gone.
-        ConfigurationError: as ``train``.
+        ConfigurationError: see ``train``.
 
     Example:
         >>> import tempfile

@@ -138,7 +138,7 @@ def pull_to_contraction(layer: nn.Module) -> float:
     """Move the weights of a Lipschitz RNN to nearby weights with a positive contraction gap.
 
     Args:
-        layer: whose ``A`` has a symmetric part.
+        layer: a layer whose ``A`` has a symmetric part.
 
     Returns:
         The share of the way that was gone, on the straight line to ``A = -a I, W = -gamma I``.

@@ -45,9 +45,9 @@ class Objective:
     """Loss of a batch, and the perturbed inputs at which it is evaluated.
 
     Args:
-        model: what is trained.
+        model: the trained model.
         task: gives the loss where nothing else is asked for.
-        aim: what is aimed at.
+        aim: aims of training.
 
     Raises:
         ConfigurationError: an objective about classes on a task that has none for whole sequences.

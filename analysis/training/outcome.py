@@ -42,10 +42,10 @@ class Progress:
 
     Attributes:
         epoch: number of the epoch, from 1.
-        epochs: how many there will be.
+        epochs: total number of epochs.
         batch: number of the batch in it, from 1.
-        batches: how many there are in an epoch.
-        loss: of the batch; after an epoch the mean over it.
+        batches: number of batches in an epoch.
+        loss: loss of the batch; after an epoch the mean over it.
         finished: the figures of the epoch that has just ended, ``None`` after a batch.
     """
 
@@ -64,13 +64,13 @@ class TrainResult(Record):
     Attributes:
         epochs: finished epochs.
         kept_epoch: the epoch whose weights the model has now: the last, or with patience the best.
-        train_loss: of the kept epoch; ``None``, as the next three, when none was finished.
-        train_metric: of the kept epoch.
-        test_loss: of the kept epoch.
-        test_metric: of the kept epoch.
+        train_loss: training loss of the kept epoch; ``None``, as the next three, when none was finished.
+        train_metric: training metric of the kept epoch.
+        test_loss: test loss of the kept epoch.
+        test_metric: test metric of the kept epoch.
         metric: name of the metric.
         chance: its chance level.
-        seconds: of training in all.
+        seconds: total time of training in seconds.
         stopped: ``epochs`` (all done), ``certified``, ``patience``, ``time_limit``, ``interrupted`` or ``diverged``.
         detail: one sentence on why it stopped.
         history: figures of every epoch.

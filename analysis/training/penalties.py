@@ -13,7 +13,7 @@ def penalties(model: nn.Module, x: Tensor, settings: Settings) -> Tensor | float
     """Return the weighted sum of the penalty terms; zero if the settings have none.
 
     Args:
-        model: what is trained.
+        model: the trained model.
         x: ``(batch, time, features)``, the batch.
         settings: with ``aim.margin_penalty`` or ``aim.lyapunov_target`` for a term of the loss.
 

@@ -105,7 +105,7 @@ def describe_network(model: str, hidden: int, layers: int, config: Mapping[str, 
     Args:
         model: a registered layer, or ``deep``.
         hidden: size of the hidden state.
-        layers: so many of them, each reading the one below.
+        layers: number of layers, each reading the one below.
         config: options of the layer.
         task: gives the sizes of input and output.
 
@@ -141,10 +141,10 @@ def make_network(model: str, hidden: int, layers: int, config: Mapping[str, Any]
     Args:
         model: a registered layer, or ``deep``.
         hidden: size of the hidden state.
-        layers: so many of them.
+        layers: number of layers.
         config: options of the layer.
-        task: what it is for.
-        seed: of the weights; sets torch's own.
+        task: task that gives the sizes.
+        seed: seed of the weights; it also seeds torch.
 
     Returns:
         The network, on the CPU.

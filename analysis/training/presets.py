@@ -36,11 +36,11 @@ class Preset:
         config: options of the layer, besides its sizes.
         training: options of ``train``.
         title: name in reports; of an experiment its paper and place.
-        why: what it is there to show.
+        why: purpose of the model in the report.
         hidden: size of the hidden state.
         task: name of the task; empty for presets of the report, which fit any task.
         options: options of the task.
-        open: what the source of an experiment does not say, with what was chosen here.
+        open: settings that the source of an experiment leaves open, with the values chosen here.
     """
 
     layer: str
@@ -260,7 +260,7 @@ def preset_model(name: str, task: Task, *, seed: int = 0) -> SequenceModel:
     Args:
         name: a key of ``known_presets()``.
         task: gives input and output sizes.
-        seed: of the initial weights; the global random state stays as it is.
+        seed: seed of the initial weights; the global random state stays as it is.
 
     Returns:
         The model.
@@ -323,11 +323,11 @@ def train_preset(
 
     Args:
         name: a key of ``known_presets()``.
-        task: what to train on.
+        task: training data.
         quick: fewer epochs.
-        seed: of weights and training.
+        seed: seed of weights and training.
         every: steps between two records of the spectra.
-        device: where to train.
+        device: device of the training.
         **options: further (or other) keyword arguments of ``train``, such as ``out`` and ``progress``.
 
     Returns:

@@ -35,7 +35,7 @@ class Readout(Record):
         features: unknowns for each output, the constant included.
         residual: root mean square of what is left over, on the training rows.
         condition: largest over smallest diagonal entry of the last triangle, a lower bound of its condition number.
-        train_metric: of the task, with the new head.
+        train_metric: metric of the task on the training sequences, with the new head.
         test_metric: likewise, on sequences never fitted to.
     """
 
@@ -57,7 +57,7 @@ def fit_readout(
 
     Args:
         model: a ``SequenceModel``; its head is changed in place.
-        task: whose training sequences are fitted.
+        task: task with the training sequences to fit.
         ridge: ``mu``, times the number of rows: at 0 the features must be linearly independent.
         washout: steps at the beginning that do not count, for tasks with a target at every step.
         batch_size: sequences at a time.

@@ -92,8 +92,8 @@ class Run:
         """Make the task of its training again.
 
         Args:
-            data_dir: where the data lie now; by default where they lay then.
-            file: where the ``.npz`` file of data of one's own lies now; it must be the same file.
+            data_dir: present folder of the data; by default the recorded one.
+            file: present path of the user's ``.npz`` file; it must be the same file.
 
         Raises:
             ConfigurationError: a file for a run that was trained on a task by name.
@@ -261,8 +261,8 @@ def write_run(
     Args:
         path: the folder.
         document: all of ``run.json`` but format and version.
-        model: what was trained.
-        weights: of the epoch that is kept, for ``model.safetensors``.
+        model: the trained model.
+        weights: weights of the epoch that is kept, for ``model.safetensors``.
         metrics: the text of ``metrics.csv``.
 
     Raises:

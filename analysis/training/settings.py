@@ -114,7 +114,7 @@ class Settings:
         clip: largest norm of the gradient, or ``None``.
         momentum: momentum of ``sgd``.
         weight_decay: weight decay of the optimizer.
-        schedule: of the learning rate: ``steps`` (by ``milestones``) or ``cosine``, from batch to batch down to zero.
+        schedule: schedule of the learning rate: ``steps`` (at ``milestones``) or ``cosine``, per batch, down to zero.
         milestones: epochs after which the learning rate is multiplied by ``decay``.
         decay: factor of the learning rate at a milestone.
         warm_up: share of all batches in which a ``cosine`` schedule rises linearly at first.
@@ -122,7 +122,7 @@ class Settings:
             ``None``: the training sequences.
         patience: stop when the loss on a tenth of the training sequences, held out for that, has not improved for so
             many epochs, and keep the best weights; ``None``: train to the end and keep the last.
-        aim: what training aims at beside the task's loss.
+        aim: aims of training beside the task's loss.
     """
 
     epochs: int = 10
@@ -203,7 +203,7 @@ class Settings:
         """Return the optimizer for the parameters that require a gradient.
 
         Raises:
-            ConfigurationError: when none does.
+            ConfigurationError: no parameter requires a gradient.
         """
         trained = [p for p in model.parameters() if p.requires_grad]
         if not trained:

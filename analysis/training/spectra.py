@@ -98,7 +98,7 @@ class SpectrumTracker:
 
     Args:
         model: any module with recurrent layers, ``torch.nn``'s included.
-        every: record at every so many optimizer steps, at step 0, and when `train` ends.
+        every: number of optimizer steps between records; also recorded: step 0 and the end of `train`.
         probe: ``(batch, time, features)``: sequences along which state Jacobians are taken as well, at three
             times (matrix ``J@t``, the one of the batch with the largest spectral radius), and the mean norm of the
             hidden state (matrix ``h``).
@@ -109,7 +109,7 @@ class SpectrumTracker:
         out: folder for ``spectra.csv`` and ``eigenvalues.csv``, which are written anew after each record;
             ``None`` keeps them in memory only.
         log: function ``(numbers, step)`` that receives each record as a dictionary of named numbers.
-        verdict_every: ask ``certify`` at every so many steps (a multiple of ``every``) and log the verdict, 1
+        verdict_every: run ``certify`` every this many steps (a multiple of ``every``) and log the verdict, 1
             certified, 0 inconclusive, -1 refuted, and the rate; ``None``: never.
         verdict_seconds: time limit of each verdict in seconds; ``None``: no limit.
 
@@ -355,7 +355,7 @@ class SpectrumTracker:
         """Draw the spectral radius of every matrix over the recorded steps.
 
         Args:
-            ax: where to draw; a new figure without it.
+            ax: axes to draw on; ``None``: a new figure.
 
         Returns:
             The axes.

@@ -26,7 +26,7 @@ def stopping(words: str, *errors: type[Exception]) -> Iterator[None]:
     """Convert errors within a block to the end of a diverged training.
 
     Args:
-        words: what it is a sign of.
+        words: explanation in the message.
         errors: their types.
 
     Raises:

@@ -78,7 +78,7 @@ def cross_check(module: nn.Module, subject: Any) -> None:
 
     Args:
         module: the module; it is copied, not touched.
-        subject: what was read from it.
+        subject: the system that was read from it.
 
     Raises:
         DisagreementError: they give different numbers.
@@ -94,7 +94,7 @@ def cross_check_step(step: Callable[..., Any], module: nn.Module, subject: Any) 
     Args:
         step: one step: ``x (batch, p)``, ``h (batch, n)`` to ``(batch, n)``.
         module: the module; it is copied, not touched.
-        subject: what the adapter made of it.
+        subject: system returned by the adapter.
 
     Raises:
         DisagreementError: they give different numbers.
@@ -159,12 +159,12 @@ def in_each_mode(
     """Compare a run of the copy in the mode that it is in, then in evaluation mode, where that is another one.
 
     Args:
-        module: whose rounding is allowed.
-        copied: what runs; it is put into evaluation mode.
-        run: as for ``compare``.
-        subject: what was read.
-        who: what errors call it.
-        start: as for ``compare``.
+        module: module whose rounding is allowed.
+        copied: module that runs, in evaluation mode.
+        run: see ``compare``.
+        subject: the module or system that was read.
+        who: name in error messages.
+        start: see ``compare``.
 
     Raises:
         DisagreementError: they give different numbers.
@@ -202,13 +202,13 @@ def compare(
     Args:
         run: ``(x, states) -> (outputs or None, last states)``, as ``follow``.
         subject: the subject.
-        who: what errors call the real thing.
+        who: name of the required object in error messages.
         relative: rounding that is allowed, relative to the largest number.
-        slack: what is allowed beside rounding.
+        slack: relative allowance beside rounding.
         lengths: numbers of steps.
-        scales: of the samples of a batch.
+        scales: scales of the samples of a batch.
         start: ``inputs -> one state a layer``, where the real thing has its own way to write states.
-        advice: what errors say behind the numbers.
+        advice: text of errors after the numbers.
 
     Raises:
         DisagreementError: showing both numbers where they are farthest apart.

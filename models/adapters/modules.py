@@ -134,7 +134,7 @@ def recurrent_subject(module: Any) -> Subject:
     """The subject behind one recurrent module.
 
     Raises:
-        UnsupportedError: when nobody knows it.
+        UnsupportedError: an unknown one.
     """
     for kind in type(module).__mro__:
         if kind in _ADAPTERS:

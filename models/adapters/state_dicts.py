@@ -73,7 +73,7 @@ def state_dict_subject(
         cell: ``rnn_tanh``, ``rnn_relu`` (``rnn`` is ``rnn_tanh``), ``lstm`` or ``gru``; needed where the shapes do not
             tell.
         part: the path of the module to take where there are several.
-        where: what errors call it.
+        where: name of the source in error messages.
 
     Returns:
         The subject, and what was read: ``cell``, ``part``, ``layers``, ``directions``.
@@ -139,9 +139,9 @@ def _refuse_further(state: Mapping[str, Any], path: str, named: bool, where: str
 
     Args:
         state: everything.
-        path: of the part.
+        path: path of the part.
         named: whether the user named the part: what stands elsewhere is then none of the claim's business.
-        where: what errors call it.
+        where: name of the source in error messages.
 
     Raises:
         FileFormatError: weights of a cell and of layers at once.

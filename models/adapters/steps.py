@@ -217,7 +217,7 @@ def read_step(layer: StepModule, name: str) -> Any:
 
     Args:
         layer: the step with its weights; it is copied, not touched.
-        name: what reports call it.
+        name: name in reports.
 
     Returns:
         A ``DrivenSystem``; a ``LureSystem`` where several kinds of activations meet, or something is added beside them;

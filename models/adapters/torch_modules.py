@@ -102,7 +102,7 @@ def as_array(tensor: Any, name: str = "weight") -> np.ndarray:
 
     Args:
         tensor: a tensor, parameter or array.
-        name: what an error calls it.
+        name: name in error messages.
 
     Returns:
         The array.
@@ -134,7 +134,7 @@ def from_rows(tensor: Any, name: str = "weight") -> np.ndarray:
 
     Args:
         tensor: ``(p, n)``, as the module stores it.
-        name: what an error calls it.
+        name: name in error messages.
 
     Returns:
         The transpose ``(n, p)`` in float64.

@@ -33,10 +33,10 @@ class RecurrentWeights:
     Attributes:
         kind: ``rnn``, ``lstm`` or ``gru``.
         layers: ``[w_ih, w_hh, b_ih, b_hh]`` of each, float64; a bias may be ``None``.
-        names: what reports call each layer.
-        label: what reports call the whole.
+        names: names of the layers in reports.
+        label: name of the whole in reports.
         directions: 1 or 2.
-        activation: of an ``rnn``.
+        activation: activation of an ``rnn``.
         reset_after: for a ``gru``, whether its reset gate acts behind the recurrent weights, as in torch.
     """
 
@@ -89,9 +89,9 @@ def module_weights(
     Args:
         module: any that names its parameters as torch does.
         kind: ``rnn``, ``lstm`` or ``gru``.
-        label: what reports call the whole.
+        label: name of the whole in reports.
         array: the weight of a name such as ``weight_ih_l0_reverse``, float64, or ``None`` where there is none.
-        name: what reports call a layer, from what is behind the names of its weights: ``_l0_reverse``.
+        name: name of a layer in reports, from the suffix of its weights' names: ``_l0_reverse``.
     """
     suffixes, directions = [""], 1 + getattr(module, "bidirectional", False)
     if hasattr(module, "num_layers"):

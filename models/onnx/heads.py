@@ -41,7 +41,7 @@ class OnnxGraph:
         graph: the graph; its guarded run of each new shape bounds the memory that the evaluator takes.
         logits: name of the logits.
         batch_first: True if the first axis of the input is the batch, False if it is the time.
-        dtype: of the input in the file.
+        dtype: dtype of the input in the file.
 
     Attributes:
         steps: the declared number of time steps; zero where it is left open.
@@ -122,7 +122,7 @@ def onnx_network(graph: Graph, nodes: list[Any], subject: Any) -> ClassifierNetw
     Args:
         graph: the graph.
         nodes: its recurrent nodes, in a chain.
-        subject: what was read from them.
+        subject: the system that was read from them.
 
     Returns:
         The network, for sequences ``(batch, time, features)`` whatever the graph's own order of axes, in its precision.

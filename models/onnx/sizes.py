@@ -26,7 +26,7 @@ def entries_of(node: Any, values: Sequence[np.ndarray | None], options: Mapping[
     """Bound the number of entries of the outputs of a node.
 
     Args:
-        node: of an operator in ``RUN``.
+        node: node of an operator in ``RUN``.
         values: its inputs, ``None`` for one that is left out.
         options: its attributes.
 

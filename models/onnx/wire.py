@@ -27,7 +27,7 @@ def check_message(raw: bytes, message: Any, path: Path) -> None:
     Args:
         raw: the message.
         message: the protobuf descriptor of its type, which knows those of the messages inside.
-        path: what errors call the file.
+        path: path in error messages.
 
     Raises:
         FileFormatError: too many fields or nodes, or graphs nested too deeply.

@@ -38,7 +38,7 @@ def export_onnx(model: nn.Module, path: str | Path) -> Path:
             or dead zone: Elman, Lipschitz and contracting RNNs, neural ODEs, antisymmetric RNNs by Euler's rule,
             ``torch.nn.RNN``, cells of one's own that are read so; or a model of the toolkit with a linear head on its
             last output.
-        path: of the file.
+        path: path of the file.
 
     Returns:
         The path. The graph takes ``x (time, batch, features)`` and ``h0 (batch, n)`` in float64 and gives the states at

@@ -103,7 +103,7 @@ class Householder(ReflectionMap):
 
         Args:
             seed: seed of its own generator; the global random state stays as it is.
-            dtype: of the result.
+            dtype: dtype of the result.
 
         Returns:
             ``(n, n)``.
@@ -118,7 +118,7 @@ def make_orthogonal(module: nn.Module, name: str = "weight", reflections: int | 
     Args:
         module: any module.
         name: the parameter, a square matrix.
-        reflections: as for ``Householder``.
+        reflections: see ``Householder``.
 
     Returns:
         The module itself, with the parametrisation registered.

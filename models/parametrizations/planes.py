@@ -168,8 +168,8 @@ class Rotation(nn.Module):
         """A rotation drawn evenly from SO(d) (Haar measure): the Q of a Gaussian matrix, one column turned if needed.
 
         Args:
-            seed: of its own generator.
-            dtype: of the result.
+            seed: seed of its own generator.
+            dtype: dtype of the result.
         """
         generator = torch.Generator().manual_seed(seed)
         Q = qr(torch.randn(self.d, self.d, generator=generator, dtype=torch.float64)).Q

@@ -52,7 +52,7 @@ def sloped_gain(
         O: ``(n, 2 n)`` with orthonormal rows.
         N: ``(n, n + p)`` with orthonormal rows.
         scales: ``(n,)``, the logarithms of ``Lambda / sqrt(2)``.
-        gain: of the state at any time.
+        gain: gain of the state at any time.
         rate: ``rho``, at most one.
         slope: ``beta``, the largest of the activation.
         room: ``delta``, in (0, 1).

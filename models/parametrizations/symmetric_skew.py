@@ -218,7 +218,7 @@ class SymmetricSkew(nn.Module):
             n: size.
             std: standard deviation of the entries of ``M``.
             seed: seed of its own generator; the global random state stays as it is.
-            dtype: of the result.
+            dtype: dtype of the result.
 
         Returns:
             ``(n, n)``.

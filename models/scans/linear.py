@@ -30,7 +30,7 @@ def diagonal_scan(
 
     Args:
         lam: factors: constant in time with the shape of one state, or anything that broadcasts to ``b``.
-        b: what each step adds, for example ``(batch, time, n)``.
+        b: addend of each step, for example ``(batch, time, n)``.
         dim: the axis of time.
         reverse: from the end: :math:`x_t = \lambda_t x_{t+1} + b_t`.
         initial: the state before the first step (after the last, for ``reverse``), shaped like ``b`` without
@@ -155,7 +155,7 @@ def diagonal_convolution(lam: Tensor, b: Tensor, *, dim: int = 1) -> Tensor:
 
     Args:
         lam: factors with the shape of one state.
-        b: what each step adds.
+        b: addend of each step.
         dim: the axis of time.
 
     Returns:

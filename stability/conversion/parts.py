@@ -29,8 +29,8 @@ def subject_as_part(subject: Any, path: str, whole: str) -> Any:
 
     Args:
         subject: a ``LureSystem``, ``DrivenSystem``, ``GatedCell`` or ``LayerStack``.
-        path: where it stands in the whole.
-        whole: what it was taken from.
+        path: path within the whole.
+        whole: the object that contains it.
 
     Example:
         >>> from stability.systems import LureSystem

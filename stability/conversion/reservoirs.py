@@ -39,7 +39,7 @@ def reservoir_system(
         leak: ``a`` in (0, 1], a number or one a unit.
         activation: a name of ``stability.kernel.arithmetic.activations``.
         equation: ``internal`` or ``external``.
-        name: what reports call it.
+        name: name in reports.
 
     Returns:
         The network.

@@ -53,7 +53,7 @@ def as_subject(value: Any) -> Any:
     """The subject behind a system, a layer with ``driven()``, or an object of a registered kind.
 
     Raises:
-        UnsupportedError: when nobody knows how to turn it into a system.
+        UnsupportedError: no conversion to a system is known.
     """
     if is_subject(value):
         return value

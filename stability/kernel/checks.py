@@ -16,7 +16,7 @@ def unmasked(name: str, value: Any) -> Any:
     """``value``, where no entry of it is masked: a conversion to a plain array would take the numbers beneath.
 
     Args:
-        name: what errors call it.
+        name: name in error messages.
         value: an array of ``numpy.ma``, or anything else, a list of such arrays among it.
 
     Returns:
@@ -77,7 +77,7 @@ def as_column(name: str, value: Any, size: int) -> Array:
     Raises:
         DimensionError: another number of entries; it names the shape that came.
         NonFiniteError: NaN, infinity or a masked entry.
-        ConfigurationError: as for ``as_matrix``.
+        ConfigurationError: see ``as_matrix``.
 
     Example:
         >>> as_column("b", [[1.0], [2.0]], 2)
@@ -113,10 +113,10 @@ def as_choice(name: str, value: Any, known: Iterable[str], hint: str = "") -> st
     """``value`` when it is one of the known names.
 
     Args:
-        name: what is chosen, for the error.
+        name: name of the choice in error messages.
         value: the choice.
         known: names, in the order in which the error lists them.
-        hint: what the error says besides.
+        hint: further text of the error message.
 
     Returns:
         The name.

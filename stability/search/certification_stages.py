@@ -50,7 +50,7 @@ class Progress:
 
     Attributes:
         subject: the subject.
-        options: of the call.
+        options: options of the call.
         carried: the proof that the model carries with it, or ``None``.
         claim: contraction under every input that the subject allows, certified or refuted; ``None`` while it is open.
         criterion: the criterion or the kind of witness that decided it.

@@ -39,10 +39,10 @@ def further_claims(subject: Any, main: Claim, *, rate: Rate, deadline: Deadline)
     """The strongest true statements below (or about) the main one.
 
     Args:
-        subject: whom the main claim is about.
+        subject: system of the main claim.
         main: the main claim.
         rate: the one asked for: ``"any"`` asks for nothing else, ``"best"`` for calmer rates beside it.
-        deadline: asked before each.
+        deadline: checked before each.
 
     Returns:
         Proved claims.

@@ -106,9 +106,9 @@ def _read_array(handle: Any, size: int, room: int, where: str) -> np.ndarray:
 
     Args:
         handle: at the beginning of the member.
-        size: bytes that the member claims to unpack to.
+        size: declared unpacked size of the member in bytes.
         room: numbers that may still be read.
-        where: what errors call it.
+        where: name of the source in error messages.
 
     Raises:
         FileFormatError: no array of numbers or names, too many of them, or another number of bytes than they need.
@@ -166,8 +166,8 @@ def npz_subject(arrays: Mapping[str, np.ndarray], where: str = "the archive") ->
     ``reservoir_system``.
 
     Args:
-        arrays: by name, as in ``KEYS``.
-        where: what errors call it.
+        arrays: arrays by the names of ``KEYS``.
+        where: name of the source in error messages.
 
     Returns:
         A ``LureSystem``, or a ``DrivenSystem`` where ``U`` (or ``E``) is given.

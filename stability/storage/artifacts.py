@@ -24,7 +24,7 @@ class ValuesOf:
 
     Attributes:
         kind: ``dict`` or ``list``.
-        shape: of the values.
+        shape: shape of the values.
     """
 
     kind: type
@@ -36,10 +36,10 @@ class Artifact:
     """File of a run directory.
 
     Attributes:
-        name: of the file.
-        step: whose result it is, a key of ``STEPS``; ``analysis`` for the record of the analysis itself.
-        columns: of a table, in their order, each with what readers may rely on in it.
-        fields: of a document, each with its shape; any may be missing or null.
+        name: name of the file.
+        step: step that writes it, a key of ``STEPS``; ``analysis`` for the record of the analysis itself.
+        columns: columns of a table in their order, each with its guaranteed content.
+        fields: fields of a document, each with its shape; any may be missing or null.
     """
 
     name: str

@@ -80,8 +80,8 @@ def parse_json(raw: bytes, path: str | Path, wrong: str = "not a JSON document")
 
     Args:
         raw: UTF-8.
-        path: what errors call it.
-        wrong: what errors call a text that is no JSON.
+        path: path in error messages.
+        wrong: message for a text that is no JSON.
 
     Returns:
         The value.

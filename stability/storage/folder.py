@@ -30,7 +30,7 @@ class Folder:
 
     Attributes:
         path: the folder.
-        files: by whom each of its own files is written, by name.
+        files: writers of its own files, by name.
     """
 
     def __init__(self, path: Path, lock: Lock, key: tuple[int, int]) -> None:
@@ -149,7 +149,7 @@ def blocking_files(
 
     Args:
         path: the folder; it need not exist.
-        names: of the files.
+        names: names of the files.
         by: the work that would write them.
         files: the folder's list, read when it is not given.
 
@@ -201,7 +201,7 @@ def claim_folder(path: str | Path, work: str) -> Iterator[Folder]:
 
     Args:
         path: the folder; made when it is missing, and taken away again when nothing was written.
-        work: what is done there, for others to read.
+        work: description of the work, for other processes.
 
     Yields:
         The folder.

@@ -51,7 +51,7 @@ def acquire_lock(folder: Path, work: str) -> Lock:
 
     Args:
         folder: the folder, which exists.
-        work: what is going to be done, for the record.
+        work: description of the work, for the record.
 
     Returns:
         The lock.

@@ -79,7 +79,7 @@ def reserve(path: str | Path) -> Path:
     """Refuse a place that cannot be written to before the work, not after it.
 
     Args:
-        path: where a file is to go; nothing is changed there.
+        path: path of a future file; nothing is changed there.
 
     Returns:
         The path.
@@ -108,7 +108,7 @@ def existing_target(path: str | Path) -> os.stat_result | None:
     """Return the status of the file that is to be replaced, at the end of all links.
 
     Args:
-        path: where the file is to go.
+        path: path of the file.
 
     Returns:
         Its status; ``None`` where nothing stands there, and for open descriptors, which are written on.

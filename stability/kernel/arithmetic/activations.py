@@ -28,9 +28,9 @@ class Activation:
         slope: ``(alpha, beta)``, the tightest interval of difference quotients.
         bound: ``sup |phi|``, infinite where there is none.
         width: ``w`` with ``phi'(z) = beta (1 - tanh(w z)^2)`` for a smooth one; ``None`` for a piecewise linear one.
-        kinks: where a piecewise linear one bends, in rising order.
+        kinks: breakpoints of a piecewise linear activation, in rising order.
         pieces: its slopes from the left to the right, one more than kinks.
-        error: of ``function`` in floating point, in units of ``2^-52``: relative to the value, and absolute.
+        error: error of ``function`` in floating point, in units of ``2^-52``: relative to the value, and absolute.
     """
 
     name: str

@@ -61,7 +61,7 @@ class Definiteness:
 
     Attributes:
         holds: whether positive definiteness is proved.
-        shift: what was subtracted from the scaled matrix to cover every rounding error.
+        shift: number subtracted from the scaled matrix to cover every rounding error.
         reason: one clause for a reader.
     """
 

@@ -25,7 +25,7 @@ def as_step(dt: Any, expected: str = "a positive number") -> float:
     """A checked step size.
 
     Raises:
-        ConfigurationError: what is no positive, finite number.
+        ConfigurationError: no positive, finite number.
     """
     try:
         step = float(dt)

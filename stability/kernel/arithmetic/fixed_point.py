@@ -57,7 +57,7 @@ class FixedPoint:
 
     Attributes:
         ints: ``(k, n)`` objects.
-        off: what each of them is wrong by at most, an integer, too.
+        off: integer bound of the error of each of them.
     """
 
     ints: Array

@@ -99,7 +99,7 @@ class Datum:
 
     Attributes:
         type: a key of ``FIELDS``.
-        size: of an array whose size is the subject's.
+        size: size of an array that has the subject's size.
         words: for one of another size, with ``{n}``, ``{m}``, ``{p}``; where they are empty, those of the rule.
     """
 
@@ -157,7 +157,7 @@ def required(found: Value | str | None, otherwise: str = "") -> Value:
     """What a step of a check found.
 
     Raises:
-        Refused: where it found nothing, or only words why not.
+        Refused: no proof, with the reason if there is one.
     """
     if found is None or isinstance(found, str):
         raise Refused(found or otherwise)
@@ -211,6 +211,6 @@ class ProofData:
         """What the theorem proves of these data, in words; asked after all types and sizes were checked.
 
         Raises:
-            Refused: where it proves nothing.
+            Refused: no proof.
         """
         raise NotImplementedError

@@ -220,7 +220,7 @@ def reason_of(outcome: Outcome) -> str:
     """What another rule or theorem proved, in words.
 
     Raises:
-        Refused: where it proved nothing.
+        Refused: no proof.
     """
     require(*outcome)
     return outcome[1]
@@ -230,7 +230,7 @@ def worded(subject: Any, claim: Claim) -> Claim:
     """Put a claim under the only sentence that its proof may carry.
 
     Args:
-        subject: what it is about.
+        subject: the certified system.
         claim: the claim, with a proof of a kind that has a rule; whether it is valid is the rule's to say.
 
     Returns:

@@ -25,7 +25,7 @@ class Margin:
     Attributes:
         bits: binary places.
         value: a lower bound of it where there is none.
-        off: how far that may be from it.
+        off: bound of its error.
         rows: ``(T, p)`` by which perturbations count.
         wrong: ``(T, 1)`` what a step's entries may be off by.
     """
@@ -74,7 +74,7 @@ class Margin:
         """A lower bound of the margin.
 
         Args:
-            radius: of the ball in l2; ``None``: the box is all.
+            radius: radius of the ball in l2; ``None``: the box is all.
             box: ends ``(T, p)`` of the perturbations; ``None``: there are none.
             free: ``(T, p)`` true where there may be a perturbation.
             each: whether every step has a ball of its own.
@@ -108,7 +108,7 @@ def priced(g: Array, low: Array, high: Array, radius: float) -> tuple[Array, Arr
         g: ``(m, q)`` by which the entries of each ball count.
         low: ``(m, q)`` ends of the box.
         high: ``(m, q)`` ends of the box.
-        radius: of the balls.
+        radius: radius of the balls.
 
     Example:
         >>> price, d = priced(np.array([[1.0, 2.0]]), np.full((1, 2), -0.5), np.full((1, 2), 0.5), 0.6)

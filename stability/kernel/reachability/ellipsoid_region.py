@@ -88,7 +88,7 @@ def region_bounds(
         driven: the network.
         P: ``(n, n)`` symmetric positive definite.
         p_min: a proved lower bound of its spectrum.
-        level: of the ellipsoid.
+        level: level of the ellipsoid.
         centre: ``(n,)``.
         inputs: ``(p,)``.
         input_bound: >= 0.

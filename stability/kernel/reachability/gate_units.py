@@ -175,7 +175,7 @@ def lower_bound(unit: Unit, sign: Array, below: Parabola, box: Box) -> Array:
     Args:
         unit: the kind of the units.
         sign: ``(m,)`` of 1 and -1.
-        below: what is subtracted; its numbers are taken as exact.
+        below: subtrahend, whose numbers count as exact.
         box: the arguments' intervals.
 
     Returns:

@@ -66,7 +66,7 @@ class Linear:
     Attributes:
         stage: the stage.
         y: ``(k,)`` the vector before it.
-        at: what it puts out.
+        at: name of its output.
         G: its derivative.
         unsure: ``(m,)`` what the slopes in it may miss.
         H: half the Hessians of its units.
@@ -93,7 +93,7 @@ class GatedTube:
     """A tube for one radius.
 
     Attributes:
-        ways: what it says of every stage.
+        ways: bounds of every stage.
         Y: ``(n, n)`` of ``d1`` at the end.
         Q: ``(n, n)`` of ``e`` there.
         radius: epsilon.

@@ -201,7 +201,7 @@ def backward_step(stage: Stage, a: Around, P: Array, T: Array, free: Array | Non
         a: its slopes and curvature.
         P: ``(k2, k2)``.
         T: ``(m,)``, positive.
-        free: of the input that is appended there, which entries change; ``None``: there is none.
+        free: mask of the entries of the appended input that change; ``None``: no appended input.
         price: ``lambda``.
     """
     fixed, *_ = _inequality(stage, a, P, T, free, price)
@@ -255,7 +255,7 @@ def proved_margin(
 
     Args:
         net: the stages.
-        tube: what is proved of the runs.
+        tube: enclosure of the runs.
         ref: a reference with the gradients of ``w y``.
         T: ``(T, m)`` multipliers of all stages of a step.
         free: ``(T, p)`` which entries of the input change.

@@ -43,7 +43,7 @@ class Quadratic:
     ``y = offset + R v``.
 
     Attributes:
-        constant: what is proved of it: rounding is taken off.
+        constant: proved value, with rounding subtracted.
         linear: ``(n,)``.
         rows: ``R (r, n)``.
         offset: ``(r,)``.
@@ -292,7 +292,7 @@ def quadratic(tube: AffineArithmetic, margin: Form, row: int, met: Met) -> Quadr
     Args:
         tube: the tube, with nothing merged.
         margin: its margins.
-        row: which of them.
+        row: index of the row.
         met: the arguments that the units meet along one run, from ``runs.Numbers``.
 
     Returns:

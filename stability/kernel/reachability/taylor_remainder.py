@@ -32,7 +32,7 @@ class Hessians:
     """Half the Hessians of a stage's units.
 
     Attributes:
-        units: how many.
+        units: number of units.
         blocks: rows of one unit; row ``i`` of unit ``k`` is number ``i units + k``.
         entries: ``H_ij (units,)`` by ``(i, j)``, those that are not zero; both ``(i, j)`` and ``(j, i)`` are there.
         error: ``(blocks, units)``: what the floats of each row's entries may miss, all together.

@@ -78,7 +78,7 @@ class ZonotopeTube:
     Attributes:
         y: the vector at the end of the nominal run.
         ways: every stage.
-        sides: how far the entries of that vector move.
+        sides: half-widths of the entries of that vector.
     """
 
     y: Array
@@ -171,8 +171,8 @@ def zonotope_tube(
     Args:
         net: the stages.
         box: ends ``(T, p)`` of the inputs.
-        window: how many steps keep what their channels leave.
-        kept: how many steps keep their inputs.
+        window: number of steps that keep the remainders of their channels.
+        kept: number of steps that keep their inputs.
         over: whether to give up; asked at every step.
 
     Returns:

@@ -33,7 +33,7 @@ class DrivenSystem(Subject):
         E: ``(m, p)`` input to channel.
         b: ``(m,)`` bias.
         F: ``(n, p)`` input to state, zero by default.
-        name: what reports call it.
+        name: name in reports.
         part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.kernel.systems.parts``.
 
     Raises:

@@ -63,8 +63,8 @@ class GatedCell(Subject):
         b_hh: ``(g m,)`` recurrent bias; ``None`` is zero.
         input_low: ``(p,)`` or a number: lower end of the input box; ``None`` (both): any input.
         input_high: ``(p,)`` or a number: upper end of the input box.
-        reset_after: where the GRU's reset gate acts; without meaning for an LSTM.
-        name: what reports call it.
+        reset_after: True if the GRU's reset gate acts after the product; without meaning for an LSTM.
+        name: name in reports.
         part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.kernel.systems.parts``.
 
     Raises:

@@ -39,7 +39,7 @@ class LayerStack(Subject):
     Args:
         layers: ``DrivenSystem``, ``GatedCell`` or ``PairwiseSystem``, level by level.
         directions: layers a level, 1 or 2.
-        name: what reports call it.
+        name: name in reports.
         part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.kernel.systems.parts``.
 
     Raises:

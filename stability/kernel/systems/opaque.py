@@ -29,9 +29,9 @@ class OpaqueMap(Subject):
     Args:
         states: size of ``h``.
         inputs: size of ``u``.
-        why: what stands in the way of a reading, in words.
+        why: reason why the file cannot be read.
         weights: SHA-256 of the weights, 64 hexadecimal digits, or empty.
-        name: what reports call it.
+        name: name in reports.
         part: ``"PATH of WHOLE"`` for a part of something bigger.
 
     Raises:

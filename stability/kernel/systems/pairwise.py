@@ -54,7 +54,7 @@ class PairwiseSystem(Subject):
         activation: ``modrelu`` (pairs ``i``, ``i + n/2``), ``oplu`` or ``householder`` (pairs ``2 i``, ``2 i + 1``), or
             ``abs`` (each unit by itself; its pairs are those of OPLU).
         orthogonal: ``W`` is the orthogonal matrix nearest to the stored one.
-        name: what reports call it.
+        name: name in reports.
         angles: ``(n/2,)`` in radians, of the Householder activation; ``None`` for the others.
         part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.kernel.systems.parts``.
 

@@ -50,7 +50,7 @@ class ResidualStack(Subject):
         encoder_bias: ``e (w,)``; zero by default.
         mixing_bias: ``m (K, w)``; zeros by default.
         between: ``psi``, ``identity`` or ``gelu``.
-        name: what reports call it.
+        name: name in reports.
         part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.kernel.systems.parts``.
 
     Raises:

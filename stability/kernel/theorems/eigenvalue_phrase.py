@@ -64,7 +64,7 @@ def eigenvalue_phrase(value: complex | None, discrete: bool, *, strict: bool = T
     Args:
         value: the eigenvalue that the proof names, or ``None``.
         discrete: unit circle instead of the imaginary axis.
-        strict: what is proved without a name lies outside the closed stability region, not only on its boundary.
+        strict: require that an unnamed eigenvalue lies outside the closed stability region, not on its boundary.
 
     Returns:
         The phrase.

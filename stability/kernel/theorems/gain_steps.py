@@ -58,7 +58,7 @@ def storages(
         inputs: ``E (m, p)`` and ``F (n, p)``.
         H: ``(k, n)`` output that is paid for at every step, or ``None``.
         gain: ``g``.
-        slack: by how much a set is made larger than the least, relative to its own size.
+        slack: relative enlargement of a set beyond the smallest one.
 
     Yields:
         ``(n, n)`` symmetric matrices, finite; fewer than ``T`` where the next does not exist.
@@ -116,7 +116,7 @@ def check_steps(
         F: ``(n, p)`` input to state.
         H: ``(k, n)`` state to output.
         gain: ``g``.
-        slack: of the storages, in ``[0, 1]``.
+        slack: slack of the storages, in ``[0, 1]``.
         measure: ``final`` or ``l2``.
 
     Returns:

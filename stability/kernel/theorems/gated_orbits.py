@@ -35,7 +35,7 @@ def inputs_of(subject: Any, value: Array) -> Array:
 
     Args:
         subject: the cell, or a stack, whose lowest layer reads it.
-        value: as the proof holds it.
+        value: value in the proof.
 
     Returns:
         The inputs.

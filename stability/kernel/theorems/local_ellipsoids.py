@@ -66,9 +66,9 @@ class _Run:
     Attributes:
         y: the vector at the end of the run of floats.
         ways: every stage.
-        sides: how far its entries move.
+        sides: half-widths of its entries.
         moves: ``(k,)`` what each logit can gain on that of the class.
-        missed: of the last stage.
+        missed: error bound of the last stage.
     """
 
     y: Array

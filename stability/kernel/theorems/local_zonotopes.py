@@ -35,7 +35,7 @@ def margins_left(subject: Classifier, head: Array, tube: ZonotopeTube, label: in
         head: ``(k, n)`` on the vector after the last stage.
         tube: the tube.
         label: the class.
-        steps: of the sequence.
+        steps: steps of the sequence.
     """
     w, scale = -differences(head, np.asarray(label)), float(steps) if subject.reduction == "mean" else 1.0
     bias, (least, direct) = scale * subject.bias, tube.least(w)

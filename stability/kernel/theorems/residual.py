@@ -111,7 +111,7 @@ def residual_bound(network: ResidualStack, claims: list[Claim], head: Array | No
         network: the blocks.
         claims: one a layer: contraction, or a gain to its state.
         head: ``(k, w)``; the identity where it is ``None``.
-        span: what is asked of the whole.
+        span: number of steps that the claim covers.
 
     Raises:
         Refused: a norm that is not proved.

@@ -306,10 +306,10 @@ def proved_layers(
     """The layers' claims, each proved by its own rule.
 
     Args:
-        layers: of a stack, or between the blocks of a residual network.
+        layers: layers of a stack, or between the blocks of a residual network.
         parts: one packed proof a layer.
-        kinds: of proofs that are admitted.
-        nothing: what no other kind of proof shows: ``layer is proved to contract``.
+        kinds: admitted kinds of proofs.
+        nothing: property that no other kind of proof shows: ``layer is proved to contract``.
         first: the number of the first of these layers.
 
     Raises:

@@ -63,7 +63,7 @@ def layer_gain(layer: Layer, claim: Claim, head: Array | None, span: Span = Span
         layer: the layer.
         claim: contraction, or a gain whose own output matrix is ``head`` (the identity where it is ``None``).
         head: ``(k, outputs)``.
-        span: what is asked of the layer.
+        span: number of steps that the layer's claim covers.
     """
     assert claim.proof is not None
     data = claim.proof.data

@@ -46,7 +46,7 @@ def refute(
 
     Args:
         subject: a system, or anything that ``stability.conversion.subjects.as_subject`` turns into one.
-        seed: of the random starts.
+        seed: seed of the random starts.
         time_limit: seconds, or the deadline of the call that this one is part of: a safety net, respected between
             eigenvalue problems. What is tried is counted, so that without it the answer depends on nothing else.
         input_range: ``(low, high)``, the range of the data's inputs, where witnesses are looked for first.

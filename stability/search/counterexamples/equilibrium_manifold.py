@@ -46,7 +46,7 @@ def newton_equilibrium(
         x: ``(n,)`` guess.
         u: ``(p,)`` constant input.
         steps: most steps.
-        deadline: asked before each step.
+        deadline: checked before each step.
     """
     x = np.array(x, dtype=np.float64)
     shift = np.eye(len(x)) if subject.is_discrete else 0.0

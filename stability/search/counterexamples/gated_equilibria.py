@@ -122,10 +122,10 @@ def ascend_radius(
 
     Args:
         cell: the cell.
-        at: where to start, with the eigenvalue to follow.
-        box: of inputs.
+        at: starting point, with the eigenvalue to follow.
+        box: box of inputs.
         steps: most gradients.
-        deadline: when to stop early.
+        deadline: time limit.
 
     Yields:
         One equilibrium a successful step.

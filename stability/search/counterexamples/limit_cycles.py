@@ -53,7 +53,7 @@ def refine_orbit(
         points: ``(k, n)`` approximate orbit.
         inputs: ``(q, p)``, ``q`` divides ``k``.
         steps: most Newton steps.
-        deadline: asked before each of them, whose matrix has ``(k n)^2`` entries.
+        deadline: checked before each of them, whose matrix has ``(k n)^2`` entries.
 
     Returns:
         The orbit, or ``None`` where Newton's method does not settle, or not in time.

@@ -53,11 +53,11 @@ def ascend_periodic_inputs(
     Args:
         driven: a map without feedthrough, its activation smooth.
         region: bounds of the inputs, finite.
-        rng: of the starts.
-        deadline: asked before every step.
-        periods: of the inputs.
+        rng: generator of the starts.
+        deadline: checked before every step.
+        periods: periods of the inputs.
         starts: of each period.
-        steps: of each ascent.
+        steps: steps of each ascent.
 
     Yields:
         What was found, unless nothing settles.

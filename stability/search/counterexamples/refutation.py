@@ -26,8 +26,8 @@ class Refutation(Displayed):
 
     Attributes:
         proof: a witness that its rule has accepted, or ``None``.
-        statement: what the witness shows, in the words of the rule; empty without one.
-        findings: what was learnt on the way, whether or not it refutes.
+        statement: sentence that the witness proves; empty without one.
+        findings: findings of the search, with or without a refutation.
         detail: one sentence for a reader.
         input_in_data_range: whether the witness's input lies in the range of the data; ``None`` where none was given.
         states_reachable: whether its states can come up in use; ``None`` where that is not known.
@@ -98,8 +98,8 @@ class RefutationTask:
     """The question of one call of ``refute``, checked.
 
     Attributes:
-        subject: whom to look for witnesses against.
-        seed: of the random starts.
+        subject: system whose stability is to be refuted.
+        seed: seed of the random starts.
         deadline: a safety net; attempts are counted.
         region: the range of the data's inputs, searched first.
         start: ``(n,)`` initial state in use, or ``None``: zero.
@@ -127,8 +127,8 @@ def first_accepted(
     Args:
         search: the question.
         candidates: witnesses in the order in which they are worth trying, or answers that were accepted already.
-        tried: what was tried, said where nothing was found.
-        findings: what was learnt on the way.
+        tried: description of the attempts, for the case of no result.
+        findings: findings of the search.
 
     Returns:
         The outcome, with what is known of the use.

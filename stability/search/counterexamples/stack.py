@@ -44,7 +44,7 @@ def search_stack(
     Args:
         stack: the stack.
         search: the search for one layer or network (``counterexample_search.refute``).
-        seed: of the random starts.
+        seed: seed of the random starts.
         time_limit: seconds; without one the attempts are counted.
         lowest: whether the layers of the lowest level are to be searched, too.
         region: the range of the data's inputs, searched first.

@@ -55,7 +55,7 @@ def fastest_claim(
     """Select the fastest finding whose witness its rule accepts.
 
     Args:
-        subject: whom the findings are about.
+        subject: system of the findings.
         findings: outcomes of criteria.
         wanted: the rate asked for; slower findings are left out.
         tol: relative difference of rates within which the claim of the smaller overshoot is taken.
@@ -101,7 +101,7 @@ def identity_witness(system: LureSystem, *, deadline: Deadline | None = None) ->
 
     Args:
         system: the system.
-        deadline: asked before every spectrum; a minimum that is half found is none.
+        deadline: checked before every spectrum; a minimum that is half found is none.
 
     Returns:
         A proved witness with ``P = I``, or an empty one.
@@ -166,7 +166,7 @@ def slower_rate_claims(
     """Slower rates of clearly smaller overshoot, beside a certified fastest rate.
 
     Args:
-        subject: whom the claim is about.
+        subject: system of the claim.
         claim: the certified claim of the fastest rate, proved by the multiplier inequality.
         time_limit: seconds.
 

@@ -58,7 +58,7 @@ class Opinion:
         criterion: ``circle`` or ``kyp``.
         solver: ``SCS`` or ``CLARABEL``; empty where none was asked.
         status: the solver's own word, or why there is none.
-        says: what the status says of the criterion; ``None`` where it says nothing, also where a limit of steps or
+        says: verdict of the status on the criterion; ``None`` where there is none, also where a limit of steps or
             seconds ended the search.
         margin: the solver's ``t``; ``None`` where it gave none.
         verified: whether the ``P`` that came with a yes satisfies the criterion's inequality beyond rounding errors.
@@ -66,8 +66,8 @@ class Opinion:
         frequency_margin: its margin there, as ``circle_criterion`` and ``kyp_criterion`` give it.
         agrees: whether status and frequency domain say the same; ``None`` where one says nothing.
         wrong: whether the status alone would have been wrong; ``None`` where it says nothing.
-        seconds: of posing the program and solving it.
-        layer: of a stack, the layer by its number; ``None`` for a single system.
+        seconds: time of posing and solving the program in seconds.
+        layer: number of the layer in a stack; ``None`` for a single system.
     """
 
     criterion: str
@@ -89,7 +89,7 @@ class CrossCheck:
     """Answers of all solvers about one subject.
 
     Attributes:
-        states: of the subject.
+        states: states of the subject.
         opinions: one a criterion and solver; one without a solver where none was asked.
     """
 
@@ -131,7 +131,7 @@ def cross_check(
     Args:
         subject: a ``LureSystem``, a network with one, a stack of these, or anything that ``certify`` takes.
         time_limit: seconds for the whole call; what it stops says so.
-        steps: of SCS, at most: without a time limit the answers depend on these alone.
+        steps: most steps of SCS: without a time limit the answers depend on these alone.
         largest: systems of more states are not asked about.
 
     Returns:

@@ -146,7 +146,7 @@ def fastest_gated_claim(cell: GatedCell, findings: Iterable[Finding]) -> tuple[C
 
     Args:
         cell: the cell.
-        findings: what ``gated_findings`` returned.
+        findings: result of ``gated_findings``.
 
     Returns:
         The certified claim with the finding behind it, or ``None``.

@@ -35,12 +35,12 @@ class Options:
 
     Attributes:
         criterion: ``"auto"``, or the name of one criterion.
-        solver: of the multiplier criterion.
+        solver: solver of the multiplier criterion.
         rate: ``"best"``, ``"any"``, or a number: at least this rate.
         tol: relative tolerance of the best rate, or ``None``.
-        deadline: of the whole call.
-        seed: of the searches.
-        use: what is known of the use: ``input_range``, ``start``, ``horizon``.
+        deadline: time limit of the whole call.
+        seed: seed of the searches.
+        use: known conditions of use: ``input_range``, ``start``, ``horizon``.
         refute: search for a counter-example where nothing is proved.
         searched: criteria that the proved one contains search for their own best rates, too.
         input_box: ``(low, high)``, the range that every input stays in, or ``None``.
@@ -125,7 +125,7 @@ def lure_findings(system: LureSystem, options: Options, witness: Any) -> list[Fi
 
     Args:
         system: the system.
-        options: of the call.
+        options: options of the call.
         witness: the proof that a model carries with it, or ``None``.
 
     Returns:

@@ -44,7 +44,7 @@ def rate_ceiling(system: LureSystem, *, deadline: Deadline | None = None, enough
 
     Args:
         system: the system.
-        deadline: asked before each eigenvalue problem but the first.
+        deadline: checked before each eigenvalue problem but the first.
         enough: an abscissa (a radius) at which no more slopes need be tried.
 
     Returns:

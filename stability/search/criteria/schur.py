@@ -71,7 +71,7 @@ class SchurTest:
         B, C: non-negative, between the groups.
         through: ``(I - D)^{-1}`` between the groups of channels.
         comparison: the matrix M.
-        words: what was compared, for a reader.
+        words: description of the comparison.
     """
 
     system: LureSystem

@@ -105,7 +105,7 @@ def centred_loop(system: LureSystem, M: float | None = None) -> tuple[StateSpace
 
     Args:
         system: continuous or discrete.
-        M: as for ``circle_criterion``.
+        M: see ``circle_criterion``.
 
     Returns:
         The loop, its outputs multiplied by ``M``; the multipliers in the system's slopes that go with a ``P`` of its
@@ -138,13 +138,13 @@ class GainTest:
     """A criterion of the form ``||loop||_inf < 1``.
 
     Attributes:
-        name: of the finding.
+        name: name of the finding.
         system: the system it is about.
         loop: its gain below one is the criterion.
         multiplier: multipliers in the system's slopes, given the cap of ``nested_multiplier``.
         words: the numbers in words, where ``{}`` stands for the gain in the margin's unit.
         unit: the margin is ``unit * (1 - gain)``.
-        deadline: asked between factorisations; the best rate until then is the answer.
+        deadline: checked between factorisations; the best rate until then is the answer.
     """
 
     name: str

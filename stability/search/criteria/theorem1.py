@@ -100,7 +100,7 @@ def theorem1_system(system: LureSystem, *, time_limit: TimeLimit = None) -> Theo
 
     Args:
         system: the system; ``M = c max(|alpha|, |beta|)`` and ``W = C``.
-        time_limit: as for ``theorem1``.
+        time_limit: see ``theorem1``.
 
     Returns:
         The findings, witnesses for this system; none holds when the system has another form.

@@ -77,7 +77,7 @@ def nested_multiplier(outer: tuple[Array, Array], inner: tuple[Array, Array], ca
     Args:
         outer: ``(a, b)``, vectors ``(m,)``.
         inner: ``(alpha, beta)`` inside.
-        cap: where every large t will do (a single slope), one near this is taken.
+        cap: approximate value of t if every large t is admissible (a single slope).
 
     Returns:
         ``(m,)``.
@@ -213,7 +213,7 @@ def prove_first(
         rates: rates to try, the best first.
         solutions: candidates ``P`` of a loop's inequality at a rate.
         multiplier: the multipliers in the system's slopes, given the cap of ``nested_multiplier``.
-        deadline: asked after each candidate.
+        deadline: checked after each candidate.
 
     Returns:
         The witness.
@@ -233,8 +233,8 @@ def riccati_solutions(loop: StateSpace, gain: float, deadline: Deadline) -> Solu
 
     Args:
         loop: a loop whose gain below one proves the system stable, unshifted.
-        gain: of the loop at the start; sets the slack.
-        deadline: asked before each equation.
+        gain: gain of the loop at the start; sets the slack.
+        deadline: checked before each equation.
     """
     room = max(1.0 - gain * gain, 1e-12)
 
@@ -257,9 +257,9 @@ def bisect_rate(
     Args:
         system: the system that the witness is for.
         limit: decay rate of the linear part, beyond which nothing can be proved.
-        solutions: as in ``prove_first``.
-        multiplier: as in ``prove_first``.
-        deadline: asked before each equation; the best rate proved until then is the answer.
+        solutions: see ``prove_first``.
+        multiplier: see ``prove_first``.
+        deadline: checked before each equation; the best rate proved until then is the answer.
 
     Returns:
         The best proved witness.

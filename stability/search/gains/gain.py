@@ -21,8 +21,8 @@ class Gain:
         measure: ``l2`` (the whole output) or ``final`` (the output at the last step).
         horizon: steps or time, or ``None`` for every horizon.
         subject: the system or network.
-        proof: what ``verify`` needs, or ``None`` where the bound is infinite.
-        detail: how it was found.
+        proof: proof for ``verify``; ``None`` if the bound is infinite.
+        detail: description of the search that found it.
     """
 
     value: float

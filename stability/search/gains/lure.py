@@ -89,7 +89,7 @@ def incremental_gain(
             one time.
         E: ``(m, p)`` input to channel, for a bare system; identity by default.
         F: ``(n, p)`` input to state, for a bare system; zero by default (identity without channels).
-        pairs: of the measure ``"final"``: make small what pairs of outputs differ by (in the geometric mean over all
+        pairs: with measure ``"final"``, minimize the differences of pairs of outputs (in the geometric mean over all
             pairs) instead of the norm of all: decisions between two logits. The value is about all of them still;
             ``certified_radius`` takes the bound of each pair from the proof.
         worth: a gain above which the answer is of little use: a search over a number of steps that begins above it is

@@ -76,7 +76,7 @@ class GainExchange(Exchange):
     Args:
         loop: the centred loop with input and output attached, channels first.
         delta: ``(m,)`` scales that prove the loop of the channels stable.
-        deadline: asked before each step.
+        deadline: checked before each step.
     """
 
     def __init__(self, loop: StateSpace, delta: Array, deadline: Deadline) -> None:
@@ -96,7 +96,7 @@ class GainExchange(Exchange):
         """Propose a gain and scales ``Delta``; ``None`` where input or output have no effect.
 
         Args:
-            tol: of the gain's logarithm.
+            tol: tolerance of the gain's logarithm.
         """
         direct, back, feed = self._attached.parts(self._frequencies(), self.x)
         estimate = direct + back * feed

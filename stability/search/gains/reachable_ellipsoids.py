@@ -43,7 +43,7 @@ class ForwardPass:
         Q: ``(n, n)``, what is reached at the end.
         feedback: ``(m, n)`` a step, ``(tau - S_NN)^{-1} S_NM``.
         wider: ``(k, n)`` a step: the output on the way turns vectors z by ``z + H^T wider z``; or ``None``.
-        price: what the output on the way counts; ``wider`` is so many times ``H Q`` after widening.
+        price: weight of the output along the way; ``wider`` is this many times ``H Q`` after widening.
     """
 
     Q: Array

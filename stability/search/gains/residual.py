@@ -84,7 +84,7 @@ def residual_gain_claim(network: ResidualStack, claims: list[Claim], head: Array
         network: the blocks.
         claims: one a layer: contraction, or a gain to its state.
         head: ``(k, w)`` or ``None``.
-        span: what is asked of the whole.
+        span: number of steps that the claim covers.
     """
     try:
         total = residual_bound(network, claims, head, span)

@@ -258,7 +258,7 @@ def stable_multipliers(system: LureSystem, growth: float, deadline: Deadline) ->
     Args:
         system: the system.
         growth: ``rho`` or ``lambda``.
-        deadline: of the search.
+        deadline: time limit of the search.
 
     Returns:
         ``(m,)`` positive; ``None`` where the loop's gain stayed far above one.

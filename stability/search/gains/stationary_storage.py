@@ -44,7 +44,7 @@ class StationarySearch:
         matrices: ``E``, ``F`` and ``H``.
         growth: ``rho`` or ``lambda`` of the storage.
         pairs: whether pairs of outputs are aimed at.
-        deadline: asked before each step.
+        deadline: checked before each step.
     """
 
     def __init__(

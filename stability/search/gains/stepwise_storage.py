@@ -56,7 +56,7 @@ class StepwiseSearch:
         steps: the horizon.
         measure: ``final`` or ``l2``.
         pairs: whether pairs of outputs are aimed at instead of all of them; of the measure ``final`` only.
-        deadline: asked before each step of the descent.
+        deadline: checked before each step of the descent.
         worth: a search that begins with a larger gain is a short one; of the measure ``final`` only.
     """
 
@@ -155,9 +155,9 @@ class StepwiseSearch:
 
         Args:
             tau: ``(T, m)``.
-            log: of the price to begin with.
-            least: of a price that is not worth a second look.
-            close: how far off the answer may be, to first order.
+            log: logarithm of the initial price.
+            least: smallest price that is refined.
+            close: allowed error of the answer, to first order.
         """
         bracket, allowed = _Bracket(least), close
         for _ in range(_ROOTS):

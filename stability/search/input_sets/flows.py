@@ -48,9 +48,9 @@ def flow_contraction(
         subject: the flow, without feedthrough, its activation bounded.
         low: ``(p,)`` least inputs.
         high: ``(p,)`` largest.
-        rate: as of ``multiplier_criterion``.
-        tol: of the best rate.
-        deadline: asked before each search.
+        rate: see ``multiplier_criterion``.
+        tol: tolerance of the best rate.
+        deadline: checked before each search.
 
     Returns:
         The certified claim or ``None``, and the outcome; the witness of an open one holds the sets' data.

@@ -37,10 +37,10 @@ def claims_in_box(
 
     Args:
         subject: the network, or a stack of maps that is one in its skewed state; of others nothing more is said.
-        claim: of ``driven_contraction``, certified or open.
+        claim: claim of ``driven_contraction``, certified or open.
         finding: its outcome; an open one's witness holds the data of the sets.
-        deadline: asked before the sets are made again.
-        beside: what is claimed of every input.
+        deadline: checked before the sets are made again.
+        beside: claims about every input.
 
     Returns:
         ``equilibrium_in_box`` where contraction is certified, ``bounded_in_box`` where there are sets and they say more

@@ -58,9 +58,9 @@ def contraction_near_run(
     Args:
         subject: a map without feedthrough, its activation smooth and bounded; of others nothing is found.
         data: of the sets of all trajectories, as ``Absorbed`` takes them.
-        rate: as ``driven_contraction`` takes it.
+        rate: see ``driven_contraction``.
         tol: relative tolerance of the best rate.
-        deadline: asked before each part.
+        deadline: checked before each part.
 
     Returns:
         The claim and its finding, or ``None``.

@@ -52,7 +52,7 @@ def regional(
         input_bound: inputs may move by this much around ``input``, entry by entry and at every time.
         rate: the rate asked for (``lambda``, or ``rho`` per step in discrete time); half of the
             equilibrium's own rate when not given. A lower rate gives a larger region.
-        seed: of the random starts in the search for the equilibrium.
+        seed: seed of the random starts in the search for the equilibrium.
         time_limit: seconds; the widest region proved until then is the answer.
 
     Returns:

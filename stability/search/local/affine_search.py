@@ -40,9 +40,9 @@ def affine_claim(asked: Request, k: int, norm: str, deadline: Deadline) -> tuple
 
     Args:
         asked: the inputs.
-        k: which of them.
+        k: index of the class.
         norm: ``l2`` or ``linf``.
-        deadline: of the search.
+        deadline: time limit of the search.
     """
     net, x, label = asked.classifier, asked.x[k], int(asked.y[k])
     found, most = kernel(net, len(x)), asked.furthest(k)

@@ -64,7 +64,7 @@ class TrialResult:
     Attributes:
         share: that of the tube alone.
         T: its multipliers.
-        closed: what closes the classes that it leaves open; ``None`` where one of them stays open.
+        closed: proofs for the classes that it leaves open; ``None`` if one of them stays open.
         weights: in the place of multipliers.
         tau: the inputs' shares, where every step has a budget.
     """
@@ -87,7 +87,7 @@ def try_radius(task: Task, run: list[Nominal], worth: list[Array], radius: float
     Args:
         task: one sample.
         run: its nominal run.
-        worth: what every stage is worth to it.
+        worth: sensitivity of the margin to every stage.
         radius: > 0.
     """
     return judge_tube(task, run, ellipsoid_tubes(task, run, worth, np.array([radius])), 0, radius)
@@ -148,7 +148,7 @@ def widen_ball(
         decide: whether a radius is found to be safe.
         ball: one that holds.
         upper: a radius above it, of an attack or an estimate.
-        deadline: of the search.
+        deadline: time limit of the search.
         fine: whether a trial costs next to nothing.
         dear: whether it costs much: steps of several stages.
     """

@@ -24,7 +24,7 @@ class Outcome:
     """Outcome of one node: its leaf, or the entry at which to cut it; neither where that would not help.
 
     Attributes:
-        leaf: of the tree.
+        leaf: leaf of the tree.
         cut: number of an entry, counted through all steps.
     """
 
@@ -60,9 +60,9 @@ def tree_of(
 
     Args:
         box: ends of the inputs.
-        look: what comes of a piece.
+        look: function of a piece that returns its result.
         room: pieces that may be looked at; a leaf without content costs one, too.
-        deadline: of the search.
+        deadline: time limit of the search.
 
     Example:
         >>> def small(low, high):

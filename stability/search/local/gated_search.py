@@ -27,7 +27,7 @@ class GatedSearch:
     Attributes:
         task: the sample.
         run: its nominal run, as of many.
-        worth: what every stage is worth to it.
+        worth: sensitivity of the margin to every stage.
         stages: the linear part.
         weights: ``(T, k)`` for the proof.
         lasts: whether the tube of multipliers gets far, so that it is tried, too.

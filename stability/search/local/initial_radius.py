@@ -52,10 +52,10 @@ def initial_balls(
     Args:
         task: ``B`` samples.
         run: their nominal run.
-        worth: what every stage is worth to them.
+        worth: sensitivities of the margins to every stage.
         upper: ``(B,)`` radii of attacks, infinite where none is known.
         nearest: ``(B,)`` the class that is nearest in the linearisation.
-        deadline: of the search.
+        deadline: time limit of the search.
 
     Returns:
         They, and the shares ``(B,)`` of a margin that the tubes there use up: infinite where one has left all bounds,

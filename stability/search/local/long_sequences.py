@@ -47,9 +47,9 @@ def improve_weights(
         task: the batch.
         found: its tubes.
         worth: the weights of all samples.
-        good: which samples of the batch.
+        good: indices of samples in the batch.
         where: their numbers among all samples.
-        part: of the way.
+        part: share of the way.
     """
     parts = [at.only(good) for at in found.passed]
     ends = differences(task.net.head, task.y[good]) / task.margins[good][..., None]
@@ -74,10 +74,10 @@ def long_sequence_balls(
     Args:
         task: ``B`` samples.
         run: their nominal run.
-        worth: what every stage is worth to them.
+        worth: sensitivities of the margins to every stage.
         upper: ``(B,)`` radii of attacks, infinite where none is known.
         away: ``(B, k)`` the distances to the boundaries of all classes in the linearisation.
-        deadline: of the search.
+        deadline: time limit of the search.
     """
     linear = away.min(axis=1)
     out: list[CertifiedBall | None] = [None] * len(linear)

@@ -71,7 +71,7 @@ def write_sample(folder: Folder, network: str, index: int, claim: Claim) -> Path
     Args:
         folder: claimed by the caller.
         network: digest of the network, as ``write_network`` gave it.
-        index: of the input in its data.
+        index: index of the input in its data.
         claim: with its proof.
 
     Returns:
@@ -92,12 +92,12 @@ class SampleCheck:
         file: its name in the folder.
         valid: whether the claim is proved.
         reason: why not, or what was proved.
-        index: of the input in its data; ``None`` where the file could not be read.
+        index: index of the input in its data; ``None`` where the file could not be read.
         label: the class that is certified.
         norm: ``l2`` or ``linf``.
         radius: within which no perturbation changes it.
         budget: ``total``, or ``step`` where the radius is that of every step.
-        masked: how many entries of the input may change, where not all of them.
+        masked: number of entries of the input that may change, if not all.
         statement: the claim's sentence; empty unless valid.
         question: digest of the input, its mask and what may be done to it; empty unless valid.
     """
@@ -177,7 +177,7 @@ def read_sample(path: Path, network: str) -> tuple[int, Claim]:
     """The input's index and the claim of one file, not yet judged.
 
     Args:
-        path: of the file.
+        path: path of the file.
         network: digest of the network that it must be about.
 
     Raises:
@@ -273,9 +273,9 @@ def check_sample(path: Path, network: Classifier, digest: str) -> SampleCheck:
     """The outcome for one file of proof; a bad one is answered, never raised.
 
     Args:
-        path: of the file.
+        path: path of the file.
         network: that its folder holds.
-        digest: of the network.
+        digest: digest of the network.
     """
     try:
         index, claim = read_sample(path, digest)

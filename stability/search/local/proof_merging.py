@@ -82,7 +82,7 @@ class ProofMerger:
             folder: claimed by the caller.
             by: the work that writes the proofs.
             network: that they are about.
-            asked: what they are about.
+            asked: description of the measurement.
             overwrite: whether proofs that would be lost may be.
 
         Raises:

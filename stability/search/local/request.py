@@ -132,7 +132,7 @@ def check_radius_range(name: str, value: float) -> None:
     """Refuse what cannot be the radius of a proof, before anything is computed.
 
     Args:
-        name: of the argument or option.
+        name: name of the argument or option.
         value: the number.
 
     Raises:

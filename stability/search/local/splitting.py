@@ -78,7 +78,7 @@ def worst_input(
         tube: the tube, with its cuts.
         margin: the margins of all classes, as forms.
         row: the margin's number.
-        point: where to begin, from -1 to 1 in each entry that moves.
+        point: starting point, from -1 to 1 in each entry that moves.
         price: added to the margin where a cut is left by half its width, growing with the square.
 
     Returns:

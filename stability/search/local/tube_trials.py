@@ -84,7 +84,7 @@ def ellipsoid_tubes(task: Task, run: list[Nominal], worth: list[Array], radius: 
     Args:
         task: ``b`` samples.
         run: their nominal run.
-        worth: what every stage is worth to them.
+        worth: sensitivities of the margins to every stage.
         radius: ``(b,)``.
     """
     net, count = task.net, len(task.net.stages)

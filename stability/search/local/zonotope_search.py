@@ -38,7 +38,7 @@ class _Trial:
     Attributes:
         radius: it.
         share: the least share of a margin that is proved to be left; minus infinity where none is, or time is over.
-        slope: what the inputs alone take of that margin, for a radius of one.
+        slope: decrease of that margin by the inputs alone, per unit of the radius.
     """
 
     radius: float

@@ -106,7 +106,7 @@ class Deadline:
         """Go on only while there is time: for computations that somebody else's loop calls back.
 
         Args:
-            operations: of the step that follows, where it is a long one of known cost.
+            operations: number of operations of the next step, if it is long and its cost is known.
 
         Raises:
             TimeOverError: when the time is over, or too short for that step.

@@ -34,12 +34,12 @@ def minimize_lbfgs(
 
     Args:
         objective: ``x -> (value, gradient)``; an infinite value, without a gradient, where it is not defined.
-        x: where to start; a value that is not finite there is returned as it is.
+        x: starting point; a value that is not finite there is returned unchanged.
         steps: at most so many.
         tol: see ``_LAST``; absolute.
-        deadline: asked before each step.
-        pairs: how many of the last steps say what the Hessian is.
-        halvings: how often a step is shortened until the search ends.
+        deadline: checked before each step.
+        pairs: number of last steps that approximate the Hessian.
+        halvings: number of halvings of a step until the search ends.
 
     Returns:
         The value and its point.

@@ -152,10 +152,10 @@ def optimise_scaling(
 
     Args:
         samples: ``(count, m, m)`` transfer matrices.
-        start: where to start; zero or Osborne's balancing, whichever is better, by default.
+        start: starting point; by default the better of zero and Osborne's balancing.
         target: stop early once the peak is below it.
-        rounds: of descent on the samples that are near the peak, each followed by a look at all of them.
-        deadline: asked at every product with the samples; the best so far is the answer, of infinite gain where none
+        rounds: rounds of descent on the samples that are near the peak, each followed by a look at all of them.
+        deadline: checked at every product with the samples; the best so far is the answer, of infinite gain where none
             was judged.
 
     Returns:

@@ -77,7 +77,7 @@ class FrequencyAxis:
     Args:
         loop: the centred loop, unshifted, with channels.
         block: singular values at a point.
-        deadline: asked before each step; triplets after fewer steps are as good a proposal.
+        deadline: checked before each step; triplets after fewer steps are as good a proposal.
 
     Cost:
         One eigenproblem; then ``24 n m K r`` complex multiplications a step; memory ``48 (n + m) K r`` bytes.

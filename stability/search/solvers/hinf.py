@@ -124,7 +124,7 @@ def hinf_peak(system: StateSpace, *, rtol: float = 1e-10, deadline: Deadline | N
     Args:
         system: the system.
         rtol: relative tolerance; a peak that exceeds the answer by less may be missed.
-        deadline: asked between factorisations; a norm that is half computed is none.
+        deadline: checked between factorisations; a norm that is half computed is none.
 
     Returns:
         The peak.

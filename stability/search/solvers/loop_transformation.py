@@ -44,7 +44,7 @@ def state_scales(loop: StateSpace, sweeps: int = 30) -> Array:
 
     Args:
         loop: the scaled loop.
-        sweeps: of Osborne's balancing, all states at once.
+        sweeps: sweeps of Osborne's balancing over all states at once.
 
     Returns:
         The scales; in the coordinates ``x = t y`` the loop is ``loop.rescaled(t)``.

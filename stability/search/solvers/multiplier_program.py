@@ -31,7 +31,7 @@ class ProgramResult:
         P: ``(n, n)``, or ``None`` unless feasible.
         L: ``(m,)``, or ``None`` unless feasible.
         value: the minimised quantity, where there is one.
-        detail: what was tried, for a reader.
+        detail: description of the attempts.
     """
 
     status: str

@@ -82,7 +82,7 @@ class ComparisonMatrix:
 
     Args:
         matrix: ``(n, n)``, non-negative off the diagonal, finite.
-        enough: where the eigenvalue is seen to be at least this, the search for it stops (``top`` is a lower bound).
+        enough: value of the eigenvalue at which the search stops (``top`` is a lower bound).
 
     Example:
         >>> found = ComparisonMatrix(np.array([[0.5, 1e9], [0.0, 0.25]]))

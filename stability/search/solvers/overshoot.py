@@ -49,7 +49,7 @@ def well_conditioned(loop: StateSpace, P: Array, most: int = 24, *, deadline: De
         loop: the shifted and scaled loop.
         P: ``(n, n)``, a solution of its bounded real inequality.
         most: evaluations of the condition number.
-        deadline: asked before each of them; the best so far is the answer.
+        deadline: checked before each of them; the best so far is the answer.
 
     Returns:
         ``(n, n)``, a candidate as any other, or ``None`` where none better than ``P`` was found.
@@ -94,7 +94,7 @@ def min_overshoot(
     Args:
         system: the system.
         rate: ``lambda`` or ``rho``, certified (``multiplier_lmi`` feasible).
-        solver: as in ``multiplier_lmi``.
+        solver: see ``multiplier_lmi``.
         time_limit: seconds.
 
     Returns:

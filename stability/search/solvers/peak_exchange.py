@@ -76,7 +76,7 @@ class Exchange:
 
     Attributes:
         loop: the centred loop without fixed channels, in continuous time with A of about unit size.
-        deadline: asked before each step.
+        deadline: checked before each step.
         x: ``(m,)`` logarithms of the scales; where to start.
     """
 
@@ -113,8 +113,8 @@ class Exchange:
         """Search until no peak exceeds one by more than ``tol`` allows.
 
         Args:
-            tol: of the rate, relative to the way from no decay at all.
-            share: of the span where to begin.
+            tol: tolerance of the rate, relative to its distance from no decay.
+            share: starting point as a share of the span.
 
         Returns:
             The share of the span that was reached; ``x`` holds its scales.

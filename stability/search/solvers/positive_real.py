@@ -36,7 +36,7 @@ class Positivity:
         margin: smallest eigenvalue of ``G + G^H`` over all frequencies (times ``1 + (omega/a)^2``, a the
             size of A, where ``D + D^T`` is singular); its sign decides. For an unstable system minus the
             distance of its poles from stability.
-        omega: where it is reached.
+        omega: frequency of the maximum.
         limit: whether the condition at infinity was needed.
     """
 
@@ -166,7 +166,7 @@ def positivity_margin(system: StateSpace, *, deadline: Deadline | None = None) -
 
     Args:
         system: as many outputs as inputs.
-        deadline: asked between factorisations; half a scan of the axis is none.
+        deadline: checked between factorisations; half a scan of the axis is none.
 
     Returns:
         The outcome; strictly positive real exactly where its margin is positive.

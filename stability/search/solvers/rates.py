@@ -37,7 +37,7 @@ def parse_rate(rate: Rate, system: Any) -> Rate:
     The number that means no more than stability (0, or 1 per step) is ``"any"``.
 
     Args:
-        rate: as the user gave it.
+        rate: the user's value.
         system: any subject with ``is_discrete``.
 
     Returns:
@@ -138,7 +138,7 @@ def bisect(
         inside: holds.
         outside: does not.
         tol: absolute.
-        deadline: asked before each step.
+        deadline: checked before each step.
 
     Returns:
         The last number seen to hold.
@@ -157,9 +157,9 @@ def minimize_on_grid(function: Callable[[float], float], grid: Array, **options:
     """Minimize a function on a grid, then by bounded search between the neighbors of the best point.
 
     Args:
-        function: of one number.
+        function: function of one number.
         grid: ``(k,)`` increasing points.
-        options: of ``scipy.optimize.minimize_scalar``.
+        options: options of ``scipy.optimize.minimize_scalar``.
 
     Returns:
         The better one of both points.

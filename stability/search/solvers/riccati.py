@@ -118,7 +118,7 @@ def bounded_real(
         loop: the scaled, shifted loop.
         slack: size of ``S`` relative to ``Q``; the candidate's margin.
         dtype: ``numpy.float32`` halves the time; the candidate is verified in float64 anyway.
-        deadline: asked before each doubling step: near the boundary there are dozens of them.
+        deadline: checked before each doubling step: near the boundary there are dozens of them.
 
     Returns:
         A finite matrix, or ``None``, which proves nothing.

@@ -273,9 +273,9 @@ def pose_strictly(
         system: A, B and the time base.
         supply: the blocks (xx, xw, ww) of the rest, ``ww`` as large as B has columns.
         solver: SCS or CLARABEL.
-        deadline: of the solver.
+        deadline: time limit of the solver.
         strictness: the least ``t`` that counts.
-        steps: of SCS, at most.
+        steps: most steps of SCS.
 
     Returns:
         What the solver said.

@@ -88,7 +88,7 @@ class Response:
 
         Args:
             points: ``(K,)``.
-            deadline: asked before each point.
+            deadline: checked before each point.
 
         Returns:
             ``(K, p, m)``; infinite at poles.

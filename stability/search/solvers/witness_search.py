@@ -36,11 +36,11 @@ class WitnessSearch:
 
     Attributes:
         system: the system.
-        deadline: when the search stops with what it has.
+        deadline: time limit, at which the search returns its best result.
         loop: centred, without the fixed channels.
         fixed: ``(m,)`` booleans, the channels that bring no uncertainty.
         x: logarithms of the square roots of the multipliers, for the channels of ``loop``.
-        samples: of the loop's transfer matrix, once multipliers were improved.
+        samples: samples of the loop's transfer matrix after the multipliers were improved.
         attempts: Riccati equations so far.
         witness: the last proved one, ``P`` and ``L``.
         rate: its rate.

@@ -64,13 +64,13 @@ def input_range(value: Any, width: int, name: str = "input_range") -> InputRange
     Args:
         value: ``None`` where it is not known, or ``(low, high)``: numbers or ``(width,)`` arrays.
         width: number of inputs.
-        name: what errors call it.
+        name: name in error messages.
 
     Returns:
         The range; ``ANYWHERE`` for ``None``.
 
     Raises:
-        ConfigurationError: what is no pair of finite bounds up to ``LARGEST``, or an empty range.
+        ConfigurationError: no pair of finite bounds up to ``LARGEST``, or an empty range.
         DimensionError: bounds of another size.
 
     Example:

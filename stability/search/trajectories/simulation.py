@@ -41,8 +41,8 @@ def simulate_to_limit(
         subject: anything with ``advance`` and ``is_discrete``; a flow takes Runge-Kutta steps of its natural length.
         states: ``(..., n)``.
         inputs: ``(q, ..., p)``, used in turn.
-        steps: how many; fewer where the deadline is over.
-        deadline: asked every five steps.
+        steps: number of steps; fewer at the deadline.
+        deadline: checked every five steps.
         tail: over how many of the last steps the averages go.
 
     Returns:
