@@ -1,4 +1,4 @@
-"""Cells of one's own, described once: what every analyzer needs to know of them."""
+"""User-defined recurrent cells and their registry."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Size = str | int | Callable[[Any], int]
 
 @dataclass(frozen=True)
 class Cell:
-    """What is known of a class of cells.
+    """Description of a class of cells.
 
     Attributes:
         kind: the class.
@@ -40,7 +40,7 @@ class Cell:
     matrices: Callable[[Any], Mapping[str, Tensor]] | None
 
     def layer(self, module: nn.Module) -> StepLayer:
-        """A module of this class as a layer, with the module's own tensors."""
+        """Return a module of this class as a layer with the module's own tensors."""
         sizes = (self._size(module, "input_size"), self._size(module, "hidden_size"))
         return StepLayer(self.step, *sizes, held=module, initial=self.initial, matrices=self.matrices)
 
@@ -68,7 +68,7 @@ def register_cell(
     matrices: Callable[[Any], Mapping[str, Tensor]] | None = None,
     replace: bool = False,
 ) -> type:
-    """Teach the whole toolkit a cell of your own by its step: certificates, spectra, norms, exponents, attacks, pages.
+    """Register a user's cell by its step, for certificates, spectra, norms, exponents, attacks and reports.
 
     The system behind the step is read from it while it runs, where it is made of affine maps and tanh, ReLU or sigmoid;
     a gate, a norm or a division is measured like everything else, and ``certify`` answers *inconclusive* with the
@@ -121,7 +121,7 @@ def register_cell(
 
 
 def cell_of(module: Any) -> Cell | None:
-    """What is known of a module's class, or of a class that it inherits from; ``None`` where nothing is."""
+    """Return the description of a module's class or of one of its bases; ``None`` for unregistered classes."""
     return _cell_of_kind(type(module))
 
 
@@ -146,7 +146,7 @@ def cell_layer(kind: Any) -> str | None:
         return None
 
     class CellLayer(StepLayer):
-        """A cell as a layer that is made from its sizes and options."""
+        """Layer made from the sizes and options of a cell."""
 
         made_of = (kind, cell)
 
@@ -158,7 +158,7 @@ def cell_layer(kind: Any) -> str | None:
             self.options = options
 
         def config(self) -> dict[str, Any]:
-            """Sizes and options."""
+            """Return sizes and options."""
             return {"input_size": self.input_size, "hidden_size": self.hidden_size, **self.options}
 
     known: Any = LAYERS.get(kind.__name__)

@@ -1,4 +1,4 @@
-"""From a network that answers with logits to the subject of claims about one decision: ``Classifier``."""
+"""Conversion of a network with logits to a ``Classifier``, the subject of claims about one decision."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from .wrapped import TwoLogits, two_logits, two_rows
 
 Run = Callable[[torch.Tensor], torch.Tensor] | nn.Module
 LENGTHS = (1, 4, 33)
-"""Numbers of steps of the random sequences that a network is run on beside what was read from it."""
+"""Lengths of the random sequences of the cross-check."""
 _FAR = (0.0, 0.1, 1.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4)
-"""Of the samples that a module of one's own is run on: data that nobody scaled reach beyond ReLU6 and clipping, too."""
+"""Scales of the samples for user modules: unscaled data may reach beyond ReLU6 and clipping."""
 ROUNDING, _REALISED = 1e-8, 1e-4
-"""Of the largest logit: for weights as they are stored, and where matrices are computed from them in float32."""
+"""Tolerances relative to the largest logit: for stored weights, and for matrices computed in float32."""
 _SHAKEN = 1e-12
-"""Of an input: what that changes in the logits, rounding may change."""
+"""Relative input perturbation whose effect on the logits is allowed as rounding."""
 
 
 def classifier(module: Any) -> Classifier:
-    """The classifier that a module runs: its recurrent part from its initial state, and its linear head.
+    """Return the classifier that a module runs: recurrent part, initial state, and linear head.
 
     A network that packs its sequences reads a part of each: ``stability.models.packed.reading`` is about those.
 
@@ -97,7 +97,7 @@ def classifier(module: Any) -> Classifier:
 
 
 def _agreeing_far(module: nn.Module, found: Sequence[Classifier]) -> Classifier:
-    """The first that gives the module's own logits on large inputs and long sequences, too.
+    """Return the first classifier that also agrees with the module on large inputs and long sequences.
 
     Several may near zero: where no ReLU is on, means and last outputs are the same.
     """
@@ -109,7 +109,7 @@ def _agreeing_far(module: nn.Module, found: Sequence[Classifier]) -> Classifier:
 
 
 def agrees_far(module: Run, read: Classifier, lengths: Sequence[int] = LENGTHS) -> Classifier:
-    """Return a classifier that gives a network's logits on random inputs of sizes up to 1e4.
+    """Check that a classifier has the network's logits on random inputs of sizes up to 1e4; return it.
 
     Args:
         module: see ``agree_on``.
@@ -134,7 +134,7 @@ def agrees_far(module: Run, read: Classifier, lengths: Sequence[int] = LENGTHS) 
 
 
 def agree_on(module: Run, read: Classifier, x: np.ndarray) -> None:
-    """Run a module on some inputs beside what was read from it.
+    """Check on given inputs that a module and the classifier read from it agree.
 
     Args:
         module: the module, of which a copy runs in float64; or a function of sequences in float64.
@@ -199,7 +199,7 @@ def _of_sequence_model(model: SequenceModel) -> Classifier:
 
 
 def _start(leaves: Sequence[torch.Tensor], states: int, name: str) -> np.ndarray | None:
-    """The initial states of all layers in their order; of linear layers, zeros behind them for the outputs."""
+    """Return the initial states of all layers in order; linear layers get zeros for their outputs."""
     if not any(bool(leaf.any()) for leaf in leaves):
         return None
     parts = [as_array(leaf, "the initial state") for leaf in leaves]
@@ -210,7 +210,7 @@ def _start(leaves: Sequence[torch.Tensor], states: int, name: str) -> np.ndarray
 
 
 def _with_outputs(layers: list[Any]) -> tuple[DrivenSystem, int]:
-    """Linear layers as one linear system whose last states are their outputs; and the number of those before."""
+    """Return linear layers as one linear system whose last states are their outputs; also the number of other states."""
     A, F, into, beside = input_output(layers)
     n, q = len(A), len(into)
     both = np.block([[A, np.zeros((n, q))], [into, np.zeros((q, q))]])
@@ -220,7 +220,7 @@ def _with_outputs(layers: list[Any]) -> tuple[DrivenSystem, int]:
 
 
 def by_parts(module: nn.Module) -> list[Classifier]:
-    """What a module may be that has one recurrent part and a linear layer behind it, or several: with either reduction.
+    """Return candidate classifiers with one recurrent part, one linear layer, and either reduction.
 
     Args:
         module: a module of one's own.
@@ -260,7 +260,7 @@ def _unknown(module: nn.Module, parts: str, linear: int, why: str = "") -> str:
 
 
 def _agreeing(module: nn.Module, found: Sequence[Classifier]) -> list[Classifier]:
-    """Those that give the module's own logits on random sequences of several lengths, one at least."""
+    """Return the candidates with the module's own logits on random sequences of several lengths; at least one."""
     runs = twin(module).to(device="cpu", dtype=torch.float64).eval()
     if isinstance(runs, ClassifierNetwork):
         runs.source = None  # a graph may be for one number of steps, which is that of the data

@@ -55,7 +55,7 @@ def factory_of(model: nn.Module) -> str:
 
 
 def layer_code(model: nn.Module) -> str:
-    """Return ``FILE.py:Class`` of a model's layer of one's own, which registers it; empty for layers of the toolkit."""
+    """Return ``FILE.py:Class`` of a model's user-defined layer, which registers it; empty for layers of the toolkit."""
     for part in model.modules():
         kind = type(part)
         file = getattr(sys.modules.get(kind.__module__), "__file__", None)
@@ -67,13 +67,13 @@ def layer_code(model: nn.Module) -> str:
 
 
 def _from_here(file: str) -> str:
-    """A path as seen from the working directory; absolute where it lies outside."""
+    """Return a path relative to the working directory; absolute if it lies outside."""
     path = os.path.abspath(file)
     return os.path.relpath(path) if Path(path).is_relative_to(os.getcwd()) else path
 
 
 def is_code_here(name: str, run: Path) -> bool:
-    """Return True if code that a run directory names lies below the working directory, and not in the run itself.
+    """Return True if the code named by a run directory lies below the working directory, but not in the run itself.
 
     Other code is never run because a file names it.
 
@@ -115,7 +115,7 @@ def _module_of(path: Path) -> types.ModuleType:
 
 
 def registered_layer(name: str) -> str | None:
-    """Return the name under which a class ``package.module:Class`` is known as a layer; a registered cell becomes one.
+    """Return the layer name of a class ``package.module:Class``; a registered cell becomes a layer.
 
     Args:
         name: see ``from_factory``.

@@ -1,4 +1,4 @@
-"""From what a user names to a subject: every form of MODEL on the command line.
+"""Loading of models from every form of MODEL on the command line.
 
 The content of a file decides what it is, not its suffix. Sizes are checked before memory is taken; pickled code is
 never run: ``torch.load`` with ``weights_only=True``, or an unpickler that makes tensors and nothing else.
@@ -48,7 +48,7 @@ _KERAS = (
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """What was found behind a name.
+    """Model found under a name.
 
     Attributes:
         subject: the system that claims are about.
@@ -108,7 +108,7 @@ def load_subject(
 
 
 def load_module(spec: str | Path) -> nn.Module | None:
-    """The network behind a name, which can be run on data; unlike a subject it need not have a system.
+    """Load the network of a name that can run on data; unlike a subject it needs no system.
 
     Of an ONNX file it is there where what follows the recurrent nodes is one linear head, a softmax left off.
 
@@ -126,12 +126,12 @@ def load_module(spec: str | Path) -> nn.Module | None:
 
 
 def without_network(spec: str | Path) -> str:
-    """Why a source has no network that could be run, where more is known than that it holds none; else empty."""
+    """Return the specific reason why a source has no network to run; else empty."""
     return str(_find(spec, None).info.get("no_network", ""))
 
 
 def _find(spec: str | Path, cell: str | None) -> Source:
-    """What a name stands for, as it was read: ``subject`` may still be a module."""
+    """Read a name's model; ``subject`` may still be a module."""
     name = os.fspath(spec)
     if not isinstance(name, str) or not name or "\0" in name:
         raise FileFormatError("the name of a model must be a path or package.module:factory")
@@ -149,7 +149,7 @@ def _find(spec: str | Path, cell: str | None) -> Source:
 
 
 def _part_of_factory(name: str, part: str) -> Source:
-    """One recurrent part of what a factory makes.
+    """Return one recurrent part of a factory's model.
 
     Raises:
         ConfigurationError: no module, or one without such a part.
@@ -180,7 +180,7 @@ def _from_path(path: Path, cell: str | None, part: str | None) -> Source:
 
 
 def _told(path: Path) -> dict[str, Any]:
-    """What the ``run.json`` of a folder says about the model; empty without one."""
+    """Return the model's description in a folder's ``run.json``; empty without one."""
     document = read_json(path / "run.json") if (path / "run.json").is_file() else None
     said = document.get("model") if isinstance(document, dict) else None
     return said if isinstance(said, dict) else {}
@@ -194,7 +194,7 @@ def _elsewhere(code: str) -> str:
 
 
 def _own_run(path: Path, told: dict[str, Any], weights: Path, cell: str | None, part: str | None) -> Source:
-    """A network of one's own that was trained here: made by its factory, or its recurrent part without the factory."""
+    """Return a trained user network, made by its factory, or its recurrent part without the factory."""
     code = str(told.get("code") or "")
     if code and cell is None and part is None and is_code_here(code, path):
         made = from_factory(code)
@@ -217,7 +217,7 @@ def _own_run(path: Path, told: dict[str, Any], weights: Path, cell: str | None, 
 
 
 def _reader(path: Path) -> Callable[[Path, str | None, str | None], Source]:
-    """Who reads a file, by its first bytes."""
+    """Return the reader of a file by its first bytes."""
     with as_file_errors(path):
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for without end
@@ -295,7 +295,7 @@ def _from_torch(path: Path, cell: str | None, part: str | None, is_archive: bool
 
 
 def _tensors(content: Any, path: Path) -> Mapping[str, Any]:
-    """The dictionary of tensors inside a checkpoint."""
+    """Return the dictionary of tensors inside a checkpoint."""
     for _ in range(4):
         if not isinstance(content, Mapping):
             break
@@ -338,7 +338,7 @@ def _source(form: str, path: str | Path, found: Any, **info: Any) -> Source:
 
 
 def _subject_of(source: Source, read: Callable[[], Any]) -> Any:
-    """The subject; a factory's model brings code of its own along, and is asked as carefully as the factory."""
+    """Return the subject; a factory's model runs user code, so it is called as carefully as the factory."""
     if source.info.get("form") != "factory":
         return read()
     with users_code(str(source.info["path"]), "gives a model that cannot be read"):

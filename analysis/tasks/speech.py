@@ -17,7 +17,7 @@ from stability.storage.arrays import read_npz
 from .base import Pair, Task, check_size, register_task, task_of
 from .folders import data_folder, embedded_data, read_bytes
 
-TEST_TAKES = 5  # takes 0 to 4 of each digit and speaker are the test part, as the data set recommends
+TEST_TAKES = 5  # takes 0 to 4 of every speaker and digit are the usual test part
 RATE = 8000  # samples per second
 NAME = re.compile(r"(\d)_(\w+)_(\d+)\.wav")
 

@@ -19,13 +19,13 @@ _MODULES = ("torch.ao.nn.quantized.dynamic", "torch.nn.quantized.dynamic")
 
 
 def is_quantized(module: Any) -> bool:
-    """Whether it is one of torch's dynamically quantised recurrent modules."""
+    """Return True for torch's dynamically quantised recurrent modules."""
     cls = type(module)
     return cls.__module__.startswith(_MODULES) and cls.__name__ in KINDS
 
 
 def quantized_weights(module: Any) -> RecurrentWeights:
-    """Read the weights.
+    """Read the weights as exact float64 numbers.
 
     Raises:
         UnsupportedError: quantised in a way other than per tensor or per channel.

@@ -1,4 +1,4 @@
-"""From a plain dictionary of tensors to the recurrent parts that it describes.
+"""Recurrent parts of a plain dictionary of tensors.
 
 Names are those of ``torch.nn`` (``encoder.rnn.weight_hh_l0_reverse``); the ratio of the shapes tells an RNN (1), a
 GRU (3) and an LSTM (4) apart. What the shapes cannot tell, tanh or ReLU, is asked for.
@@ -41,7 +41,7 @@ Parts = dict[str, dict[tuple[int, bool], dict[str, Any]]]
 
 
 def state_dict_parts(state: Mapping[str, Any]) -> Parts:
-    """Weights grouped by the module's path, then by layer and direction.
+    """Group weights by the module's path, then by layer and direction.
 
     Args:
         state: tensors or arrays by name.
@@ -66,7 +66,7 @@ def state_dict_parts(state: Mapping[str, Any]) -> Parts:
 def state_dict_subject(
     state: Mapping[str, Any], *, cell: str | None = None, part: str | None = None, where: str = "the state dict"
 ) -> tuple[Subject, dict[str, Any]]:
-    """The subject that a state dict describes.
+    """Return the subject of claims that a state dict describes.
 
     Args:
         state: tensors or arrays by name.
@@ -135,7 +135,7 @@ def state_dict_subject(
 
 
 def _refuse_further(state: Mapping[str, Any], path: str, named: bool, where: str) -> None:
-    """Refuse, by their names, weights that may change what the part computes.
+    """Raise an error for further weights that may change the computation, listing their names.
 
     Args:
         state: everything.
@@ -171,14 +171,14 @@ def _refuse_further(state: Mapping[str, Any], path: str, named: bool, where: str
 
 
 def _matches(state: Mapping[str, Any]) -> Iterator[tuple[str, re.Match[str]]]:
-    """The keys that name weights of recurrent parts, taken apart."""
+    """Yield the parsed keys of recurrent weights."""
     matches = ((str(key), _KEY.fullmatch(str(key))) for key in state)
     return ((key, match) for key, match in matches if match is not None)
 
 
 def _plain_layer(key: str, state: Mapping[str, Any], sequences: bool) -> bool:
-    """Whether a key belongs to a linear map, an embedding or a convolution; or to a norm, beside a part that runs whole
-    sequences by itself (``sequences``), so that nothing can act between its steps.
+    """Return True if a key belongs to a linear map, an embedding or a convolution; or to a norm, beside a part that
+    runs whole sequences (``sequences``), so that the norm cannot act between steps.
     """
     module, _, name = key.rpartition(".")
     weight = state.get(f"{module}.weight")
@@ -191,7 +191,7 @@ def _plain_layer(key: str, state: Mapping[str, Any], sequences: bool) -> bool:
 
 
 def shown(names: Iterable[Any]) -> str:
-    """Names from a file as an error shows them: quoted, printable, the first few."""
+    """Format names from a file for an error: quoted, printable, the first few."""
     listed = [ascii(str(name)[:60]) for name in names]
     return ", ".join(listed[:6]) + (f" and {len(listed) - 6} more" if len(listed) > 6 else "")
 
@@ -254,7 +254,7 @@ def _kind(weights: Mapping[str, Any], cell: str | None, where: str) -> str:
 
 
 def _check(places: Mapping[tuple[int, bool], Mapping[str, Any]], kind: str, where: str, path: str) -> None:
-    """Shapes and sizes before anything is copied."""
+    """Check shapes and sizes before any copy."""
     numbers, gates = 0, {"lstm": 4, "gru": 3}.get(kind, 1)
     for (layer, _), weights in sorted(places.items()):
         if "weight_hr" in weights:
@@ -292,11 +292,11 @@ _LIQUID = (
         "state that they drive and an implicit solver advances it, which no Lur'e system, LSTM or GRU does",
     ),
 )
-"""What tells the cells of the package ncps, and why there is no criterion for them."""
+"""Weight names of the liquid cells of the package ncps, and the reason why no criterion applies to them."""
 
 
 def liquid_cell(names: Iterable[str]) -> str | None:
-    """What the weights of a liquid cell of ``ncps`` are, and why there is no criterion for it; ``None`` for others.
+    """Return the kind of a liquid cell of ``ncps`` and why no criterion applies to it; ``None`` for other weights.
 
     Example:
         >>> str(liquid_cell(f"rnn_cell.{name}.weight" for name in ("ff1", "ff2", "time_a", "time_b")))[:10]

@@ -1,4 +1,4 @@
-"""Weights of a recurrent network in torch's layout, whatever they were read from: what they describe, and a module.
+"""Weights of a recurrent network in torch's layout, with the subject and the module that they define.
 
 Torch modules, quantised ones, state dicts and ONNX nodes all end here.
 """
@@ -21,14 +21,14 @@ from ..lure import rnn_subject
 
 Subject = Any
 WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-"""What a cell has, by the names of torch's parameters; a bias may be absent."""
+"""Parameter names of a cell in torch; a bias may be absent."""
 KINDS = {"RNN": "rnn", "LSTM": "lstm", "GRU": "gru", "RNNCell": "rnn", "LSTMCell": "lstm", "GRUCell": "gru"}
 """Torch's recurrent classes by name."""
 
 
 @dataclass(frozen=True, eq=False)
 class RecurrentWeights:
-    """Layers of one kind, level by level and direction by direction.
+    """Weights of layers of one kind, level by level and direction by direction.
 
     Attributes:
         kind: ``rnn``, ``lstm`` or ``gru``.
@@ -49,7 +49,7 @@ class RecurrentWeights:
     reset_after: bool = True
 
     def subject(self) -> Subject:
-        """A single cell as it is, several as a ``LayerStack``.
+        """Return a single cell, or several as a ``LayerStack``.
 
         Raises:
             UnsupportedError: no weights.
@@ -67,7 +67,7 @@ class RecurrentWeights:
         return rnn_subject(w_hh, w_ih, sum(given[1:], given[0]) if given else None, self.activation, name)
 
     def module(self) -> nn.Module:
-        """The module of ``torch.nn`` with these weights, in float64; an absent bias is zero."""
+        """Return the module of ``torch.nn`` with these weights, in float64; an absent bias is zero."""
         own, hidden = self.layers[0][0].shape[1], self.layers[0][1].shape[1]
         depth = len(self.layers) // self.directions
         options: dict[str, Any] = {"num_layers": depth, "bidirectional": self.directions == 2, "dtype": torch.float64}
@@ -84,7 +84,7 @@ class RecurrentWeights:
 def module_weights(
     module: Any, kind: str, label: str, array: Callable[[str], Any], name: Callable[[str], str]
 ) -> RecurrentWeights:
-    """The weights of a recurrent module of torch, layer by layer and direction by direction.
+    """Return the weights of a recurrent torch module, layer by layer and direction by direction.
 
     Args:
         module: any that names its parameters as torch does.

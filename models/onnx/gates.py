@@ -1,4 +1,4 @@
-"""LSTM cells whose gates are written out: three products of two values that change each."""
+"""LSTM cells with explicit gates: three products of two changing values each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ADVICE = (
 
 
 def lstm_cell(body: Body, states: list[str]) -> tuple[GatedCell, list[str]]:
-    """Return the LSTM cell that a body computes, by what its products multiply.
+    """Return the LSTM cell that a body computes, identified by the factors of its products.
 
     The forget gate multiplies a state, the output gate the tanh of products, the input gate the other tanh. Whoever
     calls compares the cell with the body.
@@ -61,7 +61,7 @@ def lstm_cell(body: Body, states: list[str]) -> tuple[GatedCell, list[str]]:
 
 
 def _factor(body: Body, value: Affine) -> tuple[str, Affine]:
-    """Return the activation that a factor is, with its argument, or the variable; an empty name for anything else."""
+    """Return the activation of a factor and its argument, or the variable; an empty name for anything else."""
     if len(value.terms) != 1 or np.any(value.offset):
         return "", value
     ((name, rows),) = value.terms.items()

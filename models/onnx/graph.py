@@ -1,4 +1,4 @@
-"""An ONNX graph whose constants are folded, and whose pieces run in onnx's own reference evaluator."""
+"""ONNX graph with folded constants; its pieces run in onnx's own reference evaluator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DOMAINS = ("", "ai.onnx")
 
 
 class Graph:
-    """A graph whose nodes are in order, and whose constants are folded by onnx's reference evaluator.
+    """Graph with sorted nodes and with constants folded by onnx's reference evaluator.
 
     Args:
         proto: ``onnx.GraphProto``.
@@ -99,7 +99,7 @@ class Graph:
         return None if hidden else self.outer.constant(name)  # type: ignore[union-attr]
 
     def _folded(self, node: Any, given: Sequence[np.ndarray | None]) -> dict[str, np.ndarray]:
-        """Return the outputs of a node of constants by name; none where it cannot be evaluated."""
+        """Return the outputs of a node of constants by name; empty if it cannot be evaluated."""
         from onnx import TensorProto
         from onnx.reference.op_run import RuntimeTypeError
 
@@ -174,7 +174,7 @@ class Graph:
     def _piece(
         self, outputs: Sequence[str], feeds: Mapping[str, np.ndarray]
     ) -> tuple[list[Any], dict[str, np.ndarray]]:
-        """Return the operators between what is fed and what is wanted, and the constants that they read."""
+        """Return the operators between the fed and the wanted values, and the constants that they read."""
         wanted, constants, nodes = {name for name in outputs if name not in feeds}, {}, []
         for node in reversed(self.nodes):
             if wanted.isdisjoint(name for name in node.output if name not in self._constants):
@@ -208,7 +208,7 @@ class Graph:
 
 
 def _stored(tensor: Any, name: str) -> np.ndarray:
-    """Return the numbers of a stored tensor, whose shape must be that of its bytes."""
+    """Return the numbers of a stored tensor, after a check of its shape against its bytes."""
     from onnx import numpy_helper
 
     count = math.prod(tensor.dims)
@@ -221,7 +221,7 @@ def _stored(tensor: Any, name: str) -> np.ndarray:
 
 
 def read_names(node: Any) -> set[str]:
-    """Return the names that a node reads: its inputs, and what its inner graphs read from outside."""
+    """Return the names that a node and its inner graphs read."""
     names = set(filter(None, node.input))
     for attribute in node.attribute:
         for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
@@ -237,7 +237,7 @@ def name_of(node: Any) -> str:
 
 
 def refuse_rounding(graph: Graph, node: Any, where: str) -> None:
-    """Refuse a node that looks like a change of form and hands on other numbers than it gets.
+    """Raise an error for a node that appears to keep its values but changes numbers.
 
     Raises:
         UnsupportedError: a cast to anything but float and double, or dropout in training mode.

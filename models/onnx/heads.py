@@ -1,4 +1,4 @@
-"""Whole networks of ONNX graphs: recurrent nodes, their last or mean output, and a linear head."""
+"""Whole networks in ONNX graphs: recurrent nodes, their last or mean output, and a linear head."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _COMPARED = 8
 
 
 class OnnxGraph:
-    """The file's own graph from sequences ``(batch, time, features)`` to logits, run by onnx's reference evaluator.
+    """Graph of a file from sequences ``(batch, time, features)`` to logits, run by onnx's reference evaluator.
 
     The evaluator gets the nodes and the stored numbers of the file, in float64, and nothing that was read of them.
 
@@ -94,7 +94,7 @@ class OnnxGraph:
 
 
 def _in_float64(graph: Graph, logits: str, given: str) -> Any:
-    """Return the nodes that the logits are computed by, with the stored numbers of the file, as a model in float64."""
+    """Return the nodes behind the logits, with the stored numbers of the file, as a model in float64."""
     from onnx import TensorProto, helper, numpy_helper
 
     floats = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -113,7 +113,7 @@ def _in_float64(graph: Graph, logits: str, given: str) -> Any:
 
 
 def onnx_network(graph: Graph, nodes: list[Any], subject: Any) -> ClassifierNetwork:
-    """Return the network of a graph: recurrent nodes in a chain, what is read of their outputs, a linear head.
+    """Return the network of a graph: recurrent nodes in a chain, the reduction of their outputs, a linear head.
 
     A softmax at the end is left off: the answers are the logits before it. Every node between the input and the head
     must be one that turns axes, takes the last step or the mean of all. The graph itself is then run beside the
@@ -157,7 +157,7 @@ def onnx_network(graph: Graph, nodes: list[Any], subject: Any) -> ClassifierNetw
 
 
 def _refuse_unread(graph: Graph, name: str, ends: Sequence[str], operators: Sequence[str], where: str) -> None:
-    """Refuse every node between a value and what it is made of that does more than the operators given.
+    """Raise an error for every node between a value and its sources whose operator is not among those given.
 
     Raises:
         UnsupportedError: another operator, a slice that leaves out more than all but the last step, a cast that rounds,
@@ -194,7 +194,7 @@ def _is_whole_or_last(graph: Graph, node: Any) -> bool:
 
 
 def _linear_head(graph: Graph) -> tuple[str, str, Array, Array]:
-    """Return the names of the logits and of what the head reads, and the head: ``weight (k, n)``, ``bias (k,)``."""
+    """Return the names of the logits and of the head's input, and the head: ``weight (k, n)``, ``bias (k,)``."""
     name = logits = graph.proto.output[0].name
     bias: Array | None = None
     while name in graph.producers:
@@ -220,7 +220,7 @@ def _linear_head(graph: Graph) -> tuple[str, str, Array, Array]:
 
 
 def _weight_and_bias(graph: Graph, node: Any, bias: Array | None) -> tuple[Array, Array]:
-    """Return the head of a MatMul or Gemm, and of what is added behind it."""
+    """Return the head of a MatMul or Gemm, including a bias added behind it."""
     options, weight = attributes(node), graph.constant(node.input[1])
     if len(node.input) > 2 and node.input[2]:
         if bias is not None:
@@ -239,7 +239,7 @@ def _weight_and_bias(graph: Graph, node: Any, bias: Array | None) -> tuple[Array
 
 
 def _refuse_start(graph: Graph, node: Any) -> None:
-    """Refuse another direction, initial states that are not zero, and those that depend on the input's values.
+    """Raise an error for another direction, non-zero initial states, or states that depend on the input.
 
     Zeros in the shape of the input are left to the comparison with the graph.
 

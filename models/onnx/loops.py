@@ -1,4 +1,4 @@
-r"""Cells inside ``Scan`` and ``Loop``: the body is read as algebra, not matched against a list of patterns.
+r"""Cells inside ``Scan`` and ``Loop``, read as algebra from the body.
 
 Every value in the body is followed as an affine expression :math:`\sum_s M_s s + c` in the states, the inputs and the
 outputs of the activations met so far. An activation of such an expression is a new channel. What comes out as the next
@@ -64,7 +64,7 @@ def loop_subject(graph: Graph, node: Any) -> DrivenSystem | LureSystem | GatedCe
 
 
 def step_subject(graph: Graph, named: str | None) -> DrivenSystem | LureSystem | GatedCell | None:
-    """Return the system of a graph that is one step: states are inputs, and their next values are outputs.
+    """Return the system of a graph that is one step, with states as inputs and next states as outputs.
 
     Each output of the size of an input is the next value of a state. Where sizes leave a choice, only the states of an
     LSTM are told apart, by its gates.
@@ -105,7 +105,7 @@ def step_subject(graph: Graph, named: str | None) -> DrivenSystem | LureSystem |
 
 
 def _step_size(graph: Graph, name: str) -> int | None:
-    """Return the entries of an input or output of one step, which has no further axes but a batch."""
+    """Return the entries of an input or output of one step without axes other than the batch."""
     for value in (*graph.proto.input, *graph.proto.output):
         if value.name == name:
             *outer, last = [int(d.dim_value) for d in value.type.tensor_type.shape.dim] or [0]
@@ -160,7 +160,7 @@ def _read(
 
 
 def _opened(graph: Graph, node: Any, where: str) -> tuple[Body, list[str], list[str], list[str]]:
-    """Return the body of a node, and the names of what it carries, of what it reads each step, and of its results.
+    """Return the body of a node, and the names of its carried values, its inputs per step, and its results.
 
     Raises:
         FileFormatError: no body, too large, or one that gives fewer values than it carries.

@@ -33,13 +33,13 @@ Array = np.ndarray
 _FORMS = (*RESHAPES, "Transpose")
 _USUAL = {"RNN": ["tanh"], "GRU": ["sigmoid", "tanh"], "LSTM": ["sigmoid", "tanh", "tanh"]}
 _ORDER = {"RNN": (0,), "GRU": (1, 0, 2), "LSTM": (0, 2, 3, 1)}
-"""Of the gates, as torch has them: r, z, n from z, r, h; i, f, g, o from i, o, f, c."""
+"""Order of the gates as in torch: r, z, n from z, r, h; i, f, g, o from i, o, f, c."""
 _ATTRIBUTES = {"activations", "direction", "hidden_size", "layout", "output_sequence"}
 _OWN = {"RNN": set(), "GRU": {"linear_before_reset"}, "LSTM": {"input_forget"}}
 
 
 def onnx_subject(path: str | Path, part: str | None = None) -> tuple[Subject, dict[str, Any]]:
-    """Return the recurrent part of an ONNX file, and the whole network where the rest of it is a linear head.
+    """Return the recurrent part of an ONNX file, and the whole network if the rest is a linear head.
 
     Args:
         path: the file.
@@ -100,7 +100,7 @@ def _part(graph: Graph, path: str, part: str | None) -> tuple[Subject, dict[str,
 
 
 def _inside_if(graph: Graph, nodes: list[Any], path: str, part: str | None) -> tuple[Subject, dict[str, Any]] | None:
-    """Return the recurrent part inside the branches of an ``If``: of the one that runs, or where both hold the same.
+    """Return the recurrent part inside the branches of an ``If``: the one that runs, or the common one.
 
     Raises:
         UnsupportedError: branches with other recurrent parts, of which the inputs choose one.
@@ -161,7 +161,7 @@ def _chain(graph: Graph, nodes: list[Any], where: str) -> Subject:
 
 
 def _check_link(graph: Graph, before: Any, node: Any) -> None:
-    """Run what stands between two nodes: the upper one must read the outputs of all directions side by side."""
+    """Check the nodes between two recurrent nodes: the upper one must read all directions' outputs side by side."""
     where = f"between the nodes {name_of(before)} and {name_of(node)}"
     W, R = (np.asarray(graph.constant(name)) for name in before.input[1:3])
     directions, _, hidden = R.shape

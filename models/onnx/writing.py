@@ -1,4 +1,4 @@
-"""A recurrent layer as an ONNX graph whose ``Scan`` is the map that is certified, weights in float64.
+"""ONNX export of a recurrent layer as a ``Scan`` over the certified map, with float64 weights.
 
 The graph holds the matrices of the layer's own system, so that reading it back gives the same system to the last bit,
 and the same verdict with the same rate.

@@ -9,7 +9,7 @@ Item = TypeVar("Item", bound=Hashable)
 
 
 def closure(start: Iterable[Item], below: Callable[[Item], Iterable[Item]]) -> set[Item]:
-    """Return everything that can be reached, without recursion.
+    """Return all elements reachable from the start, without recursion.
 
     Example:
         >>> sorted(closure([12], lambda n: [n // 2] if n % 2 == 0 else []))
