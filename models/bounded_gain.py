@@ -135,7 +135,7 @@ class BoundedGainRNN(RecurrentLayer):
                 self.storage.copy_(both)
 
     def frame(self, double: bool = False) -> Tensor:
-        """Return ``K (n, n + p)``, ``K K^T = (1 - delta)^2 I``; ``double``: from exact float64 copies of the weights."""
+        """Return ``K (n, n + p)``, ``K K^T = (1 - delta)^2 I``; ``double``: from exact float64 weights."""
         return (1.0 - MARGIN) * reflected_frame(self.U.double() if double else self.U)
 
     def weights(self, double: bool = False) -> tuple[Tensor, Tensor]:

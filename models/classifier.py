@@ -210,7 +210,7 @@ def _start(leaves: Sequence[torch.Tensor], states: int, name: str) -> np.ndarray
 
 
 def _with_outputs(layers: list[Any]) -> tuple[DrivenSystem, int]:
-    """Return linear layers as one linear system whose last states are their outputs; also the number of other states."""
+    """Return linear layers as one linear system whose last states are their outputs, and the number of the others."""
     A, F, into, beside = input_output(layers)
     n, q = len(A), len(into)
     both = np.block([[A, np.zeros((n, q))], [into, np.zeros((q, q))]])

@@ -232,7 +232,7 @@ def compare(
 
 
 def _rounding(subject: Any, x: Array, states: list[Array], result: tuple[Array, list[Array]], relative: float) -> float:
-    """Bound the distance of two correct runs: ``relative``, and 100 times the effect of a ``relative / 1000`` perturbation."""
+    """Bound the distance of two correct runs: ``relative``, and 100 times the effect of a thousandth of it."""
     rng = np.random.default_rng(1)
 
     def moved(array: Array) -> Array:

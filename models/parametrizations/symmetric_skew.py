@@ -208,7 +208,7 @@ class SymmetricSkew(nn.Module):
         return bool(rest.abs().max() <= tolerance * max(float(S.abs().max()), self.gamma, 1e-30))
 
     def _parts(self, S: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the symmetric part of ``S + gamma I``, lost with ``beta`` 1, and the skew one, lost with ``beta`` 0."""
+        """Return the symmetric part of ``S + gamma I``, lost for ``beta`` 1, and the skew one, lost for 0."""
         return 0.5 * (S + S.T) + self.gamma * torch.eye(len(S), dtype=S.dtype, device=S.device), 0.5 * (S - S.T)
 
     def sample(self, n: int, *, std: float = 1.0, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
