@@ -13,7 +13,7 @@ Array = np.ndarray
 
 
 def as_vector(name: str, value: Any, size: int, otherwise: str) -> Array:
-    """A finite vector of a known size.
+    """Return a finite vector of a known size.
 
     Args:
         name: name in error messages.
@@ -41,7 +41,7 @@ def as_vector(name: str, value: Any, size: int, otherwise: str) -> Array:
 
 
 def as_positive(name: str, value: Any) -> float:
-    """A finite number above zero.
+    """Return a finite number above zero.
 
     Raises:
         ConfigurationError: for anything else.

@@ -60,7 +60,7 @@ def certify(
     start: Any = None,
     horizon: int | None = None,
 ) -> Certificate:
-    """Certify global exponential incremental stability (contraction), refute it, or say that neither was found.
+    """Certify or refute global exponential incremental stability (contraction).
 
     Args:
         subject: a ``LureSystem`` (the claim is about every activation with its slopes), a ``DrivenSystem``, a layer
@@ -136,7 +136,7 @@ def certify(
 
 
 def restrict_inputs(subject: Any, input_box: Any) -> Any:
-    """Restrict the inputs of a subject to a box; one whose claims hold for every input stays as it is.
+    """Restrict the inputs of a subject to a box; a subject whose claims hold for every input is returned unchanged.
 
     Raises:
         ConfigurationError: a subject without inputs, or no box.

@@ -18,13 +18,13 @@ from stability.search.solvers.deadline import Deadline, TimeLimit
 from stability.threads import threads_for
 
 LARGE = 512
-"""States from which a certificate is worth a word beforehand."""
+"""Number of states from which ``certify`` announces its cost."""
 DOUBLES = 35.0
 """Peak memory of a proof in units of ``n^2`` doubles, the interpreter included, measured at 2,048 states."""
 FACTORISATIONS = 16.0
 """Time of a proof in units of one Cholesky factorisation of a ``2n`` matrix, measured at 1,024 states."""
 ATTEMPTS = 20
-"""Proofs that the best rate takes, about, at 256 states."""
+"""Approximate number of proofs in a search for the best rate, measured at 256 states."""
 _PROBE = 400
 
 
@@ -53,7 +53,7 @@ class Cost:
 
     @property
     def advice(self) -> str:
-        """Advice in a sentence where memory or time will not do; empty otherwise."""
+        """Return advice in a sentence if memory or time does not suffice; empty otherwise."""
         if not self.fits:
             return (
                 "that is more than is free: certify the parts of a stack one by one (FILE#part), take fewer units or "
@@ -93,7 +93,7 @@ def certification_cost(subject: Any) -> Cost | None:
 
 
 def free_memory() -> int | None:
-    """Return the bytes of free memory; ``None`` where the operating system does not tell."""
+    """Return the bytes of free memory; ``None`` if the operating system does not report it."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):

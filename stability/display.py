@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LONGEST = 300
-"""Letters of a fact in a cell."""
+"""Most letters of a fact in a table cell."""
 SHORT = 120
-"""Letters of a fact at a prompt: sentences are left to the notebook's table."""
+"""Most letters of a fact in ``repr``, so that sentences appear only in the notebook's table."""
 Fact = tuple[str, str]
 
 
@@ -63,7 +63,7 @@ def _shortened(text: str) -> str:
 
 
 def number(value: float | None) -> str:
-    """Format a proved number with all its digits, for rounding could make it say more.
+    """Format a proved number with all its digits, since rounding could strengthen the claim.
 
     >>> number(0.1 + 0.2), number(None)
     ('0.30000000000000004', 'none')

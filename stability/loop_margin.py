@@ -20,7 +20,7 @@ from stability.search.solvers.deadline import Deadline, TimeLimit
 from stability.search.solvers.rates import Rate, parse_rate
 
 LARGEST = 2.0**30
-"""A factor of the slopes beyond which nothing is asked; its inverse is the smallest."""
+"""Largest factor of the slopes that is tried; its inverse is the smallest."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,14 +43,14 @@ class GainMargin:
 
     @property
     def undecided(self) -> float:
-        """Ratio of the two factors: 1 where the margin is known, larger where slopes between them are not decided."""
+        """Ratio of the two factors: 1 for a known margin, larger if slopes between them are undecided."""
         return self.destabilising / self.certified if self.certified else float("inf")
 
 
 def gain_margin(
     subject: Any, *, tol: float = 1e-3, refute: bool = True, seed: int = 0, time_limit: TimeLimit = None
 ) -> GainMargin:
-    r"""The largest factor of the slopes that is certified, and the smallest that is proved to destabilise.
+    r"""Find the largest certified and the smallest provably destabilising factor of the slopes.
 
     For slopes :math:`0 \le \phi' \le 1` the factor is the largest slope itself: the question of the books for a loop
     with saturation, where the circle criterion answers with one number and the Nyquist gain margin (constant gains)
@@ -91,7 +91,7 @@ def gain_margin(
 def step_margin(
     subject: Any, *, tol: float = 1e-3, refute: bool = True, seed: int = 0, time_limit: TimeLimit = None
 ) -> GainMargin:
-    r"""The largest factor of an integrator's step that is certified, and the smallest that is proved to destabilise.
+    r"""Find the largest certified and the smallest provably destabilising factor of an integrator's step.
 
     For Euler the certified steps form an interval that starts at zero (see ``largest_step``), so that all smaller
     factors are certified with the first number; about factors beyond the second nothing is said.
@@ -153,7 +153,7 @@ def _refuted(system: LureSystem | None, seed: int, deadline: Deadline) -> Certif
 
 @dataclass(frozen=True, eq=False)
 class StepBound:
-    """The largest step found for which the discrete map is certified.
+    """Largest step found for which the discrete map is certified.
 
     Attributes:
         dt: that step; 0 when none was certified.
@@ -208,7 +208,7 @@ def largest_step(
 
 
 def loop_system(subject: Any) -> LureSystem:
-    """The Lur'e system of a subject, whose slopes and step a margin is about.
+    """Return the Lur'e system of a subject, whose slopes and step a margin scales.
 
     Args:
         subject: a ``LureSystem``, or a network with one.
@@ -225,7 +225,7 @@ def loop_system(subject: Any) -> LureSystem:
 
 
 def scale_slopes(system: LureSystem, factor: float) -> LureSystem | None:
-    """The system with its slopes multiplied; ``None`` where its channels' equation may have no solution.
+    """Return the system with multiplied slopes; ``None`` if its channels' equation may have no solution.
 
     Args:
         system: a flow, a map, or a map that an integrator made.
@@ -241,7 +241,7 @@ def scale_slopes(system: LureSystem, factor: float) -> LureSystem | None:
 
 
 def scale_step(system: LureSystem, factor: float) -> LureSystem | None:
-    """The flow behind a map, integrated with a step that is so many times as long; ``None`` for any other system.
+    """Return the flow behind a map, integrated with a multiple of its step; ``None`` for any other system.
 
     Args:
         system: a map that an integrator made.
@@ -257,7 +257,7 @@ def scale_step(system: LureSystem, factor: float) -> LureSystem | None:
 def _largest(
     proved: Callable[[float], Certificate | None], tol: float, deadline: Deadline
 ) -> tuple[float, Certificate | None, float]:
-    """The largest factor that is proved, its certificate, and the smallest that was not."""
+    """Return the largest proved factor, its certificate, and the smallest unproved one."""
     low, high, best, factor = 0.0, float("inf"), None, 1.0
     while 1.0 / LARGEST <= factor <= LARGEST and not deadline.over:
         found = proved(factor)
@@ -276,7 +276,7 @@ def _largest(
 def _smallest(
     broken: Callable[[float], Certificate | None], start: float, tol: float, deadline: Deadline
 ) -> tuple[float, Certificate | None]:
-    """The smallest factor that is refuted, from the smallest that was not certified upwards."""
+    """Return the smallest refuted factor, searching upwards from the smallest that was not certified."""
     low, high, best, factor, growth = start, float("inf"), None, start, 1.0 + 4.0 * tol
     while factor <= LARGEST and not deadline.over:
         found = broken(factor)

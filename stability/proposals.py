@@ -1,4 +1,4 @@
-"""Claims that searches propose: in the words of the rule that has to accept them."""
+"""Claims proposed by searches, in the words of the rule that checks them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stability.kernel.format.theorem_table import RULES, worded
 def propose(
     subject: Any, kind: str, data: Mapping[str, Any], name: str | None = None, *, value: float | None = None
 ) -> Claim:
-    """Return the claim that a proof supports, in the words of its rule, which has yet to check it.
+    """Return the claim that a proof supports, in the words of its rule, not yet checked.
 
     Args:
         subject: the certified system.

@@ -1,4 +1,4 @@
-"""Confidence intervals of shares and means; free of torch, so that pages can be drawn without it."""
+"""Confidence intervals of shares and means, without torch, so that pages can be drawn without it."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _SMALL = 256
 
 
 _CARRIERS = ("scipy.linalg", "torch", "slycot")
-"""What brings a BLAS of its own beside numpy's: a controller knows those that were loaded when it was made."""
+"""Packages with a BLAS of their own beside numpy's: a controller knows those loaded before it was made."""
 
 
 @functools.cache
@@ -28,7 +28,7 @@ def _controller(loaded: tuple[str, ...]) -> ThreadpoolController:
 
 @contextmanager
 def threads_for(states: int) -> Iterator[None]:
-    """Run the block on one BLAS thread where matrices have at most 256 rows, else on as many as there were.
+    """Run the block on one BLAS thread for matrices of at most 256 rows, else on the present number.
 
     Args:
         states: number of rows.
@@ -43,7 +43,7 @@ def threads_for(states: int) -> Iterator[None]:
 
 @contextmanager
 def limited_threads(number: int, user_api: str | None = "blas") -> Iterator[None]:
-    """Run the block on so many threads of the libraries that this process has loaded.
+    """Limit the threads of the loaded libraries for the block.
 
     Args:
         number: number of threads.

@@ -18,7 +18,7 @@ def names_code(name: str) -> bool:
 
 
 def split_factory_name(name: str) -> tuple[str, str]:
-    """Split a name at its last colon: folders may have colons in their names.
+    """Split a name at its last colon, since folders may have colons in their names.
 
     Example:
         >>> split_factory_name("a:b/nets.py:load")

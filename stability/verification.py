@@ -1,4 +1,4 @@
-"""The independent checker: it re-proves what a certificate claims and trusts nobody.
+"""Independent checker: it proves every claim of a certificate again.
 
 It imports no solver, no torch and none of the code that makes certificates: numpy, the systems, the file format
 and the rules, one a theorem. A bad certificate is answered, never raised.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Check:
-    """The outcome for one claim.
+    """Outcome for one claim.
 
     Attributes:
         claim: its name.
@@ -55,7 +55,7 @@ class Check:
 
 @dataclass(frozen=True, repr=False)
 class Verification(Displayed):
-    """The outcome for a certificate.
+    """Outcome for a certificate.
 
     Attributes:
         valid: every claim of the file holds what it says, and there is one: a certified or refuted claim is proved.
@@ -110,7 +110,7 @@ class Verification(Displayed):
 
 
 MAIN = ("contraction", "driven_contraction")
-"""What a certificate's main claim may be about: under every input, or under those in a box."""
+"""Possible main claims: contraction under every input, or under those in a box."""
 
 
 OPEN: dict[str, Callable[[Any], str]] = {"contraction": undecided, "driven_contraction": undecided_in_box}
@@ -240,12 +240,12 @@ input: the difference d of any two trajectories satisfies |d| <= 1.00001 * exp(-
 
 
 def _proved_claims(checks: tuple[Check, ...]) -> str:
-    """The further claims that are proved, in a row."""
+    """Return the proved further claims, joined."""
     return ", ".join(c.claim for c in checks[1:] if c.evidence == Evidence.PROVED)
 
 
 def _first_problem(main: Claim, checks: tuple[Check, ...]) -> str | None:
-    """The first claim that does not hold what it says, or that none says anything; ``None`` where all is well."""
+    """Return the first claim that does not hold, or that there is none; ``None`` if all is well."""
     for check in checks:
         if not check.valid:
             return f"{check.claim}: {check.reason}"
@@ -256,7 +256,7 @@ def _first_problem(main: Claim, checks: tuple[Check, ...]) -> str | None:
 
 
 def _checked_exactly(subject: Any, main: Claim, first: Check) -> Check:
-    """The main claim once more, in rational arithmetic."""
+    """Check the main claim once more, in rational arithmetic."""
     if not first.valid:
         return first
     if main.proof is None or main.proof.kind != "multiplier_lmi":

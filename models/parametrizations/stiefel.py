@@ -77,7 +77,7 @@ class Stiefel(nn.Module):
         return self(W.detach())
 
     def in_manifold(self, W: Any, tolerance: float | None = None) -> bool:
-        """Return True if ``W (m, n)`` has orthonormal columns (rows) up to rounding, ``10 max(m, n)`` units or given."""
+        """Return True if ``W (m, n)`` has orthonormal columns (rows) up to the tolerance, ``10 max(m, n)`` units."""
         if not isinstance(W, Tensor) or W.dtype not in DTYPES or W.shape != (self.m, self.n):
             return False
         allowed = 10 * max(W.shape) * torch.finfo(W.dtype).eps if tolerance is None else tolerance

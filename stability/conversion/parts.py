@@ -10,7 +10,7 @@ from stability.kernel.systems.parts import LONGEST_PATH, LONGEST_WHOLE, as_part
 
 
 def part_name(path: str, whole: str) -> str:
-    """The name of a part from any path and any container's name; characters that it cannot hold become their codes.
+    """Return the name of a part from its path and container, with forbidden characters as codes.
 
     Example:
         >>> part_name("encoder.0", "Residual"), part_name("my cell", "Net")

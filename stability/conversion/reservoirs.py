@@ -27,7 +27,7 @@ def reservoir_system(
     equation: str = "internal",
     name: str = "reservoir",
 ) -> DrivenSystem:
-    r"""An echo state network as a network to certify.
+    r"""Return an echo state network as a network to certify.
 
     ``internal``: :math:`h^+ = (1 - a) h + a\,\phi(W h + W_{in} u + b)`. ``external``: the state is the pre-activation,
     :math:`r^+ = (1 - a) r + a (W \phi(r) + W_{in} u + b)`; the subject's state is then ``r - b``.
@@ -90,7 +90,7 @@ def is_reservoirpy_node(value: Any) -> bool:
 
 
 def system_from_reservoirpy(node: Any) -> DrivenSystem:
-    """The network of a ``reservoirpy`` reservoir; the library itself is not needed to read one.
+    """Return the network of a ``reservoirpy`` reservoir, without importing that library.
 
     Args:
         node: an initialised ``Reservoir``; of a model, that node of it.

@@ -1,4 +1,4 @@
-"""The stages of ``certify``: criteria, counter-examples, further claims, claims for a range of inputs.
+"""Stages of ``certify``: criteria, counterexamples, further claims, claims for a range of inputs.
 
 Every stage takes what is known so far and returns it with what it adds; none takes back what an earlier one found.
 """
@@ -37,11 +37,11 @@ from stability.search.solvers.rates import Rate
 from stability.search.trajectories.input_range import InputRange, input_range
 
 FASTER = 1.05
-"""Factor by which the decay ``1 - rho`` under inputs in a box must exceed that under every input to be a claim of its
-own: below it the second claim tells a reader nothing.
+"""Factor by which the decay ``1 - rho`` under inputs in a box must exceed that under every input for a separate claim;
+a smaller gain is not worth one.
 """
 SHARE_OF_REFUTATION = 0.7
-"""Share of the time left for the search for counter-examples; weaker claims have the rest."""
+"""Share of the remaining time for the search for counterexamples; weaker claims have the rest."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,11 @@ class Progress:
 
     @property
     def box(self) -> InputRange:
-        """The range of inputs that the call states."""
+        """Return the range of inputs that the call states."""
         return input_range(self.options.input_box, self.subject.inputs, "input_box")
 
     def found(self, findings: Sequence[Finding], claim: Claim | None = None, **more: Any) -> Progress:
-        """Add findings and, where they prove one, a claim."""
+        """Add findings and the claim, if they prove one."""
         return replace(self, findings=(*self.findings, *findings), claim=claim or self.claim, **more)
 
 
@@ -94,7 +94,7 @@ Stage = Callable[[Progress], Progress]
 
 
 def run_stages(stages: Sequence[Stage], progress: Progress) -> Certificate:
-    """Run stages one after another and write down what is known then.
+    """Run stages one after another and return the certificate.
 
     The main claim is the one about every input, unless only the one about inputs in a box was left to be proved.
     """
@@ -131,7 +131,7 @@ Proved = tuple[Claim, Finding] | None
 def _try_at_rates(
     evaluate: Callable[[Progress, Options], tuple[Sequence[Finding], Proved]], progress: Progress
 ) -> Progress:
-    """Evaluate criteria at the asked rate, and at the best rate where that is out of reach."""
+    """Evaluate criteria at the requested rate, and at the best rate if that is out of reach."""
     options, findings = progress.options, ()
     for rate in (options.rate, "best") if isinstance(options.rate, float) else (options.rate,):
         findings, proved = evaluate(progress, replace(options, rate=rate))
@@ -159,7 +159,7 @@ def _prove_pairwise(progress: Progress, options: Options) -> tuple[Sequence[Find
 
 
 def _try_stack(progress: Progress) -> Progress:
-    """A stack: every layer by itself, then the composition."""
+    """Certify every layer of a stack separately, then the composition."""
     stack = progress.subject
     parts = _certify_layers(progress, refute=progress.options.refute, reads_inputs=stack.directions)
     findings, claim = layer_findings(parts, stack.is_discrete), stack_claim(stack, parts)
@@ -171,7 +171,7 @@ def _try_stack(progress: Progress) -> Progress:
 
 
 def _try_residual_blocks(progress: Progress) -> Progress:
-    """Residual blocks: every layer by itself, then the composition; a counter-example is not searched."""
+    """Certify every layer of residual blocks separately, then the composition, without a search for counterexamples."""
     parts = _certify_layers(progress, refute=False, reads_inputs=0)
     claim = residual_claim(progress.subject, parts)
     return progress.found(
@@ -180,7 +180,7 @@ def _try_residual_blocks(progress: Progress) -> Progress:
 
 
 def _certify_layers(progress: Progress, *, refute: bool, reads_inputs: int) -> list[Certificate]:
-    """Certify every layer by itself, from the proof that it carries where it has one.
+    """Certify every layer separately, from the proof that it carries if it has one.
 
     The first ``reads_inputs`` layers read the inputs of the whole, and so have their range.
     """
@@ -199,7 +199,7 @@ def _certify_layers(progress: Progress, *, refute: bool, reads_inputs: int) -> l
 
 
 def _explain_opaque(progress: Progress) -> Progress:
-    """A step that no criterion can read: the reason is the only finding."""
+    """Return the reason why no criterion applies to an opaque step as the only finding."""
     return progress.found((Finding("form", False, None, progress.subject.why),), decided=True)
 
 
@@ -211,11 +211,11 @@ _CRITERIA: tuple[tuple[tuple[type, ...], tuple[str, ...], Stage], ...] = (
     ((ResidualStack,), ("cascade",), _try_residual_blocks),
     ((OpaqueMap,), (), _explain_opaque),
 )
-"""The criteria for each type of subject, with the names by which one may be asked for."""
+"""Criteria for each type of subject, with the names that select one."""
 
 
 def search_counterexamples(progress: Progress) -> Progress:
-    """Search for a proof that the subject does not contract, where the criteria left that open."""
+    """Search for a proof that the subject does not contract, if the criteria left this open."""
     subject, options = progress.subject, progress.options
     if not options.refute or progress.decided or options.deadline.stops("refutation"):
         return progress
@@ -234,14 +234,14 @@ def search_counterexamples(progress: Progress) -> Progress:
 
 
 def add_further_claims(progress: Progress) -> Progress:
-    """Add what else is true of the subject: bounds, equilibria, gains, slower rates of smaller overshoot."""
+    """Add further true claims: bounds, equilibria, gains, slower rates of smaller overshoot."""
     main = progress.claim or open_claim(progress.subject)
     more = further_claims(progress.subject, main, rate=progress.rate, deadline=progress.options.deadline)
     return replace(progress, claims=(*progress.claims, *more))
 
 
 def claim_contraction_in_box(progress: Progress) -> Progress:
-    """Examine contraction under inputs in the stated box, where that can say more than the claim about every input."""
+    """Examine contraction under inputs in the stated box, if this can exceed the claim about every input."""
     subject, options = progress.subject, progress.options
     if options.input_box is None or not allows_box_claims(subject):
         return progress
@@ -264,7 +264,7 @@ def claim_contraction_in_box(progress: Progress) -> Progress:
 
 
 def bound_stack_in_box(progress: Progress) -> Progress:
-    """Bound the final states of a stack under inputs in its own or the stated box, where no other claim does."""
+    """Bound the final states of a stack under inputs in its own or the stated box, if no other claim does."""
     subject, options = progress.subject, progress.options
     if not isinstance(subject, LayerStack) or options.rate == "any":
         return progress

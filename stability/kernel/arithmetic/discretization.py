@@ -1,4 +1,4 @@
-"""Forward Euler and explicit midpoint rule, as formulas over any matrix arithmetic."""
+"""Forward Euler and explicit midpoint rule over any matrix arithmetic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stability.kernel.checks import as_choice
 
 
 def check_integrator(method: Any) -> None:
-    """Refuse the name of an integrator whose matrices nobody here forms.
+    """Raise an error for an unknown integrator.
 
     Raises:
         ConfigurationError: for any other name than ``euler`` and ``midpoint``.
@@ -22,7 +22,7 @@ def check_integrator(method: Any) -> None:
 
 
 def as_step(dt: Any, expected: str = "a positive number") -> float:
-    """A checked step size.
+    """Return a checked step size.
 
     Raises:
         ConfigurationError: no positive, finite number.
@@ -45,7 +45,7 @@ def step_matrices(
     times: Callable[[Any, Any], Any] = operator.matmul,
     block: Callable[[list[list[Any]]], Any] = np.block,
 ) -> tuple[Any, Any, Any, Any]:
-    r"""``A, B, C, D`` of the discrete map, in the arithmetic that the matrices bring along.
+    r"""Return ``A, B, C, D`` of the discrete map, in the arithmetic of the given matrices.
 
     Euler: :math:`x^+ = (I + dt\,A) x + dt\,B w` with the channels as they are. Midpoint, with ``2 m`` channels:
 

@@ -39,8 +39,8 @@ class Region:
 
 
 def _through_loop(gain: Array, free: Array) -> Array | None:
-    """``s >= free + gain s``, column by column, for a well-posed loop with ``gain >= 0``: above every
-    ``d <= free + gain d``.
+    """Bound every ``d <= free + gain d`` above, column by column, for a well-posed loop with
+    ``gain >= 0``: return ``s >= free + gain s``.
     """
     s = free
     if not gain.any():
@@ -60,12 +60,12 @@ def _square_root(x: Array) -> Array:
 
 
 def _inner(x: Ball, y: Ball) -> Array:
-    """Upper bounds of the inner products ``|x_i y_i|`` of rows."""
+    """Bound the inner products ``|x_i y_i|`` of rows above."""
     return (x[:, None, :] @ y[:, :, None])[:, 0, 0].upper()
 
 
 def _lengths(x: Ball) -> Array:
-    """Upper bounds of the lengths of rows."""
+    """Bound the lengths of rows above."""
     size = Ball.exact(x.upper())
     return _square_root(_inner(size, size))
 
@@ -79,7 +79,7 @@ def region_bounds(
     inputs: Array,
     input_bound: float,
 ) -> Region | None:
-    r"""Bounds over the ellipsoid, for every input within ``input_bound`` of ``inputs``.
+    r"""Bound channels, slopes and drift over the ellipsoid, for every input within ``input_bound`` of ``inputs``.
 
     Uses :math:`|C_i (x - c)| \le \sqrt{\ell\, C_i P^{-1} C_i^T}` and, with an approximate inverse ``X``,
     :math:`C_i P^{-1} C_i^T \le C_i X C_i^T + |C_i| |(I - P X) C_i^T| / p_{\min}`.

@@ -18,7 +18,7 @@ from stability.kernel.systems.lure import LureSystem
 
 
 def delayed_network(stack: LayerStack) -> DrivenSystem | str:
-    """The stack as one network in its skewed state.
+    """Return the stack as one network in its skewed state.
 
     Args:
         stack: maps ``x+ = A x + B phi(z) + F u``, ``z = C x + D phi(z) + E u + b``, with one activation.

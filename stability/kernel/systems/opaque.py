@@ -21,7 +21,7 @@ _WHY = 300
 @subject("opaque")
 @dataclass(frozen=True, eq=False, repr=False)
 class OpaqueMap(Subject):
-    """A step ``h+ = f(h, u)`` of which only its sizes and the digest of its weights are known, and why nothing more is.
+    """Step ``h+ = f(h, u)`` known only by its sizes and the digest of its weights, with the reason.
 
     ``certify`` answers *inconclusive* about it, with the reason, and nothing is searched for or claimed. It cannot be
     run from a file.
@@ -66,10 +66,10 @@ class OpaqueMap(Subject):
         return f"OpaqueMap(states={self.size}, inputs={self.inputs}, why={self.why!r}, name={self.name!r})"
 
     input_low = input_high = None
-    """Nothing is claimed, under whatever input."""
+    """No input box: there are no claims under any input."""
 
     def with_inputs(self, low: Any, high: Any) -> OpaqueMap:
-        """Itself: nothing is claimed of it in a box either."""
+        """Return itself: there are no claims in a box either."""
         return self
 
     @property
@@ -79,21 +79,21 @@ class OpaqueMap(Subject):
 
     @property
     def is_discrete(self) -> bool:
-        """Always: it is a step."""
+        """True: it is a step."""
         return True
 
     @property
     def kind_name(self) -> str:
-        """What a sentence calls a layer of this kind."""
+        """Name of this kind of layer in sentences."""
         return "step"
 
     @property
     def phrase(self) -> str:
-        """Whom a claim would be about."""
+        """Describe the subject of a claim."""
         return f"{part_phrase(self, 'step')} (code that no criterion can read)"
 
     def advance(self, state: Array, u: Array) -> Array:
-        """Refused: its code is not here.
+        """Raise an error: the code of the step is not available.
 
         Raises:
             UnsupportedError: always.
@@ -102,7 +102,7 @@ class OpaqueMap(Subject):
 
     @classmethod
     def from_payload(cls, data: Mapping[str, Any]) -> OpaqueMap:
-        """Inverse of ``payload``."""
+        """Invert ``payload``."""
         if not all(isinstance(data[key], str) for key in ("why", "weights", "name")):
             raise ConfigurationError("why, weights and name of an opaque map are texts")
         return super().from_payload(data)

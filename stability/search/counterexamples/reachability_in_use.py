@@ -90,7 +90,7 @@ def _gated(
 
 
 def _largest(driven: DrivenSystem, region: InputRange, begin: Array, horizon: int) -> Array:
-    """Entrywise bound of every state within the horizon, whatever the inputs of the range."""
+    """Bound every state within the horizon entrywise, for all inputs of the range."""
     system = driven.system
     push = np.zeros(system.states)
     if system.channels:

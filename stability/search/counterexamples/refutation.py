@@ -22,7 +22,7 @@ NOTHING = "no witness found; this proves nothing"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Refutation(Displayed):
-    """The outcome of the search.
+    """Outcome of the search.
 
     Attributes:
         proof: a witness that its rule has accepted, or ``None``.
@@ -65,7 +65,7 @@ class Refutation(Displayed):
 
 
 def accepted_refutation(subject: Any, kind: str, data: Mapping[str, Any] | None) -> Refutation | None:
-    """The outcome for a witness that its rule accepts, else ``None``.
+    """Return the outcome for a witness that its rule accepts, else ``None``.
 
     Where the rule refuses a named eigenvalue, the proof is tried without the name: what it says is then weaker.
 
@@ -90,12 +90,12 @@ def accepted_refutation(subject: Any, kind: str, data: Mapping[str, Any] | None)
 
 Array = np.ndarray
 Candidate = tuple[str, Mapping[str, Any] | None]
-"""Kind and data of a witness that its rule has not seen yet; ``None`` for data that could not be made."""
+"""Kind and data of an unchecked witness; ``None`` for data that could not be made."""
 
 
 @dataclass(frozen=True, eq=False)
 class RefutationTask:
-    """The question of one call of ``refute``, checked.
+    """Checked arguments of one call of ``refute``.
 
     Attributes:
         subject: system whose stability is to be refuted.
@@ -122,7 +122,7 @@ def first_accepted(
     tried: str = "",
     findings: tuple[Finding, ...] = (),
 ) -> Refutation:
-    """The first candidate that its rule accepts.
+    """Return the first candidate that its rule accepts.
 
     Args:
         search: the question.

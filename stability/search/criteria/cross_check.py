@@ -42,9 +42,9 @@ from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 LARGEST = 64
-"""Of the states: a dense program in ``P`` and its inequality takes minutes above."""
+"""Most states: a dense program in ``P`` and its inequality takes minutes above."""
 BOTH_SOLVERS = 12
-"""Up to so many states Clarabel, an interior-point method, is asked beside SCS, which splits: it takes no longer."""
+"""Most states for Clarabel, an interior-point method, beside SCS; up to here it takes no longer."""
 SECONDS = 20.0
 STRICTNESS = 1e-6
 YES, NO = ("optimal", "optimal_inaccurate"), ("infeasible", "infeasible_inaccurate")
@@ -52,7 +52,7 @@ YES, NO = ("optimal", "optimal_inaccurate"), ("infeasible", "infeasible_inaccura
 
 @dataclass(frozen=True)
 class Opinion:
-    """Answer of one solver about one criterion, beside the frequency domain.
+    """Answer of one solver about one criterion, with the frequency-domain result.
 
     Attributes:
         criterion: ``circle`` or ``kyp``.
@@ -115,7 +115,7 @@ class CrossCheck:
 
 @dataclass(frozen=True)
 class _Question:
-    """A criterion as a strict inequality in ``P``, its answer in the frequency domain, what a ``P`` is judged by."""
+    """Criterion as a strict inequality in ``P``, with its frequency-domain result and the slack of a ``P``."""
 
     loop: StateSpace
     supply: Callable[[StateSpace], Terms]
@@ -126,7 +126,7 @@ class _Question:
 def cross_check(
     subject: Any, *, time_limit: TimeLimit = SECONDS, steps: int = 20_000, largest: int = LARGEST
 ) -> CrossCheck:
-    """The circle criterion and KYP as linear matrix inequalities, beside the frequency domain.
+    """Evaluate circle criterion and KYP as linear matrix inequalities, beside the frequency domain.
 
     Args:
         subject: a ``LureSystem``, a network with one, a stack of these, or anything that ``certify`` takes.

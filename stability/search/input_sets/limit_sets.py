@@ -27,13 +27,13 @@ _ENTRY = ("entry_P", "entry_L", "entry_rate", "entry_least", "entry_top")
 RUN = ("run_low", "run_high", "turns", "settling", *_ENTRY, "near", "waits")
 _KINDS: dict[type, str] = {DrivenSystem: "driven", LayerStack: "stack_driven"}
 _ROOM = 1e-9
-"""How much wider the box of states is than the sets, relative: other processors sum in another order."""
+"""Relative enlargement of the box of states beyond the sets: other processors sum in another order."""
 
 
 def claims_in_box(
     subject: Any, claim: Claim, finding: Finding, deadline: Deadline, beside: Sequence[Claim] = ()
 ) -> tuple[Claim, ...]:
-    """Claims beside one about contraction under inputs in a box, from the sets that were made for it.
+    """Return claims beside one about contraction under inputs in a box, from the sets made for it.
 
     Args:
         subject: the network, or a stack of maps that is one in its skewed state; of others nothing more is said.
@@ -80,7 +80,7 @@ def claims_in_box(
 def map_bounds_claim(
     subject: Any, network: DrivenSystem, kind: str, data: Mapping[str, Any], more: Mapping[str, Any]
 ) -> Claim | None:
-    """The claim ``bounded_in_box`` of a map from the data of its sets, or ``None`` where its rule refuses it."""
+    """Return the claim ``bounded_in_box`` of a map from the data of its sets, or ``None`` if its rule refuses it."""
     with np.errstate(all="ignore"):
         try:
             least, most = (NearRun if "run_low" in data else Absorbed).of(data).enclosed(network).states

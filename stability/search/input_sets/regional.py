@@ -40,7 +40,7 @@ def regional(
     seed: int = 0,
     time_limit: TimeLimit = None,
 ) -> Claim:
-    r"""A contraction rate inside an invariant ellipsoid around a stable equilibrium.
+    r"""Find a contraction rate inside an invariant ellipsoid around a stable equilibrium.
 
     Where every pre-activation stays within ``r_i`` of zero, tanh has slopes in
     :math:`[\mathrm{sech}^2 r_i, 1]`; the multiplier inequality with those slopes holds on a region of some
@@ -91,7 +91,7 @@ def _open(statement: str) -> Claim:
 
 
 def _equilibrium(driven: DrivenSystem, u: Array, seed: int, deadline: Deadline) -> tuple[Array, float] | None:
-    """The most stable equilibrium found, with its excess."""
+    """Return the most stable equilibrium found, with its excess."""
     best: tuple[Array, float] | None = None
     for number, start in enumerate(_starts(driven, u, np.random.default_rng(seed), deadline)):
         if deadline.over:
@@ -153,7 +153,7 @@ def _why_no_region(driven: DrivenSystem, u: Array, found: tuple[Array, float] | 
 def _widest(
     driven: DrivenSystem, centre: Array, u: Array, bound: float, rate: float, deadline: Deadline
 ) -> Claim | None:
-    """The widest region proved: the reach of the channels grows while the inequality holds, then is bisected."""
+    """Return the widest proved region: the reach of the channels grows while the inequality holds, then is bisected."""
     middle = driven.channel(centre, u)
     weights, best, low, high = np.ones(len(middle)), None, 0.0, math.inf
     reach = 0.25

@@ -20,10 +20,10 @@ from stability.search.solvers.deadline import Deadline
 Array = np.ndarray
 KIND = "local_linear"
 _BELOW = (1e-12, 1e-9, 1e-7)
-"""Of a radius that was found: what is taken off, in turn."""
+"""Relative reductions of a found radius that are tried in turn."""
 _HALVINGS = 80
 _SHARE = 0.9
-"""Of the time; other searches have the rest of it."""
+"""Share of the time; other searches have the rest."""
 
 
 def applies(asked: Request) -> bool:
@@ -36,7 +36,7 @@ def applies(asked: Request) -> bool:
 
 
 def affine_claim(asked: Request, k: int, norm: str, deadline: Deadline) -> tuple[Claim | None, bool]:
-    """The claim about one input, and whether there is no use in looking for a better one.
+    """Return the claim about one input, and True if a better one is impossible.
 
     Args:
         asked: the inputs.
@@ -63,7 +63,7 @@ def affine_claim(asked: Request, k: int, norm: str, deadline: Deadline) -> tuple
 
 
 def affine_claims(asked: Request, norm: str) -> tuple[list[Claim | None], Array, float | None]:
-    """The claims about an affine network's inputs, which of these are settled, and seconds a sample for the others.
+    """Return the claims about the inputs, a mask of settled inputs, and seconds per sample for the others.
 
     Args:
         asked: the inputs.
@@ -78,7 +78,7 @@ def affine_claims(asked: Request, norm: str) -> tuple[list[Claim | None], Array,
 
 
 def _distance(asked: Request, x: Array, norm: str, margin: Margin, most: float) -> float:
-    """The radius at which nothing is left of a margin, nearly, or ``most``."""
+    """Return approximately the radius at which a margin is used up, or ``most``."""
     each, free = norm == "l2" and asked.budget == "step", asked.free != 0
     if not margin.value > 0:
         return 0.0
@@ -101,7 +101,7 @@ def _distance(asked: Request, x: Array, norm: str, margin: Margin, most: float) 
 
 
 def _root_of_falling(left: Callable[[float], float], most: float) -> float:
-    """Find the root of a falling function, or ``most`` where it has none below."""
+    """Find the root of a decreasing function, or ``most`` if it has none below."""
     if left(most) > 0.0:
         return most
     least = most * 1e-80

@@ -16,12 +16,12 @@ from stability.search.solvers.deadline import Deadline
 Array = np.ndarray
 Tree = Mapping[str, Any]
 DEEP = 24
-"""Cuts one below the other: a file is not read where it is nested more than 64 deep."""
+"""Most nested cuts: a file may be nested at most 64 deep."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of one node: its leaf, or the entry at which to cut it; neither where that would not help.
+    """Outcome of one node: its leaf, or the entry at which to cut it; neither if that would not help.
 
     Attributes:
         leaf: leaf of the tree.
@@ -34,7 +34,7 @@ class Outcome:
 
 @dataclass(frozen=True, eq=False)
 class About:
-    """One input with its label, mask, bounds and deadline."""
+    """Input with its label, mask, bounds and deadline."""
 
     classifier: Classifier
     x: Array
@@ -44,7 +44,7 @@ class About:
     deadline: Deadline
 
     def claimed(self, kind: str, radius: float, **proof: Any) -> Claim | None:
-        """The claim about an l_inf ball with the proof's own data, where the rule accepts it."""
+        """Return the claim about an l_inf ball with the proof's own data, if the rule accepts it."""
         data: dict[str, Any] = {"x": self.x, "label": self.label, "norm": "linf", "radius": radius, **proof}
         if self.mask is not None:
             data["mask"] = self.mask
@@ -56,7 +56,7 @@ class About:
 def tree_of(
     box: tuple[Array, Array], look: Callable[[Array, Array], Outcome], room: int, deadline: Deadline
 ) -> Tree | None:
-    """A tree whose leaves are all proved, or ``None`` where none was found.
+    """Return a tree whose leaves are all proved, or ``None`` if none was found.
 
     Args:
         box: ends of the inputs.

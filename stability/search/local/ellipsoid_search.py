@@ -35,18 +35,18 @@ Array = np.ndarray
 _EVALUATIONS, _REFINED = 18, 3
 _TOLERANCE, _FINE = 1e-3, 1e-8
 _SMALL = 3e6
-"""Operations of one evaluation of a sample, roughly, below which the radius is found to ``_FINE``."""
+"""Approximate operations per evaluation below which the radius is found to ``_FINE``."""
 _NEAR = 0.3
-"""The share of the margin from which on a tube is taken as the one that better weights are made of."""
+"""Share of the margin from which on a tube improves the weights."""
 _ENDED = 1e3
-"""Of a margin: the share from which on a tube has as good as left all bounds."""
+"""Share of a margin above which a tube counts as diverged."""
 _BATCH = 2**24
-"""Bytes of ellipsoids and their costs at a time."""
+"""Bytes of ellipsoids and their costs in one batch."""
 _STEPS_BACK = (2e-8, 2e-7, 8e-7, 1e-4, 1e-2, 0.1)
 _LONG, _LONG_BACK = 200, (1e-4, 1e-2, 0.1)
-"""Steps from which on a proof costs as much as some trials, and what roundings take of a radius is more."""
+"""Steps from which on a proof costs as much as some trials, and larger reductions of a radius for roundings."""
 _AFTER = 1.2
-"""Of a radius that held: tried next with better weights."""
+"""Factor of a certified radius for the next trial with better weights."""
 
 
 def _search(
@@ -57,7 +57,7 @@ def _search(
     tolerance: float,
     deadline: Deadline,
 ) -> tuple[Array, Array, Array]:
-    """Radii ``(B,)`` that hold, with their multipliers and shares; zero where none was found.
+    """Return certified radii ``(B,)`` with their multipliers and shares; zero if none was found.
 
     What a ball of radius e uses of its margin grows at least like e, so that a share just below one is enough: secants
     of the logarithms go for that, kept between the largest radius that held and the least that did not.
@@ -105,7 +105,7 @@ def _search(
 def _searched(
     task: Task, run: list[Nominal], worth: list[Array], some: Array, upper: Array, tolerance: float, deadline: Deadline
 ) -> tuple[Array, Array, Array]:
-    """``_search`` for some of the samples, whose weights it betters; radii of the others are zero."""
+    """Run ``_search`` for some samples and improve their weights; radii of the others are zero."""
     own = [W[some] for W in worth]
     found = _search(task.only(some), [select_runs(at, some) for at in run], own, upper[some], tolerance, deadline)
     out = tuple(np.zeros((len(upper), *part.shape[1:])) for part in found)
@@ -118,12 +118,12 @@ def _searched(
 
 
 def _farthest(task: Task) -> Array:
-    """``(B,)`` radii beyond which none is searched for."""
+    """Return the largest radii ``(B,)`` to search for."""
     return FARTHEST * (1.0 + np.abs(task.x).max(axis=(1, 2)))
 
 
 def linear_distances(task: Task, run: list[Nominal]) -> Array:
-    """``(B, k)`` those to the boundaries of all classes; infinite for the class itself."""
+    """Return the linearized distances ``(B, k)`` to all class boundaries; infinite for the class itself."""
     net, count = task.net, len(task.net.stages)
     w = differences(net.head, task.y)
     squares = np.zeros(w.shape[:-1])
@@ -205,7 +205,7 @@ def l2_claims(asked: Request) -> list[Claim | None]:
 def _initial_balls(
     task: Task, run: list[Nominal], worth: list[Array], upper: Array, away: Array, deadline: Deadline
 ) -> tuple[list[CertifiedBall | None], Array]:
-    """Balls from very few tubes, and the shares of margins near the boundary, where these were looked at."""
+    """Return balls from very few tubes, and the used shares of margins near the boundary, where evaluated."""
     if task.x.shape[1] > _LONG and not is_gated(task):
         return long_sequence_balls(task, run, worth, upper, away, deadline), np.zeros(len(away))
     return initial_balls(task, run, worth, upper, away.argmin(axis=1), deadline)
@@ -219,7 +219,7 @@ def _largest_ball(
     deadline: Deadline,
     fine: bool,
 ) -> CertifiedBall:
-    """A ball that closing single classes gives, or the one that is there."""
+    """Return a ball by closing single classes, or the given one."""
     if epsilon is not None:
         return _ball_of_radius(lambda radius: try_radius(*one, radius), ball, epsilon, deadline)
     if not ball.radius > 0:
@@ -231,7 +231,7 @@ def _largest_ball(
 def _ball_of_radius(
     decide: Callable[[float], TrialResult], ball: CertifiedBall, epsilon: float, deadline: Deadline
 ) -> CertifiedBall:
-    """A ball of this radius, or the one that is there."""
+    """Return a ball of this radius, or the given one."""
     found = None if ball.radius > 0 or deadline.over else decide(epsilon)
     return ball if found is None or found.closed is None else found.ball(epsilon)
 
@@ -256,7 +256,7 @@ def _largest_gated_ball(
 
 
 def _check_radii(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -> tuple[Array, Array, Array]:
-    """The radii where they hold, else zero; a tube that fails by less than half is tried once more."""
+    """Return the radii that hold, else zero; a tube that fails by less than half is tried once more."""
     made = ellipsoid_tubes(task, run, worth, radius)
     near = (made.share >= 1.0) & (made.share < 2.0)
     if near.any():
@@ -272,7 +272,7 @@ def _check_radii(task: Task, run: list[Nominal], worth: list[Array], radius: Arr
 def _accepted(
     classifier: Classifier, x: Array, label: int, ball: CertifiedBall, more: dict[str, Any], backs: tuple[float, ...]
 ) -> Claim | None:
-    """The claim that the rule accepts: of this radius less one of some shares of it, tried in turn."""
+    """Return the claim that the rule accepts, with the radius reduced by some shares in turn."""
     for back in backs if ball.radius > 0 else ():
         given = {"x": x, "label": label, "norm": "l2", "radius": ball.radius * (1.0 - back), **more}
         claim = accepted_claim(classifier, "local_ellipsoids", {**given, **ball.data()})

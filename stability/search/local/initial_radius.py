@@ -16,7 +16,7 @@ _STEPS, _CLOSE = 6, 1e-3
 
 @np.errstate(all="ignore")
 def boundary_distance(task: Task, other: Array) -> Array:
-    """Estimate the distances ``(B,)`` to the boundaries of classes ``other (B,)``; infinite where none is found.
+    """Estimate the distances ``(B,)`` to the boundaries of classes ``other (B,)``; infinite if none is found.
 
     The nearest point of the plane on which the margin, linear from the last point on, is zero, several times
     (S.-M. Moosavi-Dezfooli, A. Fawzi, P. Frossard, DeepFool, CVPR 2016). Nothing rests on it. With a budget for each

@@ -17,7 +17,7 @@ ENGINES: dict[str, Callable[[Request], list[Claim | None]]] = {
     "l2": ellipsoid_search.l2_claims,
     "linf": linf_search.proved,
 }
-"""The search of each norm; what it gives was accepted by the checker's rules."""
+"""Search of each norm; the checker's rules accepted its results."""
 NORMS = tuple(ENGINES)
 
 
@@ -76,7 +76,7 @@ def largest_balls(
 
 
 def _proved(asked: Request, norm: str) -> list[Claim | None]:
-    """Claims of the rule for affine networks where it applies, else of the search of the norm."""
+    """Return claims of the rule for affine networks if it applies, else of the norm's search."""
     if not affine_search.applies(asked):
         return ENGINES[norm](asked)
     exact, settled, time_left = affine_search.affine_claims(asked, norm)

@@ -21,27 +21,26 @@ from stability.search.solvers.deadline import Deadline
 Array = np.ndarray
 _ROUNDS, _HALVINGS = 5, 40
 _FIRST = 0.5
-"""Of the radius of the linearisation, tried first."""
+"""Share of the linearized radius that is tried first."""
 _POWER = 1.3
-"""``q`` above."""
+"""Exponent ``q`` above."""
 _GOAL = -4e-3
-"""The logarithm of the share that is gone for: the roundings of a proof are more on long sequences."""
+"""Target logarithm of the share: roundings of a proof are larger on long sequences."""
 _PART, _GAIN = 0.75, 1.02
-"""Of better weights in a mean with the old ones, and what the first ones are expected to add to a radius."""
+"""Weight of improved weights in the mean, and the expected increase of a radius by the first ones."""
 _DOWN, _UP, _TIMID, _STALE = 0.04, 0.015, 0.6, 20.0
-"""How far from a tube, in logarithms of the radius, its multipliers are taken; how much of the way up; what they lose
-on the way down, of its square."""
+"""Range of a tube's multipliers in logarithms of the radius, share of the way up, and their loss on the way down."""
 _LEAST, _MOST = 0.3, 4.0
-"""Between these shares of a margin a tube makes better weights."""
+"""Range of margin shares in which a tube improves the weights."""
 _PROMISING = 2.0
-"""The share up to which a tube near the boundary is expected to be of use."""
+"""Largest share at which a tube near the boundary is expected to be useful."""
 
 
 @np.errstate(all="ignore")
 def improve_weights(
     task: Task, found: TubeResult, worth: list[Array], good: Array, where: Array, part: float = 0.5
 ) -> None:
-    """Better weights for some samples of a batch, in place: part of the way, for a whole way overshoots.
+    """Improve the weights of some samples of a batch in place, part of the way, since a full step overshoots.
 
     Args:
         task: the batch.
@@ -69,7 +68,7 @@ def _traces(W: Array) -> Array:
 def long_sequence_balls(
     task: Task, run: list[Nominal], worth: list[Array], upper: Array, away: Array, deadline: Deadline
 ) -> list[CertifiedBall | None]:
-    """Balls of samples, whose weights it betters; ``None`` where a handful of tubes does not come to an end.
+    """Return balls of samples and improve their weights; ``None`` if a few tubes do not suffice.
 
     Args:
         task: ``B`` samples.
@@ -134,7 +133,7 @@ def _balls_near_boundary(
     known: tuple[Array, Array, Array],
     deadline: Deadline,
 ) -> list[CertifiedBall | None]:
-    """Balls near the nearest boundary, tried where the first tube says that these may hold."""
+    """Return balls near the nearest boundary, tried if the first tube predicts success."""
     e, upper, away = known
     linear = away.min(axis=1)
     near = NEAR * np.minimum(upper, linear)

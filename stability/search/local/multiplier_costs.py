@@ -18,16 +18,16 @@ from stability.kernel.reachability.stages import Nominal, Stage
 
 Array = np.ndarray
 _FLOOR = 1e-5
-"""Of what a row would move if nothing in it cancelled: a proof has to see ``T > R`` through the roundings of ``R``."""
+"""Floor of a row's motion, relative to that without cancellation: a proof must see ``T > R`` through roundings."""
 
 
 def nominal_slopes(stage: Stage, at: Nominal) -> Array:
-    """The slopes of a stage on the nominal run itself."""
+    """Return the slopes of a stage on the nominal run itself."""
     return stage.tangents(at.rows, at.offset)[0]
 
 
 def stage_weights(net: Stages, run: list[Nominal], y: Array, margins: Array, regular: float = 1.0) -> list[Array]:
-    """``W`` of every stage: what its output is worth.
+    """Return the sensitivity ``W`` of every stage's output.
 
     Args:
         net: the stages.
@@ -62,7 +62,7 @@ def _unit(W: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class StagePass:
-    """A stage of a tube as it was passed: the ellipsoid before it, and what was made of it.
+    """Stage of a tube: the ellipsoid before it, and its results.
 
     Attributes:
         stage: the stage.
@@ -85,7 +85,7 @@ class StagePass:
 
 
 def refined_weights(net: Stages, tube: list[StagePass], ends: Array) -> list[Array]:
-    r"""``W`` of every stage from a tube: how the largest share of a margin changes with its ellipsoids.
+    r"""Return ``W`` of every stage from a tube: the derivative of the largest margin share by its ellipsoids.
 
     With ``T`` and the slopes' middles held, :math:`dY^+ = M dY M^T`, :math:`M = G (I + Y C^T (T - R)^{-1} C)`, and the
     halfwidths ``rho`` grow like the reaches.
@@ -114,7 +114,7 @@ def refined_weights(net: Stages, tube: list[StagePass], ends: Array) -> list[Arr
 
 
 def stage_multipliers(stage: Stage, Y: Array, of: Products, rho: Array, W: Array) -> Array:
-    r"""``T`` of a stage: :math:`t_i + \sqrt{S_{ii} / p_i}` with a diagonal ``t >= R``.
+    r"""Return ``T`` of a stage: :math:`t_i + \sqrt{S_{ii} / p_i}` with a diagonal ``t >= R``.
 
     Its cost is :math:`\operatorname{tr} S (T - R)^{-1} + \sum_i p_i T_i`, with ``R = C Y C^T``, the prices
     :math:`p_i = (\rho B^T W B \rho)_{ii}` and :math:`S = C Y G^T W G Y C^T`. Of all diagonals

@@ -40,7 +40,7 @@ OVERWRITE = "choose another folder, or allow to replace them with --overwrite"
 
 @dataclass(frozen=True)
 class ProofQuery:
-    """Inputs, norm, budget and mask that the proofs of one call are about.
+    """Inputs, norm, budget and mask of the proofs of one call.
 
     Attributes:
         x: ``(n, time, features)`` the inputs.
@@ -67,7 +67,7 @@ class ProofQuery:
 
 
 class ProofMerger:
-    """The proofs of a folder, and what becomes of them; the folder is owned by the caller.
+    """Merger of proofs into a folder owned by the caller.
 
     Attributes:
         made: inputs whose proof was written.
@@ -76,7 +76,7 @@ class ProofMerger:
     """
 
     def __init__(self, folder: Folder, by: str, network: Classifier, asked: ProofQuery, *, overwrite: bool) -> None:
-        """Look at what is there, and reserve the files.
+        """Read the existing proofs and reserve the files.
 
         Args:
             folder: claimed by the caller.
@@ -109,7 +109,7 @@ class ProofMerger:
         write_network(folder, network)
 
     def write(self, index: int, claim: Claim) -> None:
-        """Keep the proof about an input, unless one is there that says more and holds."""
+        """Keep the proof about an input, unless a valid one with a stronger claim exists."""
         if not self._overwrite and os.path.lexists(self._folder.path / sample_file(index)):
             old = self._there(index)
             if old is None or not implies_claim(claim, old):
@@ -145,13 +145,13 @@ class ProofMerger:
         return check_sample(self._folder.path / sample_file(index), self._network, self._digest).valid
 
     def _there(self, index: int) -> Claim | None:
-        """The claim of an input's file with its proof, not yet judged; ``None`` where there is none."""
+        """Return the claim of an input's file with its proof, not yet judged; ``None`` if there is none."""
         name = sample_file(index)
         found = self._read(name) if name in self._folder.files else None
         return None if found is None or found.proof is None or found.value is None else found
 
     def _read(self, name: str) -> Claim | None:
-        """The claim of a file; ``None`` for one that says nothing about this network."""
+        """Return the claim of a file; ``None`` if it is not about this network."""
         try:
             return read_sample(self._folder.path / name, self._digest)[1]
         except _UNREADABLE:
@@ -183,7 +183,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _same_mask(one: Any, other: Any) -> bool:
-    """Return True if two masks are equal; one that is true everywhere is none."""
+    """Return True if two masks are equal; one that is true everywhere counts as none."""
     one, other = (None if _is_all(mask) else mask for mask in (one, other))
     return one is other if one is None or other is None else _same(one, other)
 

@@ -17,7 +17,7 @@ Array = np.ndarray
 Objective = Callable[[Array], tuple[float, Array | None]]
 _PAIRS, _HALVINGS, _LONGEST = 12, 14, 3.0
 _LAST = 4
-"""The search ends where so many steps together gained less than the tolerance."""
+"""Number of steps whose joint gain below the tolerance ends the search."""
 
 
 def minimize_lbfgs(
@@ -30,7 +30,7 @@ def minimize_lbfgs(
     pairs: int = _PAIRS,
     halvings: int = _HALVINGS,
 ) -> tuple[float, Array]:
-    """The least value that L-BFGS with backtracking finds.
+    """Return the smallest value that L-BFGS with backtracking finds.
 
     Args:
         objective: ``x -> (value, gradient)``; an infinite value, without a gradient, where it is not defined.
@@ -83,7 +83,7 @@ def minimize_lbfgs(
 
 
 def _scaled(slope: Array, pairs: deque[tuple[Array, Array, float]]) -> Array:
-    """The slope times the inverse of the Hessian that the pairs of steps and changes suggest (two loops)."""
+    """Return the slope times the inverse Hessian approximation of the stored pairs (two loops)."""
     if not pairs:
         return slope / max(float(np.abs(slope).max(initial=0.0)), 1e-300)
     work, parts = slope.copy(), []

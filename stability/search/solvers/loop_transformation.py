@@ -1,4 +1,4 @@
-r"""The loop transformation that turns slope intervals into a unit ball.
+r"""Loop transformation of slope intervals to a unit ball.
 
 With the centre slope :math:`c = (\alpha + \beta)/2` and radius :math:`r = (\beta - \alpha)/2` of every channel,
 :math:`w = c z + \delta`, :math:`|\delta| \le r |z|`. After it the multiplier inequality at ``(P, L)`` *is* the bounded
@@ -36,11 +36,11 @@ from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 _SINGLE = 1e-8
-"""A sector this narrow, relative to its slopes, counts as a single slope in the search; the check sees all of it."""
+"""Relative width of a sector that counts as a single slope in the search; the check uses the full sector."""
 
 
 def state_scales(loop: StateSpace, sweeps: int = 30) -> Array:
-    """Powers of two ``t (n,)`` that balance rows against columns of the states; channels are left as they are.
+    """Return powers of two ``t (n,)`` that balance rows against columns of the states; channels are unchanged.
 
     Args:
         loop: the scaled loop.
@@ -65,7 +65,7 @@ def state_scales(loop: StateSpace, sweeps: int = 30) -> Array:
 
 
 def multiply_diagonal(left: Array, right: Array) -> Array:
-    """``left @ right``, by rows where ``left`` is square and diagonal: for most networks ``B`` is the identity."""
+    """Return ``left @ right``, by rows if ``left`` is diagonal: for most networks ``B`` is the identity."""
     if left.shape[0] == left.shape[1]:
         diagonal = np.diagonal(left)
         if np.count_nonzero(left) == np.count_nonzero(diagonal):
@@ -115,7 +115,7 @@ def fixed_channels(system: LureSystem) -> Array:
 
 
 def completed_multipliers(system: LureSystem, P: Array, L: Array, rate: float, fixed: Array) -> Iterator[Array]:
-    """Multipliers of the fixed channels that complete a witness of the smaller loop, with little and much to spare.
+    """Yield multipliers of the fixed channels that complete a witness of the smaller loop, with increasing slack.
 
     Args:
         system: the system.
@@ -151,7 +151,7 @@ def completed_multipliers(system: LureSystem, P: Array, L: Array, rate: float, f
 
 
 def as_lure(value: Any) -> Any:
-    """A system with matrices and slopes, as criteria take it.
+    """Return a system with matrices and slopes, as criteria take it.
 
     Args:
         value: a ``LureSystem``, or what has its fields.

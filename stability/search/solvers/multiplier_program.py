@@ -19,7 +19,7 @@ from stability.search.solvers.semidefinite import CLARABEL_STATES, pose_multipli
 
 Array = np.ndarray
 _MARGIN = 1e-3
-"""Of the strict inequality, in balanced coordinates: homogeneous, it loses no solution by it."""
+"""Margin of the strict inequality in balanced coordinates; it is homogeneous, so no solution is lost."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class ProgramResult:
 
 
 def problem_size(system: LureSystem) -> int:
-    """Size of the largest matrix inequality of a multiplier program."""
+    """Return the size of the largest matrix inequality of a multiplier program."""
     n, m = system.B.shape
     return n + m + (n if system.is_discrete and n > CLARABEL_STATES else 0)
 
@@ -56,7 +56,7 @@ def problem_size(system: LureSystem) -> int:
 def multiplier_lmi(
     system: LureSystem, rate: float, *, solver: str | None = None, time_limit: TimeLimit = None
 ) -> ProgramResult:
-    """Existence of ``(P, L)`` for the multiplier inequality at a given rate.
+    """Find ``(P, L)`` of the multiplier inequality at a given rate.
 
     The program is ``P >= I``, ``lmi_matrix(P, L, rate) <= -margin I`` in balanced coordinates. Small systems
     maximise the margin at unit trace instead.

@@ -16,7 +16,7 @@ _EXACT = 400
 
 
 def _estimate(p: Array) -> tuple[float, float] | None:
-    """Approximate extreme eigenvalues: all of them for small sizes, power iterations for large ones."""
+    """Approximate the extreme eigenvalues: all of them for small sizes, power iterations for large ones."""
     if len(p) <= _EXACT:
         values = np.linalg.eigvalsh(p)
         return float(values[0]), float(values[-1])
@@ -33,7 +33,7 @@ def _estimate(p: Array) -> tuple[float, float] | None:
 
 
 def spectrum_bracket(p: Array) -> tuple[float, float, float] | None:
-    """Proved ``(low, high, overshoot)`` with ``low I < P < high I`` and ``overshoot >= sqrt(high / low)``.
+    """Prove ``(low, high, overshoot)`` with ``low I < P < high I`` and ``overshoot >= sqrt(high / low)``.
 
     Args:
         p: ``(n, n)`` symmetric.
