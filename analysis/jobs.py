@@ -28,7 +28,7 @@ from .threads import ONE, with_threads
 
 Tell = Callable[[str], Any]
 Work = Callable[[Any, Tell], Any]
-"""``work(job, tell)``; ``tell(text)`` reports progress. On a cluster both are pickled."""
+"""Function of a job, ``work(job, tell)``; ``tell(text)`` reports progress. On a cluster both are pickled."""
 CONNECT_SECONDS = 30.0
 """Time limit to reach a scheduler, and to wait for its first worker."""
 POLL_SECONDS = 1.0
@@ -37,7 +37,7 @@ GONE = "the scheduler is gone: results so far are kept, and the same command con
 
 
 class SchedulerGoneError(StabilityError):
-    """The connection to the Dask scheduler was lost."""
+    """Lost connection to the Dask scheduler."""
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ def _reaching() -> Iterator[None]:
 
 
 def _outcome(name: str, future: Any) -> Outcome:
-    """Outcome of a job that ended on the cluster."""
+    """Return the outcome of a job that ended on the cluster."""
     if future.status == "finished":
         with _reaching():
             return future.result()

@@ -1,4 +1,4 @@
-r"""The antisymmetric RNN: :math:`\dot h = \tanh(W h + U x + b)` with :math:`W = M - M^T - \gamma I`.
+r"""Antisymmetric RNN: :math:`\dot h = \tanh(W h + U x + b)` with :math:`W = M - M^T - \gamma I`.
 
 Chang, Chen, Haber, Chi, "AntisymmetricRNN: A Dynamical System View on Recurrent Neural Networks" (ICLR 2019).
 """

@@ -39,7 +39,7 @@ SIMULATED = "replayed"
 
 @dataclass(frozen=True)
 class Finding:
-    """The outcome of one criterion.
+    """Outcome of one criterion.
 
     Attributes:
         criterion: its name, such as ``circle`` or ``multiplier``.
@@ -73,7 +73,7 @@ class Finding:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Certificate(Displayed):
-    """A verdict about the strongest claim, the evidence, and the weaker claims that hold as well.
+    """Verdict about the strongest claim, the evidence, and the weaker claims that hold as well.
 
     Attributes:
         subject: the system: ``LureSystem``, ``DrivenSystem`` or another subject type.

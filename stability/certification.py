@@ -33,7 +33,7 @@ from stability.search.trajectories.input_range import input_range as checked_ran
 from stability.threads import threads_for
 
 ALIASES = {"kyp": "circle", "positive_real": "circle"}
-"""Other names of the circle criterion, which is decided as strict positive realness (Kalman-Yakubovich-Popov)."""
+"""Aliases of the circle criterion, which is decided as strict positive realness (Kalman-Yakubovich-Popov)."""
 CRITERIA = ("auto", *NAMES, "interval", "pairwise", "cascade")
 STAGES = (
     try_criteria,  # for the subject's type, in order of cost, until one proves contraction

@@ -44,7 +44,7 @@ class ConfigurationError(StabilityError):
 
 
 class FolderInUseError(ConfigurationError):
-    """Another process writes in the folder; the text names it, its machine, and since when."""
+    """A folder is locked by another process; the text names it, its machine, and since when."""
 
 
 class UnsupportedError(StabilityError):

@@ -158,7 +158,7 @@ def apgd(
     loss: str = "cross_entropy",
     seed: int = 0,
 ) -> AttackResult:
-    """Auto-PGD: no step size to choose.
+    """Run Auto-PGD, projected gradient ascent without a step size to choose.
 
     ``u = P(z + eta direction(dL/dz))``, ``z+ = P(z + a (u - z) + (1 - a)(z - z-))`` with ``a = 3/4``;
     ``eta`` begins at ``2 epsilon`` and is halved, per sequence, at checkpoints where the loss rose too

@@ -78,7 +78,7 @@ class CertifiedRadius(Record):
     features: int
 
     def accuracy_at(self, epsilon: float, norm: str = "l2") -> float:
-        """Certified accuracy: share of sequences whose radius exceeds ``epsilon``; no attack gets below it.
+        """Return the certified accuracy, the share of sequences with a radius above ``epsilon``; no attack gets lower.
 
         Of sequences with several answers: the mean over the sequences of each one's own share.
 
@@ -222,7 +222,7 @@ def _reaches(
 def certified_radius(
     model: nn.Module, x: Tensor, y: Tensor, *, gain: Any = None, certificate: Certificate | None = None
 ) -> CertifiedRadius:
-    """Compute, for each sequence or each of its labels, an l2 radius within which the class is constant.
+    """Compute an l2 radius within which the class is constant, for each sequence or each of its labels.
 
     With ``g_T`` a bound of the incremental gain from input sequence to logits, two logits differ by at most
     ``sqrt(2) g_T |u|``, so ``margin / (sqrt(2) g_T)`` is certified. Without ``gain`` it is bounded here from one step

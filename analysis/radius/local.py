@@ -85,7 +85,7 @@ class LocalRadius(Record):
 
     @property
     def share(self) -> Array:
-        """``radius`` relative to the norm of each sequence; NaN for a sequence of zeros."""
+        """Certified radius relative to the norm of each sequence; NaN for a sequence of zeros."""
         return np.divide(self.radius, self.size, out=np.full_like(self.radius, np.nan), where=self.size > 0)
 
     @property
@@ -95,7 +95,7 @@ class LocalRadius(Record):
 
     @property
     def ratio(self) -> Array:
-        """``radius / attack_radius`` of the correctly classified inputs that an attack succeeded on."""
+        """Ratio ``radius / attack_radius`` of the correctly classified inputs with a successful attack."""
         both = self.correct & np.isfinite(self.attack_radius)
         return self.radius[both] / self.attack_radius[both]
 

@@ -47,7 +47,7 @@ Frame = Any
 
 @dataclass(frozen=True)
 class Case:
-    """A network on a task: one training for each seed.
+    """Network on a task: one training for each seed.
 
     Attributes:
         columns: table columns that identify it, such as ``model``.
@@ -246,7 +246,7 @@ class _Job:
         return rows, curves
 
     def _task(self, name: str, options: tuple[tuple[str, Any], ...], seed: int) -> Task:
-        """Task of a case: stored data are chosen with the study's seed, generated ones drawn with the training's."""
+        """Make the task of a case: stored data are chosen with the study's seed, generated ones with the training's."""
         if reads_data(name):
             return make_task(name, data_dir=self.data_dir, seed=self.seed, **dict(options))
         return make_task(name, seed=seed, **dict(options))

@@ -28,7 +28,7 @@ STEP = 6e-6  # step of central differences: the cube root of the unit of roundin
 
 
 class Dual(NamedTuple):
-    """A value and its derivative along a direction."""
+    """Value and its derivative along a direction."""
 
     value: np.ndarray
     slope: np.ndarray

@@ -68,7 +68,7 @@ def _version(name: str) -> str:
 
 @dataclass(frozen=True)
 class Job:
-    """A piece of work whose result depends on its options, its parent's result and the code alone.
+    """Piece of work whose result depends on its options, its parent's result and the code alone.
 
     Attributes:
         kind: ``training``, ``certificate`` or the name of an analysis.
@@ -98,7 +98,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table with its jobs.
+    """Row of the table with its jobs.
 
     Attributes:
         head: first columns: model, task, seed and the values of the grid.

@@ -119,7 +119,7 @@ def _certified(network: nn.Module, task: Task, seed: int, options: Mapping[str, 
 
 
 def _columns(found: Certificate) -> Found:
-    """Columns of a certificate, and its file."""
+    """Return the columns of a certificate, and its file."""
     with tempfile.TemporaryDirectory(prefix="stability-job-") as folder:
         found.save(Path(folder) / "certificate.json")
         raw = (Path(folder) / "certificate.json").read_bytes()

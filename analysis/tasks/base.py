@@ -81,7 +81,7 @@ class Task:
 
     @property
     def metric_name(self) -> str:
-        """``accuracy``, ``mse``, ``bits_per_character`` or ``perplexity``."""
+        """Name of the metric: ``accuracy``, ``mse``, ``bits_per_character`` or ``perplexity``."""
         return self.measured_by or ("accuracy" if self.kind == "classes" else "mse")
 
     @property

@@ -33,7 +33,7 @@ _CHANNELS = {"tanh": "tanh", "relu": "relu", "sigmoid": "sigmoid"}
 
 
 class StepModule(Protocol):
-    """``nn.Module`` made of a step function and the module with the weights that it uses."""
+    """Module made of a step function and the module with the weights that it uses."""
 
     input_size: int
     hidden_size: int

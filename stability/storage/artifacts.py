@@ -200,7 +200,7 @@ ARTIFACTS = (
         "task": {"name": TEXT, "data": _MAP, **_all(NUMBER, "test train steps input_size")},
     }),
 )  # fmt: skip
-"""All files, in the order of creation; ``analysis.json`` is the last and marks a complete folder."""
+"""Files in the order of creation; ``analysis.json`` is the last and marks a complete folder."""
 ANALYSIS_FILE, WEIGHTS = "analysis.json", "model.safetensors"
 _BY_NAME = {a.name: a for a in ARTIFACTS}
 

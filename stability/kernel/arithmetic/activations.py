@@ -19,7 +19,7 @@ TANH_ULPS = 8.0
 
 @dataclass(frozen=True)
 class Activation:
-    """A slope-restricted scalar function, applied entry by entry.
+    """Slope-restricted scalar function, applied entry by entry.
 
     Attributes:
         name: the name that files and constructors use.

@@ -18,7 +18,7 @@ class Verdict(enum.StrEnum):
 
 
 class Evidence(enum.StrEnum):
-    """The evidence for a claim: a proof that can be checked, or none."""
+    """Evidence for a claim: a proof that can be checked, or none."""
 
     PROVED = "proved"
     NONE = "none"
@@ -65,7 +65,7 @@ class Claim:
 
     @property
     def evidence(self) -> Evidence:
-        """``proved`` for a certified or refuted claim with a proof, else ``none``."""
+        """Evidence: ``proved`` for a certified or refuted claim with a proof, else ``none``."""
         return Evidence.NONE if self.proof is None or self.verdict is Verdict.INCONCLUSIVE else Evidence.PROVED
 
     def summary(self) -> dict[str, Any]:

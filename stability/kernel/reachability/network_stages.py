@@ -178,7 +178,7 @@ def stages_of(classifier: Classifier) -> Stages:
             rows: Any, puts: Any, drop: tuple[str, ...], kind: type[Stage], *,
             state: str = state, layer: Any = layer, first: bool = k == 0, last: bool = last, **fields: Any,
         ) -> None:  # fmt: skip
-            """The last stage of a layer: the input is read for the last time, a sum is added to."""
+            """Add the last stage of a layer, which reads the input for the last time and adds to the sum."""
             if last and mean:
                 terms, B = puts[state]
                 pick = _output(layer)

@@ -1,4 +1,4 @@
-"""The channel equation ``z = free + D phi(z)``, explicit for acyclic D and solved otherwise."""
+"""Channel equation ``z = free + D phi(z)``, explicit for acyclic D and solved otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""A stack of maps as one map without feedthrough: each layer delayed by one step.
+r"""Stack of maps as one map without feedthrough: each layer delayed by one step.
 
 Layer ``j`` of a stack reads what the layer below puts out at the same step,
 :math:`h^j_{t+1} = f_j(h^j_t, h^{j-1}_{t+1})`. In the skewed state :math:`y_k = (h^1_k, h^2_{k-1}, \dots, h^l_{k-l+1})`

@@ -66,7 +66,7 @@ class DrivenSystem(Subject):
         return f"DrivenSystem({self.system!r}, {self.activation!r}, inputs={self.inputs}, name={self.name!r})"
 
     input_low = input_high = None
-    """No input box: a network takes any input, see ``GatedCell``."""
+    """Absent input box: a network takes any input, see ``GatedCell``."""
 
     def with_inputs(self, low: Any, high: Any) -> DrivenSystem:
         """Return itself: claims about a network hold for every input."""

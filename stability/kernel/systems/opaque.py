@@ -66,7 +66,7 @@ class OpaqueMap(Subject):
         return f"OpaqueMap(states={self.size}, inputs={self.inputs}, why={self.why!r}, name={self.name!r})"
 
     input_low = input_high = None
-    """No input box: there are no claims under any input."""
+    """Absent input box: there are no claims under any input."""
 
     def with_inputs(self, low: Any, high: Any) -> OpaqueMap:
         """Return itself: there are no claims in a box either."""

@@ -97,7 +97,7 @@ class PairwiseSystem(Subject):
         return f"PairwiseSystem({self.states} states, {self.activation!r}, inputs={self.inputs}, name={self.name!r})"
 
     input_low = input_high = None
-    """No input box: a network takes any input, see ``GatedCell``."""
+    """Absent input box: a network takes any input, see ``GatedCell``."""
 
     def with_inputs(self, low: Any, high: Any) -> PairwiseSystem:
         """Return itself: claims about a network hold for every input."""

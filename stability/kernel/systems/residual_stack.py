@@ -113,7 +113,7 @@ class ResidualStack(Subject):
         return f"ResidualStack({len(self.layers)} layers, inputs={self.inputs}, name={self.name!r})"
 
     input_low = input_high = None
-    """No input box: a network takes any input."""
+    """Absent input box: a network takes any input."""
 
     def with_inputs(self, low: Any, high: Any) -> ResidualStack:
         """Return itself: its claims hold for every input."""

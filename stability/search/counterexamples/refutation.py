@@ -50,7 +50,7 @@ class Refutation(Displayed):
 
     @property
     def evidence(self) -> Evidence:
-        """``proved`` with a witness, else ``none``."""
+        """Evidence: ``proved`` with a witness, else ``none``."""
         return Evidence.PROVED if self.found else Evidence.NONE
 
     @property

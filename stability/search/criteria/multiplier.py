@@ -36,7 +36,7 @@ rates need unbounded overshoots.
 
 
 def default_tolerance(system: LureSystem) -> float:
-    """Relative tolerance of the best rate: ``1e-6`` up to 64 states, ``1e-3`` beyond."""
+    """Return the relative tolerance of the best rate: ``1e-6`` up to 64 states, ``1e-3`` beyond."""
     return 1e-6 if system.states <= _SMALL else 1e-3
 
 

@@ -145,7 +145,7 @@ def _widest(tube: AffineArithmetic, weight: Array) -> int | None:
 
 
 def largest(question: Question, upper: float, known: float = 0.0) -> tuple[float, Tree] | None:
-    """Largest radius in ``(known, upper)`` for which a proof was found, with its tree; ``None`` without one."""
+    """Return the largest proved radius in ``(known, upper)`` with its tree; ``None`` without one."""
     low, high, small = _by_planes(question, upper, known)
     best: tuple[float, Tree | None] = (low, {"classes": []} if low > known else None)
     if high < np.inf:
