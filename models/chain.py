@@ -37,7 +37,7 @@ class _Call:
     """Call of a layer: its path in the module, its input and its output."""
 
     path: str
-    given: Tensor
+    input: Tensor
     got: Tensor
 
 
@@ -151,7 +151,7 @@ def _static(part: Any, phi: str, path: str) -> DrivenSystem:
     return DrivenSystem(system, phi, weight, bias, name=path)
 
 
-def _between(call: _Call, after: _Call, *, may_pool: bool) -> tuple[str, str | None]:
+def _between(call: _Call, later: _Call, *, may_pool: bool) -> tuple[str, str | None]:
     """Return the activation between two calls, and the reduction over time if there is one.
 
     Raises:
@@ -160,15 +160,15 @@ def _between(call: _Call, after: _Call, *, may_pool: bool) -> tuple[str, str | N
     for name, function in _ACTIVATIONS.items():
         value = function(call.got)
         for whole in (value, value.transpose(0, 1)) if value.ndim == 3 else (value,):
-            if _same(whole, after.given):
+            if _same(whole, later.input):
                 return name, None
             if may_pool and whole.ndim == 3:
                 pools = {"last": whole[:, -1], "mean": whole.mean(dim=1)}
-                pooled = next((each for each in REDUCTIONS if _same(pools[each], after.given)), None)
+                pooled = next((each for each in REDUCTIONS if _same(pools[each], later.input)), None)
                 if pooled is not None:
                     return name, pooled
     raise UnsupportedError(
-        f"what {after.path} reads is neither what {call.path} gives nor ReLU, tanh or sigmoid of it, nor the last or "
+        f"what {later.path} reads is neither what {call.path} gives nor ReLU, tanh or sigmoid of it, nor the last or "
         "the mean of it over the steps"
     )
 

@@ -96,12 +96,12 @@ def classifier(module: Any) -> Classifier:
     return _agreeing(module, [found])[0]
 
 
-def _agreeing_far(module: nn.Module, found: Sequence[Classifier]) -> Classifier:
+def _agreeing_far(module: nn.Module, candidates: Sequence[Classifier]) -> Classifier:
     """Return the first classifier that also agrees with the module on large inputs and long sequences.
 
     Several may near zero: where no ReLU is on, means and last outputs are the same.
     """
-    *others, last = found
+    *others, last = candidates
     for read in others:
         with suppress(DisagreementError):
             return agrees_far(module, read)
@@ -198,12 +198,12 @@ def _of_sequence_model(model: SequenceModel) -> Classifier:
     return Classifier(network, weight, bias, model.reduction, start=_start(leaves, network.states, name))
 
 
-def _start(leaves: Sequence[torch.Tensor], states: int, name: str) -> np.ndarray | None:
+def _start(tensors: Sequence[torch.Tensor], states: int, name: str) -> np.ndarray | None:
     """Return the initial states of all layers in order; linear layers get zeros for their outputs."""
-    if not any(bool(leaf.any()) for leaf in leaves):
+    if not any(bool(leaf.any()) for leaf in tensors):
         return None
-    parts = [as_array(leaf, "the initial state") for leaf in leaves]
-    found = np.concatenate(parts) if not any(leaf.is_complex() for leaf in leaves) else np.zeros(states + 1)
+    parts = [as_array(leaf, "the initial state") for leaf in tensors]
+    found = np.concatenate(parts) if not any(leaf.is_complex() for leaf in tensors) else np.zeros(states + 1)
     if len(found) > states:
         raise UnsupportedError(f"how the initial state of this {name} enters the system that it runs is not known")
     return np.concatenate([found, np.zeros(states - len(found))])
@@ -259,18 +259,18 @@ def _unknown(module: nn.Module, parts: str, linear: int, why: str = "") -> str:
     )
 
 
-def _agreeing(module: nn.Module, found: Sequence[Classifier]) -> list[Classifier]:
+def _agreeing(module: nn.Module, candidates: Sequence[Classifier]) -> list[Classifier]:
     """Return the candidates with the module's own logits on random sequences of several lengths; at least one."""
     runs = twin(module).to(device="cpu", dtype=torch.float64).eval()
     if isinstance(runs, ClassifierNetwork):
         runs.source = None  # a graph may be for one number of steps, which is that of the data
-    apart = [0.0] * len(found)
+    apart = [0.0] * len(candidates)
     allowed = _REALISED if isinstance(module, SequenceModel) else ROUNDING
     for steps in LENGTHS[:2]:
-        x, _ = samples(found[0].recurrent, steps)
+        x, _ = samples(candidates[0].recurrent, steps)
         x = np.ascontiguousarray(np.swapaxes(x, 0, 1))
         logits = _logits(runs, x)
-        for k, each in enumerate(found):
+        for k, each in enumerate(candidates):
             expected = each.logits(x)
             if logits.shape != expected.shape:
                 raise DisagreementError(
@@ -285,7 +285,7 @@ def _agreeing(module: nn.Module, found: Sequence[Classifier]) -> list[Classifier
             f"and its linear head (apart by {apart[best]:.1e} of their size): a norm or an activation between them, "
             "an initial state of its own, another step that the head reads?"
         )
-    return [each for each, off in zip(found, apart, strict=True) if off <= allowed]
+    return [each for each, off in zip(candidates, apart, strict=True) if off <= allowed]
 
 
 def _logits(module: Run, x: np.ndarray) -> np.ndarray:

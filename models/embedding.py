@@ -148,6 +148,6 @@ def _agree(answer: Any, again: Any) -> bool:
     return same and torch.allclose(answer, again, rtol=1e-4, atol=1e-6)
 
 
-def _same(given: Any, tokens: Tensor) -> bool:
+def _same(argument: Any, tokens: Tensor) -> bool:
     """Return True if the embedding's input is the tokens; a transposed batch does not count."""
-    return isinstance(given, Tensor) and given.shape == tokens.shape and bool((given == tokens).all())
+    return isinstance(argument, Tensor) and argument.shape == tokens.shape and bool((argument == tokens).all())

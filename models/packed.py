@@ -254,13 +254,13 @@ def _packed(model: nn.Module, path: str, runs: list[list[_Run]]) -> Reading:
     return Reading(candidates[best], np.array([each[0].steps for each in runs]), agrees)
 
 
-def _apart(found: Classifier, runs: list[_Run]) -> float:
+def _apart(subject: Classifier, runs: list[_Run]) -> float:
     """Return the largest distance of a classifier's logits from the network's; infinite without comparison."""
     most = 0.0 if len(runs) > 1 else np.inf
     for run in runs:
-        if run.logits.shape != (found.classes,) or run.x.shape[1] != found.inputs or run.steps > len(run.x):
+        if run.logits.shape != (subject.classes,) or run.x.shape[1] != subject.inputs or run.steps > len(run.x):
             return np.inf
-        expected = found.logits(run.x[: run.steps])
+        expected = subject.logits(run.x[: run.steps])
         off = float(np.abs(run.logits - expected).max() / (1.0 + np.abs(expected).max()))
         most = max(most, off) if off <= np.inf else np.inf  # NaN is no agreement
     return most

@@ -29,7 +29,7 @@ from stability.storage.read_errors import as_file_errors, first_sentence
 from stability.user_code import names_code
 
 from .adapters.modules import recurrent_parts, refuse_altered_layer
-from .adapters.state_dicts import CELLS, shown, state_dict_subject
+from .adapters.state_dicts import CELLS, quote, state_dict_subject
 from .factories import from_factory, is_code_here, registered_layer, users_code
 from .files import FORMAT, MODEL_FILE, load
 from .readers.checkpoints import Placeholder, read_checkpoint
@@ -139,7 +139,7 @@ def _find(spec: str | Path, cell: str | None) -> Source:
     if os.path.exists(path):
         source = _from_path(Path(path), cell, part or None)
         if part and "part" not in source.info:
-            raise ConfigurationError(f"{path} is read as a whole: leave #{shown([part])[1:-1]} out")
+            raise ConfigurationError(f"{path} is read as a whole: leave #{quote([part])[1:-1]} out")
         return source
     if part and names_code(path):
         return _part_of_factory(path, part)
@@ -158,8 +158,8 @@ def _part_of_factory(name: str, part: str) -> Source:
     with users_code(name, "gives a model that cannot be read"):
         parts = recurrent_parts(made) if isinstance(made, nn.Module) else {}
     if part not in parts:
-        known = "it is one recurrent layer itself" if "" in parts else f"it has {shown(parts) or 'none'}"
-        raise ConfigurationError(f"{name} has no part {shown([part])}: {known}")
+        known = "it is one recurrent layer itself" if "" in parts else f"it has {quote(parts) or 'none'}"
+        raise ConfigurationError(f"{name} has no part {quote([part])}: {known}")
     return Source(parts[part], None, {"form": "factory", "path": name, "part": part})
 
 
@@ -188,14 +188,14 @@ def _told(path: Path) -> dict[str, Any]:
 
 def _elsewhere(code: str) -> str:
     return (
-        f"is made by {shown([code])[1:-1]}, and no such code lies in or below this folder: run the command in the "
+        f"is made by {quote([code])[1:-1]}, and no such code lies in or below this folder: run the command in the "
         "folder of the code"
     )
 
 
-def _own_run(path: Path, told: dict[str, Any], weights: Path, cell: str | None, part: str | None) -> Source:
+def _own_run(path: Path, record: dict[str, Any], weights: Path, cell: str | None, part: str | None) -> Source:
     """Return a trained user network, made by its factory, or its recurrent part without the factory."""
-    code = str(told.get("code") or "")
+    code = str(record.get("code") or "")
     if code and cell is None and part is None and is_code_here(code, path):
         made = from_factory(code)
         if not isinstance(made, nn.Module):
@@ -205,10 +205,10 @@ def _own_run(path: Path, told: dict[str, Any], weights: Path, cell: str | None, 
         except RuntimeError as error:
             raise FileFormatError(f"{path} was trained from {code}, which gives another network now") from error
         return _source("factory", code, made)
-    if cell is None and told.get("cell") in CELLS:
-        cell = told["cell"]
+    if cell is None and record.get("cell") in CELLS:
+        cell = record["cell"]
     source = _state_dict(read_tensors(weights), weights, cell, part, "run directory")
-    name = shown([str(told.get("class"))])[1:-1] if "class" in told else "a network"
+    name = quote([str(record.get("class"))])[1:-1] if "class" in record else "a network"
     why = (
         f"it was trained from a network of your own, {name}, whose code is not in it. Name a function that makes the "
         f"network and loads {weights} into it, package.module:function"
@@ -278,7 +278,7 @@ def _from_json(path: Path, cell: str | None, part: str | None) -> Source:
         arrays = {name: np.array(value) for name, value in document.items()}
     odd = [name for name, value in arrays.items() if value.dtype.kind not in "if"]
     if odd:
-        raise FileFormatError(f"{path}: {shown(odd)} holds no array of numbers")
+        raise FileFormatError(f"{path}: {quote(odd)} holds no array of numbers")
     return _from_arrays({k: v.astype(np.float64) for k, v in arrays.items()}, path, cell, part, "JSON")
 
 
@@ -305,10 +305,10 @@ def _tensors(content: Any, path: Path) -> Mapping[str, Any]:
         if not holders:
             break
         if len(holders) > 1:
-            raise ConfigurationError(f"{path} holds several models, {shown(holders)}: save the state dict of one alone")
+            raise ConfigurationError(f"{path} holds several models, {quote(holders)}: save the state dict of one alone")
         content = content[holders[0]]
     kind = "an object, such as a whole module" if isinstance(content, Placeholder) else type(content).__name__
-    what = f"a dictionary of {shown(content)}" if isinstance(content, Mapping) else kind
+    what = f"a dictionary of {quote(content)}" if isinstance(content, Mapping) else kind
     raise FileFormatError(f"{path} holds no dictionary of tensors but {what}: save model.state_dict()")
 
 
@@ -333,8 +333,8 @@ def _state_dict(state: Mapping[str, Any], path: Path, cell: str | None, part: st
     return _source(form, path, subject, **info)
 
 
-def _source(form: str, path: str | Path, found: Any, **info: Any) -> Source:
-    return Source(found, found if isinstance(found, nn.Module) else None, {"form": form, "path": str(path), **info})
+def _source(form: str, path: str | Path, parts: Any, **info: Any) -> Source:
+    return Source(parts, parts if isinstance(parts, nn.Module) else None, {"form": form, "path": str(path), **info})
 
 
 def _subject_of(source: Source, read: Callable[[], Any]) -> Any:

@@ -77,14 +77,14 @@ class WithLengths(nn.Module):
         return self.model(torch.where(own[:, :, None], x, 0.0), own.sum(1).cpu())
 
 
-def steps_up_to_last(there: Tensor) -> Tensor:
-    """Return ``(n, time)``: True up to each row's last True of ``there``, and at its first step.
+def steps_up_to_last(mask: Tensor) -> Tensor:
+    """Return ``(n, time)``: True up to each row's last True of ``mask``, and at its first step.
 
     Example:
         >>> steps_up_to_last(torch.tensor([[False, True, False]]))
         tensor([[ True,  True, False]])
     """
-    own = there.flip(1).cummax(1).values.flip(1)
+    own = mask.flip(1).cummax(1).values.flip(1)
     own[:, 0] = True
     return own
 

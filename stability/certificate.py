@@ -238,17 +238,17 @@ def _renamed(document: dict[str, Any]) -> dict[str, Any]:
     return name({**document, "findings": list(map(name, findings)) if isinstance(findings, list) else findings})
 
 
-def _reworded(found: Certificate) -> Certificate:
+def _reworded(certificate: Certificate) -> Certificate:
     """Return a certificate of version 2 with today's sentences, which show more digits of numbers just above one."""
 
     def words(claim: Claim) -> Claim:
         with contextlib.suppress(Exception):  # malformed data: the checker says why it refuses them
-            today = worded(found.subject, claim)
+            today = worded(certificate.subject, claim)
             if NUMBER.sub("#", today.statement) == NUMBER.sub("#", claim.statement):
                 return today
         return claim
 
-    return replace(found, claim=words(found.claim), claims=tuple(map(words, found.claims)))
+    return replace(certificate, claim=words(certificate.claim), claims=tuple(map(words, certificate.claims)))
 
 
 def claim_document(claim: Claim) -> dict[str, Any]:

@@ -50,9 +50,9 @@ def own_steps_of(model: nn.Module, x: Tensor) -> Tensor | None:
     return own if marked is not None or _reads_zeros(model, x, own) else None
 
 
-def _reads_zeros(model: nn.Module, x: Tensor, own: Tensor) -> bool:
-    rows = (~own.all(1)).nonzero()[:_TRIED, 0]
-    z, padding = x[rows], ~own[rows][:, :, None]
+def _reads_zeros(model: nn.Module, x: Tensor, steps: Tensor) -> bool:
+    rows = (~steps.all(1)).nonzero()[:_TRIED, 0]
+    z, padding = x[rows], ~steps[rows][:, :, None]
     size = z.abs().mean()
     with in_evaluation(model), torch.no_grad():
         try:

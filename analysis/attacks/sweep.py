@@ -187,7 +187,7 @@ def attack_sweep(
     threat = open_threat(model, x, y, norm=norm, bounds=bounds, mask=mask, seed=seed)
     x = threat.x
 
-    def found(part: Threat, **radius: Any) -> AttackResult:
+    def attack_part(part: Threat, **radius: Any) -> AttackResult:
         box = (part.box.lower, part.box.upper)  # equal where the mask forbids a change
         with unwarned():
             told = {"norm": norm, "bounds": box, "mask": box[0] < box[1], "seed": threat.seed}
@@ -197,7 +197,7 @@ def attack_sweep(
     smallest = None
     if attack in SMALLEST:
         own: dict[str, Any] = {"epsilon": sizes, "near": near} if attack == "strong" else {}
-        smallest = near if near is not None and not own else found(threat, **own)
+        smallest = near if near is not None and not own else attack_part(threat, **own)
     blind = torch.zeros(len(x), dtype=torch.bool, device=x.device)
     broken = torch.full((len(x),), math.inf, dtype=torch.float64)
     with untouched(model):
@@ -209,7 +209,7 @@ def attack_sweep(
             if smallest is not None:
                 z, blind = smallest.adversarial[standing], smallest.blind
             elif epsilon:
-                result = found(part, epsilon=epsilon)
+                result = attack_part(part, epsilon=epsilon)
                 z = result.adversarial
                 blind[standing] = result.blind
             else:  # in a ball of radius 0 there is nothing to look for

@@ -21,16 +21,16 @@ from .padding import own_steps_of
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def deviations(model: nn.Module, x: Tensor, own: Tensor | None = None) -> Tensor:
+def deviations(model: nn.Module, x: Tensor, own_steps: Tensor | None = None) -> Tensor:
     """Return the standard deviation of each feature over all sequences and their own steps, 0 for constant features.
 
     Args:
         model: see ``own_steps_of``.
         x: ``(n, time, features)``.
-        own: ``(n, time)``: True at own steps; ``None``: see ``own_steps_of``.
+        own_steps: ``(n, time)``: True at own steps; ``None``: see ``own_steps_of``.
     """
-    own = own_steps_of(model, x) if own is None else own
-    rows = x.flatten(0, 1) if own is None else x[own]
+    own_steps = own_steps_of(model, x) if own_steps is None else own_steps
+    rows = x.flatten(0, 1) if own_steps is None else x[own_steps]
     constant = rows.amin(0) == rows.amax(0)
     return rows.double().std(0, correction=0).masked_fill(constant, 0.0).to(x)
 

@@ -82,8 +82,8 @@ def feature_range(task: Task) -> Range:
     return data_range(task)
 
 
-def _is_by_feature(ends: Range) -> bool:
-    return any(np.ndim(end) for end in ends)
+def _is_by_feature(bounds: Range) -> bool:
+    return any(np.ndim(end) for end in bounds)
 
 
 def _by_feature(task: Task) -> tuple[np.ndarray, np.ndarray]:
@@ -134,7 +134,7 @@ def part_range(subject: Any, model: nn.Module | None, task: Task) -> tuple[Range
 class _Seen:
     """Least and largest input of each feature so far, or one range for all if widths differ."""
 
-    ends: tuple[Tensor, Tensor] | None = None
+    bounds: tuple[Tensor, Tensor] | None = None
 
     def add(self, value: Any) -> None:
         value = value.data if isinstance(value, PackedSequence) else value
@@ -142,12 +142,12 @@ class _Seen:
             return
         rows = value.detach().flatten(0, -2)
         low, high = rows.amin(0), rows.amax(0)
-        if self.ends is not None:
-            least, most = self.ends
+        if self.bounds is not None:
+            least, most = self.bounds
             if least.shape != low.shape:
                 low, high, least, most = low.min()[None], high.max()[None], least.min()[None], most.max()[None]
             low, high = torch.minimum(low, least), torch.maximum(high, most)
-        self.ends = (low, high)
+        self.bounds = (low, high)
 
 
 def _read_inside(model: nn.Module, path: str, task: Task) -> list[np.ndarray] | None:
@@ -163,7 +163,7 @@ def _read_inside(model: nn.Module, path: str, task: Task) -> list[np.ndarray] | 
         return None
     except ConfigurationError:  # the step that needs its answers says what is wrong with it
         return None
-    return None if seen.ends is None else [end.double().cpu().numpy() for end in seen.ends]
+    return None if seen.bounds is None else [end.double().cpu().numpy() for end in seen.bounds]
 
 
 def about_inputs(

@@ -132,13 +132,13 @@ def _measured(folder: Path) -> dict[_Point, tuple[float, tuple[float, float]]]:
     return out
 
 
-def _certified(found: list[dict[_Point, tuple[float, tuple[float, float]]]], paths: list[Path]) -> None:
+def _certified(runs: list[dict[_Point, tuple[float, tuple[float, float]]]], paths: list[Path]) -> None:
     """Add the certified accuracy of every run at the radii of the first, rounded down to the run's next own radius."""
     if not all(path.is_file() for path in paths):
         return
     frames = [pd.read_csv(path) for path in paths]
     for radius in frames[0]["radius"]:
-        for out, frame in zip(found, frames):
+        for out, frame in zip(runs, frames):
             beyond = frame.loc[frame["radius"] >= radius, "certified_accuracy"]
             share = float(beyond.max()) if len(beyond) else 0.0
             out["robustness", "", float(radius)] = share, SHARE

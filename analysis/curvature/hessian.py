@@ -208,18 +208,18 @@ def hessian_summary(
 
 
 def summary_of(
-    operator: HessianOperator, found: Estimates, settings: Search, method: str, parameters: str | Sequence[str]
+    operator: HessianOperator, result: Estimates, settings: Search, method: str, parameters: str | Sequence[str]
 ) -> HessianSummary:
     """Return the summary of a method's estimates for a Hessian, with loss and gradient norm.
 
     Args:
         operator: the Hessian; the products that it counts are the summary's.
-        found: both ends and the trace.
+        result: both ends and the trace.
         settings: settings of the estimate.
         method: name of the method.
         parameters: the selection, as an argument of ``select_parameters``.
     """
-    (largest, largest_residual), (smallest, smallest_residual) = found.largest, found.smallest
+    (largest, largest_residual), (smallest, smallest_residual) = result.largest, result.smallest
     top = largest if abs(largest) >= abs(smallest) else smallest
     return HessianSummary(
         method=method,
@@ -232,14 +232,14 @@ def summary_of(
         lambda_max_residual=largest_residual,
         lambda_min_residual=smallest_residual,
         top_magnitude=top,
-        trace=found.trace[0],
-        trace_standard_error=found.trace[1],
-        trace_half_width=student_half_width(*found.trace[1:]),
-        trace_samples=found.trace[2],
-        condition_number=_condition(largest, found.smallest),
+        trace=result.trace[0],
+        trace_standard_error=result.trace[1],
+        trace_half_width=student_half_width(*result.trace[1:]),
+        trace_samples=result.trace[2],
+        condition_number=_condition(largest, result.smallest),
         condition_definition=CONDITION_DEFINITION,
         matvecs=operator.matvecs,
-        converged=all(residual <= settings.tol * abs(value) for value, residual in (found.largest, found.smallest)),
+        converged=all(residual <= settings.tol * abs(value) for value, residual in (result.largest, result.smallest)),
         seed=settings.seed,
-        notes=found.notes,
+        notes=result.notes,
     )

@@ -70,12 +70,12 @@ def step_logits(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return logits
 
 
-def by_row(values: NDArray[Any], asked: NDArray[np.bool_]) -> NDArray[np.float64]:
+def by_row(values: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return each sequence's mean over the selected entries.
 
     Args:
         values: ``(batch,)`` or ``(batch, time)``.
-        asked: mask in the same shape.
+        mask: mask in the same shape.
 
     Returns:
         ``(batch,)``.
@@ -85,5 +85,5 @@ def by_row(values: NDArray[Any], asked: NDArray[np.bool_]) -> NDArray[np.float64
         [1.0, 0.5]
     """
     shape = (len(values), -1)
-    values, asked = values.reshape(shape), asked.reshape(shape)
-    return np.where(asked, values, 0.0).sum(axis=1) / asked.sum(axis=1)
+    values, mask = values.reshape(shape), mask.reshape(shape)
+    return np.where(mask, values, 0.0).sum(axis=1) / mask.sum(axis=1)

@@ -272,12 +272,12 @@ class _Samples:
         self.upper, self.seconds = np.full(n, np.inf), np.zeros(n)
         self.claims: list[Claim | None] = [None] * n
 
-    def attacked(self, subject: Classifier, rows: NDArray[np.int64], found: AttackResult) -> None:
+    def attacked(self, subject: Classifier, rows: NDArray[np.int64], result: AttackResult) -> None:
         """Add attacks on samples of one length; the subject itself recomputes each success."""
-        steps, z = found.adversarial.shape[1], found.adversarial.numpy()
+        steps, z = result.adversarial.shape[1], result.adversarial.numpy()
         self.seen[rows] = True
         self.correct[rows] = subject.logits(self.inputs[rows, :steps]).argmax(axis=1) == self.labels[rows]
-        upper = _upper(subject, z, self.labels[rows], found.norms.numpy(), self.correct[rows])
+        upper = _upper(subject, z, self.labels[rows], result.norms.numpy(), self.correct[rows])
         self.upper[rows] = upper
         succeeded = rows[upper < np.inf]
         self.adversarial[succeeded, :steps] = z[upper < np.inf]
@@ -285,7 +285,7 @@ class _Samples:
     def proved(
         self,
         rows: NDArray[np.int64],
-        found: Sequence[Claim | None],
+        claims: Sequence[Claim | None],
         seconds: float,
         keep: Callable[[int, Claim], Any] | None,
         norm: str,
@@ -294,7 +294,7 @@ class _Samples:
         """Add the proofs of samples that were certified together."""
         self.asked[rows] = True
         self.seconds[rows] = seconds / len(rows)
-        for row, claim in zip(rows, found, strict=True):
+        for row, claim in zip(rows, claims, strict=True):
             _refuse_crossing(int(row), claim, float(self.upper[row]), norm, budget)
             self.claims[row] = claim
             if claim is not None and keep is not None:

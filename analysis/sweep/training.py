@@ -118,10 +118,10 @@ def _certified(network: nn.Module, task: Task, seed: int, options: Mapping[str, 
         return {**dict.fromkeys(CERTIFICATE), "statement": f"no claim can be made: {error}"}, {}
 
 
-def _columns(found: Certificate) -> Found:
+def _columns(result: Certificate) -> Found:
     """Return the columns of a certificate, and its file."""
     with tempfile.TemporaryDirectory(prefix="stability-job-") as folder:
-        found.save(Path(folder) / "certificate.json")
+        result.save(Path(folder) / "certificate.json")
         raw = (Path(folder) / "certificate.json").read_bytes()
-    values = {name: getattr(found, name) for name in CERTIFICATE}
-    return {**values, "verdict": str(found.verdict), "evidence": str(found.evidence)}, {"certificate.json": raw}
+    values = {name: getattr(result, name) for name in CERTIFICATE}
+    return {**values, "verdict": str(result.verdict), "evidence": str(result.evidence)}, {"certificate.json": raw}

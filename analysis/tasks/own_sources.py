@@ -198,15 +198,15 @@ def in_memory(arrays: Mapping[str, Any]) -> Iterator[str]:
         del _HELD[place]
 
 
-def _from_arrays(given: dict[str, Any], name: str, what: str) -> Source:
-    loss = given.pop("loss", None)
+def _from_arrays(entries: dict[str, Any], name: str, what: str) -> Source:
+    loss = entries.pop("loss", None)
     if loss is not None and not callable(loss):
         raise ConfigurationError(f"{what}: the loss is no function (outputs, targets) -> number")
     for part in ("", "_test"):
-        rows = given.get("x" + part)
+        rows = entries.get("x" + part)
         if isinstance(rows, (list, tuple)) and len({len(row) for row in rows}) > 1:
-            given["x" + part], given["lengths" + part] = padded(rows)
-    arrays = {key: _plain(key, value, what) for key, value in given.items() if value is not None}
+            entries["x" + part], entries["lengths" + part] = padded(rows)
+    arrays = {key: _plain(key, value, what) for key, value in entries.items() if value is not None}
     digest = hashlib.sha256()
     for key, array in sorted(arrays.items()):
         digest.update(f"{key} {array.dtype.str} {array.shape}".encode())

@@ -67,8 +67,8 @@ def spoken(
     records, digit, take = _bundle(bundles[0]) if bundles else _waves(place)
     rng = np.random.default_rng(seed)
 
-    def part(name: str, chosen: np.ndarray, most: int | None) -> Pair:
-        rows = np.flatnonzero(chosen)
+    def part(name: str, mask: np.ndarray, most: int | None) -> Pair:
+        rows = np.flatnonzero(mask)
         if len(rows) == 0:
             split = f"takes 0 to {TEST_TAKES - 1} test, the others train"
             raise FileFormatError(f"{place} has no {name} recordings ({split})")

@@ -46,12 +46,12 @@ def layer_defaults(model: str) -> dict[str, Any]:
     return dict(LAYERS[model].training_defaults) if model in LAYERS else {}
 
 
-def settings_for(model: str, given: Mapping[str, Any], task: Task) -> dict[str, Any]:
+def settings_for(model: str, options: Mapping[str, Any], task: Task) -> dict[str, Any]:
     """Return the fields of ``Settings``: the user's, else the layer's own, else ``DEFAULTS``.
 
     Args:
         model: the layer's name.
-        given: fields that were asked for; ``clip`` 0 is none.
+        options: fields that were asked for; ``clip`` 0 is none.
         task: to train on; what a layer asks for in terms of classes holds for tasks that have them.
 
     Returns:
@@ -68,14 +68,14 @@ def settings_for(model: str, given: Mapping[str, Any], task: Task) -> dict[str, 
     soft = layer_defaults(model)
     if not task.labels_sequences:
         soft = {name: value for name, value in soft.items() if name not in ABOUT_CLASSES}
-    return chosen_settings(given, soft)
+    return chosen_settings(options, soft)
 
 
-def chosen_settings(given: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, Any]:
+def chosen_settings(options: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, Any]:
     """Return options of a training: the given ones, else those of a preset, else ``DEFAULTS``.
 
     Args:
-        given: options that were asked for; ``clip`` 0 is none.
+        options: options that were asked for; ``clip`` 0 is none.
         preset: options that hold where they have an effect.
 
     Raises:
@@ -85,13 +85,13 @@ def chosen_settings(given: Mapping[str, Any], preset: Mapping[str, Any]) -> dict
         >>> chosen_settings({"optimizer": "adam"}, {"optimizer": "sgd", "momentum": 0.9, "lr": 0.1})["lr"]
         0.1
     """
-    chosen: dict[str, Any] = {"schedule": "steps", **DEFAULTS, **preset, **given}
+    chosen: dict[str, Any] = {"schedule": "steps", **DEFAULTS, **preset, **options}
     for name, (other, values) in NEEDS.items():
         if chosen[other] not in values:
-            if name in given:
+            if name in options:
                 raise ConfigurationError(f"{name} has an effect with {other} {values[0]}, and this is {chosen[other]}")
             chosen.pop(name, None)  # of the preset, whose optimizer or schedule another one has replaced
-    if "decay" in given and not chosen.get("milestones"):
+    if "decay" in options and not chosen.get("milestones"):
         raise ConfigurationError("decay is the factor at milestones, and there are none")
     return {**chosen, "clip": chosen["clip"] or None}
 

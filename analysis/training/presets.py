@@ -209,11 +209,11 @@ def known_presets() -> dict[str, Preset]:
     return {**PRESETS, **own}
 
 
-def preset_names(asked: str | None) -> tuple[str, ...]:
+def preset_names(words: str | None) -> tuple[str, ...]:
     """Return the presets selected by a word or a list of names.
 
     Args:
-        asked: ``"default"`` or ``None``; ``"all"``; or names with commas between them.
+        words: ``"default"`` or ``None``; ``"all"``; or names with commas between them.
 
     Returns:
         The names; whether there are such presets is not looked at.
@@ -225,13 +225,13 @@ def preset_names(asked: str | None) -> tuple[str, ...]:
         >>> preset_names("rotrnn, lru"), len(preset_names("default")) < len(preset_names("all"))
         (('rotrnn', 'lru'), True)
     """
-    if asked in (None, "default"):
+    if words in (None, "default"):
         return DEFAULT_MODELS
-    if asked == "all":
+    if words == "all":
         return tuple(known_presets())
-    names = tuple(name.strip() for name in str(asked).split(",") if name.strip())
+    names = tuple(name.strip() for name in str(words).split(",") if name.strip())
     if not names or len(set(names)) < len(names):
-        raise ConfigurationError(f"--models takes all, default, or different names with commas, got {asked!r}")
+        raise ConfigurationError(f"--models takes all, default, or different names with commas, got {words!r}")
     return names
 
 

@@ -158,8 +158,8 @@ class Trainer:
         epochs = len(self.done.history) - self.before
         return (time.perf_counter() - self.clock) / epochs if epochs else 0.0
 
-    def _check_time(self, ahead: float = 0.0) -> None:
-        if self.time_limit is not None and time.perf_counter() - self.clock + ahead > self.time_limit:
+    def _check_time(self, expected: float = 0.0) -> None:
+        if self.time_limit is not None and time.perf_counter() - self.clock + expected > self.time_limit:
             raise Stop("time_limit", f"the time limit of {self.time_limit:g} s is reached")
 
     def _epoch(self, epoch: int) -> None:

@@ -96,7 +96,7 @@ def state_dict_subject(
         as_choice("cell", cell, CELLS)
     odd = [k for k, v in state.items() if not isinstance(k, str) or (_KEY.fullmatch(k) and not _is_array(v))]
     if odd:
-        raise FileFormatError(f"{where} holds, under {shown(odd)}, something else than a tensor with a name")
+        raise FileFormatError(f"{where} holds, under {quote(odd)}, something else than a tensor with a name")
     parts = state_dict_parts(state)
     if not parts:
         raise _nothing(state, where)
@@ -151,21 +151,21 @@ def _refuse_further(state: Mapping[str, Any], path: str, named: bool, where: str
     own = {key: m for key, m in _matches(state) if m["path"] == prefix}
     steps = {match["layer"] is None for match in own.values()}
     if len(steps) > 1:
-        raise FileFormatError(f"{where}: {label} holds weights of a cell and of layers at once: {shown(own)}")
+        raise FileFormatError(f"{where}: {label} holds weights of a cell and of layers at once: {quote(own)}")
     single = f"{prefix}bias"
     one = {single} if steps == {True} and f"{prefix}bias_ih" not in state else set()
     rest = [key for key in map(str, state) if key not in own and key not in one]
     inside = [key for key in rest if key.startswith(prefix)]
     if inside:
         raise UnsupportedError(
-            f"{where}: beside the weights of a plain torch.nn module, {label} holds {shown(inside)}, so "
+            f"{where}: beside the weights of a plain torch.nn module, {label} holds {quote(inside)}, so "
             "that it may run another map than these weights describe: give package.module:factory, with an adapter for "
             "the class (stability.models.register_adapter)"
         )
     strange = [] if named else [key for key in rest if not _plain_layer(key, state, steps == {False})]
     if strange:
         raise UnsupportedError(
-            f"{where} holds {shown(strange)} beside {label}, which may change what it computes. For a claim about "
+            f"{where} holds {quote(strange)} beside {label}, which may change what it computes. For a claim about "
             f"{label} by itself, name it after the file: FILE#{label}"
         )
 
@@ -190,7 +190,7 @@ def _plain_layer(key: str, state: Mapping[str, Any], sequences: bool) -> bool:
     return sequences and name in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
 
 
-def shown(names: Iterable[Any]) -> str:
+def quote(names: Iterable[Any]) -> str:
     """Format names from a file for an error: quoted, printable, the first few."""
     listed = [ascii(str(name)[:60]) for name in names]
     return ", ".join(listed[:6]) + (f" and {len(listed) - 6} more" if len(listed) > 6 else "")
@@ -222,11 +222,11 @@ def _array(value: Any, name: str, where: str) -> np.ndarray:
 def _choose(parts: Parts, part: str | None, where: str) -> str:
     if part is not None:
         if part not in parts:
-            raise ConfigurationError(f"{where} has no recurrent part {part!r}; it has {shown(parts)}")
+            raise ConfigurationError(f"{where} has no recurrent part {part!r}; it has {quote(parts)}")
         return part
     if len(parts) > 1:
         raise ConfigurationError(
-            f"{where} has {len(parts)} recurrent parts: name one of {shown(parts)} after the file, "
+            f"{where} has {len(parts)} recurrent parts: name one of {quote(parts)} after the file, "
             f"as in FILE#{ascii(next(iter(parts)))[1:-1]}"
         )
     return next(iter(parts))
@@ -253,10 +253,10 @@ def _kind(weights: Mapping[str, Any], cell: str | None, where: str) -> str:
     return cell or found
 
 
-def _check(places: Mapping[tuple[int, bool], Mapping[str, Any]], kind: str, where: str, path: str) -> None:
+def _check(layers: Mapping[tuple[int, bool], Mapping[str, Any]], kind: str, where: str, path: str) -> None:
     """Check shapes and sizes before any copy."""
     numbers, gates = 0, {"lstm": 4, "gru": 3}.get(kind, 1)
-    for (layer, _), weights in sorted(places.items()):
+    for (layer, _), weights in sorted(layers.items()):
         if "weight_hr" in weights:
             raise UnsupportedError(
                 f"{where} holds an LSTM with projections (weight_hr), for which there is no criterion"
@@ -321,5 +321,5 @@ def _nothing(state: Mapping[str, Any], where: str) -> StabilityError:
             "after torch.nn.utils.parametrize.remove_parametrizations, or give package.module:factory"
         )
     return FileFormatError(
-        f"{where} holds no weight_hh of a torch.nn.RNN, LSTM or GRU; it holds {shown(state) or 'nothing'}"
+        f"{where} holds no weight_hh of a torch.nn.RNN, LSTM or GRU; it holds {quote(state) or 'nothing'}"
     )

@@ -98,7 +98,7 @@ class Graph:
         hidden = self.outer is None or name in self.producers or name in self._fed
         return None if hidden else self.outer.constant(name)  # type: ignore[union-attr]
 
-    def _folded(self, node: Any, given: Sequence[np.ndarray | None]) -> dict[str, np.ndarray]:
+    def _folded(self, node: Any, values: Sequence[np.ndarray | None]) -> dict[str, np.ndarray]:
         """Return the outputs of a node of constants by name; empty if it cannot be evaluated."""
         from onnx import TensorProto
         from onnx.reference.op_run import RuntimeTypeError
@@ -110,15 +110,15 @@ class Graph:
             if "sparse_value" in options or options.get("to") == TensorProto.STRING:
                 return {}
             if node.op_type == "Identity":
-                return {node.output[0]: given[0]}  # type: ignore[dict-item]
-            entries = entries_of(node, given, options)
+                return {node.output[0]: values[0]}  # type: ignore[dict-item]
+            entries = entries_of(node, values, options)
             if entries > self._root._room:
                 raise FileFormatError(f"the ONNX value {node.output[0][:60]!a} unfolds to {entries} entries")
             self._root._room -= entries
-            known = {name: value for name, value in zip(node.input, given) if value is not None}
+            known = {name: value for name, value in zip(node.input, values) if value is not None}
             (operator,) = self._operators([node], known, node.output)
             with np.errstate(all="ignore"):
-                results = operator.run(*given)
+                results = operator.run(*values)
         except FileFormatError:
             raise
         except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeTypeError):
@@ -193,14 +193,14 @@ class Graph:
                 constants[name] = constants[name].astype(np.float64)
         return self._operators(nodes, {**feeds, **constants}, outputs), constants
 
-    def _operators(self, nodes: list[Any], given: Mapping[str, np.ndarray], outputs: Sequence[str]) -> list[Any]:
+    def _operators(self, nodes: list[Any], values: Mapping[str, np.ndarray], outputs: Sequence[str]) -> list[Any]:
         """Return nodes as operators of onnx's reference evaluator, for values of the given kinds and shapes."""
         from onnx import helper
         from onnx.reference import ReferenceEvaluator
 
         inputs = [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
-            for name, value in given.items()
+            for name, value in values.items()
         ]
         ends = [helper.make_empty_tensor_value_info(name) for name in outputs]
         graph = helper.make_graph(nodes, self.proto.name, inputs, ends)

@@ -93,7 +93,7 @@ class OnnxGraph:
             self._lengths.add(x.shape[1])
 
 
-def _in_float64(graph: Graph, logits: str, given: str) -> Any:
+def _in_float64(graph: Graph, logits: str, source: str) -> Any:
     """Return the nodes behind the logits, with the stored numbers of the file, as a model in float64."""
     from onnx import TensorProto, helper, numpy_helper
 
@@ -101,7 +101,7 @@ def _in_float64(graph: Graph, logits: str, given: str) -> Any:
     needed = closure([logits], lambda name: graph.producers[name].input if name in graph.producers else ())
     nodes = [node for node in graph.nodes if not needed.isdisjoint(node.output)]
     held = [tensor for name, tensor in graph.initializers.items() if name in needed]
-    read, written = ([helper.make_empty_tensor_value_info(name)] for name in (given, logits))
+    read, written = ([helper.make_empty_tensor_value_info(name)] for name in (source, logits))
     made = helper.make_graph(nodes, "logits", read, written, held)  # copies of all of them
     for tensor in tensors_of(made):
         if tensor.data_type in floats:
@@ -156,7 +156,7 @@ def onnx_network(graph: Graph, nodes: list[Any], subject: Any) -> ClassifierNetw
     raise errors[0]
 
 
-def _refuse_unread(graph: Graph, name: str, ends: Sequence[str], operators: Sequence[str], where: str) -> None:
+def _refuse_unread(graph: Graph, name: str, sources: Sequence[str], operators: Sequence[str], where: str) -> None:
     """Raise an error for every node between a value and its sources whose operator is not among those given.
 
     Raises:
@@ -164,7 +164,7 @@ def _refuse_unread(graph: Graph, name: str, ends: Sequence[str], operators: Sequ
             or shapes and indices that depend on the values of the input.
     """
     inputs = {value.name for value in graph.proto.input} - set(graph.initializers)
-    while name not in ends:
+    while name not in sources:
         node = graph.producers.get(name)
         if node is None or node.op_type not in operators or node.domain not in DOMAINS:
             found = "another input" if node is None else f"{name_of(node)} ({node.op_type})"

@@ -20,7 +20,7 @@ from stability.kernel.format.serialization import encode
 from stability.kernel.systems.layer_stack import LayerStack
 
 from ..adapters.cross_check import GRAPH_ADVICE, Run, compare
-from ..adapters.state_dicts import shown
+from ..adapters.state_dicts import quote
 from ..adapters.weights import RecurrentWeights
 from ..readers.limits import LAYERS, UNFOLDED
 from .graph import DOMAINS, Graph, attributes, name_of, refuse_rounding
@@ -81,15 +81,15 @@ def _part(graph: Graph, path: str, part: str | None) -> tuple[Subject, dict[str,
         if step is not None:
             return step, {"part": part or "", "nodes": "one step", "network": "it is one step of a network"}
         kinds = sorted({n.op_type for n in graph.nodes})[:8]
-        raise FileFormatError(f"{path} has no RNN, LSTM, GRU, Scan or Loop node and is no step (it has {shown(kinds)})")
+        raise FileFormatError(f"{path} has no RNN, LSTM, GRU, Scan or Loop node and is no step (it has {quote(kinds)})")
     if part is not None:
         if part not in names:
-            raise ConfigurationError(f"{path} has no recurrent node {part!r}; it has {shown(names)}")
+            raise ConfigurationError(f"{path} has no recurrent node {part!r}; it has {quote(names)}")
         nodes, loops = ([names[part]], []) if names[part] in nodes else ([], [names[part]])
     chosen = [*nodes, *loops]
     if len(chosen) > 1 and (loops or not _is_chain(graph, nodes)):
         raise ConfigurationError(
-            f"{path} has {len(names)} recurrent nodes that form no chain: name one of {shown(names)}, as in FILE#NAME"
+            f"{path} has {len(names)} recurrent nodes that form no chain: name one of {quote(names)}, as in FILE#NAME"
         )
     subject = _chain(graph, nodes, path) if nodes else loop_subject(graph, loops[0])
     kind = chosen[0].op_type if len(chosen) == 1 else "chain"
@@ -229,7 +229,7 @@ def _weights(graph: Graph, node: Any, options: Mapping[str, Any], where: str) ->
     unknown += ["input_forget"] if options.get("input_forget") else []
     unknown += ["peepholes"] if peepholes is not None and peepholes.any() else []
     if unknown:
-        raise UnsupportedError(f"{where} has {shown(unknown)}, for which there is no criterion")
+        raise UnsupportedError(f"{where} has {quote(unknown)}, for which there is no criterion")
     return W, R, B
 
 
@@ -261,5 +261,5 @@ def _activations(node: Any, options: Mapping[str, Any], place: tuple[int, int], 
         raise FileFormatError(f"{where} has {len(given)} activations, {len(usual)} a direction are needed")
     own = given[k * len(usual) : (k + 1) * len(usual)] or usual
     if own != usual and not (node.op_type == "RNN" and own[0] in ("relu", "sigmoid")):
-        raise UnsupportedError(f"{where} has the activations {shown(own)}, for which there is no criterion")
+        raise UnsupportedError(f"{where} has the activations {quote(own)}, for which there is no criterion")
     return own

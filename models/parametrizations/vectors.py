@@ -152,9 +152,9 @@ class ReflectionMap(nn.Module):
         self.n = positive_int("n", n)
         self.reflections = n if reflections is None else reflection_count(n, reflections)
 
-    def tolerance(self, W: Tensor, given: float | None) -> float:
+    def tolerance(self, W: Tensor, value: float | None) -> float:
         """Return the tolerance of the largest entry of ``|W^H W - I|``: the argument, or ``10 n`` units of rounding."""
-        return 10 * self.n * torch.finfo(W.dtype).eps if given is None else given
+        return 10 * self.n * torch.finfo(W.dtype).eps if value is None else value
 
     def is_isometry(self, W: Any, tolerance: float | None) -> bool:
         """Return True for an ``(n, n)`` floating-point tensor ``W`` with ``W^H W = I`` up to the tolerance."""

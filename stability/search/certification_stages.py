@@ -85,7 +85,7 @@ class Progress:
         """Return the range of inputs that the call states."""
         return input_range(self.options.input_box, self.subject.inputs, "input_box")
 
-    def found(self, findings: Sequence[Finding], claim: Claim | None = None, **more: Any) -> Progress:
+    def extend(self, findings: Sequence[Finding], claim: Claim | None = None, **more: Any) -> Progress:
         """Add findings and the claim, if they prove one."""
         return replace(self, findings=(*self.findings, *findings), claim=claim or self.claim, **more)
 
@@ -136,8 +136,8 @@ def _try_at_rates(
     for rate in (options.rate, "best") if isinstance(options.rate, float) else (options.rate,):
         findings, proved = evaluate(progress, replace(options, rate=rate))
         if proved is not None:
-            return progress.found(findings, proved[0], criterion=proved[1].criterion, rate=rate, decided=True)
-    return progress.found(findings)
+            return progress.extend(findings, proved[0], criterion=proved[1].criterion, rate=rate, decided=True)
+    return progress.extend(findings)
 
 
 def _prove_lure_system(progress: Progress, options: Options) -> tuple[Sequence[Finding], Proved]:
@@ -164,17 +164,17 @@ def _try_stack(progress: Progress) -> Progress:
     parts = _certify_layers(progress, refute=progress.options.refute, reads_inputs=stack.directions)
     findings, claim = layer_findings(parts, stack.is_discrete), stack_claim(stack, parts)
     if claim is None or claim.proof is None:
-        return progress.found(findings, decided=all(part.verdict is Verdict.CERTIFIED for part in parts))
+        return progress.extend(findings, decided=all(part.verdict is Verdict.CERTIFIED for part in parts))
     kind = claim.proof.kind
     meta = parts[claim.proof.data["layer"]].meta if kind == "cascade_layer" else {}
-    return progress.found(findings, claim, criterion=kind, meta=meta, decided=True)
+    return progress.extend(findings, claim, criterion=kind, meta=meta, decided=True)
 
 
 def _try_residual_blocks(progress: Progress) -> Progress:
     """Certify every layer of residual blocks separately, then the composition, without a search for counterexamples."""
     parts = _certify_layers(progress, refute=False, reads_inputs=0)
     claim = residual_claim(progress.subject, parts)
-    return progress.found(
+    return progress.extend(
         layer_findings(parts, True), claim, criterion=None if claim is None else "cascade", decided=True
     )
 
@@ -200,7 +200,7 @@ def _certify_layers(progress: Progress, *, refute: bool, reads_inputs: int) -> l
 
 def _explain_opaque(progress: Progress) -> Progress:
     """Return the reason why no criterion applies to an opaque step as the only finding."""
-    return progress.found((Finding("form", False, None, progress.subject.why),), decided=True)
+    return progress.extend((Finding("form", False, None, progress.subject.why),), decided=True)
 
 
 _CRITERIA: tuple[tuple[tuple[type, ...], tuple[str, ...], Stage], ...] = (
@@ -227,10 +227,10 @@ def search_counterexamples(progress: Progress) -> Progress:
     else:
         found = search_witness(subject, seed=options.seed, time_limit=limit, **options.use)
     if found.proof is None:
-        return progress.found(found.findings)
+        return progress.extend(found.findings)
     known = {"input_in_data_range": found.input_in_data_range, "states_reachable": found.states_reachable}
     meta = {"witness": known} if options.use else {}
-    return progress.found(found.findings, found.claim, criterion=found.proof.kind, meta=meta)
+    return progress.extend(found.findings, found.claim, criterion=found.proof.kind, meta=meta)
 
 
 def add_further_claims(progress: Progress) -> Progress:

@@ -124,7 +124,7 @@ def _ascend(
     low, high = system.alpha, system.beta
     K = start.copy()
     known = Spectrum.at(system, K)
-    here = leading_eigenvalue(system, K, known=known)
+    here = leading_eigenvalue(system, K, prior=known)
     top, value, count, rank = here.excess, here.value, 1, 0
     for _ in range(steps):
         if here.gradient is None or count >= most or deadline.over:
@@ -141,7 +141,7 @@ def _ascend(
                 break
         if moved:
             rank = 0
-            here = leading_eigenvalue(system, K, known=known)
+            here = leading_eigenvalue(system, K, prior=known)
         elif rank < 2:  # two eigenvalues may be tied: follow the next one
             rank += 1
             here = leading_eigenvalue(system, K, rank, known)

@@ -65,19 +65,19 @@ def leading_excess(system: LureSystem, K: Array) -> tuple[float, complex]:
     return Spectrum.at(system, K).largest(system.is_discrete)
 
 
-def leading_eigenvalue(system: LureSystem, K: Array, rank: int = 0, known: Spectrum | None = None) -> LeadingEigenvalue:
+def leading_eigenvalue(system: LureSystem, K: Array, rank: int = 0, prior: Spectrum | None = None) -> LeadingEigenvalue:
     """Return the eigenvalue of the ``rank``-th largest excess with the gradient of that excess.
 
     Args:
         system: the system.
         K: ``(m,)`` slopes.
         rank: 0 for the leading one; complex pairs count once.
-        known: the spectrum there, where it has been computed.
+        prior: the spectrum there, where it has been computed.
 
     Returns:
         The eigenvalue and its gradient.
     """
-    matrix, values = known or Spectrum.at(system, K)
+    matrix, values = prior or Spectrum.at(system, K)
     if not len(values):
         return LeadingEigenvalue(-np.inf, complex(0.0), None)
     size = stability_excess(values, system.is_discrete)

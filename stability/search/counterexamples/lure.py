@@ -44,19 +44,19 @@ ROUNDING = 1e-12
 """Largest excess of eigenvalues that is attributed to storing an orthogonal matrix."""
 
 
-def slope_data(found: UnstableSlopes) -> dict[str, Any]:
+def slope_data(slopes: UnstableSlopes) -> dict[str, Any]:
     """Return the data of a ``destabilising_slopes`` proof."""
-    return {"K": found.K, "eigenvalue": [found.value.real, abs(found.value.imag)]}
+    return {"K": slopes.K, "eigenvalue": [slopes.value.real, abs(slopes.value.imag)]}
 
 
-def slope_finding(found: UnstableSlopes, discrete: bool, holds: bool) -> Finding:
+def slope_finding(slopes: UnstableSlopes, discrete: bool, holds: bool) -> Finding:
     """Return the outcome of the search for constant slopes."""
     what = "modulus of an eigenvalue less one" if discrete else "real part of an eigenvalue"
-    detail = f"constant slopes reach {found.excess:+.4g} ({what}): " + (
+    detail = f"constant slopes reach {slopes.excess:+.4g} ({what}): " + (
         "no certificate that ignores bias and slopes can exist" if holds else "none found that destabilise"
     )
-    margin = float(found.excess) if np.isfinite(found.excess) else None
-    return Finding("destabilising_slopes", holds, margin, detail, None, {"K": found.K})
+    margin = float(slopes.excess) if np.isfinite(slopes.excess) else None
+    return Finding("destabilising_slopes", holds, margin, detail, None, {"K": slopes.K})
 
 
 def search_lure_system(search: RefutationTask) -> Refutation:
@@ -163,11 +163,11 @@ def _unstable_periodic_inputs(search: RefutationTask, rng: np.random.Generator) 
 
 
 def _activation_slopes(
-    driven: DrivenSystem, found: UnstableSlopes, rng: np.random.Generator, deadline: Deadline
+    driven: DrivenSystem, slopes: UnstableSlopes, rng: np.random.Generator, deadline: Deadline
 ) -> Array:
     """Return destabilizing slopes of the activation itself, if the system admits more."""
     system, (low, high) = driven.system, activation(driven.activation).slope
-    if ((low <= found.K) & (high >= found.K)).all():
-        return found.K
+    if ((low <= slopes.K) & (high >= slopes.K)).all():
+        return slopes.K
     own = LureSystem(system.A, system.B, system.C, system.D, (low, high), system.dt)
-    return search_slopes(own, rng=rng, deadline=deadline, hint=found.K).K
+    return search_slopes(own, rng=rng, deadline=deadline, hint=slopes.K).K

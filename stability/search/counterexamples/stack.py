@@ -64,22 +64,22 @@ def search_stack(
 
 
 def _layer_candidates(
-    stack: LayerStack, search: Searcher, deadline: Deadline, asked: dict[str, Any]
+    stack: LayerStack, search: Searcher, deadline: Deadline, options: dict[str, Any]
 ) -> Iterator[Candidate]:
     """Yield witnesses against the layers that read the stack's inputs."""
     for index in range(stack.directions):
         share = deadline.share(0.3 / stack.directions)
-        found = search(stack.layers[index], time_limit=share, **asked)
+        found = search(stack.layers[index], time_limit=share, **options)
         if found.proof is not None:
             yield "cascade_layer", {"layer": index, "kind": found.proof.kind, "data": dict(found.proof.data)}
 
 
 def _merged_candidates(
-    stack: LayerStack, search: Searcher, deadline: Deadline, asked: dict[str, Any]
+    stack: LayerStack, search: Searcher, deadline: Deadline, options: dict[str, Any]
 ) -> Iterator[Candidate]:
     """Yield witnesses against the stack as one network, if it is one."""
     whole = merged_network(stack)
-    found = None if whole is None else search(whole, time_limit=deadline.share(0.6), **asked)
+    found = None if whole is None else search(whole, time_limit=deadline.share(0.6), **options)
     if found is not None and found.proof is not None and found.proof.kind in MERGED_KINDS:
         yield "merged_stack", {"kind": found.proof.kind, "data": dict(found.proof.data)}
 

@@ -177,16 +177,16 @@ class _Search:
                 self._keep(near)
         return _margin(self.best)
 
-    def _keep(self, found: tuple[Claim, Finding]) -> float:
+    def _keep(self, result: tuple[Claim, Finding]) -> float:
         """Keep the finding if it decays faster than the best so far; return its margin."""
-        if self.best is None or _margin(found) > _margin(self.best):
-            self.best = found
-        return _margin(found)
+        if self.best is None or _margin(result) > _margin(self.best):
+            self.best = result
+        return _margin(result)
 
 
-def _margin(found: tuple[Claim, Finding] | None) -> float:
+def _margin(result: tuple[Claim, Finding] | None) -> float:
     """Return the proved decay margin of a finding; zero without one."""
-    return 0.0 if found is None else found[1].margin or 0.0
+    return 0.0 if result is None else result[1].margin or 0.0
 
 
 def _open_claim(

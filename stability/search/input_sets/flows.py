@@ -118,12 +118,12 @@ def flow_sets(
     return {"low": low, "high": high, **data, "room": ROOM, "time": spent * (1 + 1e-9) + 1e-12}, sets
 
 
-def _narrowest_ellipsoid(sets: Ranges, known: bool, deadline: Deadline) -> dict[str, Any] | None:
+def _narrowest_ellipsoid(sets: Ranges, bounded: bool, deadline: Deadline) -> dict[str, Any] | None:
     """Return the ellipsoid with the narrowest pre-activations, over slopes and decays."""
     phi, m = activation(sets.driven.activation), sets.driven.system.channels
-    chord = relaxation(phi, sets.low, sets.high)[0] if known else np.zeros(m)
+    chord = relaxation(phi, sets.low, sets.high)[0] if bounded else np.zeros(m)
     best, size = None, math.inf
-    for share in KEPT if known else (0.0,):
+    for share in KEPT if bounded else (0.0,):
         slope = np.clip(share * chord, 0.0, phi.slope[1])
         centre = _centre(sets, slope)
         if centre is None:

@@ -113,12 +113,12 @@ def _settled_run(
     return None
 
 
-def _turns(ends: list[tuple[Array, Array]], box: tuple[Array, Array]) -> int | None:
+def _turns(boxes: list[tuple[Array, Array]], box: tuple[Array, Array]) -> int | None:
     """Return ``k`` with all of steps ``k`` to ``2 k - 1`` inside the box, checked on the last one first."""
-    if len(ends) % 2 == 0:
+    if len(boxes) % 2 == 0:
         return None
-    k = (len(ends) + 1) // 2
-    return k if all(contains_box(end, box) for end in ends[k - 1 :]) else None
+    k = (len(boxes) + 1) // 2
+    return k if all(contains_box(end, box) for end in boxes[k - 1 :]) else None
 
 
 def _simulated_range(subject: DrivenSystem, low: Array, high: Array) -> tuple[Array, Array]:

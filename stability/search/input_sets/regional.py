@@ -136,13 +136,13 @@ def _search(driven: DrivenSystem, u: Array, bound: float, rate: float | None, se
     return _open(f"No invariant region with the rate {target:.6g} was found around the stable equilibrium{what}.")
 
 
-def _why_no_region(driven: DrivenSystem, u: Array, found: tuple[Array, float] | None, deadline: Deadline) -> str | None:
+def _why_no_region(driven: DrivenSystem, u: Array, point: tuple[Array, float] | None, deadline: Deadline) -> str | None:
     """Return the reason why no region can be centered at an equilibrium, or ``None``."""
-    if found is None and deadline.cut:
+    if point is None and deadline.cut:
         return f"Whether there is a region of contraction is open: {TOO_LATE}."
-    if found is None:
+    if point is None:
         return "No equilibrium was found for this input, so there is nothing to centre a region on."
-    centre, size = found
+    centre, size = point
     if not (np.isfinite(size) and abs(size) < 1e25 and np.isfinite(driven.channel(centre, u)).all()):
         return "The network's entries are too large for a region to be computed."
     if not size < 0:

@@ -138,19 +138,19 @@ def linear_distances(task: Task, run: list[Nominal]) -> Array:
         return task.margins / (squares if task.budget == "step" else np.sqrt(squares))
 
 
-def l2_claims(asked: Request) -> list[Claim | None]:
+def l2_claims(request: Request) -> list[Claim | None]:
     """Return the claims about balls in l2.
 
     Args:
-        asked: the inputs.
+        request: the inputs.
 
     Raises:
         UnsupportedError: a network for which no local certificate is known.
     """
-    classifier, x, y, free, epsilon = asked.classifier, asked.x, asked.y, asked.free, asked.epsilon
+    classifier, x, y, free, epsilon = request.classifier, request.x, request.y, request.free, request.epsilon
     net = stages_of(classifier)
     steps = x.shape[1] if classifier.reduction == "mean" else 1  # of a mean the tube carries the sum
-    right = asked.right if free.any() or epsilon is not None else asked.right[:0]
+    right = request.right if free.any() or epsilon is not None else request.right[:0]
     claims: list[Claim | None] = [None] * len(y)
     k = max(stage.A.shape[1] for stage in net.stages)
     size, work = (
@@ -160,18 +160,18 @@ def l2_claims(asked: Request) -> list[Claim | None]:
     for part in np.array_split(right, max(1, -(-len(right) * size // _BATCH))):
         if not len(part):
             continue
-        task = Task(net, x[part], y[part], steps * asked.margins[part], free, asked.budget)
-        deadline = Deadline.from_limit(None if asked.time_limit is None else asked.time_limit * len(part))
+        task = Task(net, x[part], y[part], steps * request.margins[part], free, request.budget)
+        deadline = Deadline.from_limit(None if request.time_limit is None else request.time_limit * len(part))
         run = nominal_run(net, task.x)
         worth = stage_weights(net, run, task.y, task.margins)
-        fine, limit = work < _SMALL, asked.upper[part]
+        fine, limit = work < _SMALL, request.upper[part]
         gated, away = is_gated(task), linear_distances(task, run)
         begun: list[CertifiedBall | None] = [None] * len(part)
         shares = np.zeros(len(part))
         if epsilon is not None:
             radius, T, tau = _check_radii(task, run, worth, np.full(len(part), epsilon))
         else:
-            if not fine and asked.budget == "total":
+            if not fine and request.budget == "total":
                 begun, shares = _initial_balls(task, run, worth, limit, away, deadline)
             # a ball that needs no closed class is within the tube's own reach, which may be more; long sequences have
             # tubes enough already
@@ -183,8 +183,8 @@ def l2_claims(asked: Request) -> list[Claim | None]:
             radius, T, tau = _searched(task, run, worth, np.flatnonzero(left), limit, tolerance, deadline)
         far = np.minimum(np.minimum(limit, 1.5 * away.min(axis=1)), _farthest(task))
         for i, sample in enumerate(part):
-            first = CertifiedBall(float(radius[i]), T[i], [], tau=tau[i] if asked.budget == "step" else None)
-            more = {} if asked.mask is None else {"mask": free}
+            first = CertifiedBall(float(radius[i]), T[i], [], tau=tau[i] if request.budget == "step" else None)
+            more = {} if request.mask is None else {"mask": free}
             candidates = [first]
             if (here := begun[i]) is not None:
                 candidates = [first, here] if first.radius > here.radius else [here, first]
@@ -215,7 +215,7 @@ def _largest_ball(
     one: tuple[Task, list[Nominal], list[Array]],
     ball: CertifiedBall,
     epsilon: float | None,
-    far: float,
+    upper: float,
     deadline: Deadline,
     fine: bool,
 ) -> CertifiedBall:
@@ -225,7 +225,7 @@ def _largest_ball(
     if not ball.radius > 0:
         return ball
     dear = len(one[0].net.stages) > 1
-    return widen_ball(lambda radius: try_radius(*one, radius), ball, far, deadline, fine=fine, dear=dear)
+    return widen_ball(lambda radius: try_radius(*one, radius), ball, upper, deadline, fine=fine, dear=dear)
 
 
 def _ball_of_radius(
@@ -241,7 +241,7 @@ def _largest_gated_ball(
     lasts: bool,
     ball: CertifiedBall,
     epsilon: float | None,
-    far: float,
+    upper: float,
     deadline: Deadline,
     fine: bool,
 ) -> CertifiedBall:
@@ -249,10 +249,10 @@ def _largest_gated_ball(
     made = GatedSearch.of(*one, lasts)
     if epsilon is not None:
         return _ball_of_radius(made.decided, ball, epsilon, deadline)
-    found = made.largest(far, deadline)
+    found = made.largest(upper, deadline)
     if found is not None and found.radius > ball.radius:
         ball = found
-    return widen_ball(made.decided, ball, far, deadline, fine=fine, dear=True) if ball.radius > 0 else ball
+    return widen_ball(made.decided, ball, upper, deadline, fine=fine, dear=True) if ball.radius > 0 else ball
 
 
 def _check_radii(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -> tuple[Array, Array, Array]:

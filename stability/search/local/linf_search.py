@@ -144,10 +144,10 @@ def _widest(tube: AffineArithmetic, weight: Array) -> int | None:
     return at
 
 
-def largest(question: Question, upper: float, known: float = 0.0) -> tuple[float, Tree] | None:
+def largest(question: Question, upper: float, lower: float = 0.0) -> tuple[float, Tree] | None:
     """Return the largest proved radius in ``(known, upper)`` with its tree; ``None`` without one."""
-    low, high, small = _by_planes(question, upper, known)
-    best: tuple[float, Tree | None] = (low, {"classes": []} if low > known else None)
+    low, high, small = _by_planes(question, upper, lower)
+    best: tuple[float, Tree | None] = (low, {"classes": []} if low > lower else None)
     if high < np.inf:
         high = min(high, _corner_radius(question, low, high))
     if small and high > low * (1.0 + _FINE):  # on small problems the corners are near the truth
@@ -216,16 +216,16 @@ def _bisected(
     return best, high
 
 
-def _by_planes(question: Question, upper: float, known: float) -> tuple[float, float, bool]:
-    """Return the largest radius from ``known`` on by planes alone, the smallest failed one, and True for a small
+def _by_planes(question: Question, upper: float, lower: float) -> tuple[float, float, bool]:
+    """Return the largest radius from ``lower`` on by planes alone, the smallest failed one, and True for a small
     problem.
     """
-    value, symbols = question.planes(max(known, _NOTHING))
+    value, symbols = question.planes(max(lower, _NOTHING))
     small = symbols <= _SMALL
     if not value > 0.0:
-        return known, upper, small
+        return lower, upper, small
     scale = float(np.abs(question.x).max()) + 1.0
-    low, high, trial = known, upper, min(upper, 1.05 * known if known > 0.0 else 1e-3 * scale)
+    low, high, trial = lower, upper, min(upper, 1.05 * lower if lower > 0.0 else 1e-3 * scale)
     at_low, at_high = value, -np.inf
     for _ in range(60):
         if question.deadline.over:
@@ -248,24 +248,24 @@ def _by_planes(question: Question, upper: float, known: float) -> tuple[float, f
     return low, upper, small
 
 
-def proved(asked: Request) -> list[Claim | None]:
+def proved(request: Request) -> list[Claim | None]:
     """Return the claims about balls in l_inf.
 
     Args:
-        asked: the inputs.
+        request: the inputs.
 
     Raises:
         UnsupportedError: a network whose channels read each other in a loop.
     """
-    stages_of(asked.classifier)
-    mask = None if asked.mask is None else asked.free
-    claims: list[Claim | None] = [None] * len(asked.x)
-    splits = 0 if asked.epsilon is None else _SPLITS[asked.time_limit is not None]
-    for k in asked.right:
-        deadline = Deadline.from_limit(asked.time_limit)
-        question = Question(asked.classifier, asked.x[k], int(asked.y[k]), mask, asked.bounds, deadline, splits)
-        upper = asked.furthest(k) if asked.epsilon is None else float(asked.upper[k])
-        claims[k] = _answer(question, upper, asked.epsilon)
+    stages_of(request.classifier)
+    mask = None if request.mask is None else request.free
+    claims: list[Claim | None] = [None] * len(request.x)
+    splits = 0 if request.epsilon is None else _SPLITS[request.time_limit is not None]
+    for k in request.right:
+        deadline = Deadline.from_limit(request.time_limit)
+        question = Question(request.classifier, request.x[k], int(request.y[k]), mask, request.bounds, deadline, splits)
+        upper = request.furthest(k) if request.epsilon is None else float(request.upper[k])
+        claims[k] = _answer(question, upper, request.epsilon)
     return claims
 
 
@@ -286,12 +286,12 @@ def _answer(question: Question, upper: float, epsilon: float | None) -> Claim | 
     return _by_forms(question, upper, epsilon, claim) or claim
 
 
-def _by_forms(question: Question, upper: float, epsilon: float | None, known: Claim | None) -> Claim | None:
+def _by_forms(question: Question, upper: float, epsilon: float | None, claim: Claim | None) -> Claim | None:
     """Return the claim by affine forms and parabolas, of a radius beyond the known one."""
     if epsilon is not None:
         tree = decide(question, epsilon)
         return None if tree is None else question.claim(epsilon, tree)
-    found = largest(question, upper, 0.0 if known is None else known.value or 0.0)
+    found = largest(question, upper, 0.0 if claim is None else claim.value or 0.0)
     return None if found is None else question.claim(*found)
 
 

@@ -38,21 +38,21 @@ _PROMISING = 2.0
 
 @np.errstate(all="ignore")
 def improve_weights(
-    task: Task, found: TubeResult, worth: list[Array], good: Array, where: Array, part: float = 0.5
+    task: Task, tubes: TubeResult, worth: list[Array], good: Array, where: Array, part: float = 0.5
 ) -> None:
     """Improve the weights of some samples of a batch in place, part of the way, since a full step overshoots.
 
     Args:
         task: the batch.
-        found: its tubes.
+        tubes: its tubes.
         worth: the weights of all samples.
         good: indices of samples in the batch.
         where: their numbers among all samples.
         part: share of the way.
     """
-    parts = [at.only(good) for at in found.passed]
+    parts = [at.only(good) for at in tubes.passed]
     ends = differences(task.net.head, task.y[good]) / task.margins[good][..., None]
-    near = (found.shares[good] / found.share[good][:, None]) ** 8  # the largest share, smoothly
+    near = (tubes.shares[good] / tubes.share[good][:, None]) ** 8  # the largest share, smoothly
     new = refined_weights(task.net, parts, ends * near[..., None])
     usable = np.isfinite([W.sum(axis=(1, 2)) for W in new]).all(axis=0)
     for old, W in zip(worth, new):
@@ -130,11 +130,11 @@ def _balls_near_boundary(
     worth: list[Array],
     left: Array,
     share: Array,
-    known: tuple[Array, Array, Array],
+    first: tuple[Array, Array, Array],
     deadline: Deadline,
 ) -> list[CertifiedBall | None]:
     """Return balls near the nearest boundary, tried if the first tube predicts success."""
-    e, upper, away = known
+    e, upper, away = first
     linear = away.min(axis=1)
     near = NEAR * np.minimum(upper, linear)
     c = np.maximum(np.log(share * linear / e), 0.0)

@@ -84,7 +84,7 @@ class StagePass:
         return StagePass(self.stage, self.Y[index], of, self.rho[index], self.T[index])
 
 
-def refined_weights(net: Stages, tube: list[StagePass], ends: Array) -> list[Array]:
+def refined_weights(net: Stages, tube: list[StagePass], heads: Array) -> list[Array]:
     r"""Return ``W`` of every stage from a tube: the derivative of the largest margin share by its ellipsoids.
 
     With ``T`` and the slopes' middles held, :math:`dY^+ = M dY M^T`, :math:`M = G (I + Y C^T (T - R)^{-1} C)`, and the
@@ -93,12 +93,12 @@ def refined_weights(net: Stages, tube: list[StagePass], ends: Array) -> list[Arr
     Args:
         net: the stages.
         tube: every stage as passed.
-        ends: ``(B, k, n)`` the rows of the head's differences, each in units of its margin and weighted.
+        heads: ``(B, k, n)`` the rows of the head's differences, each in units of its margin and weighted.
 
     Returns:
         As ``stage_weights``; NaN where the tube has overflowed.
     """
-    W, out = transposed(ends) @ ends, list[Array]()
+    W, out = transposed(heads) @ heads, list[Array]()
     for at in reversed(tube):
         W = _unit(W)
         out.append(W)

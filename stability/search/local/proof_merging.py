@@ -75,14 +75,14 @@ class ProofMerger:
         void: inputs whose file proved nothing, and was replaced by the proof that was made now.
     """
 
-    def __init__(self, folder: Folder, by: str, network: Classifier, asked: ProofQuery, *, overwrite: bool) -> None:
+    def __init__(self, folder: Folder, by: str, network: Classifier, query: ProofQuery, *, overwrite: bool) -> None:
         """Read the existing proofs and reserve the files.
 
         Args:
             folder: claimed by the caller.
             by: the work that writes the proofs.
             network: that they are about.
-            asked: description of the measurement.
+            query: description of the measurement.
             overwrite: whether proofs that would be lost may be.
 
         Raises:
@@ -93,13 +93,13 @@ class ProofMerger:
         self.stayed: set[int] = set()
         self.void: set[int] = set()
         self._folder, self._overwrite, self._network, self._digest = folder, overwrite, network, digest_of(network)
-        names = [NETWORK_FILE, *map(sample_file, range(len(asked.x)))]
+        names = [NETWORK_FILE, *map(sample_file, range(len(query.x)))]
         own = [name for name in folder.files_made_by(by) if os.path.lexists(folder.path / name)]
         if own and not self._about_it(own):
             if not overwrite:
                 raise ConfigurationError(f"{folder.path} holds proofs about another network: {OVERWRITE}")
             folder.remove(own)
-        lost = None if overwrite else next((k for k in range(len(asked.x)) if self._lost(k, asked)), None)
+        lost = None if overwrite else next((k for k in range(len(query.x)) if self._lost(k, query)), None)
         if lost is not None:
             raise ConfigurationError(
                 f"{folder.path} holds proofs that would be lost, the first of them {sample_file(lost)}, proved about "
@@ -124,19 +124,19 @@ class ProofMerger:
         """Count the proofs in the folder."""
         return sum(name.startswith("sample-") and (self._folder.path / name).is_file() for name in self._folder.files)
 
-    def _about_it(self, own: list[str]) -> bool:
+    def _about_it(self, names: list[str]) -> bool:
         """Return True if the files of the folder are about the network, as far as they can be read."""
-        if NETWORK_FILE in own:
+        if NETWORK_FILE in names:
             try:
                 return read_network(self._folder.path)[1] == self._digest
             except _UNREADABLE:
                 return False
-        return all(self._read(name) is not None for name in own if name.startswith("sample-"))
+        return all(self._read(name) is not None for name in names if name.startswith("sample-"))
 
-    def _lost(self, index: int, asked: ProofQuery) -> bool:
+    def _lost(self, index: int, query: ProofQuery) -> bool:
         """Return True if the file of an input proves something else than the query asks."""
         old = self._there(index)
-        if old is None or old.proof is None or asked.asks_for(index, old.proof.data):
+        if old is None or old.proof is None or query.asks_for(index, old.proof.data):
             return False
         return self._holds(index)
 

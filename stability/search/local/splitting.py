@@ -126,7 +126,7 @@ class Node:
         cuts: the cuts.
         bound: lower bound of the margin, in floating point.
         point: the input at which the parabolas touch.
-        found: the multipliers, or ``None`` where affine forms alone prove the margin positive.
+        multipliers: multipliers, or ``None`` where affine forms alone prove the margin positive.
         proved: whether the bound is positive with rounding.
         numbers: the values that are cut, in the order of their multipliers.
     """
@@ -134,14 +134,14 @@ class Node:
     cuts: Cuts
     bound: float
     point: Array
-    found: Multipliers | None
+    multipliers: Multipliers | None
     proved: bool
     numbers: tuple[int, ...] = ()
 
     @property
     def leaf(self) -> Tree:
         """Return the part of the proof for these runs."""
-        return {} if self.found is None else {"point": self.point, "multipliers": self.found.D}
+        return {} if self.multipliers is None else {"point": self.point, "multipliers": self.multipliers.D}
 
 
 @dataclass(eq=False)
@@ -173,7 +173,7 @@ class Splitting:
         point, value = worst_input(self.question, tube, margin, self.row, begun, price)
         if not value > 0.0:
             return Node(cuts, -np.inf, point, None, False)
-        start = None if parent is None or parent.found is None else self._start(parent, cuts, tube)
+        start = None if parent is None or parent.multipliers is None else self._start(parent, cuts, tube)
         best, proved = None, False
         for at in (point,) if parent is None else (point, parent.point):
             met, _ = evaluate_at(self.question.classifier, tube, at, self.question.label)
@@ -192,15 +192,15 @@ class Splitting:
 
     def _start(self, parent: Node, cuts: Cuts, tube: AffineArithmetic) -> Array:
         """Return the parent's multipliers, in the order of a child's."""
-        assert parent.found is not None
+        assert parent.multipliers is not None
         n = tube.symbols
-        old = dict(zip(parent.numbers, parent.found.D[n:]))
-        mean, own = float(parent.found.D[:n].mean()), []
+        old = dict(zip(parent.numbers, parent.multipliers.D[n:]))
+        mean, own = float(parent.multipliers.D[:n].mean()), []
         for number in sorted(tube.met):
             low, high = self._endpoints(cuts, number)
             fresh = 0.01 * mean / max(0.5 * (high - low), 1e-9) ** 2
             own.append(old.get(number, fresh))
-        return np.concatenate([parent.found.D[:n], own])
+        return np.concatenate([parent.multipliers.D[:n], own])
 
     def _rank(self, tube: AffineArithmetic, F: Quadratic) -> None:
         """Order the values by curvature times squared reach, the largest first."""

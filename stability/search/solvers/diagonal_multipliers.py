@@ -194,16 +194,16 @@ class _Best:
         return sigma
 
 
-def _descend(judge: _Peak, found: _Best, target: float, rounds: int) -> None:
+def _descend(judge: _Peak, scaling: _Best, target: float, rounds: int) -> None:
     """Descend on the samples near the peak, sharper from round to round, each judged on all samples."""
     active, sharpness = np.zeros(len(judge.samples), dtype=bool), 60.0
     for _ in range(2 * rounds):
-        best = found.peak
-        if best < target or not 0.0 < best < np.inf or len(found.x) < 2 or judge.deadline.over:
+        best = scaling.peak
+        if best < target or not 0.0 < best < np.inf or len(scaling.x) < 2 or judge.deadline.over:
             break
-        active |= found.sigma > 0.8 * best
+        active |= scaling.sigma > 0.8 * best
         try:
-            sigma = found.offer(_descended(judge, active, found.x, sharpness, best), judge)
+            sigma = scaling.offer(_descended(judge, active, scaling.x, sharpness, best), judge)
         except np.linalg.LinAlgError:  # a step went so far that products there have no number
             break
         value = float(sigma.max())
