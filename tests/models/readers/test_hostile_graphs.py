@@ -111,7 +111,7 @@ def onnx_scan_that_reads_text(folder: Path) -> Path:
 
 @CASES.case
 def onnx_scan_that_runs_tile(folder: Path) -> Path:
-    """What the state does not depend on, and still has to be run: the sizes of a change of form."""
+    """Make a scan with a part that the state does not depend on, but that must be run: the sizes of a reshape."""
     nodes = [
         helper.make_node("Tile", ["x", "n"], ["huge"]), helper.make_node("Reshape", ["h", "huge"], ["same"]),
         helper.make_node("Tanh", ["same"], ["hn"]), helper.make_node("Identity", ["h"], ["y"]),

@@ -182,7 +182,7 @@ def own_deep_stack(folder: Path) -> Path:
 
 @CASES.slow
 def own_wide_and_thin(folder: Path) -> Path:
-    """As many numbers as a vector has, asked for a layer whose start is a matrix of so many rows and columns."""
+    """Make as many numbers as a vector has, for a layer whose start is a matrix of so many rows and columns."""
     config = {"input_size": 1, "hidden_size": 2**19, "reflections": 1}
     return described(folder, {"layer": "householder", "config": config}, 2**20)
 
