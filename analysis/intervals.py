@@ -62,7 +62,7 @@ def over_seeds(
     Args:
         values: one figure a training.
         confidence: confidence level of the interval, in (0, 1).
-        within: what the figure can be at all, such as ``(0, 1)`` for an accuracy; the interval ends there.
+        within: possible range, such as ``(0, 1)`` for an accuracy; the interval is cut to it.
 
     Returns:
         The spread.

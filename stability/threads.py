@@ -47,7 +47,7 @@ def limited_threads(number: int, user_api: str | None = "blas") -> Iterator[None
 
     Args:
         number: number of threads.
-        user_api: of these libraries alone, as ``threadpoolctl`` calls them; ``None``: of all.
+        user_api: kind of libraries, as in ``threadpoolctl``; ``None``: all.
 
     Example:
         >>> with limited_threads(1):

@@ -66,7 +66,7 @@ class Verification(Displayed):
         statement: the main claim's sentence, the only one that its proof supports; empty unless valid.
         rate: the certified rate, or ``None``.
         overshoot: the certified overshoot, or ``None``.
-        subject: whom the claims are about: kind, name, size, and the digest of its stored numbers; empty if unread.
+        subject: subject of the claims: kind, name, size, and the digest of its stored numbers; empty if unread.
         pairs: rates and overshoots of all proved contraction claims, which ``plot`` draws; empty unless valid.
         discrete: whether rates are per step.
     """

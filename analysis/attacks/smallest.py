@@ -180,7 +180,7 @@ def attack_radii(
         x: ``(batch, time, features)``, within the bounds.
         y: ``(batch,)`` class labels.
         norm: ``"l2"`` or ``"linf"`` over the whole sequence.
-        budget: what is made small: ``"total"``, that norm of the whole perturbation ``d``, or ``"step"`` (l2 alone),
+        budget: minimized norm: ``"total"``, that of the whole perturbation ``d``, or ``"step"`` (l2 alone),
             the largest of the steps' own, ``max_t |d_t|_2``; the result's ``norm`` is ``"l2_step"`` then.
         bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
         mask: boolean, broadcasts to ``x``: True where the attack may change an entry.

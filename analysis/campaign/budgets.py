@@ -23,7 +23,7 @@ class Budget:
         epsilons_linf: radii of attacks in the largest change of an entry.
         epsilons_l2: radii of attacks in the Euclidean norm of the whole sequence's change.
         steps: steps of each run of APGD, where every sequence has one class, else of PGD.
-        starts: of APGD, for each sequence at each radius that it is attacked with.
+        starts: starts of APGD for each sequence at each radius.
         stretch: number of steps for hidden states, in multiples of the task's sequence length.
         iterations: Lanczos iterations for the Hessian's ends.
         probes: random vectors for the Hessian's trace and density.

@@ -60,7 +60,7 @@ class NormDrift(Record):
             nothing; or ``None``.
         envelope: ``(time,)``, a bound that a proof gives for ``|h_t|`` of every one of the sequences (certified
             contraction, orthogonal and linear maps); or ``None``.
-        sources: what ``expected`` and ``envelope`` are, in words, or why nothing is expected of these sequences.
+        sources: descriptions of ``expected`` and ``envelope``, or the reason why one is missing.
         length: time steps of the given sequences; what follows is their continuation.
         extension: continuation of the sequences.
         loss: description of ``L``.

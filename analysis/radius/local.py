@@ -185,7 +185,7 @@ def local_radius(
         x: ``(n, time, features)``, a tensor or an array; as it is, float32 becomes float64 exactly.
         y: ``(n,)`` class labels.
         norm: ``"l2"`` or ``"linf"``, over the whole sequence.
-        budget: what a radius limits, in the proofs and in the attacks: ``"total"``, the norm of the whole perturbation
+        budget: norm limited by a radius, in proofs and attacks: ``"total"``, the norm of the whole perturbation
             ``u``; ``"step"`` (l2 alone), that of every step, ``max_t |u_t|_2``: the ball of radius ``r`` then holds
             perturbations of norm up to ``sqrt(time) r`` in all. In l_inf both are one.
         epsilon: decide only whether this radius is certified; ``None``: the largest radius that is found.

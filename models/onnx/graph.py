@@ -147,7 +147,7 @@ class Graph:
 
         Raises:
             FileFormatError: a value with too many entries.
-            StabilityError: what a node's own reading raised.
+            StabilityError: an error while reading a node.
             UnsupportedError: a value that is neither fed nor constant, or an operator that cannot be evaluated.
         """
         key = (tuple(outputs), *((name, value.shape, value.dtype) for name, value in feeds.items()))

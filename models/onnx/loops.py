@@ -78,7 +78,7 @@ def step_subject(graph: Graph, named: str | None) -> DrivenSystem | LureSystem |
 
     Raises:
         ConfigurationError: the states have to be named, or there are none of the names given.
-        StabilityError: what reading the step raised.
+        StabilityError: an error while reading the step.
     """
     inputs = [value.name for value in graph.proto.input if value.name not in graph.initializers]
     outputs = [value.name for value in graph.proto.output]

@@ -49,7 +49,7 @@ def onnx_subject(path: str | Path, part: str | None = None) -> tuple[Subject, di
         The subject, and what was read: ``network`` is the network as a module, or in words why there is none.
 
     Raises:
-        StabilityError: what reading a part raised.
+        StabilityError: an error while reading a part.
         FileFormatError: unreadable, truncated, or without a recurrent part.
         ConfigurationError: several parts and none named, or ``onnx`` is not installed.
         UnsupportedError: a variant without criterion (peepholes, clipping, coupled gates, other activations).

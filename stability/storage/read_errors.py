@@ -21,12 +21,12 @@ def as_file_errors(path: str | Path, wrong: str = "", damaged: tuple[type[Except
 
     Args:
         path: the file.
-        wrong: what the file is, where one of the errors in ``damaged`` comes.
+        wrong: description of the file in errors of ``damaged``.
         damaged: errors that a damaged file causes.
 
     Raises:
         FileFormatError: a file that cannot be read, or is damaged.
-        StabilityError: what the reading itself raised.
+        StabilityError: an error of the toolkit while reading.
     """
     try:
         yield

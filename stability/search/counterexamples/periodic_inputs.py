@@ -56,7 +56,7 @@ def ascend_periodic_inputs(
         rng: generator of the starts.
         deadline: checked before every step.
         periods: periods of the inputs.
-        starts: of each period.
+        starts: number of starts of each period.
         steps: steps of each ascent.
 
     Yields:

@@ -40,7 +40,7 @@ def states_reachable(
 
     Args:
         subject: the network or gated cell; of others nothing is known.
-        data: of the witness.
+        data: data of the witness.
         region: the data's range of inputs.
         start: ``(n,)`` initial state; zero by default.
         horizon: steps, or ``None`` where there is no such number.

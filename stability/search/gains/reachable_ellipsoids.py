@@ -60,7 +60,7 @@ class ReachableEllipsoids:
         E: ``(m, p)`` input to channel.
         F: ``(n, p)`` input to state.
         H: ``(k, n)`` state to output.
-        slack: by how much every set is made larger, as the storages of a proof will be: multipliers that leave no room
+        slack: relative enlargement of every set, as in the storages of a proof: multipliers that leave no room
             for it would be worthless.
     """
 

@@ -273,7 +273,7 @@ def final_storage(system: LureSystem, data: Mapping[str, Any]) -> Array:
 
     Args:
         system: the map.
-        data: of a proof of this kind.
+        data: data of a proof of this kind.
 
     Returns:
         ``(n, n)``.

@@ -57,7 +57,7 @@ def contraction_near_run(
 
     Args:
         subject: a map without feedthrough, its activation smooth and bounded; of others nothing is found.
-        data: of the sets of all trajectories, as ``Absorbed`` takes them.
+        data: data of the sets of all trajectories, see ``Absorbed``.
         rate: see ``driven_contraction``.
         tol: relative tolerance of the best rate.
         deadline: checked before each part.

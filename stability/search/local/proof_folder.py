@@ -122,7 +122,7 @@ class FolderVerification(Displayed):
     Attributes:
         valid: the network was read, there is a proof, and every proof holds.
         reason: why not, or what was proved.
-        network: whom the claims are about: what it is, its size, the digest of its stored numbers; empty if unread.
+        network: network of the claims: kind, size, and the digest of its stored numbers; empty if unread.
         samples: one entry a file, in their order.
     """
 
