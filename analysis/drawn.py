@@ -1,6 +1,6 @@
 """Figures of results: a curve with its band if the result has one, else its numbers as a table.
 
-pandas gives the numbers (``curves()`` of the result), matplotlib is loaded by who asks for a figure.
+pandas gives the numbers (``curves()`` of the result); matplotlib is imported only for a figure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Curve:
 
     Attributes:
         x: the column of the horizontal axis.
-        y: columns of the vertical one, a line each; those that are not there or hold nothing are left out.
+        y: columns of the vertical axis, a line each; missing and empty ones are left out.
         band: lower and upper end around the first of them.
         by: a column whose values have a line each.
         words: label of the vertical axis; by default the first column's name.

@@ -62,7 +62,7 @@ def cluster(workers: int = 1, scheduler: str | None = None, client: Any = None) 
     Args:
         workers: worker processes to start on this machine when no scheduler and no client is given.
         scheduler: address of a running scheduler, such as ``tcp://10.0.0.1:8786``.
-        client: a ``distributed.Client`` to use as it is; it stays open.
+        client: a ``distributed.Client`` to use; it stays open.
 
     Yields:
         The client; ``None`` (jobs run in this process) for fewer than two workers or without ``distributed``.

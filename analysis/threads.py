@@ -1,6 +1,6 @@
 """Thread counts of torch and BLAS, and the lock that lets jobs of one process take turns.
 
-Sums are in the same order everywhere then. BLAS is limited by what ``stability.threads`` knows of it.
+With a fixed count, sums have the same order on every machine. ``stability.threads`` limits BLAS.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Recurrent layers of a model: their paths, matrices, inputs, states and step Jacobians.
 
-Every analyzer of hidden states goes through here, so that what one measures is the same for all layers,
-``torch.nn``'s included.
+All analyzers of hidden states use this module, so that measurements agree for all layers, ``torch.nn``'s included.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def recurrent_matrices(module: nn.Module) -> dict[str, Tensor]:
     """Return the square recurrent matrices of one recurrent module by name.
 
     Args:
-        module: one of those that ``recurrent_layers`` finds.
+        module: a result of ``recurrent_layers``.
 
     Returns:
         ``A``, ``W`` and the like for our layers; ``weight_hh_l0`` for ``torch.nn.RNN``; one matrix a gate,

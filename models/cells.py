@@ -24,11 +24,11 @@ class Cell:
     Attributes:
         kind: the class.
         step: ``(module, x (batch, p), h (batch, n)) -> next h``.
-        method: the name of the method that the step is, if it is one: whoever calls it is seen to read an input.
+        method: name of the method that is the step, if it is one; a call of it counts as a read of the input.
         input_size: ``p``: the name of an attribute, a number, or a function of the module.
         hidden_size: ``n``, the same.
         initial: ``(module, x (batch, time, p)) -> state``; ``None``: zero.
-        matrices: ``(module) -> {name: (n, n) tensor}``; ``None``: the square ones that the module holds.
+        matrices: ``(module) -> {name: (n, n) tensor}``; ``None``: all square parameters of the module.
     """
 
     kind: type[nn.Module]
@@ -86,7 +86,7 @@ def register_cell(
         replace: let this description take the place of another one of the class.
 
     Returns:
-        The class itself, so that this is a decorator, too.
+        The class itself, so that this is also a decorator.
 
     Raises:
         ConfigurationError: no class of modules, no such method, or the class is registered already.

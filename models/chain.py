@@ -2,7 +2,7 @@ r"""Networks with plain layers before and behind their recurrent part, as stacks
 
 ``nn.Linear`` with an activation behind it is the map :math:`h^+ = \phi(M x + c)`, a recurrent layer whose next state
 does not depend on the one before. What stands between the layers is found by running the module once and looking at
-what each of them gets: what the one before it gave, or an activation of it. Nothing here is a claim: whoever asks runs
+what each of them gets: what the one before it gave, or an activation of it. The result is no claim: the caller runs
 the module beside what was read.
 """
 
@@ -45,7 +45,7 @@ def chain(module: nn.Module, path: str, subject: Any) -> list[Classifier]:
     """Return candidate classifiers for a module whose layers form one chain with the recurrent part.
 
     Args:
-        module: a module of one's own, ``(batch, time, features)`` to logits ``(batch, classes)``.
+        module: a user's module, ``(batch, time, features)`` to logits ``(batch, classes)``.
         path: path of its recurrent part.
         subject: system that the part runs.
 

@@ -223,7 +223,7 @@ def by_parts(module: nn.Module) -> list[Classifier]:
     """Return candidate classifiers with one recurrent part, one linear layer, and either reduction.
 
     Args:
-        module: a module of one's own.
+        module: a user's module.
 
     Returns:
         The classifiers; none of them has been run beside the module.

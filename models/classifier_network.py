@@ -161,7 +161,7 @@ class ClassifierNetwork(nn.Module):
         """Return the recurrent part of the classifier.
 
         Raises:
-            UnsupportedError: for a differential equation, of which nothing is known here.
+            UnsupportedError: a differential equation.
         """
         if continuous:
             raise UnsupportedError("a network read as a map has no differential equation: leave continuous out")

@@ -32,7 +32,7 @@ def from_factory(name: str) -> Any:
 
     Args:
         name: ``package.module:factory`` or ``FILE.py:factory``; a factory is called without arguments, a model is
-            taken as it is.
+            taken unchanged.
 
     Returns:
         A module, a system, or an object of a registered type.

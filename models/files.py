@@ -118,7 +118,7 @@ def save(model: nn.Module, path: str | Path, weights: Mapping[str, Tensor] | Non
     Args:
         model: a ``SequenceModel`` or a layer.
         path: a ``.safetensors`` file, or an existing directory, which gets a ``model.safetensors``.
-        weights: to be saved in place of those that the model has now.
+        weights: weights to save in place of the model's present ones.
 
     Returns:
         The file written.

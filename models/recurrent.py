@@ -31,7 +31,7 @@ def register_layer(name: str, *, replace: bool = False) -> Callable[[type[Layer]
 
     Args:
         name: name in files and on the command line.
-        replace: let the class take the place of another one that has the name.
+        replace: replace a class registered under the same name.
 
     Returns:
         The decorator, which gives the class back.
@@ -322,7 +322,7 @@ class RecurrentLayer(nn.Module, ABC):
             A scalar: a rate per unit of time, or per step for maps.
 
         Raises:
-            UnsupportedError: a layer that no weights make contracting, or of which no such bound is known.
+            UnsupportedError: a layer that contracts for no weights, or without a known bound.
         """  # noqa: DOC501 - made by a function
         raise no_contraction_gap(self)
 

@@ -23,7 +23,7 @@ class EchoStateRNN(LureLayer):
     ``orthogonal``: ``W = radius Q`` with Q drawn evenly from the orthogonal matrices (the Q of a Gaussian matrix); with
     ``radius < 1`` and slopes in [0, 1] the map contracts by ``1 - a + a radius`` a step, which is the echo state
     property, and ``certify`` proves it. ``gaussian``: Gaussian W scaled to the spectral radius ``radius``, the usual
-    recipe, which implies nothing of the kind.
+    recipe, which does not imply contraction.
 
     Weights are parameters without gradient: files keep them, optimizers leave them. ``stability.analysis.fit_readout``
     solves for the head in one go.

@@ -115,7 +115,7 @@ class RotRNN(LinearLayer):
         r"""Set angles and bases so that :math:`P \Theta P^\top` are the given rotations.
 
         Args:
-            A: ``(heads, d, d)``, each in SO(d); ``(d, d)`` for all heads alike. The damping stays as it is.
+            A: ``(heads, d, d)``, each in SO(d); ``(d, d)`` for all heads alike. The damping is unchanged.
 
         Returns:
             The layer itself.

@@ -1,6 +1,6 @@
 """Representations of results: ``repr``, HTML for notebooks, data frames, plots.
 
-Nothing here computes; pandas and matplotlib are loaded by who asks for a frame or a figure.
+pandas and matplotlib are imported only for a frame or a figure.
 """
 
 from __future__ import annotations

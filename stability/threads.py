@@ -1,8 +1,7 @@
 """Number of BLAS threads: one for small matrices.
 
-A BLAS that shares a small product among threads waits longer for them than it computes, several times over where
-other work keeps the cores busy. With one thread sums also have one order: what is computed does not depend on the
-number of cores.
+A BLAS that shares a small product among threads waits longer for them than it computes, several times longer on busy
+cores. With one thread sums also have a fixed order, so that results do not depend on the number of cores.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Independent checker: it proves every claim of a certificate again.
 
-It imports no solver, no torch and none of the code that makes certificates: numpy, the systems, the file format
-and the rules, one a theorem. A bad certificate is answered, never raised.
+It imports numpy, the systems, the file format and the rules (one per theorem), but no solver, no torch and no search.
+A bad certificate gives a negative answer, never an exception.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def draw_back(threat: Threat, z: Tensor, halvings: int, fooled: bool = False) ->
         fooled: it is known that each ``z`` is misclassified and its ``x`` is not.
 
     Returns:
-        ``(batch, time, features)``; what is classified correctly stays as it is.
+        ``(batch, time, features)``; correctly classified points are unchanged.
     """
     if fooled:
         rows = torch.arange(len(z), device=z.device)

@@ -168,7 +168,7 @@ def attack_radii(
     """Find the smallest perturbation of each sequence that changes its class, by several attacks.
 
     DeepFool first, drawn back to the boundary by bisection. Then the point is moved along the boundary, each step to
-    the smallest perturbation inside the bounds that reaches the boundary as it is linearised there; then APGD looks
+    the smallest perturbation inside the bounds that reaches the linearised boundary there; then APGD looks
     from random starts inside of 95 % of what was found, in a ball of each sequence's own radius, with the margin as its
     loss and with the lead of one rival class after the other in turns; what it finds is drawn back and moved alike.
     Where nothing was found the radius is doubled instead.

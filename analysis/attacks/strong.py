@@ -63,7 +63,7 @@ def strong(
 
     Raises:
         ConfigurationError: an invalid option or tensor.
-        DimensionError: a wrong shape, of ``near``, too.
+        DimensionError: a wrong shape, also of ``near``.
         NonFiniteError: NaN in data, weights or logits.
 
     Source: S. Moosavi-Dezfooli, A. Fawzi, P. Frossard (2016); F. Croce, M. Hein (2020); the order of radii is this

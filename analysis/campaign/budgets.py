@@ -28,7 +28,7 @@ class Budget:
         iterations: Lanczos iterations for the Hessian's ends.
         probes: random vectors for the Hessian's trace and density.
         trajectories: test sequences along which Lyapunov exponents are taken.
-        program_states: criteria of systems of up to so many states are asked of a solver, too; see ``cross_check``.
+        program_states: largest number of states of systems that a solver examines as well; see ``cross_check``.
         program_steps: most steps of that solver.
     """
 

@@ -1,9 +1,8 @@
 """Campaign behind the main report: several models, trained or given, and analysed.
 
-A campaign is a directory: ``report-settings.json`` says what was planned, ``models/NAME/`` is a model's run
-directory with the files of ``stability.analysis.campaign.pipeline``. A model is finished when it has its
-``analysis.json``; carried out again, a campaign does what is missing, and training goes on where it stopped. Results
-belong to the weights that they were computed from: a model that changed since then is examined again.
+A campaign is a directory: ``report-settings.json`` holds the plan, ``models/NAME/`` is a model's run directory with the
+files of ``stability.analysis.campaign.pipeline``. A model is finished when it has its ``analysis.json``. A repeated
+campaign computes the missing parts and resumes training. A model whose weights changed is analysed again.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def opened(campaign: Campaign, *, overwrite: bool = False, pages: Sequence[str] 
         campaign: models, data and settings.
         overwrite: whether a report made with another plan, and files of the names that a report has, may be replaced.
             Files of other names are not touched.
-        pages: names of the files that the caller will write there, so that they are refused before the work, too.
+        pages: names of the files that the caller will write there; existing ones are refused before the work.
 
     Yields:
         Names of the models that are finished already.

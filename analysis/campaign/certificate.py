@@ -1,7 +1,7 @@
 """Step ``certificate``, the first of an analysis: the certificate that later steps use.
 
-Of a network it answers twice: for every input, and for inputs in a box, the one that is stated or the range of the data
-and a margin on both sides. The second answer stands among the further claims of the same file, where it is proved.
+The step certifies a network for every input, and for inputs in a box: the stated one, or the range of the data with a
+margin on both sides. The second claim, if proved, is a further claim of the same file.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class RunJob:
         run: name of the run directory.
         name: name of the model.
         settings: settings of its analysis, including the seed.
-        code: class of a user's own layer or cell, which a process of its own has to import.
+        code: class of a user's layer or cell, which a worker process must import.
     """
 
     campaign: Campaign

@@ -160,7 +160,7 @@ def fitted(task: Task, model: nn.Module, name: str, *, answers: bool = True) -> 
         answers: whether its outputs are compared with targets.
 
     Returns:
-        The task for this model. An answer that is no tensor is left to whoever needs one.
+        The task for this model. An output that is no tensor is left unchecked.
 
     Raises:
         ConfigurationError: a model that raises on these sequences, or labels that are none of its classes.

@@ -102,7 +102,7 @@ def _occurring(task: Task) -> tuple[float, float]:
 def part_range(subject: Any, model: nn.Module | None, task: Task) -> tuple[Range | None, str]:
     """Return the range of the inputs of the certified part, which may differ from that of the data.
 
-    A recurrent part inside a network of one's own gets what the layers before it make of the data: that is looked at
+    A recurrent part inside a user's network reads the outputs of the layers before it: these are recorded
     while the network runs on all of them.
 
     Args:

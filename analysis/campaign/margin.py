@@ -1,6 +1,6 @@
 """Step ``margin``: largest gain and integrator step for which the proof of stability still succeeds.
 
-Both ends are kept as certificates of their own, so that whoever reads the factors can prove them again.
+Both ends are stored with their certificates, so that the factors can be proved again.
 """
 
 from __future__ import annotations

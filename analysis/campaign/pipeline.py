@@ -1,8 +1,8 @@
 """Pipeline of all analyzers on one model; each result is a file in the model's run directory.
 
-Reports read these files and nothing else; ``stability.storage.artifacts`` describes them. ``analysis.json`` says what
-was run, how long it took, what has no answer for this model and why, with the digests of the model and of all files
-that the results are made of. It is written last: a directory that has it is complete.
+Reports read these files alone; ``stability.storage.artifacts`` describes them. ``analysis.json`` records the steps,
+their times, the reasons for missing results, and the digests of the model and of all files. It is written last: a
+directory that has it is complete.
 """
 
 from __future__ import annotations

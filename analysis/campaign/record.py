@@ -1,7 +1,7 @@
 """Record of a campaign on disk: settings, sessions, machine, and the progress of each model.
 
-The settings are written as soon as the directory is there, at the beginning of every session, and whenever a model is
-finished: whatever ends a session, and whoever draws the page later, they are there.
+The settings are written when the directory is made, at the beginning of every session, and after every model, so that
+they exist however a session ends.
 """
 
 from __future__ import annotations

@@ -201,7 +201,7 @@ def spectrum_of(
     It is the space that ``hessian_summary`` makes with this seed, with all its steps.
 
     Args:
-        operator: the Hessian, of which no product has been taken.
+        operator: the Hessian, before any product.
         steps: steps of Lanczos, for each probe.
         probes: number of probes of the density, and of the trace outside the first one's space.
         seed: seed of all probes.

@@ -1,8 +1,8 @@
 r"""Distance of two trajectories under the same input: along the data, and along a refutation's counterexample.
 
-Contraction in one picture: the distance of two states that read the same inputs, over that at the start. Along the data
-two states that test sequences led to read a third sequence, over and over; of a refutation the pair is the one that its
-proof gives, or begins beside the unstable state of it. What is proved of every pair, ``C rho^k``, needs no measuring.
+The distance of two states that read the same inputs, relative to the initial one, shows contraction. Along the data,
+two states after test sequences read a third sequence repeatedly. A refutation gives the pair, or an unstable state next
+to which the second state begins. The proved bound of every pair is ``C rho^k``.
 """
 
 from __future__ import annotations

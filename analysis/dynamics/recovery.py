@@ -1,8 +1,8 @@
 r"""Measured recovery time: two runs under the same inputs, one of them disturbed once.
 
-The network reads a sequence, then its state is moved by a vector of a given length and both copies read on, the same
-sequence over and over. Counted is the last step at which they still differ by the tolerance. What a certificate proves
-about it for every state, disturbance and input is ``stability.recovery.recovery_time``: no measured one may be longer.
+The network reads a sequence, then its state is disturbed by a vector of given norm, and both copies read the same
+sequence repeatedly. The recovery time is the last step at which they differ by the tolerance. The certified bound for
+every state, disturbance and input is ``stability.recovery.recovery_time``; no measured time may exceed it.
 """
 
 from __future__ import annotations

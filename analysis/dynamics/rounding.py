@@ -1,8 +1,7 @@
 """Distance between a network in its own precision and the exact map of its certificate.
 
-A certificate is about the stored weights in exact arithmetic. A run in float32 rounds at every step; how far that leads
-is measured here, beside a run in float64, and proved nowhere. Where the map contracts, errors are forgotten as fast as
-they come, and the distance stays small for as long as one likes.
+A certificate is about the stored weights in exact arithmetic. A run in float32 rounds at every step. Its distance from
+a run in float64 is measured, not proved. If the map contracts, errors decay, and the distance stays bounded.
 """
 
 from __future__ import annotations

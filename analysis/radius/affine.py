@@ -42,7 +42,7 @@ def affine_gains(model: nn.Module, horizon: int, features: int) -> tuple[float, 
     nearest decision boundary itself.
 
     Args:
-        model: one that ``is_affine``.
+        model: a model for which ``is_affine`` is true.
         horizon: time steps.
         features: input features per step.
 
@@ -59,7 +59,7 @@ def affine_gains_at_steps(model: nn.Module, horizon: int, features: int) -> tupl
     """Return the gains for logits at every step: those after ``t`` steps depend on the last ``t`` inputs.
 
     Args:
-        model: one that ``is_affine`` at every step.
+        model: a model for which ``is_affine`` is true at every step.
         horizon: time steps.
         features: input features per step.
 

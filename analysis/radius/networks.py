@@ -60,7 +60,7 @@ def network_of(model: nn.Module, every_step: bool = False) -> Network:
     """Return the recurrent part and the head behind a model's logits.
 
     Args:
-        model: a ``SequenceModel``, or a module of one's own in which one recurrent part and one linear head are found.
+        model: a ``SequenceModel``, or a user's module with one recurrent part and one linear head.
         every_step: whether it answers at every step.
 
     Returns:

@@ -189,7 +189,7 @@ class _Run:
 
 
 def compute(ticket: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """Compute a job; its errors are results, too.
+    """Compute a job; its errors are also results.
 
     Args:
         ticket: ``spec`` of the job, ``paths`` of files, and ``network``: the trained network of its parent.

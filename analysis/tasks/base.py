@@ -1,7 +1,7 @@
 """Tasks (data, loss, metric and chance level) and the registry of tasks by name.
 
-A task is data, ready for a recurrent network: ``x (n, time, features)`` float32 and targets, the loss to
-train with, the metric to report, and what a guess that ignores the input would reach.
+A task is data for a recurrent network: ``x (n, time, features)`` float32 and targets, the training loss, the reported
+metric, and the metric of the best guess that ignores the input.
 """
 
 from __future__ import annotations
@@ -332,7 +332,7 @@ def generated_parts(
     """Generate the parts of a task, as arguments of ``Task``.
 
     Args:
-        make: ``make(n, rng)``: so many sequences with their targets.
+        make: ``make(n, rng)`` returns ``n`` sequences with their targets.
         seed: seed of the task.
         train: number of training sequences.
         test: number of test sequences.

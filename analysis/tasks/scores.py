@@ -1,8 +1,7 @@
 """Scores of outputs: one number per target, averaged to the loss and the metric.
 
-A class target ``IGNORED``, or a value that is NaN, counts for nothing: so sequences of unequal length lie in one batch.
-Their padding repeats the last step (no entry of the inputs is made up) and has no target; where a whole sequence has
-one class, it is the target of the sequence's own last step, where the network is read out.
+A class target ``IGNORED``, or a value NaN, has no score, so that sequences of unequal length fit in one batch. Their
+padding repeats the last step and has no target. The class of a whole sequence is the target of its own last step.
 """
 
 from __future__ import annotations

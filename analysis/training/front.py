@@ -1,8 +1,7 @@
 """Training entry points: seeded, tracked, interruptible, and resumable to the last bit.
 
-An epoch is the unit of everything: its batches are ordered by ``(seed, epoch)`` alone, after it all files are
-written aside and renamed, and an interruption of any kind takes the model back to the end of the last
-finished one.
+The order of an epoch's batches depends on ``(seed, epoch)`` alone. After each epoch all files are written atomically.
+An interruption restores the model of the last finished epoch.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ def contraction_gap(layer: nn.Module) -> Tensor:
         A scalar: a rate per unit of time, or per step for discrete layers.
 
     Raises:
-        UnsupportedError: a layer that no weights make contracting, or of which no such bound is known.
+        UnsupportedError: a layer that contracts for no weights, or without a known bound.
 
     Example:
         >>> from stability.models import LipschitzRNN

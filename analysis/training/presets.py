@@ -1,8 +1,7 @@
 """Presets: tested networks and training settings, for the report without models and for papers' experiments.
 
-Chosen on the embedded digits read by rows (28 steps of 28 pixels, 4,000 images to train on), 64 hidden units.
-Each trains in seconds on one core; ``training`` is for the full report, ``QUICK`` replaces part of it for a
-look.
+They were tuned on the embedded digits read by rows (28 steps of 28 pixels, 4,000 training images) with 64 hidden units.
+Each trains in seconds on one core. ``QUICK`` shortens ``training`` for a quick report.
 """
 
 from __future__ import annotations
@@ -260,7 +259,7 @@ def preset_model(name: str, task: Task, *, seed: int = 0) -> SequenceModel:
     Args:
         name: a key of ``known_presets()``.
         task: gives input and output sizes.
-        seed: seed of the initial weights; the global random state stays as it is.
+        seed: seed of the initial weights; the global random state is unchanged.
 
     Returns:
         The model.

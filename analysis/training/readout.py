@@ -33,7 +33,7 @@ class Readout(Record):
     Attributes:
         rows: equations: sequences, or sequences times steps.
         features: unknowns for each output, the constant included.
-        residual: root mean square of what is left over, on the training rows.
+        residual: root mean square error on the training rows.
         condition: largest over smallest diagonal entry of the last triangle, a lower bound of its condition number.
         train_metric: metric of the task on the training sequences, with the new head.
         test_metric: likewise, on sequences never fitted to.

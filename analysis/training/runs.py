@@ -1,8 +1,8 @@
 """Run directories: files of a training, written atomically and read by all other commands.
 
-``run.json`` (what was done, with what, and what came of it), ``model.safetensors``, ``metrics.csv`` (one line
-an epoch), ``spectra.csv`` and ``eigenvalues.csv`` (from the tracker), ``checkpoint.pt`` (all that is
-needed to go on). Each file is written aside and renamed: whatever happens, it is whole.
+Files: ``run.json`` (settings, data and result), ``model.safetensors``, ``metrics.csv`` (one row per epoch),
+``spectra.csv`` and ``eigenvalues.csv`` (from the tracker), ``checkpoint.pt`` (state for resuming). Each file is written
+to a temporary name and renamed, so that it is always complete.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def old_run(path: str | Path) -> Iterator[Path]:
 def model_description(model: nn.Module) -> dict[str, Any]:
     """Return the description of a model in ``run.json``: enough to build it again, or only its class.
 
-    Of a network of one's own the activation of its ``torch.nn`` RNN stands there too, which weights do not tell.
+    For a user's network it includes the activation of its ``torch.nn`` RNN, which the weights do not determine.
     """
     try:
         return describe(model)

@@ -1,7 +1,7 @@
 """Detection of modules that do not run the map of their weights; the error names the cause.
 
-A subject is read from weights. That is worth something only where the module does with them what its class says: no
-overridden ``forward``, no hook that changes what comes out, no weight that is recomputed before each pass, no dropout.
+A subject read from weights is valid only if the module uses them as its class does: no overridden ``forward``, no hook
+that changes outputs, no weight that is recomputed before each pass, no dropout.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Conversion of trained modules to subjects of claims: ``torch.nn``, containers, and classes registered by a user.
 
-Importing ``stability.models`` teaches all this to ``stability.certify``.
+Importing ``stability.models`` registers these conversions for ``stability.certify``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """System of a step function, read from one run: affine expressions follow every operation on states and inputs.
 
-The step runs once, in float64, on numbers of which only the shapes matter. Below autograd torch reports each operation
-that it carries out (``TorchDispatchMode``); affine ones and known activations are followed, anything else (a gate, a
-norm, a look at a value) ends the reading with its name. What was read is then run beside the step from random states.
+The step runs once, in float64, on arbitrary numbers. ``TorchDispatchMode`` reports each torch operation below autograd.
+Affine operations and known activations are traced; any other one (a gate, a norm, a branch on a value) stops the trace
+with its name. The resulting system is then cross-checked against the step from random states.
 """
 
 from __future__ import annotations

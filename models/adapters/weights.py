@@ -1,6 +1,6 @@
 """Weights of a recurrent network in torch's layout, with the subject and the module that they define.
 
-Torch modules, quantised ones, state dicts and ONNX nodes all end here.
+Readers of torch modules, quantised modules, state dicts and ONNX nodes all return these weights.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def entries_of(node: Any, values: Sequence[np.ndarray | None], options: Mapping[
 
     Args:
         node: node of an operator in ``RUN``.
-        values: its inputs, ``None`` for one that is left out.
+        values: its inputs, ``None`` for an omitted one.
         options: its attributes.
 
     Returns:

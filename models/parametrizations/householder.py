@@ -102,7 +102,7 @@ class Householder(ReflectionMap):
         """Draw a random member of the image (not Haar-distributed).
 
         Args:
-            seed: seed of its own generator; the global random state stays as it is.
+            seed: seed of a separate generator; the global random state is unchanged.
             dtype: dtype of the result.
 
         Returns:

@@ -168,7 +168,7 @@ class Rotation(nn.Module):
         """Draw a rotation from the Haar measure on SO(d): the Q of a Gaussian matrix, one column negated if needed.
 
         Args:
-            seed: seed of its own generator.
+            seed: seed of a separate generator.
             dtype: dtype of the result.
         """
         generator = torch.Generator().manual_seed(seed)

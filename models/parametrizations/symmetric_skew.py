@@ -217,7 +217,7 @@ class SymmetricSkew(nn.Module):
         Args:
             n: size.
             std: standard deviation of the entries of ``M``.
-            seed: seed of its own generator; the global random state stays as it is.
+            seed: seed of a separate generator; the global random state is unchanged.
             dtype: dtype of the result.
 
         Returns:

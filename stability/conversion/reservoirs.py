@@ -85,7 +85,7 @@ def _per_unit(what: str, value: Any, n: int) -> np.ndarray:
 
 
 def is_reservoirpy_node(value: Any) -> bool:
-    """Return True if the class of an object, or one that it inherits, is defined in ``reservoirpy``."""
+    """Return True if the class of an object, or one of its bases, is defined in ``reservoirpy``."""
     return any(kind.__module__.partition(".")[0] == LIBRARY for kind in type(value).__mro__)
 
 

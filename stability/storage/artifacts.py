@@ -1,7 +1,7 @@
 """Files of a run directory: one description for writers, readers and lists.
 
-A new file of an analyzer stands here, is written by its step (``STEPS`` in ``analysis/campaign/pipeline.py``), and is
-shown by a section of the page: nothing else knows its name.
+A new file of an analyzer is described here, written by its step (``STEPS`` in ``analysis/campaign/pipeline.py``), and
+shown by a section of the page.
 """
 
 from __future__ import annotations

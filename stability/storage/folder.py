@@ -1,7 +1,7 @@
 """Output folders: one writer at a time, and the list of files that belong to it.
 
-``.stability.json`` names every file before it is written, and the work that writes it. What stands in the folder and
-not on the list belongs to somebody else: it is neither replaced, unless that is asked for, nor ever removed.
+``.stability.json`` lists every file before it is written, with the work that writes it. Other files in the folder
+belong to the user: they are replaced on request only, and never removed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Limits of the memory that readers allocate, checked in advance.
 
-Every floor has such a file; ``docs/files.md`` shows them in one table.
+The layers above have similar files; ``docs/files.md`` shows all limits in one table.
 """
 
 from __future__ import annotations

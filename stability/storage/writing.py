@@ -1,11 +1,12 @@
 """Atomic writing of files.
 
-What stands at a path decides. A regular file (or nothing): written aside and renamed. A symbolic link: its target, the
-link stays. A character device, a descriptor of this process (``/dev/stdout``, ``/dev/fd/N``, process substitution), a
-named pipe with a reader: written through. A folder, a socket, a block device, a pipe that nobody reads: refused.
+The type of the path decides. A regular or missing file is written to a temporary name and renamed. A symbolic link
+stays; its target is written. A character device, a descriptor of this process (``/dev/stdout``, ``/dev/fd/N``, process
+substitution) and a named pipe with a reader are written directly. A folder, a socket, a block device and a pipe without
+a reader are refused.
 
-What is replaced is durable: the new content is on the disk before it gets its name, and the name is before the call
-returns, so that a machine that loses its power has the old file or the new one, too.
+Replacement is durable: the content is on the disk before the renaming, and the name before the call returns. After a
+power failure the path holds the old file or the new one.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def at_most(value: Any, near: float | None = None) -> str:
     """Format an upper bound: the next larger number of four digits, of six digits just above one.
 
     Args:
-        value: the bound; what is no finite number is shown as it is.
+        value: the bound; a value that is not finite is shown unchanged.
         near: a number that the value must not be confused with: three digits of the distance to it are kept.
 
     Returns:

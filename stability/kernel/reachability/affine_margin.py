@@ -77,7 +77,7 @@ class Margin:
             radius: radius of the ball in l2; ``None``: the box is all.
             box: ends ``(T, p)`` of the perturbations; ``None``: there are none.
             free: ``(T, p)`` true where there may be a perturbation.
-            each: whether every step has a ball of its own.
+            each: whether every step has a separate ball.
         """
         if radius is None:
             assert box is not None

@@ -245,7 +245,7 @@ def _jet(unit: Unit, a: Array, b: Array, half_a: Array, half_b: Array) -> tuple:
 def chords(unit: Unit, box: Box) -> tuple[Array, Array]:
     """Return slopes ``(m,)`` of the least-squares plane of the unit over a box, at Chebyshev nodes.
 
-    Any slopes are sound; these make what is left small.
+    Any slopes are sound; these make the remainder small.
     """
     if not unit.is_smooth:
         return np.zeros_like(box.b_low), chord_slope(activation(unit.inner), box.b_low, box.b_high)

@@ -130,7 +130,7 @@ def invariant_box(
     Args:
         cell: the cell.
         sweeps: most rounds of shrinking.
-        affords: whether there is time for so many operations, asked before every round.
+        affords: function of a number of operations, True if there is time for them; called before every round.
 
     Returns:
         The box, proved by ``is_invariant``, or ``None`` when there is none (a forget gate that may reach 1), or no

@@ -41,7 +41,7 @@ def inputs_of(subject: Any, value: Array) -> Array:
         The inputs.
 
     Raises:
-        Refused: it is none that the cell reads.
+        Refused: no input of the cell.
     """
     value, cell = as_rows(value), getattr(subject, "layers", (subject,))[0]
     fits = value.ndim == 2 and value.shape[1] == cell.inputs and 1 <= len(value) <= LONGEST_INPUT

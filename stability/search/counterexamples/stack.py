@@ -46,7 +46,7 @@ def search_stack(
         search: the search for one layer or network (``counterexample_search.refute``).
         seed: seed of the random starts.
         time_limit: seconds; without one the attempts are counted.
-        lowest: whether the layers of the lowest level are to be searched, too.
+        lowest: whether to search the layers of the lowest level as well.
         region: the range of the data's inputs, searched first.
 
     Returns:

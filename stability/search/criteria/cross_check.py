@@ -1,17 +1,16 @@
 r"""Independent check of the circle criterion and the KYP lemma by semidefinite programs.
 
-``certify`` decides both criteria in the frequency domain. Here they are asked once more, as their textbooks write
-them: is there a ``P`` with
+``certify`` decides both criteria in the frequency domain. Here they are solved as in the textbooks: find a ``P`` with
 
 .. math:: \begin{bmatrix} A^T P + P A + C^T C & P B + C^T D \\ \cdot & D^T D - I \end{bmatrix} \le -t I
           \quad\text{(circle)}, \qquad
           \begin{bmatrix} A^T P + P A & P B - C^T \\ \cdot & -(D + D^T) \end{bmatrix} \le -t I
           \quad\text{(KYP)}, \qquad P \ge t I
 
-and ``t`` above a strictness that rounding cannot make up (in discrete time ``A^T P A - P`` and so on). A solver answers
-with a status. Whoever takes it at its word is wrong where it says yes and the ``P`` that came with it does not satisfy
-the inequality, all rounding errors counted, and where it says no and the frequency domain says yes. How often that
-happens is measured here; no verdict depends on it.
+and ``t`` above a strictness that rounding cannot make up (in discrete time ``A^T P A - P`` and so on). A solver
+returns a status. It is wrong if it is feasible and the returned ``P`` violates the inequality, rounding errors
+included, or if it is infeasible and the frequency domain proves feasibility. The number of wrong statuses is measured;
+no verdict depends on it.
 
 Source: bounded real and positive real lemma: B. D. O. Anderson, S. Vongpanitlerd, Network Analysis and Synthesis, 1973;
 cvxpy: S. Diamond, S. Boyd, JMLR 17 (2016); SCS: B. O'Donoghue et al., JOTA 169 (2016).

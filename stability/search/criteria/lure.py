@@ -42,7 +42,7 @@ class Options:
         seed: seed of the searches.
         use: known conditions of use: ``input_range``, ``start``, ``horizon``.
         refute: search for a counter-example where nothing is proved.
-        searched: criteria that the proved one contains search for their own best rates, too.
+        searched: search also for the best rates of criteria that the proved one contains.
         input_box: ``(low, high)``, the range that every input stays in, or ``None``.
     """
 

@@ -1,7 +1,7 @@
 r"""Gain over a number of steps, with storage and multipliers for each step.
 
-The least ``g`` is that of a convex problem in ``T m`` multipliers (``reachable_ellipsoids``). What is found is a
-proposal, which rule ``gain_steps`` proves.
+The least ``g`` is that of a convex problem in ``T m`` multipliers (``reachable_ellipsoids``). The solution is
+a proposal, which rule ``gain_steps`` proves.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Search for a proof of contraction under inputs in a box, near one trajectory.
 
-Runs of a network that contracts are a function of its last inputs, and lie where a few seeded runs are seen to, or not
-much beside. So the box that a run stays in is made from those, and widened to what zonotopes from it reach until they
-come back inside.
+A run of a contracting network is a function of its last inputs and lies close to a few simulated runs. The box of a run
+is made from these, and widened to the reach of zonotopes from it until they return inside.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def stack_bounds(stack: LayerStack, low: Any, high: Any, *, time_limit: TimeLimi
     """Return the box of states that contains every run of a stack finally, under inputs in a box.
 
     Args:
-        stack: with one direction, of gated layers and networks of which sets are known, maps or flows.
+        stack: stack with one direction, of gated layers and networks with known sets, maps or flows.
         low: ``(p,)`` least inputs.
         high: ``(p,)`` largest.
         time_limit: seconds.

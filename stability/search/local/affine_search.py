@@ -1,6 +1,6 @@
 """Exact certified radii of affine networks.
 
-What is found is a claim only where the rule ``local_linear`` accepts it.
+A result becomes a claim only if the rule ``local_linear`` accepts it.
 """
 
 from __future__ import annotations

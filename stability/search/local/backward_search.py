@@ -146,7 +146,7 @@ def widen_ball(
 
     Args:
         decide: whether a radius is found to be safe.
-        ball: one that holds.
+        ball: a certified ball.
         upper: a radius above it, of an attack or an estimate.
         deadline: time limit of the search.
         fine: whether a trial costs next to nothing.

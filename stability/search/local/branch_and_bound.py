@@ -61,7 +61,7 @@ def tree_of(
     Args:
         box: ends of the inputs.
         look: function of a piece that returns its result.
-        room: pieces that may be looked at; a leaf without content costs one, too.
+        room: largest number of pieces; an empty leaf also counts.
         deadline: time limit of the search.
 
     Example:

@@ -1,11 +1,10 @@
 """Search for the largest certified l2 radius with the ellipsoid tube.
 
-A class whose margin a tube leaves open is closed from its end, where that can be (``quadratic_lower_bound``): there
-the channels' bends count with their signs. What it cannot do: the reaches of all rows still come from the tube, which
-takes bends for adverse at every step, so that the tube of a network that expands ends at some radius, whatever the
-multipliers. LSTM and GRU, whose gates multiply two such errors, have a tube of their own beside it
-(``gated_tube``), which lasts twice as far: to somewhat less than a tenth of the distance of the nearest
-attack, on sequences of 28 steps.
+A class whose margin the tube leaves open is bounded backwards (``quadratic_lower_bound``), where the curvature of the
+channels counts with its sign. The reaches of all rows still come from the tube, which assumes adverse curvature at
+every step; so the tube of an expanding network diverges at some radius for all multipliers. LSTM and GRU, whose gates
+multiply two such errors, have a separate tube (``gated_tube``) with twice the range: slightly less than a tenth of the
+distance to the nearest attack, on sequences of 28 steps.
 """
 
 from __future__ import annotations

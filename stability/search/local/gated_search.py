@@ -30,7 +30,7 @@ class GatedSearch:
         worth: sensitivity of the margin to every stage.
         stages: the linear part.
         weights: ``(T, k)`` for the proof.
-        lasts: whether the tube of multipliers gets far, so that it is tried, too.
+        lasts: whether the tube of multipliers reaches far enough to be tried as well.
     """
 
     task: Task

@@ -2,7 +2,7 @@ r"""Search for the largest certified l_inf radius: zonotopes, then affine forms.
 
 For one radius: the affine forms of ``affine_forms`` decide most classes; for the others parabolas that touch
 where the margin is small (``quadratic_relaxation``) with the multipliers of ``quadratic_multipliers``; where
-few entries of the input move, boxes are cut in two until that is enough. What is found is a claim only where the rule
+few entries of the input move, boxes are cut in two until that is enough. A result becomes a claim only if the rule
 ``local_planes`` accepts it.
 """
 

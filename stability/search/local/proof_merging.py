@@ -1,11 +1,11 @@
 """Merging of new proofs into an existing folder of proofs.
 
-A proof is about one input of one network, in one norm, under one budget and mask. One that says at least as much about
-the same takes the place of an older one; one that says less leaves it. Proofs of another network, or about something
-else in the files that would be written, are refused before anything is computed.
+A proof is about one input of one network, in one norm, under one budget and mask. A proof replaces an older one with
+the same subject if its claim is at least as strong. Files with proofs of another network or subject are refused before
+any computation.
 
-An older proof is checked before it stands in the way of anything: a file may say more than it proves, or hold what an
-earlier checker accepted and this one does not. What proves nothing is replaced.
+An older proof is checked before it is kept: a file may claim more than it proves, or a claim that only an earlier
+checker accepted. An invalid proof is replaced.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ProofMerger:
 
     Attributes:
         made: inputs whose proof was written.
-        stayed: inputs whose older proof holds, and says more than the one that was made now.
+        stayed: inputs whose older proof is valid and stronger than the new one.
         void: inputs whose file proved nothing, and was replaced by the proof that was made now.
     """
 

@@ -75,7 +75,7 @@ def priced_references(
         bias: ``(c,)`` what is added to them.
         free: ``(T, p)`` which entries change.
         radius: ``eps``.
-        each: whether every step has a budget of its own.
+        each: whether every step has a separate budget.
 
     Returns:
         One for each margin; ``None`` where one of them has none.

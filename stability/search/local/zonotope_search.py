@@ -1,7 +1,7 @@
 """Search for the largest certified l_inf radius with the zonotope tube.
 
-What is left of a margin falls like a line in the radius, and then like a parabola. Both are known after one trial, so
-that few are needed. What is found is a claim only where the rule ``local_zonotopes`` accepts it.
+The remaining margin decreases linearly in the radius at first, then quadratically. One trial determines both terms, so
+few trials suffice. A result becomes a claim only if the rule ``local_zonotopes`` accepts it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Time limits: one deadline for a whole call, checked between steps.
 
-Without a limit nothing here reads the clock: searches count their attempts, so results depend on the input, the seed
-and the options alone. With one, running out is an outcome: whoever asks stops with the best found so far, and the
-deadline remembers whom it stopped.
+Without a limit no search reads the clock: searches count their attempts, so results depend on the input, the seed and
+the options alone. With a limit, a search that runs out of time returns its best result, and the deadline records the
+name of the search.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Deadline:
         """Return the deadline of a call, after checking its time limit.
 
         Args:
-            time_limit: seconds from now, ``None`` for no limit, or a deadline, which is handed on as it is.
+            time_limit: seconds from now, ``None`` for no limit, or a deadline, which is returned unchanged.
 
         Returns:
             The deadline.

@@ -35,7 +35,7 @@ def minimize_lbfgs(
     Args:
         objective: ``x -> (value, gradient)``; an infinite value, without a gradient, where it is not defined.
         x: starting point; a value that is not finite there is returned unchanged.
-        steps: at most so many.
+        steps: largest number of steps.
         tol: see ``_LAST``; absolute.
         deadline: checked before each step.
         pairs: number of last steps that approximate the Hessian.

@@ -1,6 +1,6 @@
 """Slack of matrix inequalities in float64, and the smallest gain that a solution proves.
 
-The inequality itself and the bound of its rounding errors are those of the rule that proves it.
+The inequality and the bound of its rounding errors come from the rule that proves it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Semidefinite program for multipliers, by one solver after another until an answer is proved.
 
-What a solver returns is scaled back and put to the rigorous check; where it fails, the problem is posed again in the
-coordinates of the last answer, with a larger margin or a tighter tolerance.
+A solver's solution is scaled back and checked rigorously. If the check fails, the problem is solved again in the
+coordinates of the last solution, with a larger margin or a tighter tolerance.
 """
 
 from __future__ import annotations

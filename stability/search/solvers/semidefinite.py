@@ -1,7 +1,7 @@
 """Semidefinite programs by cvxpy with Clarabel and SCS.
 
-A solver's word is never taken: who asks here evaluates the inequality at what comes back. What becomes of a solver's
-status, exception or warning is decided in ``_solve`` and nowhere else.
+A solver's status is never trusted: the caller evaluates the inequality at the returned values. ``_solve`` alone
+interprets a solver's status, exceptions and warnings.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Search for ``(P, L)`` by Riccati equations at given rates with improving multipliers.
 
-Every candidate is put to the rigorous check before it counts.
+Every candidate must pass the rigorous check.
 """
 
 from __future__ import annotations
