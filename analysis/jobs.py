@@ -169,7 +169,7 @@ def run_jobs(
 
 
 def _carry_out(work: Work, name: str, job: Any, tell: Tell, threads: int | None) -> Outcome:
-    """Run a job and convert what it raises to an error message."""
+    """Run a job and convert its exceptions to an error message."""
     try:
         with ONE, contextlib.nullcontext() if threads is None else with_threads(threads):
             return Outcome(name, None, work(job, tell))
@@ -184,7 +184,7 @@ def _carry_out(work: Work, name: str, job: Any, tell: Tell, threads: int | None)
 
 
 def _on_worker(packed: bytes, name: str, folders: list[str], topic: str) -> Outcome:
-    """Run a pickled job in a worker process: what it prints goes to standard error, its progress to the topic."""
+    """Run a pickled job in a worker process: its prints go to standard error, its progress to the topic."""
     from distributed import get_worker
 
     worker = get_worker()

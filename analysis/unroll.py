@@ -33,7 +33,7 @@ def recurrent_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
     Args:
         model: any module; found are ``RecurrentLayer`` s, ``torch.nn``'s recurrent modules and cells,
-            classes taught by ``register_cell`` or ``register_adapter``, and whatever has a two-dimensional parameter
+            classes registered by ``register_cell`` or ``register_adapter``, and modules with a 2-D parameter
             ``weight_hh``.
 
     Returns:
@@ -101,7 +101,7 @@ def as_layer(module: nn.Module, *, shared: bool = False) -> RecurrentLayer:
         shared: whether the module's own tensors are used, so that gradients reach them, and not copies.
 
     Returns:
-        The layer; it takes ``(batch, time, features)`` whatever ``batch_first`` was.
+        The layer; it takes ``(batch, time, features)`` for either ``batch_first``.
 
     Raises:
         UnsupportedError: any other module, two directions, a projection, or several layers of
@@ -190,7 +190,7 @@ def after_sequences(model: nn.Module, x: Any, part: str | None = None) -> tuple[
 
     Args:
         model: a recurrent layer, or a model that holds one.
-        x: ``(batch, time, features)``, what the model takes.
+        x: ``(batch, time, features)``, inputs of the model.
         part: the path of the layer, where there are several.
 
     Returns:

@@ -113,8 +113,8 @@ class ChannelMap:
         kinds: the activation of each channel.
         E: ``(m, p)``, inputs to channels.
         F: ``(n, p)``, inputs to states.
-        b: ``(m,)``, what is added in the channels.
-        offset: ``(n,)``, what is added beside them.
+        b: ``(m,)``, bias of the channels.
+        offset: ``(n,)``, constant term of the next state.
     """
 
     system: LureSystem

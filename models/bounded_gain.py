@@ -50,7 +50,7 @@ class BoundedGainRNN(RecurrentLayer):
     ``certify``, ``incremental_gain`` and ``certified_radius`` use it and prove it of the stored weights.
 
     ``K`` is what the first :math:`n` columns of a product of :math:`n` Householder reflections of size :math:`n + p`
-    are, which reach every matrix with orthonormal rows. Gradients through it keep their norms, too.
+    are, which reach every matrix with orthonormal rows. Gradients through it keep their norms as well.
 
     With an activation that has slopes in :math:`[0, \beta]` the weights are all those for which a quadratic storage
     proves the same two bounds, see ``parametrizations.sloped_gain``: two frames and a diagonal. The rate is then that

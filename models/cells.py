@@ -136,7 +136,7 @@ def cell_layer(kind: Any) -> str | None:
         kind: anything.
 
     Returns:
-        The layer's name, that of the class; ``None`` for what is no registered cell.
+        The layer's name, that of the class; ``None`` for an unregistered class.
 
     Raises:
         ConfigurationError: another layer has the name.

@@ -60,7 +60,7 @@ def classifier(module: Any) -> Classifier:
 
     Raises:
         UnsupportedError: a network whose logits are not known to come from a recurrent part and a linear head.
-        DisagreementError: run beside what was read, it gives other numbers, as where its initial state is not zero.
+        DisagreementError: the module and its subject differ, for example by a non-zero initial state.
 
     Example:
         >>> from stability.models import LSTM

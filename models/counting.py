@@ -11,7 +11,7 @@ def free_parameters(model: nn.Module) -> int:
     A module may store more than it uses: the ``m`` reflection vectors of an orthogonal matrix have
     :math:`m (m - 1) / 2` zeros above the diagonal, of ``M - M^T`` only :math:`n (n - 1) / 2` entries are independent.
     Such a module says so in an attribute ``idle_parameters``; the gradient along these directions is zero. Frozen
-    parameters do not count; what is stored twice counts once.
+    parameters do not count; shared parameters count once.
 
     Args:
         model: any module.

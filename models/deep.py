@@ -181,7 +181,7 @@ class DeepNetwork(nn.Module):
     def side_by_side(self) -> DrivenSystem:
         """Return the recurrent layers side by side, each with separate inputs, as a part of this network.
 
-        A layer that runs both ways stands there once: both directions are the same map.
+        A bidirectional layer is listed once: both directions are the same map.
 
         Raises:
             UnsupportedError: layers that are no Lur'e systems, such as LSTM and GRU: ``certify_all`` asks each.

@@ -20,7 +20,7 @@ class BehindEmbedding(nn.Module):
     Args:
         model: the network, called as ``model(tokens)`` with tokens ``(batch, time)``.
         path: path of the embedding within it.
-        nearest: whether the network looks at its tokens besides (for a mask, or lengths): it then gets, at every step,
+        nearest: whether the network also reads its tokens (for a mask, or lengths): it then gets, at every step,
             the token whose vector is nearest. Else it gets the token 0 throughout, which it does not look at.
 
     Attributes:

@@ -56,7 +56,7 @@ def refuse_last_step(layer: RecurrentLayer, reduction: str) -> None:
     """Raise an error for a head on the last step of a bidirectional layer.
 
     Raises:
-        ConfigurationError: saying what to take.
+        ConfigurationError: always; the text names the alternative.
     """
     if layer.bidirectional and reduction == "last":
         raise ConfigurationError(

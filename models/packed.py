@@ -166,7 +166,7 @@ class _Watch:
 
         Args:
             x: ``(time, features)``.
-            change: the same, added to what the recurrent part gets: whatever finds the number of steps does not see it.
+            change: change of the recurrent part's input, invisible to the code that determines the number of steps.
 
         Raises:
             UnsupportedError: several packed runs, or no row of logits.
@@ -192,7 +192,7 @@ class _Watch:
 def _watched(model: nn.Module, x: Any) -> tuple[str, list[list[_Run]]] | None:
     """Return the path of the packing part, and runs on every sequence, unchanged and changed in its own steps.
 
-    ``None`` where it does not pack, or does not run at all: who needs its answer says what is wrong then.
+    ``None`` if it does not pack, or does not run at all; a later call reports the error.
 
     Raises:
         UnsupportedError: a sequence that it does not take by itself, or see ``_Watch.run``.

@@ -379,7 +379,7 @@ class RecurrentLayer(nn.Module, ABC):
         return subject.system
 
     def refuse_equation(self, continuous: bool) -> None:
-        """Raise an error if a map is asked for its differential equation.
+        """Raise an error for the differential equation of a map.
 
         Raises:
             UnsupportedError: always.

@@ -41,7 +41,7 @@ class RotRNN(LinearLayer):
         hidden_size: entries of the state, of all heads together.
         heads: number of heads, a divisor of ``hidden_size``; an odd width leaves one entry of each head damped only.
         output_size: outputs; ``input_size`` by default.
-        norm: ``c``, what the squared norm of a head tends to.
+        norm: limit ``c`` of the squared norm of a head.
         stationary_start: whether ``c`` holds from the first step on, instead of growing from zero.
         bidirectional: also run from the end, with its own ``C``; there is no ``step`` then.
         gamma_min: least damping factor at the start of training, in (0, 1).
@@ -121,7 +121,7 @@ class RotRNN(LinearLayer):
             The layer itself.
 
         Raises:
-            DimensionError: another shape; and what ``rotation_planes`` raises of what is no rotation.
+            DimensionError: another shape; for errors about matrices that are no rotations see ``rotation_planes``.
 
         Example:
             >>> from stability.models.parametrizations.planes import Rotation

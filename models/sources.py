@@ -81,7 +81,7 @@ def load_subject(
         continuous: the differential equation behind a layer instead of the map that runs.
 
     Returns:
-        Subject, module and what was read.
+        Subject, module and description.
 
     Raises:
         FileFormatError: missing, unreadable, truncated, hostile, or of no known form: one line that says so.

@@ -35,7 +35,7 @@ class Stack(RecurrentLayer):
 
     Raises:
         ConfigurationError: no layers, or something that is no layer.
-        DimensionError: a layer that cannot read what the one below puts out.
+        DimensionError: a layer whose input size differs from the output size below.
 
     Example:
         >>> import torch
@@ -163,7 +163,7 @@ class Stack(RecurrentLayer):
         """Return the layers' systems as a ``LayerStack``; linear layers as one system; opaque, if one layer is.
 
         Raises:
-            UnsupportedError: a layer puts out something else than its state.
+            UnsupportedError: a layer whose output is not its state.
         """
         linear = [layer for layer in self.parts if isinstance(layer, LinearLayer)]
         if len(linear) == len(self.layers) > 1 and not continuous:

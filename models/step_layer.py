@@ -138,7 +138,7 @@ class StepLayer(RecurrentLayer):
         """Raise an error: no file of weights stores a function.
 
         Raises:
-            ConfigurationError: always, saying what to do.
+            ConfigurationError: always; the text names the alternative.
         """
         raise ConfigurationError(
             f"{self.name} is made of a function, which a file of weights cannot hold: name it package.module:factory"
@@ -171,7 +171,7 @@ def _check_call(step: Callable[..., Any], count: int) -> None:
     """Raise an error for a function that does not take a step's arguments.
 
     Raises:
-        ConfigurationError: saying what it takes.
+        ConfigurationError: another signature.
     """
     if not callable(step):
         return

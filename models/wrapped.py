@@ -57,11 +57,11 @@ class TwoLogits(nn.Module):
 class WithLengths(nn.Module):
     """Network ``model(x, lengths)`` as a function of ``x``: padded steps hold a marking value.
 
-    The network itself gets zeros there. The mark is exact as long as nobody changes padded steps.
+    The network itself gets zeros there. The mark is exact as long as padded steps are unchanged.
 
     Args:
         model: the network.
-        padding: ``(features,)`` what a padded step holds; no own step may be equal to it.
+        padding: ``(features,)`` value of a padded step; no own step may be equal to it.
     """
 
     padding: Tensor

@@ -138,7 +138,7 @@ def run_campaign(
         scheduler: address of a Dask scheduler whose workers run the models in place of local processes. They write to
             the folder of the campaign, which has to be the same path for them.
         client: a ``distributed.Client`` in place of an address.
-        news: called with a model's name and what is being done; in the end with ``FINISHED``.
+        news: called with a model's name and its current step; in the end with ``FINISHED``.
         command: the command line, for the record.
         overwrite: whether files in the way of the models' own may be replaced.
 

@@ -71,7 +71,7 @@ def joined(task: Task, model: nn.Module, name: str, *, answers: bool = True) -> 
         The model, behind its embedding where the data are tokens, and the task for it.
 
     Raises:
-        UnsupportedError: tokens for a model that has no embedding, or looks at them besides.
+        UnsupportedError: tokens for a model without an embedding, or one that also reads them elsewhere.
         ConfigurationError: see ``fitted``.
         DimensionError: see ``fitted``.
         NonFiniteError: see ``fitted``.
@@ -193,7 +193,7 @@ def answers_of(model: nn.Module, task: Task) -> None:
     """Raise an error if the outputs are no tensor, for measurements that need a number for each target.
 
     Raises:
-        UnsupportedError: for ``torch.nn.GRU`` and the like, which answer with outputs and states.
+        UnsupportedError: a model such as ``torch.nn.GRU``, which returns outputs and states.
     """
     x = task.test[0][:2]
     outputs = answer(model, x, type(model).__name__)

@@ -198,7 +198,7 @@ def boxed(subject: Any, box: Range | None, *, stated: bool = False) -> tuple[Any
     Args:
         subject: a module or a system.
         box: the range that its inputs stay in, or ``None``.
-        stated: whether the user states it, in place of what the subject itself may promise.
+        stated: whether the user states it, in place of the subject's own box.
 
     Returns:
         The subject for ``certify`` and the box, or the subject as it was and ``None``.

@@ -52,7 +52,7 @@ _FUNCTIONS: tuple[Callable[[Work], None], ...] = (
 )  # fmt: skip
 _BY_NAME = {function.__name__.removesuffix("_step"): function for function in _FUNCTIONS}
 STEPS = {name: _BY_NAME[name] for name in DESCRIBED if name != "training"}
-"""The function of every step, in the order in which they run; each stands in the file of its analyzer."""
+"""Functions of the steps, in the order in which they run; each is defined in the module of its analyzer."""
 
 
 def _without_place(described: dict[str, Any]) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class Work:
         subject: argument of ``certify``: module or system, for LSTM and GRU with an input box.
         model: the module, or ``None``.
         task: its data, or ``None``.
-        settings: budget and seed, and what was asked for besides.
+        settings: budget, seed and further settings.
         input_box: box of the inputs that the claims cover: the stated one, or the range of the data.
         input_range: range of the certified part's inputs on the data; ``None`` if unknown.
         certificate: the outcome of the first step.

@@ -43,7 +43,7 @@ class HessianSummary(Record):
         trace_half_width: half the width of the 95 % interval of the trace, Student's: with four probes that is 3.2
             standard errors, not 2; 0 where it is exact.
         trace_samples: number of probes.
-        condition_number: see ``condition_definition``; ``None`` where ``lambda_min`` is not told apart from 0.
+        condition_number: see ``condition_definition``; ``None`` where ``lambda_min`` is indistinguishable from 0.
         condition_definition: in words.
         matvecs: Hessian-vector products taken.
         converged: each residual is at most ``tol`` times the magnitude of its own eigenvalue.

@@ -74,7 +74,7 @@ def select_parameters(model: nn.Module, parameters: str | Sequence[str]) -> dict
 
     Raises:
         ConfigurationError: an unknown word or name, or nothing selected.
-        UnsupportedError: ``"recurrent"`` asked of a module whose recurrent matrices are not known.
+        UnsupportedError: ``"recurrent"`` for a module with unknown recurrent matrices.
     """
     named = dict(model.named_parameters())
     if parameters == "all":

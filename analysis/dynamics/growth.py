@@ -102,7 +102,7 @@ def local_growth(model: nn.Module, x: Tensor, *, spectra: int = SPECTRA) -> Loca
 
     Args:
         model: a recurrent layer, or a model that holds one (``torch.nn``'s included), or a ``DeepNetwork``.
-        x: ``(batch, time, features)``, what the model takes.
+        x: ``(batch, time, features)``, inputs of the model.
         spectra: number of Jacobians whose eigenvalues are kept.
 
     Returns:

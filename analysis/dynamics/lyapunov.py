@@ -216,7 +216,7 @@ def lyapunov_exponents(
 
     Args:
         model: a recurrent layer, or a model that holds one (``torch.nn``'s included), or a ``DeepNetwork``.
-        x: ``(batch, time, features)``, what the model takes; one trajectory a sequence of what the layer reads, from
+        x: ``(batch, time, features)``, inputs of the model; one trajectory per sequence of the layer's inputs, from
             the layer's own initial state. Short sequences show the transient from there, not the long run.
         k: number of exponents, the largest ones; ``None`` for all.
         skip: steps at the beginning that do not count, the frame turning on through them; by default a tenth. With

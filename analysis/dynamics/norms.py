@@ -193,8 +193,8 @@ def norm_drift(
 
     Args:
         model: a recurrent layer, or a model that holds one (``torch.nn``'s included); of a ``DeepNetwork`` each
-            recurrent layer by itself on what it reads there, without gradients, expected norms and envelope.
-        x: ``(batch, time, features)``, what the model takes; measured is the layer on what it reads of them.
+            recurrent layer separately on its own inputs, without gradients, expected norms and envelope.
+        x: ``(batch, time, features)``, inputs of the model; the layer is measured on its own inputs.
         y: targets; with them ``L`` is the loss of each sequence under the model's head.
         loss: ``loss(outputs, targets)``, such as ``task.loss``; needed with ``y``.
         factor: number of steps to run, in multiples of the given length.

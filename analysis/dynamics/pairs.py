@@ -71,7 +71,7 @@ def pair_distances(model: nn.Module, x: Tensor, *, steps: int, seed: int = 0, pa
 
     Args:
         model: a recurrent layer, or a model that holds one (``torch.nn``'s included).
-        x: ``(pairs, time, features)``, what the model takes, two sequences or more; pair ``i`` begins at the states
+        x: ``(pairs, time, features)``, inputs of the model, two sequences or more; pair ``i`` begins at the states
             after sequence ``i`` and after another one, and both read sequence ``i`` over and over.
         steps: number of steps.
         seed: seed of the pairing.
@@ -125,7 +125,7 @@ def counter_pair(certificate: Certificate, steps: int) -> tuple[Array, Array, Ar
         steps: number of steps.
 
     Returns:
-        Both states ``(n,)``, the inputs ``(q, p)`` that are used in turn, and what the pair is, in words; ``None``
+        Both states ``(n,)``, the periodic inputs ``(q, p)``, and a description of the pair; ``None``
         where the proof names no trajectories, or is about no map with inputs.
     """
     subject, proof = certificate.subject, certificate.proof
@@ -183,7 +183,7 @@ def counter_distance(certificate: Certificate, steps: int) -> tuple[Array, str] 
         steps: number of steps.
 
     Returns:
-        ``(steps + 1,)``, NaN from where it is not finite, and what the pair is; ``None`` where there is no pair.
+        ``(steps + 1,)``, NaN once it is not finite, and a description of the pair; ``None`` without a pair.
     """
     pair = counter_pair(certificate, steps)
     if pair is None:

@@ -87,7 +87,7 @@ def measured_recovery(
 
     Args:
         model: a recurrent layer, or a model that holds one (``torch.nn``'s included).
-        x: ``(batch, time, features)``, what the model takes; the disturbance comes at its end, then it is repeated.
+        x: ``(batch, time, features)``, inputs of the model; the disturbance comes at its end, then it is repeated.
         size: Euclidean norm of the disturbance of the complete state (``(h, c)`` of an LSTM).
         tol: below which the difference counts as forgotten.
         directions: random disturbances of each sequence's state.

@@ -55,7 +55,7 @@ def rounding_distance(model: nn.Module, x: Tensor) -> RoundingDistance:
 
     Args:
         model: a recurrent layer, or a model that holds one.
-        x: ``(batch, time, features)``, what the model takes.
+        x: ``(batch, time, features)``, inputs of the model.
 
     Returns:
         The distances; zero for a model in float64.

@@ -21,7 +21,7 @@ def check_step_labelled(model: Any, x: Any, y: Any) -> tuple[Tensor, Tensor]:
     Args:
         model: any module.
         x: ``(batch, time, features)``.
-        y: ``(batch, time)`` integers, ``IGNORED`` (-100) where no class is asked for; one at least in every sequence.
+        y: ``(batch, time)`` integers, ``IGNORED`` (-100) at steps without label; every sequence has at least one label.
 
     Returns:
         Both, checked; ``y`` as int64.

@@ -243,7 +243,7 @@ def certified_radius(
             own in which there is one recurrent part (``torch.nn.RNN``, a registered cell) and one linear head on its
             last or mean output; any model when ``gain`` is given.
         x: ``(batch, time, features)``.
-        y: ``(batch,)`` class labels; or ``(batch, time)``, -100 where no class is asked for, for logits at every step.
+        y: ``(batch,)`` class labels; or ``(batch, time)``, -100 at steps without label, for logits at every step.
         gain: from ``logit_gain`` or :func:`stability.incremental_gain` of the model's layer, with ``output`` the
             head's weight and the sequences' length as ``horizon`` (slower, usually many times better; its proof
             is checked again and, where it can, bounds every pair of classes); or a number, taken on trust.

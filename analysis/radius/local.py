@@ -195,7 +195,7 @@ def local_radius(
         restarts: restarts of the attacks.
         seed: seed of everything random.
         keep: called with a sample's index and its claim as soon as it is proved.
-        progress: called with what is done (``"attacks"``, ``"certificates"``), how many are done, of how many.
+        progress: called with the stage (``"attacks"``, ``"certificates"``), the number done, and the total.
 
     Returns:
         The radii.

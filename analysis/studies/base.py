@@ -42,7 +42,7 @@ PARTS = "parts.json"
 Size = Mapping[str, Any]
 Row = dict[str, Any]
 Frame = Any
-"""A pandas data frame; pandas' types do not say what a selection of it is."""
+"""Data frame of pandas, whose types do not describe a selection."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Study:
 
     Attributes:
         name: name on the command line.
-        summary: one line: what it reruns.
+        summary: the rerun experiment in one line.
         title: title of its page.
         paper: the paper and its table or figure.
         sizes: ``full``, ``quick``, and ``folder`` where a folder of full data gets sizes of its own; each with the

@@ -101,7 +101,7 @@ class StudyResult(Record):
         settings: sizes that decided the numbers.
         rows: the table, one mapping a row; a row for each training.
         curves: numbers along training or along a parameter, one mapping a row.
-        keys: columns that distinguish what is trained; rows of equal keys differ in their seed.
+        keys: columns that identify a training; rows of equal keys differ in their seed.
         environment: versions, machine, seed, times.
         seconds: time of all trainings.
         conclusion: the outcome in one sentence, also where a claim of the paper was not found again.
@@ -141,7 +141,7 @@ class StudyResult(Record):
         return groups.agg(_over_seeds).reset_index()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values; the curves stand in their own file."""
+        """Return JSON values; the curves have a separate file."""
         return {name: value for name, value in super().to_dict().items() if name != "curves"}
 
     def text(self) -> str:

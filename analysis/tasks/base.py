@@ -38,7 +38,7 @@ class Task:
     Attributes:
         name: the name in ``TASKS``.
         input_size: features per time step.
-        output_size: numbers that a model must put out (classes, or regression targets).
+        output_size: number of outputs of a model (classes, or regression targets).
         steps: time steps of a sequence.
         reduction: ``"last"`` when the target belongs to the whole sequence, ``"all"`` when every step has
             one.

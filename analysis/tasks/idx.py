@@ -22,7 +22,7 @@ MAX_ENTRIES = 2**27  # near three times MNIST; as float32 four times as many byt
 
 
 def read_idx(path: str | Path, axes: int | None = None) -> np.ndarray:
-    """Read an IDX file of unsigned bytes, gzipped or not (told by its first bytes, not by its name).
+    """Read an IDX file of unsigned bytes, gzipped or not (recognized by its first bytes, not by its name).
 
     Args:
         path: the file.

@@ -37,7 +37,7 @@ class Source:
 
     Attributes:
         arrays: arrays by the names of ``KEYS``; masks are converted to lengths.
-        digest: SHA-256 of what was read: of a file its bytes, of a function's arrays their types, shapes and bytes.
+        digest: SHA-256 of a file's bytes, or of the types, shapes and bytes of a function's arrays.
         place: name for reading it again: a path, or ``package.module:function``.
         what: name for readers.
         loss: loss function returned with the arrays, or ``None``.

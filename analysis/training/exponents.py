@@ -40,7 +40,7 @@ def finite_time_exponents(
         model: a recurrent layer, or a model that holds one (``torch.nn.RNN`` of one layer, ``LSTM``, ``GRU`` and
             ``RNNCell`` included), whose exponents are the layer's: what stands before it counts as data, and no
             gradient reaches it. Or a ``DeepNetwork``, as it is evaluated: norms with their running statistics.
-        x: ``(batch, time, features)``, what the model takes; one trajectory a sequence, from the layer's own initial
+        x: ``(batch, time, features)``, inputs of the model; one trajectory per sequence, from the layer's own initial
             state.
         k: number of exponents; for all ``n`` their sum is the mean of ``log |det J_t|``.
         skip: steps ``s`` at the beginning that do not count, while the frame finds its directions; a tenth by default.
@@ -102,7 +102,7 @@ def lyapunov_penalty(model: nn.Module, x: Tensor, target: float, *, seed: int = 
     Args:
         model: see ``finite_time_exponents``.
         x: ``(batch, time, features)``.
-        target: the exponent to come to, per step.
+        target: target exponent, per step.
         seed: seed of the initial frame.
 
     Returns:

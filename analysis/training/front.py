@@ -119,7 +119,7 @@ def resume_run(
 
     Args:
         path: the run directory.
-        epochs: epochs in all; by default what was asked for at first.
+        epochs: total number of epochs; by default that of the first call.
         data_dir: present folder of the data, if they were moved.
         file: present path of the ``.npz`` file that the run began with.
         progress: see ``train``.

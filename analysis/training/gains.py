@@ -225,7 +225,7 @@ def proved_gain(model: nn.Module, target: float) -> Gain:
 
     Args:
         model: trained with ``gain_target``.
-        target: ``g``; of a plain layer its norms are asked for this bound, of others for the least there is.
+        target: ``g``; the norms of a plain layer must prove this bound, other layers prove their smallest one.
 
     Raises:
         UnsupportedError: another model.

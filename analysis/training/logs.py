@@ -34,7 +34,7 @@ def verdict_of(model: nn.Module, seconds: float | None) -> tuple[dict[str, float
     """Certify the present model; return the verdict as numbers for a log, and as a word.
 
     Args:
-        model: the model, in whatever mode; it is asked as it would run in evaluation.
+        model: the model in any mode; it is certified in evaluation mode.
         seconds: time limit of the certificate; ``None``: none.
 
     Returns:

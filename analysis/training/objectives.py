@@ -46,7 +46,7 @@ class Objective:
 
     Args:
         model: the trained model.
-        task: gives the loss where nothing else is asked for.
+        task: task with the default loss.
         aim: aims of training.
 
     Raises:

@@ -51,8 +51,8 @@ def settings_for(model: str, options: Mapping[str, Any], task: Task) -> dict[str
 
     Args:
         model: the layer's name.
-        options: fields that were asked for; ``clip`` 0 is none.
-        task: to train on; what a layer asks for in terms of classes holds for tasks that have them.
+        options: fields chosen by the user; ``clip`` 0 is none.
+        task: training task; a layer's defaults about classes apply only to tasks with classes.
 
     Returns:
         Options of ``train``.
@@ -75,7 +75,7 @@ def chosen_settings(options: Mapping[str, Any], preset: Mapping[str, Any]) -> di
     """Return options of a training: the given ones, else those of a preset, else ``DEFAULTS``.
 
     Args:
-        options: options that were asked for; ``clip`` 0 is none.
+        options: options chosen by the user; ``clip`` 0 is none.
         preset: options that hold where they have an effect.
 
     Raises:

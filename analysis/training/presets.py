@@ -32,7 +32,7 @@ class Preset:
 
     Attributes:
         layer: name of the layer; ``deep`` for a network of blocks.
-        config: options of the layer, besides its sizes.
+        config: options of the layer except its sizes.
         training: options of ``train``.
         title: name in reports; of an experiment its paper and place.
         why: purpose of the model in the report.
@@ -174,7 +174,7 @@ PAPERS: dict[str, Preset] = {
         ),
     ),
 }  # fmt: skip
-"""Experiments of the papers: a value stands here because its source gives it; ``open`` names the others."""
+"""Experiments of the papers with the values of their sources; ``open`` lists the values chosen here."""
 
 
 DEFAULT_MODELS = (

@@ -148,7 +148,7 @@ def read_run(path: str | Path) -> Run:
         path: the directory (or the ``run.json`` in it).
 
     Returns:
-        The run; its model and tables are read when asked for.
+        The run; its model and tables are read on demand.
 
     Raises:
         FileFormatError: missing, damaged, another format or version.

@@ -212,7 +212,7 @@ class Settings:
         return OPTIMIZERS[self.optimizer](trained, lr=self.lr, weight_decay=self.weight_decay, **more)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values in one mapping, aims that are not asked for left out; ``changed`` reads them again."""
+        """Return JSON values in one mapping, without unused aims; ``changed`` reads them again."""
         values = {name: value for name, value in asdict(self).items() if name != "aim"}
         asked = {name: value for name, value in asdict(self.aim).items() if value != getattr(Aim, name)}
         return {**values, "milestones": list(self.milestones), **asked}

@@ -1,7 +1,7 @@
 """Recurrent parts of a plain dictionary of tensors.
 
 Names are those of ``torch.nn`` (``encoder.rnn.weight_hh_l0_reverse``); the ratio of the shapes tells an RNN (1), a
-GRU (3) and an LSTM (4) apart. What the shapes cannot tell, tanh or ReLU, is asked for.
+GRU (3) and an LSTM (4) apart. The user must choose between tanh and ReLU, which shapes do not determine.
 
 A module that holds more than a plain one of ``torch.nn`` may compute something else: its further weights are refused by
 name. Beside the part, the weights of plain layers (a head, an embedding) are taken: then the claim is about the part.
@@ -76,7 +76,7 @@ def state_dict_subject(
         where: name of the source in error messages.
 
     Returns:
-        The subject, and what was read: ``cell``, ``part``, ``layers``, ``directions``.
+        The subject and its description: ``cell``, ``part``, ``layers``, ``directions``.
 
     Raises:
         ConfigurationError: ambiguous: several parts, or an RNN whose activation is not said.

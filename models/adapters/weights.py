@@ -90,7 +90,7 @@ def module_weights(
         module: any that names its parameters as torch does.
         kind: ``rnn``, ``lstm`` or ``gru``.
         label: name of the whole in reports.
-        array: the weight of a name such as ``weight_ih_l0_reverse``, float64, or ``None`` where there is none.
+        array: the weight of a name such as ``weight_ih_l0_reverse``, float64, or ``None`` if it does not exist.
         name: name of a layer in reports, from the suffix of its weights' names: ``_l0_reverse``.
     """
     suffixes, directions = [""], 1 + getattr(module, "bidirectional", False)

@@ -128,8 +128,8 @@ def onnx_network(graph: Graph, nodes: list[Any], subject: Any) -> ClassifierNetw
         The network, for sequences ``(batch, time, features)`` whatever the graph's own order of axes, in its precision.
 
     Raises:
-        UnsupportedError: saying what stands in the way.
-        DisagreementError: run beside the graph, what was read gives other numbers.
+        UnsupportedError: the text names the obstacle.
+        DisagreementError: the graph and the network read from it differ.
     """
     logits, read, weight, bias = _linear_head(graph)
     given = _inputs(graph)

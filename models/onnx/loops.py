@@ -56,7 +56,7 @@ def loop_subject(graph: Graph, node: Any) -> DrivenSystem | LureSystem | GatedCe
         FileFormatError: a node without a body, or one whose names and values do not match.
         NonFiniteError: a stored number that the states depend on is NaN or infinite.
         DisagreementError: the system that was read gives other numbers than the body.
-        UnsupportedError: anything but affine maps and known activations; the text says what was met.
+        UnsupportedError: another operation than affine maps and known activations; the text names it.
     """
     where = f"{node.op_type} node {name_of(node)}"
     body, carried, entries, results = _opened(graph, node, where)
@@ -163,7 +163,7 @@ def _opened(graph: Graph, node: Any, where: str) -> tuple[Body, list[str], list[
     """Return the body of a node, and the names of its carried values, its inputs per step, and its results.
 
     Raises:
-        FileFormatError: no body, too large, or one that gives fewer values than it carries.
+        FileFormatError: no body, a body that is too large, or one with fewer results than carried values.
         UnsupportedError: attributes that are not known here.
     """
     options = attributes(node)

@@ -46,7 +46,7 @@ def onnx_subject(path: str | Path, part: str | None = None) -> tuple[Subject, di
         part: the name of the node to take where there are several that do not form one chain.
 
     Returns:
-        The subject, and what was read: ``network`` is the network as a module, or in words why there is none.
+        The subject and its description: ``network`` is the network as a module, or the reason why there is none.
 
     Raises:
         StabilityError: an error while reading a part.

@@ -89,7 +89,7 @@ def read_model(path: Path) -> Any:
 
     Raises:
         ConfigurationError: ``onnx`` is not installed.
-        FileFormatError: no ONNX model, too large, or with data where none may be.
+        FileFormatError: no ONNX model, too large, or with misplaced data.
     """
     try:
         import onnx
