@@ -19,7 +19,7 @@ def as_vector(name: str, value: Any, size: int, otherwise: str) -> Array:
         name: name in error messages.
         value: its entries.
         size: number of entries.
-        otherwise: the words for what is no vector of numbers.
+        otherwise: text of the error about a value that is no vector of numbers.
 
     Returns:
         A copy ``(size,)``.

@@ -44,7 +44,7 @@ class Finding:
     Attributes:
         criterion: its name, such as ``circle`` or ``multiplier``.
         holds: whether it holds (numerically; only a verified proof certifies).
-        margin: signed distance to the boundary, positive where it holds; ``None`` where there is none.
+        margin: signed distance to the boundary, positive if it holds; ``None`` if unknown.
         detail: one sentence for a reader.
         rate: the rate it gives, or ``None``.
         witness: arrays and numbers that a proof can be made of; empty where it does not hold.

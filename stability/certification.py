@@ -99,8 +99,8 @@ def certify(
         ``stability.verify`` re-proves.
 
     Raises:
-        ConfigurationError: bad options, or a processor that was told to take subnormal numbers for zero.
-        UnsupportedError: an object nobody knows a system for, or a criterion that is not about its kind.
+        ConfigurationError: bad options, or a processor that flushes subnormal numbers to zero.
+        UnsupportedError: an object without a known system, or a criterion for another type.
 
     Example:
         >>> from stability import LureSystem

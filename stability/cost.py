@@ -106,7 +106,7 @@ def cost_notice(subject: Any, rate: Any = "best", time_limit: TimeLimit = None) 
 
     Args:
         subject: a system, see ``certify``.
-        rate: that is asked for.
+        rate: requested rate.
         time_limit: that was given.
 
     Example:

@@ -32,7 +32,7 @@ class GainMargin:
         certificate: certificate of the system at that factor, or ``None``.
         destabilising: the smallest factor with a proved counter-example; infinite when none was found.
         refutation: the certificate with it, or ``None``.
-        slope: ``(alpha, beta)`` of the system as it is, at factor 1.
+        slope: ``(alpha, beta)`` of the unchanged system, at factor 1.
     """
 
     certified: float
@@ -62,7 +62,7 @@ def gain_margin(
         tol: relative tolerance of both factors.
         refute: look for the second factor.
         seed: seed of the search for counter-examples.
-        time_limit: seconds; what was found until then is the answer.
+        time_limit: time limit in seconds, after which the best result is returned.
 
     Returns:
         Both factors, each with its certificate. About a factor between them nothing is claimed.
@@ -101,7 +101,7 @@ def step_margin(
         tol: relative tolerance of both factors.
         refute: look for the second factor.
         seed: seed of the search for counter-examples.
-        time_limit: seconds; what was found until then is the answer.
+        time_limit: time limit in seconds, after which the best result is returned.
 
     Returns:
         Both factors of the step, each with its certificate.

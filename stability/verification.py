@@ -39,8 +39,8 @@ class Check:
     Attributes:
         claim: its name.
         verdict: its verdict.
-        valid: whether it holds what it says.
-        reason: why not, or what was proved.
+        valid: whether the claim is proved as stated.
+        reason: reason of a refusal, or the proved result.
         evidence: ``proved`` or ``none``.
         statement: its sentence.
     """
@@ -58,8 +58,8 @@ class Verification(Displayed):
     """Outcome for a certificate.
 
     Attributes:
-        valid: every claim of the file holds what it says, and there is one: a certified or refuted claim is proved.
-        reason: why not, or what was proved.
+        valid: every claim of the file is proved as stated, and at least one is certified or refuted.
+        reason: reason of a refusal, or the proved result.
         checks: one entry a claim.
         verdict: the certificate's main verdict, or ``None`` where it could not be read.
         evidence: checked evidence of the main claim: ``proved`` or ``none``.
@@ -189,7 +189,7 @@ def verify(certificate: Certificate | str | Path, *, method: str = "float") -> V
         so is one that proves nothing.
 
     Raises:
-        ConfigurationError: for an unknown method, and for what is neither a certificate nor a path.
+        ConfigurationError: an unknown method, or an argument that is neither a certificate nor a path.
 
     Example:
         >>> from stability import LureSystem, certify

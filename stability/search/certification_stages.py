@@ -1,6 +1,6 @@
 """Stages of ``certify``: criteria, counterexamples, further claims, claims for a range of inputs.
 
-Every stage takes what is known so far and returns it with what it adds; none takes back what an earlier one found.
+Every stage takes the findings so far and returns them with its own; no stage removes an earlier finding.
 """
 
 from __future__ import annotations

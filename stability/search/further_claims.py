@@ -41,7 +41,7 @@ def further_claims(subject: Any, main: Claim, *, rate: Rate, deadline: Deadline)
     Args:
         subject: system of the main claim.
         main: the main claim.
-        rate: the one asked for: ``"any"`` asks for nothing else, ``"best"`` for calmer rates beside it.
+        rate: requested rate: ``"best"`` adds slower rates of smaller overshoot, ``"any"`` does not.
         deadline: checked before each.
 
     Returns:

@@ -86,7 +86,7 @@ def reserve(path: str | Path) -> Path:
         The path.
 
     Raises:
-        FileFormatError: saying what is wrong with the place.
+        FileFormatError: an unwritable place; the text names the reason.
     """
     path = Path(path)
     with _place(path) as (descriptor, target, status):
@@ -130,7 +130,7 @@ def write_bytes(path: str | Path, *pieces: bytes | memoryview) -> Path:
     """Write a file atomically if it is a regular one; write through anything else.
 
     Args:
-        path: where; see the head of this module for what is done with devices, links and pipes.
+        path: path of the file; see this module's description for devices, links and pipes.
         *pieces: the content, one piece after the other.
 
     Returns:

@@ -26,7 +26,7 @@ class Activation:
         function: ``phi``.
         derivative: ``phi'`` (one element of the subdifferential at a kink).
         slope: ``(alpha, beta)``, the tightest interval of difference quotients.
-        bound: ``sup |phi|``, infinite where there is none.
+        bound: ``sup |phi|``; infinite for an unbounded one.
         width: ``w`` with ``phi'(z) = beta (1 - tanh(w z)^2)`` for a smooth one; ``None`` for a piecewise linear one.
         kinks: breakpoints of a piecewise linear activation, in rising order.
         pieces: its slopes from the left to the right, one more than kinks.

@@ -47,7 +47,7 @@ def step_matrices(
 ) -> tuple[Any, Any, Any, Any]:
     r"""Return ``A, B, C, D`` of the discrete map, in the arithmetic of the given matrices.
 
-    Euler: :math:`x^+ = (I + dt\,A) x + dt\,B w` with the channels as they are. Midpoint, with ``2 m`` channels:
+    Euler: :math:`x^+ = (I + dt\,A) x + dt\,B w` with unchanged channels. Midpoint, with ``2 m`` channels:
 
     .. math:: g = x + \tfrac{dt}{2} (A x + B w_1), \quad x^+ = x + dt (A g + B w_2), \quad
               z_1 = C x + D w_1, \quad z_2 = C g + D w_2 .

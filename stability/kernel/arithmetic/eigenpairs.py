@@ -1,6 +1,6 @@
 """Enclosures of eigenpairs: proofs that a matrix has an eigenvalue near a given number.
 
-Matrices come as balls, and what is proved holds for every matrix in the ball, rounding errors included.
+Matrices are balls, and every proof holds for all matrices in the ball, rounding errors included.
 """
 
 from __future__ import annotations

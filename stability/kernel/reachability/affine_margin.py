@@ -27,7 +27,7 @@ class Margin:
         value: a lower bound of it where there is none.
         off: bound of its error.
         rows: ``(T, p)`` by which perturbations count.
-        wrong: ``(T, 1)`` what a step's entries may be off by.
+        wrong: ``(T, 1)`` error bound of a step's entries.
     """
 
     bits: int

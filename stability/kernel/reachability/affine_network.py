@@ -55,7 +55,7 @@ class Kernel:
     Attributes:
         bits: binary places of all that follows.
         rows: ``(k, T, p)`` by which inputs count.
-        wrong: ``(T, 1)`` what a step's rows may be off by.
+        wrong: ``(T, 1)`` error bound of a step's rows.
         offset: ``(k, 1)`` of a sequence of zeros.
     """
 

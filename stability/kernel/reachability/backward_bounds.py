@@ -44,7 +44,7 @@ class Schedule:
         depth: steps that a row is traced back.
         sweeps: times that the lines of a round are moved.
         cells: parts of every input's range.
-        memory: the last inputs that are told apart by them.
+        memory: number of last inputs that cells distinguish.
     """
 
     rounds: int

@@ -68,12 +68,12 @@ class Linear:
         y: ``(k,)`` the vector before it.
         at: name of its output.
         G: its derivative.
-        unsure: ``(m,)`` what the slopes in it may miss.
+        unsure: ``(m,)`` error bound of its slopes.
         H: half the Hessians of its units.
         Y: ``(k, k)`` the ellipsoid of ``d1``.
         K: ``(m, m)`` that of its rows.
         bends: ``(units, units)`` that of ``H(v1, v1)``.
-        worth: ``(k2,)`` what the entries after it are worth.
+        worth: ``(k2,)`` sensitivities of the entries after it.
     """
 
     stage: Stage

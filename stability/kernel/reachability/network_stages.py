@@ -92,7 +92,7 @@ def _blocks(D: Array) -> list[Array]:
     """Order channels so that each reads only earlier ones.
 
     Raises:
-        UnsupportedError: where there is none: the channels are a loop.
+        UnsupportedError: the channels form a loop.
     """
     left, done, blocks = np.arange(len(D)), np.zeros(len(D), dtype=bool), []
     while len(left):

@@ -76,7 +76,7 @@ class Reference:
         run: every stage.
         at: the vectors before every stage.
         p: the margin's gradient by the vector after every stage, and before the first.
-        worth: the gradient by what every stage's channels put out.
+        worth: gradient by the outputs of every stage's channels.
         slopes: the channels' own.
         gradient: ``(T, p)`` by the input.
     """
@@ -118,7 +118,7 @@ class Around:
         G: ``A + B m C``.
         far: ``(m,)`` the most that a row moves from the reference.
         sides: ``(k,)`` the same of the vector before the stage.
-        loose: ``(m,)`` what the rows of floats may miss of the exact ones.
+        loose: ``(m,)`` error bound of the floating-point rows.
     """
 
     m: Array

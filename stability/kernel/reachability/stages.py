@@ -34,7 +34,7 @@ class Nominal:
     """Floating-point values of a stage on the nominal run.
 
     Attributes:
-        out: ``(..., k2)`` what it puts out.
+        out: ``(..., k2)`` output of the stage.
         rows: ``(..., m)`` what its channels read, ``C y`` and the bias.
         offset: ``(..., m)`` bound of ``|rows - exact rows|`` for the exact matrices and this ``y``.
         error: ``(..., k2)`` bound of ``|out - exact out|`` for the exact matrices and this ``y``.

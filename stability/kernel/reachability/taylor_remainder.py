@@ -35,7 +35,7 @@ class Hessians:
         units: number of units.
         blocks: rows of one unit; row ``i`` of unit ``k`` is number ``i units + k``.
         entries: ``H_ij (units,)`` by ``(i, j)``, those that are not zero; both ``(i, j)`` and ``(j, i)`` are there.
-        error: ``(blocks, units)``: what the floats of each row's entries may miss, all together.
+        error: ``(blocks, units)``: joint error bound of each row's entries.
     """
 
     units: int
@@ -90,7 +90,7 @@ def remainder_slopes(stage: Stage, rows: Array, offset: Array, reach: Array) -> 
     Args:
         stage: the stage.
         rows: ``(m,)``.
-        offset: ``(m,)`` what the exact rows differ from these at most.
+        offset: ``(m,)`` bound of the distance from the exact rows.
         reach: ``(m,)``.
 
     Example:

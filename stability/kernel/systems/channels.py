@@ -33,7 +33,7 @@ def solve_channels(
         derivative: its derivative.
 
     Returns:
-        ``(..., m)``; rows that overflow are whatever the sweeps left.
+        ``(..., m)``; rows that overflow have no meaning.
 
     Raises:
         UnsupportedError: when a residual stays above the rounding errors of its terms.

@@ -45,7 +45,7 @@ class LayerStack(Subject):
     Raises:
         ConfigurationError: an empty stack, other subjects, layers with different time bases, two directions that are
             promised different inputs.
-        DimensionError: a layer that cannot read what the level below puts out.
+        DimensionError: a layer whose input size differs from the output size below.
 
     Example:
         >>> from stability.systems import LureSystem

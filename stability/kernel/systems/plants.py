@@ -1,6 +1,6 @@
 """State spaces of ``python-control`` and ``scipy.signal`` as matrices.
 
-None of these libraries is imported: whatever has ``A``, ``B``, ``C``, ``D`` and ``dt`` is read.
+None of these libraries is imported: any object with ``A``, ``B``, ``C``, ``D`` and ``dt`` is read.
 """
 
 from __future__ import annotations

@@ -40,13 +40,13 @@ class ResidualStack(Subject):
     .. math:: s_0 = E u + e, \qquad s_k = s_{k-1} + M_k\, \psi(y_k) + m_k
 
     at every time step, where ``y_k`` is the state of layer ``k``, which reads :math:`g_k \odot s_{k-1} + c_k`, and
-    ``psi`` acts entry by entry. What it puts out is :math:`s_K`.
+    ``psi`` acts entry by entry. The output is :math:`s_K`.
 
     Args:
         layers: discrete ``DrivenSystem`` or ``PairwiseSystem``, the lowest first, all reading ``w`` features.
         encoder: ``E (w, p)``.
         mixing: ``M_k (w, n_k)``, one a layer.
-        scales: ``g (K, w)``, such as those of a batch norm as it is evaluated; ones by default.
+        scales: ``g (K, w)``, such as those of a batch norm in evaluation; ones by default.
         shifts: ``c (K, w)``; zeros by default.
         encoder_bias: ``e (w,)``; zero by default.
         mixing_bias: ``m (K, w)``; zeros by default.

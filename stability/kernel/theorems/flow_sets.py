@@ -62,7 +62,7 @@ class Stage:
     Attributes:
         A: ``(n, n)`` ball of ``A + B s C``.
         push: ``(n, m + p + n)`` ball of ``G``.
-        bounds: ``(m + p + n,)`` of what it multiplies.
+        bounds: ``(m + p + n,)`` bounds of its argument.
     """
 
     A: Ball

@@ -245,8 +245,8 @@ def dissipation(
         H: ``(k, n)`` state to output, or ``None`` to leave ``|H x|^2`` out.
         gain: ``g``.
         growth: ``lambda`` or ``rho``; zero where the storage before a step is given.
-        before: ``(n, n)``, the storage before the step; taken off as it is.
-        from_rest: whether the step begins at ``x = 0``: the inequality is asked for ``x = 0`` only.
+        before: ``(n, n)``, the storage before the step, subtracted unchanged.
+        from_rest: whether the step begins at ``x = 0``, so that the inequality is needed there only.
         big: ``majorant(system)``, where it is known already.
 
     Returns:

@@ -99,7 +99,7 @@ def search_network(search: RefutationTask) -> Refutation:
     runs, in the data's range (there also along periodic inputs that gradients lead to) and anywhere. An unstable linear
     part on the very boundary comes last. Where no step stretches a difference, no equilibrium or orbit is unstable, the
     equilibria under one input are a convex set, and a run that stays apart from another keeps its neighbours apart from
-    itself: nothing of that is looked for.
+    itself, which this search does not do.
     """
     driven, system, deadline = search.subject, search.subject.system, search.deadline
     with np.errstate(all="ignore"):

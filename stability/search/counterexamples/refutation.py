@@ -67,7 +67,7 @@ class Refutation(Displayed):
 def accepted_refutation(subject: Any, kind: str, data: Mapping[str, Any] | None) -> Refutation | None:
     """Return the outcome for a witness that its rule accepts, else ``None``.
 
-    Where the rule refuses a named eigenvalue, the proof is tried without the name: what it says is then weaker.
+    If the rule refuses a named eigenvalue, the proof is tried without the name, with a weaker statement.
 
     Args:
         subject: the system.
@@ -131,7 +131,7 @@ def first_accepted(
         findings: findings of the search.
 
     Returns:
-        The outcome, with what is known of the use.
+        The outcome, with the known conditions of use.
     """
     found: Refutation | None = None
     with np.errstate(all="ignore"):

@@ -57,7 +57,7 @@ def fastest_claim(
     Args:
         subject: system of the findings.
         findings: outcomes of criteria.
-        wanted: the rate asked for; slower findings are left out.
+        wanted: requested rate; slower findings are left out.
         tol: relative difference of rates within which the claim of the smaller overshoot is taken.
 
     Returns:

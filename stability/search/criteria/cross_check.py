@@ -129,7 +129,7 @@ def cross_check(
 
     Args:
         subject: a ``LureSystem``, a network with one, a stack of these, or anything that ``certify`` takes.
-        time_limit: seconds for the whole call; what it stops says so.
+        time_limit: time limit of the whole call in seconds; stopped solvers report it.
         steps: most steps of SCS: without a time limit the answers depend on these alone.
         largest: systems of more states are not asked about.
 
@@ -137,7 +137,7 @@ def cross_check(
         The opinions. Where none can be asked (more than 64 states, a gated cell), an opinion says why.
 
     Raises:
-        UnsupportedError: an object that nobody knows a system for.
+        UnsupportedError: an object without a known system.
 
     Example:
         >>> found = cross_check(LureSystem.recurrent([[-2.0]], [[1.0]]))

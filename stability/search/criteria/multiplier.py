@@ -224,7 +224,7 @@ def multiplier_criterion(
         solver: ``"riccati"`` (structured, any size), ``"cvxpy"`` (SDP, small sizes), or ``"auto"``: the first, then
             the second where it failed and the size allows.
         tol: relative tolerance of the best rate; ``1e-6`` up to 64 states and ``1e-3`` beyond by default.
-        time_limit: seconds after which the search stops with what it has.
+        time_limit: seconds after which the search returns its best result.
 
     Returns:
         A finding whose witness ``{"P", "L"}`` is proved already at ``rate``; the margin is the certified rate

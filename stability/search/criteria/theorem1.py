@@ -64,7 +64,7 @@ def theorem1(A: Any, W: Any, M: float = 1.0, *, slope: Any = None, time_limit: T
         W: ``(n, n)``.
         M: Lipschitz constant of ``sigma``.
         slope: ``(alpha, beta)`` of ``sigma``, ``(0, M)`` by default; witnesses are for this interval.
-        time_limit: seconds; what is not decided by then does not hold, and says so.
+        time_limit: time limit in seconds; undecided cases do not hold, and their detail says so.
 
     Returns:
         The findings; witnesses ``{"P", "L"}`` are proved for the multiplier inequality with ``B = I``, ``C = W``.

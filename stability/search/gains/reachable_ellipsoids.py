@@ -40,7 +40,7 @@ class ForwardPass:
     """Ellipsoids and feedbacks of one pass through the steps.
 
     Attributes:
-        Q: ``(n, n)``, what is reached at the end.
+        Q: ``(n, n)``, final reachable ellipsoid.
         feedback: ``(m, n)`` a step, ``(tau - S_NN)^{-1} S_NM``.
         wider: ``(k, n)`` a step: the output on the way turns vectors z by ``z + H^T wider z``; or ``None``.
         price: weight of the output along the way; ``wider`` is this many times ``H Q`` after widening.
@@ -107,7 +107,7 @@ class ReachableEllipsoids:
 
         Args:
             tau: ``(T, m)``.
-            price: ``epsilon``, what the squared output on the way counts; zero where only its end does.
+            price: weight ``epsilon`` of the squared output along the way; zero if only its end counts.
 
         Returns:
             The passage, or ``None`` where a multiplier, or the gain that the price stands for, is too small.

@@ -34,7 +34,7 @@ def stage_weights(net: Stages, run: list[Nominal], y: Array, margins: Array, reg
         run: the nominal run of ``B`` samples.
         y: ``(B,)`` their classes.
         margins: ``(B, k)`` logit of the class less the others'; those of the class itself are infinite.
-        regular: the part of what all rows see, beside what the margins see.
+        regular: weight of all rows, beside that of the margins.
 
     Returns:
         For every stage of every step ``(B, k2, k2)``, of trace 2 at most.

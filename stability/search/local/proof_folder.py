@@ -91,7 +91,7 @@ class SampleCheck:
     Attributes:
         file: its name in the folder.
         valid: whether the claim is proved.
-        reason: why not, or what was proved.
+        reason: reason of a refusal, or the proved result.
         index: index of the input in its data; ``None`` where the file could not be read.
         label: the class that is certified.
         norm: ``l2`` or ``linf``.
@@ -121,7 +121,7 @@ class FolderVerification(Displayed):
 
     Attributes:
         valid: the network was read, there is a proof, and every proof holds.
-        reason: why not, or what was proved.
+        reason: reason of a refusal, or the proved result.
         network: network of the claims: kind, size, and the digest of its stored numbers; empty if unread.
         samples: one entry a file, in their order.
     """
@@ -241,7 +241,7 @@ def verify_folder(path: str | Path, progress: Callable[[int, int], Any] | None =
         progress: called with how many files are done, and how many there are.
 
     Returns:
-        The outcome. One file that does not hold makes the folder invalid; the others are told all the same.
+        The outcome. One invalid file makes the folder invalid; all others are reported as well.
     """
     path = Path(path)
     try:

@@ -72,7 +72,7 @@ def priced_references(
         net: the stages.
         x: ``(T, p)``.
         w: ``(c, n)`` rows of margins on the vector at the end of the run.
-        bias: ``(c,)`` what is added to them.
+        bias: ``(c,)`` their constant terms.
         free: ``(T, p)`` which entries change.
         radius: ``eps``.
         each: whether every step has a separate budget.
