@@ -269,7 +269,7 @@ class BoundedGainRNN(RecurrentLayer):
         return [{**config, **own} for config in made[:-1]] + [{**made[-1], "gain": gain, "rate": rate}]
 
     def driven(self, continuous: bool = False) -> PairwiseSystem | DrivenSystem:
-        """Return the map, with weights realised in float64 from exact copies of the parameters.
+        """Return the map, with weights realized in float64 from exact copies of the parameters.
 
         Raises:
             UnsupportedError: for the differential equation, which this map does not have.

@@ -90,7 +90,7 @@ class ContractingRNN(LureLayer):
         self.weight_ih, self.bias = input_parameters(self.input_size, self.hidden_size)
 
     def _initial_discrete(self) -> dict[str, Tensor]:
-        """Initialise near ``h+ = .97 rho R h + .15 phi(U x + b)``, R random orthogonal: long memory, inside the set."""
+        """Initialize near ``h+ = .97 rho R h + .15 phi(U x + b)``, R random orthogonal: long memory, inside the set."""
         n, keep, gain = self.hidden_size, 0.97, 0.15
         eye = torch.eye(n)
         R = nn.init.orthogonal_(torch.empty(n, n))
@@ -107,7 +107,7 @@ class ContractingRNN(LureLayer):
         }
 
     def _initial_continuous(self) -> dict[str, Tensor]:
-        """Initialise near ``dh/dt = (K - .1 - rate) h + phi(W h + .)`` with a random skew K, and P close to I."""
+        """Initialize near ``dh/dt = (K - .1 - rate) h + phi(W h + .)`` with a random skew K, and P close to I."""
         n = self.hidden_size
         eye = torch.eye(n)
         noise = 0.1 / math.sqrt(n)

@@ -1,4 +1,4 @@
-r"""QR and LQ factorisations with gradients: every shape, real and complex, batched, twice differentiable.
+r"""QR and LQ factorizations with gradients: every shape, real and complex, batched, twice differentiable.
 
 The gauge that makes the factors unique, and so differentiable: **diag(R) (diag(L)) is real and positive**.
 With ``E`` two below the diagonal, one on it and zero above, and ``copyltu(M) = (M o E + (M o E)^H) / 2``:
@@ -33,7 +33,7 @@ DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
 class QR(NamedTuple):
-    """QR factorisation ``A = Q R`` with ``k = min(m, n)``.
+    """QR factorization ``A = Q R`` with ``k = min(m, n)``.
 
     Attributes:
         Q: ``(..., m, k)`` with orthonormal columns.
@@ -45,7 +45,7 @@ class QR(NamedTuple):
 
 
 class LQ(NamedTuple):
-    """LQ factorisation ``A = L Q`` with ``k = min(m, n)``.
+    """LQ factorization ``A = L Q`` with ``k = min(m, n)``.
 
     Attributes:
         L: ``(..., m, k)`` lower triangular.
@@ -57,7 +57,7 @@ class LQ(NamedTuple):
 
 
 class PivotedQR(NamedTuple):
-    """Pivoted QR factorisation ``A P = Q R`` with ``k = min(m, n)``.
+    """Pivoted QR factorization ``A P = Q R`` with ``k = min(m, n)``.
 
     Attributes:
         Q: ``(..., m, k)`` with orthonormal columns.
@@ -77,7 +77,7 @@ class PivotedQR(NamedTuple):
 
 @full_precision
 def qr(A: Tensor) -> QR:
-    """Compute the reduced QR factorisation with a positive real diagonal of R.
+    """Compute the reduced QR factorization with a positive real diagonal of R.
 
     Args:
         A: ``(..., m, n)``, float32, float64, complex64 or complex128, whose leading ``min(m, n)`` columns are
@@ -106,7 +106,7 @@ def qr(A: Tensor) -> QR:
 
 @full_precision
 def lq(A: Tensor) -> LQ:
-    """Compute the reduced LQ factorisation with a positive real diagonal of L.
+    """Compute the reduced LQ factorization with a positive real diagonal of L.
 
     Args:
         A: ``(..., m, n)`` of a dtype that ``qr`` takes, whose leading ``min(m, n)`` rows are independent.
@@ -178,7 +178,7 @@ def lstsq(A: Tensor, b: Tensor) -> Tensor:
         b: ``(..., m, p)`` in the dtype of A.
 
     Returns:
-        ``x (..., n, p)`` minimising ``|A x - b|`` (and ``|x|`` where there is a choice).
+        ``x (..., n, p)`` minimizing ``|A x - b|`` (and ``|x|`` where there is a choice).
 
     Raises:
         RankError: a rank below ``min(m, n)``.

@@ -67,7 +67,7 @@ def describe(model: nn.Module) -> dict[str, Any]:
 
 
 def build(description: Mapping[str, Any]) -> nn.Module:
-    """Build a freshly initialised model from the result of ``describe``.
+    """Build a freshly initialized model from the result of ``describe``.
 
     Args:
         description: ``layer``, ``config`` and for a ``SequenceModel`` also ``output_size`` and ``reduction``.

@@ -19,7 +19,7 @@ from .recurrent import register_layer
 class HouseholderRNN(OrthogonalLayer):
     r"""Orthogonal RNN, :math:`h^+ = \phi(W h + V x + b)`, :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`.
 
-    W is orthogonal for all non-zero vectors. It is realised once a forward pass, as a full matrix or as two
+    W is orthogonal for all non-zero vectors. It is realized once a forward pass, as a full matrix or as two
     thin ones, whichever is cheaper for the batch. The first state is learned.
 
     Args:

@@ -1,6 +1,6 @@
 r"""Base of linear recurrences: scan, step and convolution of one map, and its linear system.
 
-The state is kept in the coordinates in which the map is diagonal, as neighbouring pairs of real numbers, so that
+The state is kept in the coordinates in which the map is diagonal, as neighboring pairs of real numbers, so that
 one step costs a few operations an entry and the certificate is exact.
 """
 

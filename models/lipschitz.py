@@ -76,7 +76,7 @@ class LipschitzRNN(ContinuousRNN):
 
     @classmethod
     def from_matrices(cls, A: Tensor, W: Tensor, U: Tensor, b: Tensor | None = None, **options: Any) -> LipschitzRNN:
-        """Return the layer with the given realised matrices.
+        """Return the layer with the given realized matrices.
 
         Args:
             A: ``(n, n)`` linear part.

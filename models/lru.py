@@ -1,4 +1,4 @@
-r"""Linear recurrent unit (LRU): a complex diagonal recurrence with a freely trained normaliser."""
+r"""Linear recurrent unit (LRU): a complex diagonal recurrence with a freely trained normalizer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LRU(LinearLayer):
     r"""Complex diagonal recurrence: :math:`x_t = \lambda \odot x_{t-1} + n \odot (B u_t)`, :math:`y_t =
     \mathrm{Re}(C x_t) + D u_t`.
 
-    :math:`\lambda = \exp(-e^{\nu} + i e^{\theta})`, inside the unit circle for all parameters. The normaliser
+    :math:`\lambda = \exp(-e^{\nu} + i e^{\theta})`, inside the unit circle for all parameters. The normalizer
     ``n`` starts at :math:`\sqrt{1 - |\lambda|^2}` and is trained like any weight, so that the size of the states
     drifts.
 

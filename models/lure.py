@@ -89,7 +89,7 @@ class LureLayer(RecurrentLayer):
         self._phi: Callable[[Tensor], Tensor] = TORCH_ACTIVATIONS[activation]
 
     def prepare(self) -> Prepared:
-        """Return the realised matrices, transposed for row vectors."""
+        """Return the realized matrices, transposed for row vectors."""
         matrices = self.matrices()
         A, B = matrices.get("A"), matrices.get("B")
         return Prepared(None if A is None else A.T, None if B is None else B.T, matrices["W"].T)

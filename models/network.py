@@ -136,5 +136,5 @@ class SequenceModel(nn.Module):
         return self.layer.witness()
 
     def matrices(self) -> dict[str, Tensor]:
-        """Return the layer's realised recurrent matrices."""
+        """Return the layer's realized recurrent matrices."""
         return self.layer.matrices()

@@ -83,7 +83,7 @@ class OrthogonalLayer(RecurrentLayer):
         return expansion_of(self.activation, norm, self.b if self.activation == "modrelu" else None)
 
     def driven(self, continuous: bool = False) -> DrivenSystem | PairwiseSystem:
-        """Return the map with W realised in float64 from exact copies of the weights.
+        """Return the map with W realized in float64 from exact copies of the weights.
 
         For modReLU and OPLU, which act on pairs, it is the one whose W is the orthogonal matrix nearest to that one: W
         is orthogonal by construction, and no claim may hang on how it was rounded.

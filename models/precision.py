@@ -1,4 +1,4 @@
-"""Full precision of factorisations and parametrisations under autocast."""
+"""Full precision of factorizations and parametrizations under autocast."""
 
 from __future__ import annotations
 

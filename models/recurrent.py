@@ -1,6 +1,6 @@
 """Interface of a recurrent layer: one step, a whole sequence, and the certified system.
 
-A layer stores parameters. ``prepare`` realises its matrices once per forward pass, ``drive`` computes what the input
+A layer stores parameters. ``prepare`` realizes its matrices once per forward pass, ``drive`` computes what the input
 adds for all times, ``transition`` advances the state by one step, ``walk`` is the loop over time. Further methods
 return what is known of a layer, by default nothing: time base, contraction gap, bounds of its spectrum, law of norms.
 """
@@ -107,7 +107,7 @@ class RecurrentLayer(nn.Module, ABC):
 
     @abstractmethod
     def prepare(self) -> Any:
-        """Return the realised matrices, computed once per forward pass."""
+        """Return the realized matrices, computed once per forward pass."""
 
     @abstractmethod
     def drive(self, x: Tensor, prepared: Any) -> Tensor:
@@ -273,7 +273,7 @@ class RecurrentLayer(nn.Module, ABC):
         return self.output(step.after, step.drive, step.prepared), step.after
 
     def begin(self, x: Tensor, state: Any = None) -> tuple[Any, Any]:
-        """Return the realised matrices and the initial state: the checked argument, or the layer's own.
+        """Return the realized matrices and the initial state: the checked argument, or the layer's own.
 
         Raises:
             ConfigurationError: when the dtype or device of ``x`` is not the layer's, or a state is no tensor.
@@ -312,7 +312,7 @@ class RecurrentLayer(nn.Module, ABC):
         return None
 
     def matrices(self) -> dict[str, Tensor]:
-        """Return the realised recurrent matrices by their names in the formulas (for spectra)."""
+        """Return the realized recurrent matrices by their names in the formulas (for spectra)."""
         return {}
 
     def contraction_gap(self) -> Tensor:

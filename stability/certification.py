@@ -75,7 +75,7 @@ def certify(
             is out of reach but another is proved, the certificate has the best rate, and says so: ``meta`` has the
             number as ``asked_rate`` and whether it was reached as ``asked_rate_reached``.
         tol: relative tolerance of the best rate (1e-6 up to 64 states, 1e-3 beyond, by default).
-        time_limit: seconds for the whole call, kept to within a factorisation. When they are over, the best so far is
+        time_limit: seconds for the whole call, kept to within a factorization. When they are over, the best so far is
             the answer, and ``certificate.meta["cut"]`` names the searches that were stopped. Without a limit the
             searches count their attempts: equal subject, options and seed give the equal certificate.
         refute: search for a witness against the claim where no proof was found.

@@ -22,7 +22,7 @@ LARGE = 512
 DOUBLES = 35.0
 """Peak memory of a proof in units of ``n^2`` doubles, the interpreter included, measured at 2,048 states."""
 FACTORISATIONS = 16.0
-"""Time of a proof in units of one Cholesky factorisation of a ``2n`` matrix, measured at 1,024 states."""
+"""Time of a proof in units of one Cholesky factorization of a ``2n`` matrix, measured at 1,024 states."""
 ATTEMPTS = 20
 """Approximate number of proofs in a search for the best rate, measured at 256 states."""
 _PROBE = 400
@@ -36,7 +36,7 @@ class Cost:
         states: ``n``, with the channels where there are more of them.
         memory: bytes of one proof.
         available: free memory of this machine in bytes; ``None`` if unknown.
-        seconds: expected time in seconds of one proof (``rate="any"``), extrapolated from a small factorisation.
+        seconds: expected time in seconds of one proof (``rate="any"``), extrapolated from a small factorization.
         best: tolerance of the best rate.
     """
 

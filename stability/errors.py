@@ -36,7 +36,7 @@ class IllPosedError(StabilityError):
 
 
 class RankError(StabilityError):
-    """A factorisation needs a rank that its argument does not have."""
+    """A factorization needs a rank that its argument does not have."""
 
 
 class ConfigurationError(StabilityError):

@@ -31,7 +31,7 @@ def rational(matrix: Any) -> Matrix:
 
 
 def _exact_system(system: LureSystem) -> tuple[Matrix, Matrix, Matrix, Matrix]:
-    """Return the matrices without rounding: a discretised system is formed again from its continuous one."""
+    """Return the matrices without rounding: a discretized system is formed again from its continuous one."""
     if system.origin is None:
         return tuple(rational(x) for x in (system.A, system.B, system.C, system.D))  # type: ignore[return-value]
     base = system.origin.base

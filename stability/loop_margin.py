@@ -50,7 +50,7 @@ class GainMargin:
 def gain_margin(
     subject: Any, *, tol: float = 1e-3, refute: bool = True, seed: int = 0, time_limit: TimeLimit = None
 ) -> GainMargin:
-    r"""Find the largest certified and the smallest provably destabilising factor of the slopes.
+    r"""Find the largest certified and the smallest provably destabilizing factor of the slopes.
 
     For slopes :math:`0 \le \phi' \le 1` the factor is the largest slope itself: the question of the books for a loop
     with saturation, where the circle criterion answers with one number and the Nyquist gain margin (constant gains)
@@ -91,7 +91,7 @@ def gain_margin(
 def step_margin(
     subject: Any, *, tol: float = 1e-3, refute: bool = True, seed: int = 0, time_limit: TimeLimit = None
 ) -> GainMargin:
-    r"""Find the largest certified and the smallest provably destabilising factor of an integrator's step.
+    r"""Find the largest certified and the smallest provably destabilizing factor of an integrator's step.
 
     For Euler the certified steps form an interval that starts at zero (see ``largest_step``), so that all smaller
     factors are certified with the first number; about factors beyond the second nothing is said.

@@ -181,7 +181,7 @@ def verify(certificate: Certificate | str | Path, *, method: str = "float") -> V
 
     Args:
         certificate: a certificate or the path of its file.
-        method: ``float`` (directed error bounds around a Cholesky factorisation, any size) or ``exact``
+        method: ``float`` (directed error bounds around a Cholesky factorization, any size) or ``exact``
             (rational arithmetic; for matrix-inequality proofs up to 64 states).
 
     Returns:

@@ -1,4 +1,4 @@
-"""DeepFool: repeated steps to the nearest boundary of the linearised classifier, then bisection back to the input."""
+"""DeepFool: repeated steps to the nearest boundary of the linearized classifier, then bisection back to the input."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _differences(threat: Threat, z: Tensor, rivals: Tensor) -> tuple[Tensor, Ten
 
 
 def _nearest(threat: Threat, z: Tensor, f: Tensor, gradient: Tensor) -> Tensor:
-    """Return the smallest step that reaches a linearised class boundary: length ``|f_k| / |g_k|*``."""
+    """Return the smallest step that reaches a linearized class boundary: length ``|f_k| / |g_k|*``."""
     batch, k = f.shape
     flat = threat.box.turned(z, gradient).flatten(0, 1)
     steepness = threat.geometry.dual(flat)
@@ -124,7 +124,7 @@ def deepfool(
     mask: Tensor | None = None,
     seed: int = 0,
 ) -> AttackResult:
-    """Find a small perturbation by repeated linearisation: ``min_k |f_k| / |grad f_k|*``, ``f_k = z_k - z_y``.
+    """Find a small perturbation by repeated linearization: ``min_k |f_k| / |grad f_k|*``, ``f_k = z_k - z_y``.
 
     ``|.|*`` is the dual norm (l2 for l2, l1 for linf). Positions that stand at a bound and would be pushed across it
     take no part in a step. At last the perturbation is shortened by bisection, as far as the class stays wrong: the
@@ -137,7 +137,7 @@ def deepfool(
         x: ``(batch, time, features)``, within the bounds.
         y: ``(batch,)`` class labels.
         norm: ``"l2"`` or ``"linf"`` over the whole sequence.
-        steps: linearisations.
+        steps: linearizations.
         overshoot: relative step beyond the boundary.
         candidates: classes looked at, the true one and those of largest logits; 2 or more.
         halvings: bisection steps from the misclassified iterate towards ``x``; 0 for the algorithm as published.

@@ -29,7 +29,7 @@ from .threat import Bounds, free_box
 
 WEIGHTS, STEPS = "parameters", 7
 DRIVEN = ("pgd", "fgsm")
-"""Attacks that maximise any loss; the others need one class per sequence."""
+"""Attacks that maximize any loss; the others need one class per sequence."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

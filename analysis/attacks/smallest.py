@@ -23,7 +23,7 @@ CLEAR = 1e-9
 _SHRINK = 0.95  # APGD searches inside this share of the smallest perturbation found so far
 _HALVINGS = 40  # bisection steps towards the boundary: the segment shrinks by 2^-40
 _PARTS = (1.0, 0.5, 0.2)
-"""Fractions of the step to the linearised boundary that are tried."""
+"""Fractions of the step to the linearized boundary that are tried."""
 _BEYOND = (1.000001, 1.003, 1.03)
 """Factors by which a proposed perturbation is overshot, since the true boundary may bend away."""
 
@@ -104,7 +104,7 @@ def _sizes(threat: Threat, z: Tensor) -> Tensor:
 
 
 def _proposals(threat: Threat, z: Tensor) -> Tensor:
-    """Return points ``(c, batch, time, features)`` near the closest point of the boundary linearised at ``z``."""
+    """Return points ``(c, batch, time, features)`` near the closest point of the boundary linearized at ``z``."""
     point = z.detach().requires_grad_(True)
     logits = logits_of(threat.model, point, threat.y)
     f = margins(logits, threat.y)
@@ -117,7 +117,7 @@ def _proposals(threat: Threat, z: Tensor) -> Tensor:
 
 
 def _polish(threat: Threat, z: Tensor, steps: int) -> Tensor:
-    """Shrink misclassified points along the boundary; each step goes to the nearest point of its linearisation.
+    """Shrink misclassified points along the boundary; each step goes to the nearest point of its linearization.
 
     A point is where this ends only if its perturbation is the smallest to first order: parallel to the gradient where
     the bounds leave it free (l2). Nothing is taken that is not misclassified and smaller.
@@ -168,7 +168,7 @@ def attack_radii(
     """Find the smallest perturbation of each sequence that changes its class, by several attacks.
 
     DeepFool first, drawn back to the boundary by bisection. Then the point is moved along the boundary, each step to
-    the smallest perturbation inside the bounds that reaches the linearised boundary there; then APGD looks
+    the smallest perturbation inside the bounds that reaches the linearized boundary there; then APGD looks
     from random starts inside of 95 % of what was found, in a ball of each sequence's own radius, with the margin as its
     loss and with the lead of one rival class after the other in turns; what it finds is drawn back and moved alike.
     Where nothing was found the radius is doubled instead.

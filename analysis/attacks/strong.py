@@ -20,7 +20,7 @@ from .threat import LOSSES, AttackResult, Bounds, open_threat
 BISECTIONS = 6
 """Bisection steps from a misclassified point back towards the input."""
 WARM_START_STEP = 0.6
-"""First step of APGD in radii when it starts from a known point, where the paper's 2 would leave its neighbourhood."""
+"""First step of APGD in radii when it starts from a known point, where the paper's 2 would leave its neighborhood."""
 
 
 def strong(
@@ -39,8 +39,8 @@ def strong(
 ) -> AttackResult:
     """Attack with DeepFool and then, from the largest radius down, with several runs of APGD.
 
-    The first run of APGD maximises the margin ``max_{j != y} z_j - z_y`` from the smallest known perturbation, pulled
-    back to the ball; later runs maximise cross entropy and the margin in turns from random starts. A misclassified
+    The first run of APGD maximizes the margin ``max_{j != y} z_j - z_y`` from the smallest known perturbation, pulled
+    back to the ball; later runs maximize cross entropy and the margin in turns from random starts. A misclassified
     point is bisected towards its sequence, which may decide smaller radii, too. A sequence that withstands every run at
     one radius is not attacked at smaller ones.
 

@@ -29,7 +29,7 @@ class AttackResult(Record):
     Attributes:
         attack: name of the attack.
         norm: ``l2`` or ``linf``; ``l2_step`` for the longest step, ``max_t |d_t|_2``.
-        epsilon: radius of the attack; infinite for an attack that minimises the perturbation.
+        epsilon: radius of the attack; infinite for an attack that minimizes the perturbation.
         adversarial: ``(batch, time, features)``; the original sequence where no attack succeeded or none was
             needed.
         success: ``(batch,)`` the stored sequence is misclassified.

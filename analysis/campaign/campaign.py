@@ -1,8 +1,8 @@
-"""Campaign behind the main report: several models, trained or given, and analysed.
+"""Campaign behind the main report: several models, trained or given, and analyzed.
 
 A campaign is a directory: ``report-settings.json`` holds the plan, ``models/NAME/`` is a model's run directory with the
 files of ``stability.analysis.campaign.pipeline``. A model is finished when it has its ``analysis.json``. A repeated
-campaign computes the missing parts and resumes training. A model whose weights changed is analysed again.
+campaign computes the missing parts and resumes training. A model whose weights changed is analyzed again.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def run_campaign(
     scheduler: str | None = None,
     client: Any = None,
 ) -> list[Outcome]:
-    """Train and analyse the unfinished models; call ``plan`` first.
+    """Train and analyze the unfinished models; call ``plan`` first.
 
     Args:
         campaign: models, data and settings.

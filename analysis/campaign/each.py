@@ -52,20 +52,20 @@ class RunJob:
 
 
 def examine_one(job: RunJob, tell: Callable[[str], None]) -> None:
-    """Train or load a model, then analyse it.
+    """Train or load a model, then analyze it.
 
     Args:
         job: job of the model.
         tell: gets its news.
 
     Raises:
-        StabilityError: the model cannot be trained or analysed.
+        StabilityError: the model cannot be trained or analyzed.
     """
     (_examine if job.campaign.given else _train)(job, tell)
 
 
 def _train(job: RunJob, tell: Callable[[str], None]) -> None:
-    """Train a preset, or resume its training, then analyse."""
+    """Train a preset, or resume its training, then analyze."""
     campaign, folder = job.campaign, job.folder
     if job.code and job.name not in LAYERS:
         registered_layer(job.code)

@@ -20,7 +20,7 @@ from ..training.runs import RUN_FILE, read_run
 
 
 def examined_on(task: tuple[str, dict[str, Any]], source: Path, data_dir: str | None, seed: int) -> Task:
-    """Return the task on which a given model is analysed; a run trained on this very file keeps its own test part.
+    """Return the task on which a given model is analyzed; a run trained on this very file keeps its own test part.
 
     Args:
         task: name and options.

@@ -18,7 +18,7 @@ from .digests import model_digest
 
 @dataclass(frozen=True)
 class Given:
-    """Existing model that is analysed without training.
+    """Existing model that is analyzed without training.
 
     Attributes:
         name: unique, for its directory: see ``names_for``.

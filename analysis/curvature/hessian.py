@@ -156,7 +156,7 @@ def hessian_summary(
 ) -> HessianSummary:
     """Estimate extreme eigenvalues, trace and condition number of ``H = d^2 loss / d theta^2``.
 
-    ``lanczos`` takes both ends from one Krylov space with full re-orthogonalisation and stops when both
+    ``lanczos`` takes both ends from one Krylov space with full re-orthogonalization and stops when both
     residuals fall below ``tol`` times the magnitude of their own eigenvalue; the trace is exact on that space and
     sampled beside it. ``pyhessian`` drives the library of that name and works around its faults (listed in
     ``notes``). ``dense`` forms ``H``: small models only. The model is run in evaluation mode and is left

@@ -1,4 +1,4 @@
-"""Lanczos tridiagonalisation of a symmetric operator given by its products with vectors."""
+"""Lanczos tridiagonalization of a symmetric operator given by its products with vectors."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _orthogonalise(w: Vector, basis: Vector) -> Vector:
 def lanczos(
     matvec: Callable[[Vector], Vector], start: Vector, steps: int, *, tol: float = 0.0, noise: float = 1e-14
 ) -> Krylov:
-    """Run Lanczos with full re-orthogonalisation, which prevents ghost copies of converged eigenvalues.
+    """Run Lanczos with full re-orthogonalization, which prevents ghost copies of converged eigenvalues.
 
     Stops early when the Krylov space is invariant, or when both extreme Ritz values carry a residual bound
     of at most ``tol`` times their own magnitude.

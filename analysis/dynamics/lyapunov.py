@@ -3,7 +3,7 @@ r"""Finite-time Lyapunov exponents along driven trajectories, by QR.
 Along a trajectory with one-step Jacobians :math:`J_t` an orthonormal frame is pushed forward and orthonormalised again,
 :math:`Q_{t+1} R_{t+1} = J_t Q_t`; the exponents are the means of :math:`\log |R_{ii}|` (Benettin, Galgani, Giorgilli,
 Strelcyn 1980; Engelken, Wolf, Abbott 2023 for recurrent networks). The largest one is the mean rate at which
-neighbouring trajectories separate over the steps that count.
+neighboring trajectories separate over the steps that count.
 
 Which directions the frame begins with is forgotten in the long run, and decides over a short one: a random direction
 first shrinks into those that last, and what it loses on its way looks like an exponent, for ``n`` directions of like

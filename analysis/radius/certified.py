@@ -306,7 +306,7 @@ def certified_radius(
 
 
 def logit_gain(model: nn.Module, horizon: int, *, worth: float = math.inf, time_limit: TimeLimit = None) -> Gain:
-    """Prove the gain from input sequences to the logits, optimised for small bounds on pairs of classes.
+    """Prove the gain from input sequences to the logits, optimized for small bounds on pairs of classes.
 
     Args:
         model: a ``SequenceModel`` on a Lur'e network or on one with an activation on pairs, or a module of one's own

@@ -79,7 +79,7 @@ def _torch_qr(A: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _transposed(factor: Callable[[Tensor], Any], A: Tensor) -> tuple[Tensor, Tensor]:
-    """Return an LQ factorisation of ``A^H`` as the QR factors of A."""
+    """Return an LQ factorization of ``A^H`` as the QR factors of A."""
     L, Q = factor(A.mH)
     return Q.mH, L.mH
 

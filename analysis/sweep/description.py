@@ -35,7 +35,7 @@ LARGEST = 64 * 2**20
 
 @dataclass(frozen=True)
 class Sweep:
-    """Models, tasks, options and seeds whose combinations are trained, certified and analysed.
+    """Models, tasks, options and seeds whose combinations are trained, certified and analyzed.
 
     Attributes:
         models: names of layers; files of models; or mappings with ``model`` and ``name``, ``hidden``, ``layers``,

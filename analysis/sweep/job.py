@@ -73,7 +73,7 @@ class Job:
     Attributes:
         kind: ``training``, ``certificate`` or the name of an analysis.
         options: JSON values.
-        parent: ``id`` of the training whose network is analysed; empty for none.
+        parent: ``id`` of the training whose network is analyzed; empty for none.
 
     Example:
         >>> job = Job("training", {"model": "elman", "seed": 0})

@@ -2,7 +2,7 @@ r"""Lyapunov exponents as a differentiable function of the weights, through the 
 
 :math:`Q_{t+1} R_{t+1} = J_t Q_t` with ``diag(R) > 0``; the finite-time exponents are the means of
 :math:`\log R_{ii}`. Everything in it has a derivative by the weights: the states, the Jacobians along them, and the QR
-factorisation (Roberts and Roberts; ``stability.models.qr``), through which the frame's own turning is followed. So a
+factorization (Roberts and Roberts; ``stability.models.qr``), through which the frame's own turning is followed. So a
 network can be trained towards an exponent as towards any other number (Engelken, "Gradient flossing: improving
 gradient descent through dynamic control of Jacobians", NeurIPS 2023, does so with zero as the target).
 """

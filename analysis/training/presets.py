@@ -254,7 +254,7 @@ def paper_preset(name: str) -> Preset:
 
 
 def preset_model(name: str, task: Task, *, seed: int = 0) -> SequenceModel:
-    """Make a freshly initialised model of a preset for a task.
+    """Make a freshly initialized model of a preset for a task.
 
     Args:
         name: a key of ``known_presets()``.

@@ -4,7 +4,7 @@ With the rows :math:`\varphi_i = (\text{what the head reads}, 1)` of all sequenc
 
 .. math:: \min_w \; \sum_i |\varphi_i w - y_i|^2 + \mu |w|^2
 
-by QR, block by block: the triangle so far is stacked on the next rows and factorised again, so that memory holds
+by QR, block by block: the triangle so far is stacked on the next rows and factorized again, so that memory holds
 ``n^2`` numbers however many rows there are, and no normal equations square the condition number. The last triangle is
 solved by ``lstsq``.
 """

@@ -1,1 +1,1 @@
-"""Adapters from modules to subjects of claims, cross-checked: ``torch.nn``, containers, state dicts, quantised ones."""
+"""Adapters from modules to subjects of claims, cross-checked: ``torch.nn``, containers, state dicts, quantized ones."""

@@ -308,7 +308,7 @@ def _coarse(array: Array, rng: np.random.Generator) -> Array:
 
 
 def cross_check_quantised(module: Any, subject: Any) -> None:
-    """Run a dynamically quantised module beside its subject for one step.
+    """Run a dynamically quantized module beside its subject for one step.
 
     Its inputs and states are rounded to about 7 bits of their range: four times what such changes do is allowed.
 

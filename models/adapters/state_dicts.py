@@ -81,7 +81,7 @@ def state_dict_subject(
     Raises:
         ConfigurationError: ambiguous: several parts, or an RNN whose activation is not said.
         FileFormatError: nothing recurrent inside, or shapes that do not fit together.
-        UnsupportedError: projections, weights stored as parameters of a parametrisation, or further weights that may
+        UnsupportedError: projections, weights stored as parameters of a parametrization, or further weights that may
             change the map.
         DisagreementError: a module of ``torch.nn`` with these weights computes something else.
 
@@ -145,7 +145,7 @@ def _refuse_further(state: Mapping[str, Any], path: str, named: bool, where: str
 
     Raises:
         FileFormatError: weights of a cell and of layers at once.
-        UnsupportedError: projections, weights of a parametrisation, or others that may change the map.
+        UnsupportedError: projections, weights of a parametrization, or others that may change the map.
     """
     prefix, label = f"{path}." if path else "", ascii(path)[1:-1] or "the module"
     own = {key: m for key, m in _matches(state) if m["path"] == prefix}

@@ -28,7 +28,7 @@ _CLASSES: tuple[type, ...] = tuple(getattr(nn, name) for name in KINDS)
 
 
 def is_torch_recurrent(module: Any) -> bool:
-    """Return True for recurrent modules of ``torch.nn``, subclasses, and dynamically quantised ones."""
+    """Return True for recurrent modules of ``torch.nn``, subclasses, and dynamically quantized ones."""
     return isinstance(module, _CLASSES) or is_quantized(module)
 
 
@@ -42,7 +42,7 @@ def torch_subject(module: Any) -> Subject:
         A ``DrivenSystem``, ``GatedCell`` or ``LayerStack``.
 
     Raises:
-        UnsupportedError: projections, a lazy module without weights, a foreign quantisation, an overridden method, a
+        UnsupportedError: projections, a lazy module without weights, a foreign quantization, an overridden method, a
             hook, dropout that is switched on.
         DisagreementError: run beside its subject, the module gives other numbers.
         NonFiniteError: NaN or infinite weights.

@@ -1,6 +1,6 @@
 """Weights of a recurrent network in torch's layout, with the subject and the module that they define.
 
-Readers of torch modules, quantised modules, state dicts and ONNX nodes all return these weights.
+Readers of torch modules, quantized modules, state dicts and ONNX nodes all return these weights.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Parametrisations: maps from free parameters to constrained matrices, and their inverses."""
+"""Parametrizations: maps from free parameters to constrained matrices, and their inverses."""

@@ -1,6 +1,6 @@
-r"""Parametrisation of networks that contract for every value of their free parameters, with the proof.
+r"""Parametrization of networks that contract for every value of their free parameters, with the proof.
 
-Both parametrisations satisfy the multiplier LMI for slopes in [0, 1] by construction, at a witness ``(P, L)`` that
+Both parametrizations satisfy the multiplier LMI for slopes in [0, 1] by construction, at a witness ``(P, L)`` that
 comes with the matrices, and reach every network that the LMI certifies with the margin. The discrete one is an explicit
 relative (no channel feedback) of the recurrent equilibrium networks of Revay, Wang, Manchester, "Recurrent Equilibrium
 Networks: Flexible Dynamic Models with Guaranteed Stability and Robustness" (2021).

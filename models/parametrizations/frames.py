@@ -3,7 +3,7 @@ r"""Wide matrices with orthonormal rows as the leading rows of a product of Hous
 .. math:: K^T = \bigl(H_N(u_N) \cdots H_{N-n+1}(u_{N-n+1})\bigr)\begin{bmatrix} I_n \\ 0 \end{bmatrix}, \qquad
           K K^T = I_n, \quad n < N .
 
-Every ``K`` of orthonormal rows is of this form: its transpose is the Q of its own QR factorisation by reflections. The
+Every ``K`` of orthonormal rows is of this form: its transpose is the Q of its own QR factorization by reflections. The
 gradient costs some 4 n N^2 operations; the retraction of ``stiefel`` reaches the same matrices at eight times the cost
 (measured at 128 rows).
 """
@@ -41,7 +41,7 @@ def frame_vectors(K: Tensor) -> Tensor:
     """Return reflection vectors of a matrix with orthonormal rows, or of the retraction of any other matrix.
 
     Args:
-        K: ``(n, N)``, real, ``n < N``, of full rank; of one whose rows are not orthonormal the LQ factorisation with a
+        K: ``(n, N)``, real, ``n < N``, of full rank; of one whose rows are not orthonormal the LQ factorization with a
             positive diagonal is taken.
 
     Returns:

@@ -19,7 +19,7 @@ from .vectors import ReflectionMap, check_square, householder_vectors, reduce_by
 def random_reflections(
     n: int, m: int, *, generator: torch.Generator | None = None, dtype: torch.dtype | None = None
 ) -> Tensor:
-    """Draw ``U (n, m)`` with unit columns: uniform entries in [-1, 1] on and below the diagonal, then normalised.
+    """Draw ``U (n, m)`` with unit columns: uniform entries in [-1, 1] on and below the diagonal, then normalized.
 
     Args:
         n: size of the matrix.
@@ -113,7 +113,7 @@ class Householder(ReflectionMap):
 
 
 def make_orthogonal(module: nn.Module, name: str = "weight", reflections: int | None = None) -> nn.Module:
-    """Parametrise a square weight of a module as orthogonal.
+    """Parametrize a square weight of a module as orthogonal.
 
     Args:
         module: any module.
@@ -121,7 +121,7 @@ def make_orthogonal(module: nn.Module, name: str = "weight", reflections: int | 
         reflections: see ``Householder``.
 
     Returns:
-        The module itself, with the parametrisation registered.
+        The module itself, with the parametrization registered.
 
     Raises:
         ConfigurationError: the module has no such parameter.

@@ -27,7 +27,7 @@ def rotation_planes(A: Tensor) -> tuple[Tensor, Tensor]:
     r"""Decompose a rotation as :math:`A = P \Theta P^\top`: P in SO(d) and the angles.
 
     Args:
-        A: ``(d, d)`` of determinant 1; retracted to the Q of its QR factorisation where it is not orthogonal.
+        A: ``(d, d)`` of determinant 1; retracted to the Q of its QR factorization where it is not orthogonal.
 
     Returns:
         ``P (d, d)`` and ``theta (d // 2,)`` in ``[-pi, pi]``, in double precision; for odd d the last column of P is

@@ -10,7 +10,7 @@ zero). ``W`` depends on the directions of the vectors only.
 
 Compact WY form: :math:`W = I - U T^{-1} U^H`, :math:`T = \mathrm{striu}(U^H U) + \mathrm{diag}(U^H U)/2`,
 and for ``m = n`` this with ``H_1`` on the right. Source: Mhammedi, Hellicar, Rahman, Bailey, "Efficient
-orthogonal parametrisation of recurrent neural networks using Householder reflections" (ICML 2017), eq. 8
+orthogonal parametrization of recurrent neural networks using Householder reflections" (ICML 2017), eq. 8
 to 17.
 """
 

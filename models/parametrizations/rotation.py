@@ -1,4 +1,4 @@
-r"""Damped rotations and normalisers that keep the expected norm of their states.
+r"""Damped rotations and normalizers that keep the expected norm of their states.
 
 :math:`x_t = \gamma A x_{t-1} + \xi B u_t` with :math:`A = P \Theta P^\top` in SO(d). For white input
 (independent, mean 0, covariance I) :math:`E\|x_t\|^2 = \gamma^2 E\|x_{t-1}\|^2 + \xi^2\,\mathrm{Tr}(B^\top B)`,

@@ -1,4 +1,4 @@
-r"""Orthonormal frames by retraction: the Q of a QR factorisation, or of an LQ one for wide matrices.
+r"""Orthonormal frames by retraction: the Q of a QR factorization, or of an LQ one for wide matrices.
 
 .. math:: X = Q R, \quad \mathrm{diag}(R) > 0 \;\; (m \ge n), \qquad X = L Q \;\; (m < n)
 
@@ -94,14 +94,14 @@ class Stiefel(nn.Module):
 
 
 def make_orthonormal(module: nn.Module, name: str = "weight") -> nn.Module:
-    """Parametrise a weight of a module to have orthonormal columns (rows, if wide).
+    """Parametrize a weight of a module to have orthonormal columns (rows, if wide).
 
     Args:
         module: any module.
         name: the parameter, a matrix of full rank.
 
     Returns:
-        The module itself, with the parametrisation registered.
+        The module itself, with the parametrization registered.
 
     Raises:
         ConfigurationError: the module has no such parameter.

@@ -1,4 +1,4 @@
-r"""Symmetric-skew parametrisation of the Lipschitz RNN.
+r"""Symmetric-skew parametrization of the Lipschitz RNN.
 
 .. math:: S(M) = (1 - \beta)(M + M^T) + \beta (M - M^T) - \gamma I .
 

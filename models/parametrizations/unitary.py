@@ -59,7 +59,7 @@ def unitary_vectors(W: Tensor, count: int | None = None) -> tuple[Tensor, Tensor
     """Return vectors ``U (n, count)`` and phases ``theta (n,)`` of a unitary matrix (Algorithm 2 over C^n).
 
     Args:
-        W: ``(n, n)`` complex; a matrix that is not unitary is retracted to the Q of its QR factorisation.
+        W: ``(n, n)`` complex; a matrix that is not unitary is retracted to the Q of its QR factorization.
         count: reflections, all ``n - 1`` by default.
 
     Returns:

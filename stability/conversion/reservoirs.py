@@ -93,14 +93,14 @@ def system_from_reservoirpy(node: Any) -> DrivenSystem:
     """Return the network of a ``reservoirpy`` reservoir, without importing that library.
 
     Args:
-        node: an initialised ``Reservoir``; of a model, that node of it.
+        node: an initialized ``Reservoir``; of a model, that node of it.
 
     Returns:
         Its map; noise, which is drawn anew at each step, is no part of it.
 
     Raises:
         DisagreementError: the node's own step gives other numbers than its matrices.
-        UnsupportedError: another node, one that was not initialised, with feedback, noise in its state or an activation
+        UnsupportedError: another node, one that was not initialized, with feedback, noise in its state or an activation
             that is not known here.
     """
     kind = type(node).__name__

@@ -34,7 +34,7 @@ def register_converter(kind: type | Callable[[Any], bool], function: Callable[[A
     """Register a conversion to subjects for ``certify``.
 
     Args:
-        kind: a class, or a predicate that recognises the objects.
+        kind: a class, or a predicate that recognizes the objects.
         function: turns such an object into a subject (``LureSystem``, ``DrivenSystem``, ...).
 
     Example:

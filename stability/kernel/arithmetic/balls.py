@@ -132,8 +132,8 @@ def row_sum_norm(ball: Ball) -> float:
 def system_balls(system: Any) -> tuple[Ball, Ball, Ball, Ball]:
     """Return ``A, B, C, D`` of a ``LureSystem`` as balls.
 
-    A system that was given by its matrices is exact. One that was discretised contains, in its balls, both
-    the stored matrices and the exact discretisation of the continuous ones.
+    A system that was given by its matrices is exact. One that was discretized contains, in its balls, both
+    the stored matrices and the exact discretization of the continuous ones.
     """
     if system.origin is None:
         return Ball.exact(system.A), Ball.exact(system.B), Ball.exact(system.C), Ball.exact(system.D)
@@ -160,6 +160,6 @@ def has_feedthrough(system: Any) -> bool:
 
 
 def _recentered(ball: Ball, stored: Array) -> Ball:
-    """Return a ball centred on the stored matrix that contains it and the given ball."""
+    """Return a ball centered on the stored matrix that contains it and the given ball."""
     shift = np.abs(ball.mid - stored)
     return Ball(stored, np.where(shift + ball.rad > 0, (shift + ball.rad) * (1 + 4 * EPS), 0.0))

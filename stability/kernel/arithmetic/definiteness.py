@@ -4,7 +4,7 @@ Two facts carry everything here, with :math:`u = 2^{-53}` and :math:`\gamma_k = 
 
 * a product computed with any order of summation satisfies
   :math:`|\mathrm{fl}(X Y) - X Y| \le \gamma_k |X| |Y|`, k the inner dimension (Higham 2002, section 3.5);
-* if the floating-point Cholesky factorisation of a symmetric :math:`H` runs to completion, then
+* if the floating-point Cholesky factorization of a symmetric :math:`H` runs to completion, then
   :math:`\lambda_{\min}(H) \ge -\sum_i \gamma_{i+1} / (1 - \gamma_{i+1}) h_{ii}` (Rump 2006, theorem 2.3).
 
 An interval matrix is given by its midpoint and the *action* of an entrywise error bound on a positive vector:

@@ -21,7 +21,7 @@ NEAR = 1e-6  # how far, relative to its modulus, an eigenvalue that a sentence n
 class Matrix:
     """Pencil ``M - s diag(mass)`` with ``mass`` of ones and zeros; all ones for an ordinary matrix.
 
-    With a ``D`` the linearised system is kept as the pencil of ``[[A, B K], [C, D K - I]]`` with masses one
+    With a ``D`` the linearized system is kept as the pencil of ``[[A, B K], [C, D K - I]]`` with masses one
     on the states and zero on the channels, which has the same eigenvalues and needs no inverse.
     """
 
@@ -53,7 +53,7 @@ def closed_loop_pencil(system: Any, slopes: Ball) -> Matrix:
 
 
 def closed_loop_orbit(system: Any, slopes: Ball) -> Matrix:
-    r"""Return the pencil of the linearisation along an orbit of a map, one step per block.
+    r"""Return the pencil of the linearization along an orbit of a map, one step per block.
 
     With the Jacobians :math:`J_0, \dots, J_{k-1}` along the orbit it is the matrix that sends
     :math:`(d_0, \dots, d_{k-1})` to :math:`(J_{k-1} d_{k-1}, J_0 d_0, \dots)`; its eigenvalues are the k-th roots

@@ -216,7 +216,7 @@ class BackwardBounds:
         return x, np.full(len(z), 1.0 + self.phi.bound) if bounded else 1.0 + max(map(abs, self.phi.slope)) * z, z
 
     def _cells(self, count: int) -> list[tuple[Array, Array]]:
-        """Return boxes that cover the input box; neighbours share their ends."""
+        """Return boxes that cover the input box; neighbors share their ends."""
         ends = [np.append(np.linspace(a, b, count + 1)[:-1], b) for a, b in zip(*self.inputs)]
         chosen = itertools.product(range(count), repeat=len(ends))
         return [

@@ -6,7 +6,7 @@ margin,
 .. math:: \sum_i l_i \psi_i(v) \ge \sum_i l_i\, \partial_i \psi(0)\, v_i - v^T K v ,
 
 ``K`` a diagonal and, for gates times activations, one pair of rows each. Entries are negative where a unit bends in the
-margin's favour.
+margin's favor.
 
 A smooth channel of one row has :math:`q(v) = (\phi(z + v) - \phi(z) - \phi'(z) v) / v^2`, whose slope is at most
 :math:`\sup |\phi'''| / 6` (it is a mean of :math:`\phi''`): values on a grid bound it. Products of a gate and an

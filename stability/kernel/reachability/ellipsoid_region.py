@@ -24,11 +24,11 @@ class Region:
     """Bounds over the region.
 
     Attributes:
-        centre: ``(m,)`` pre-activations near those of the centre.
+        centre: ``(m,)`` pre-activations near those of the center.
         reach: ``(m,)`` how far the pre-activations go from them.
         low: ``(m,)`` smallest difference quotient of the activation there.
         high: ``(m,)`` largest.
-        drift: ``(n,)`` entrywise bound of the right-hand side (of the step) at the centre, over all inputs.
+        drift: ``(n,)`` entrywise bound of the right-hand side (of the step) at the center, over all inputs.
     """
 
     centre: Array

@@ -5,7 +5,7 @@ A unit computes :math:`f(a, b) = \sigma(a)\, \psi(b)` (a gate times an activatio
 ``h+ = s(o) tanh(c+)``; ``n = tanh(a + s(r) q)`` and ``h+ = s(-z) tanh(.) + s(z) h``, for ``1 - s(z) = s(-z)``.
 
 ``lower_bound`` bounds :math:`\pm f(a, b) - \alpha a - \beta b - q(a - a_0, b - b_0)` from below over a box, ``q`` a
-quadratic form: on every cell of a grid by the Taylor polynomial at its centre, with the Hessian's range over the cell.
+quadratic form: on every cell of a grid by the Taylor polynomial at its center, with the Hessian's range over the cell.
 
 For the quadratic forms and their use see ``stability.kernel.reachability.quadratic_relaxation``.
 """
@@ -127,7 +127,7 @@ class Box:
 class Parabola:
     """Quadratic ``alpha a + beta b + m_aa a'^2 + 2 m_ab a' b' + m_bb b'^2``, ``a' = a - a_0``, ``b' = b - b_0``.
 
-    The linear part stands on the arguments, the quadratic one on the distances from a centre; all ``(m,)``.
+    The linear part stands on the arguments, the quadratic one on the distances from a center; all ``(m,)``.
     """
 
     alpha: Array

@@ -43,7 +43,7 @@ class Stages:
 
     @property
     def is_affine(self) -> bool:
-        """Return True if no channel is nonlinear: the linearisation is exact in every ball."""
+        """Return True if no channel is nonlinear: the linearization is exact in every ball."""
         return not any(stage.is_nonlinear for stage in self.stages)
 
 

@@ -260,7 +260,7 @@ def proved_margin(
         T: ``(T, m)`` multipliers of all stages of a step.
         free: ``(T, p)`` which entries of the input change.
         prices: ``lambda > 0``: ``(1,)`` for the budget of the whole sequence, ``(T,)`` for one of each step.
-        ball: its centre ``(T, p)`` and its radius.
+        ball: its center ``(T, p)`` and its radius.
     """
     (x, radius), w, count = ball, ref.p[-1], len(net.stages)
     paid = np.broadcast_to(prices, (len(x),))

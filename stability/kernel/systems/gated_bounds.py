@@ -6,7 +6,7 @@ states in a state box, ``gate_bounds`` encloses every gate; ``is_invariant`` pro
 ``JacobianBound`` bounds ``sup |J| d`` row by row for a positive vector ``d``; ``embedding`` writes the difference of
 two trajectories as a Lur'e system with one slope interval a channel.
 
-The difference of two trajectories in the box is exact, not linearised: products are split as
+The difference of two trajectories in the box is exact, not linearized: products are split as
 ``f1 c1 - f2 c2 = f1 (c1 - c2) + c2 (f1 - f2)`` and ``f1 - f2`` is a slope of the logistic function times the
 difference of its arguments.
 """
@@ -168,7 +168,7 @@ def invariant_box(
 def absorbs(cell: GatedCell, box: Interval, *, sweeps: int = 300) -> bool:
     r"""Prove that every trajectory from ``|h| <= 1`` and any ``c`` enters ``box``, under every input of the cell's box.
 
-    Let ``H`` be a box in whose every neighbourhood all trajectories end, at first ``[-1, 1]``. Bounds of the gates
+    Let ``H`` be a box in whose every neighborhood all trajectories end, at first ``[-1, 1]``. Bounds of the gates
     over ``H`` give a smaller one:
 
     * LSTM: ``c+ = f c + (1 - f) q`` with ``q = i g / (1 - f)``, so with ``sup f < 1`` the distance of ``c`` to the
@@ -238,7 +238,7 @@ def _with_cell_state(cell: GatedCell, h: Interval, rooms: float = 1.0) -> Interv
 def _sup_gate(gate: Interval, direct: Array, gated: Array, rest: Array | float = 0.0) -> Array:
     """Bound ``s direct + s (1 - s) gated + (1 - s) rest`` above over ``s`` in ``gate``; all arguments >= 0.
 
-    The function is concave in ``s``; a rounded maximiser costs a second-order error, which ``GROW`` covers.
+    The function is concave in ``s``; a rounded maximizer costs a second-order error, which ``GROW`` covers.
     """
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         peak = np.nan_to_num((direct - rest + gated) / (2.0 * gated))  # without a peak an end is the largest

@@ -50,7 +50,7 @@ class LureSystem(Subject):
             permutation, or small enough for the channel equation to have exactly one solution.
         slope: ``(alpha, beta)``, numbers or vectors of ``m`` entries. tanh and ReLU: ``(0, 1)``.
         dt: ``None`` for continuous time, the step (> 0) for discrete time.
-        origin: the continuous system that this one discretises, where ``euler`` or ``midpoint`` made it.
+        origin: the continuous system that this one discretizes, where ``euler`` or ``midpoint`` made it.
         part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.kernel.systems.parts``.
 
     Raises:
@@ -215,7 +215,7 @@ class LureSystem(Subject):
         return f"{part_phrase(self) or kind} ({self.stored('matrices')}, exact arithmetic)"
 
     def stored(self, what: str) -> str:
-        """Describe the stored object: the map itself, or the flow whose discretisation is meant."""
+        """Describe the stored object: the map itself, or the flow whose discretization is meant."""
         if self.origin is None:
             return f"its stored {what}"
         method = "Euler" if self.origin.method == "euler" else self.origin.method
@@ -269,7 +269,7 @@ class LureSystem(Subject):
             K: ``(m,)`` slopes.
 
         Returns:
-            The ``(n, n)`` matrix of the linearised system.
+            The ``(n, n)`` matrix of the linearized system.
         """
         k = np.asarray(K, dtype=np.float64)
         if not self.D.any():
@@ -277,7 +277,7 @@ class LureSystem(Subject):
         return self.A + (self.B * k) @ close_loop(self.D, k, self.C)
 
     def payload(self) -> dict[str, Any]:
-        """Return the stored content: the matrices, or a discretised system's continuous one, method and step."""
+        """Return the stored content: the matrices, or a discretized system's continuous one, method and step."""
         if self.origin is not None:
             return {"base": self.origin.base, "method": self.origin.method, "dt": self.origin.dt}
         return {key: value for key, value in super().payload().items() if key != "origin"}

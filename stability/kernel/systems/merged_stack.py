@@ -40,7 +40,7 @@ def merged_network(stack: LayerStack) -> DrivenSystem | None:
 
     Returns:
         The network whose state is the states of the layers one after the other, or ``None`` for stacks with gated
-        layers, two directions, different activations or discretised layers, and for discrete ones whose products
+        layers, two directions, different activations or discretized layers, and for discrete ones whose products
         round: exact are layers ``x+ = phi(W x + E u + b)``, and all layers in continuous time.
 
     Example:

@@ -42,7 +42,7 @@ def modrelu(z: Array, bias: Array) -> Array:
 
 
 def oplu(z: Array) -> Array:
-    """Sort the neighbours ``2 i`` and ``2 i + 1``, the larger first.
+    """Sort the neighbors ``2 i`` and ``2 i + 1``, the larger first.
 
     Args:
         z: ``(..., 2k)``.
@@ -59,7 +59,7 @@ def oplu(z: Array) -> Array:
 
 
 def householder(z: Array, angles: Array) -> Array:
-    """Apply the Householder activation to the neighbours ``2 i`` and ``2 i + 1``.
+    """Apply the Householder activation to the neighbors ``2 i`` and ``2 i + 1``.
 
     Args:
         z: ``(..., 2k)``.

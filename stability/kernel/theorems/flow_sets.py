@@ -2,18 +2,18 @@ r"""Absorbing ellipsoids of flows under inputs in a box, recomputed by the check
 
 The flow is :math:`\dot x = A x + B \phi(z) + F u`, :math:`z = C x + E u + b`, its activation bounded, its inputs within
 ``r`` of the middle :math:`u_0` of their box. On intervals that pre-activations stay in, :math:`\phi(z) = s z + o + e`
-with :math:`|e_i| \le \epsilon_i`, so that around a centre ``c`` the state :math:`y = x - c` obeys
+with :math:`|e_i| \le \epsilon_i`, so that around a center ``c`` the state :math:`y = x - c` obeys
 
 .. math:: \dot y = (A + B s C) y + B e + (F + B s E)(u - u_0) + d,
 
-``d`` what is left at the centre. With :math:`G = [B, F + B s E, I]`, ``beta`` the bounds of what it multiplies and
+``d`` what is left at the center. With :math:`G = [B, F + B s E, I]`, ``beta`` the bounds of what it multiplies and
 :math:`\sum_j \tau_j \beta_j^2 \le 1`,
 
 .. math:: A_s Y + Y A_s^T + \mu Y + \mu^{-1} G \operatorname{diag}(\tau)^{-1} G^T < 0, \qquad A_s = A + B s C,
 
 gives :math:`\dot V \le \mu (1 - V)` for :math:`V = y^T Y^{-1} y`: every trajectory enters :math:`V \le 1 + \eta` within
 :math:`\log((V_0 - 1) / \eta) / \mu` and stays. There the pre-activations are within
-:math:`\sqrt{(1 + \eta)\, C_i Y C_i^T}` of those of the centre, which makes lines and errors of the next ellipsoid. The
+:math:`\sqrt{(1 + \eta)\, C_i Y C_i^T}` of those of the center, which makes lines and errors of the next ellipsoid. The
 first has ``s = 0`` and asks nothing of the pre-activations. All is rounded outwards.
 
 Source: S. Boyd, L. El Ghaoui, E. Feron, V. Balakrishnan, Linear Matrix Inequalities in System and Control Theory

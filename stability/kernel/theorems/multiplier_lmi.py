@@ -61,7 +61,7 @@ class Majorant(NamedTuple):
 
 
 def majorant(system: LureSystem | LureMatrices) -> Majorant:
-    """Return absolute values of a system's matrices, for a discretised one through its formula."""
+    """Return absolute values of a system's matrices, for a discretized one through its formula."""
     if system.origin is None:
         return Majorant(np.abs(system.A), np.abs(system.B), np.abs(system.C), np.abs(system.D), 0)
     base, dt, half = system.origin.base, system.origin.dt, 0.5 * system.origin.dt

@@ -34,7 +34,7 @@ Array = np.ndarray
 def regional_system(system: LureSystem, low: Array, high: Array) -> LureSystem:
     """Return the same linear part with slopes in ``[low, high]``, ``(m,)`` each.
 
-    A discretised system is rebuilt from its continuous one, so that the rounding of its formula stays inside
+    A discretized system is rebuilt from its continuous one, so that the rounding of its formula stays inside
     the checker's error bound; channels that are copies of one another then share the wider interval.
     """
     if system.origin is None:

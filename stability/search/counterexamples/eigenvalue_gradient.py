@@ -104,7 +104,7 @@ def leading_eigenvalue(system: LureSystem, K: Array, rank: int = 0, prior: Spect
 
 
 def eigenvectors(matrix: Array, value: complex, sweeps: int = 2) -> tuple[Array, Array] | None:
-    """Return ``x`` and ``y`` with ``matrix x = value x``, ``y^T matrix = value y^T``, from one factorisation."""
+    """Return ``x`` and ``y`` with ``matrix x = value x``, ``y^T matrix = value y^T``, from one factorization."""
     n = matrix.shape[0]
     nudge = 1e-9 * (abs(value) + float(np.abs(matrix).max()) + 1e-100)
     shift = value + nudge * (1 + 1j) if value.imag else value.real + nudge

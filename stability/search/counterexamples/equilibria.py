@@ -1,7 +1,7 @@
 r"""Search for an unstable equilibrium, or two equilibria under one constant input.
 
 Equilibria ``(x, u)`` solve ``g(x, u) = A x + B phi(z) + F u (- x) = 0``: a manifold as large as the input.
-The search draws points on it (from slopes that destabilise, from states where simulations settle or circle,
+The search draws points on it (from slopes that destabilize, from states where simulations settle or circle,
 at random), corrects each by Newton's method, and climbs the leading eigenvalue's excess along the manifold:
 the gradient through ``phi''``, projected on the kernel of ``[g_x, g_u]``, followed by a Gauss-Newton step
 back.
@@ -184,7 +184,7 @@ def search_equilibria(
     Args:
         search: the question about a network; inputs are looked for in its region.
         rng: source of random points.
-        slopes: destabilising slopes to aim at, when known.
+        slopes: destabilizing slopes to aim at, when known.
         thorough: climb from the best points, and draw more of them (for where instability is to be expected).
         enough: the search ends at an excess above this.
 

@@ -42,7 +42,7 @@ def search_separated_pairs(
         search: the question about a network; inputs are drawn in its region.
         rng: source of random states and inputs.
         inputs: ``(k, p)`` constant inputs worth trying first.
-        brief: few constant inputs, where no constant slopes destabilise.
+        brief: few constant inputs, where no constant slopes destabilize.
 
     Yields:
         Kind and data of a witness; its rule has not seen it yet.

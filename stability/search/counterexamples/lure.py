@@ -95,10 +95,10 @@ def narrower_sector(system: LureSystem, *, time_limit: TimeLimit = None) -> str:
 def search_network(search: RefutationTask) -> Refutation:
     """Search for a witness against a network: its weights, bias and activation, under every input.
 
-    First what one eigenvalue problem decides, then destabilising slopes (a finding only), then equilibria, orbits and
+    First what one eigenvalue problem decides, then destabilizing slopes (a finding only), then equilibria, orbits and
     runs, in the data's range (there also along periodic inputs that gradients lead to) and anywhere. An unstable linear
     part on the very boundary comes last. Where no step stretches a difference, no equilibrium or orbit is unstable, the
-    equilibria under one input are a convex set, and a run that stays apart from another keeps its neighbours apart from
+    equilibria under one input are a convex set, and a run that stays apart from another keeps its neighbors apart from
     itself, which this search does not do.
     """
     driven, system, deadline = search.subject, search.subject.system, search.deadline

@@ -148,7 +148,7 @@ def transformed_loop(system: LureSystem) -> tuple[StateSpace, Array]:
 def kyp_criterion(system: LureSystem, *, rate: Rate = "best", time_limit: TimeLimit = None) -> Finding:
     r"""Evaluate the circle criterion for the sector ``[alpha, beta]``, as strict positive realness.
 
-    Stronger than the centred sector of ``circle_criterion``, weaker than free multipliers.
+    Stronger than the centered sector of ``circle_criterion``, weaker than free multipliers.
 
     Args:
         system: continuous or discrete, any ``B``, ``C``, ``D``.

@@ -92,7 +92,7 @@ def open_claim(subject: Any) -> Claim:
 def identity_witness(system: LureSystem, *, deadline: Deadline | None = None) -> Witness:
     r"""Find a rate at which differences shrink from the start: the multiplier inequality at ``P = I``.
 
-    With the centred loop scaled by one number :math:`s` it leaves, in continuous time,
+    With the centered loop scaled by one number :math:`s` it leaves, in continuous time,
 
     .. math:: -2 \lambda = \min_s \lambda_{\max}\bigl(A + A^T + s^2 C^T C
               + (B/s + s\, C^T D) (I - D^T D)^{-1} (B/s + s\, C^T D)^T\bigr)

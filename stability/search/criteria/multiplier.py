@@ -1,7 +1,7 @@
 """Multiplier criterion, the strongest for Lur'e systems, by a structured solver or by an SDP.
 
 ``P`` comes from one Riccati equation for given multipliers (``riccati``), multipliers from convex
-minimisation over ``log Delta`` (``diagonal_multipliers``). Every candidate is put to the rigorous check before it
+minimization over ``log Delta`` (``diagonal_multipliers``). Every candidate is put to the rigorous check before it
 counts, so that a finding that holds is a theorem already.
 """
 
@@ -234,7 +234,7 @@ def multiplier_criterion(
         ConfigurationError: a bad rate, solver or tolerance.
 
     Source:
-        Lipschitz Recurrent Neural Networks, theorem 1, generalised; the inequality is the KYP lemma with the
+        Lipschitz Recurrent Neural Networks, theorem 1, generalized; the inequality is the KYP lemma with the
         multipliers of Lur'e, Yakubovich and Safonov for slope-restricted nonlinearities.
 
     Cost:

@@ -1,6 +1,6 @@
 r"""Schur test: contraction by comparison with a non-negative system.
 
-Write the centred loop (``loop_transformation``) as :math:`d^+ = A d + B \delta`, :math:`y = C d + D \delta`,
+Write the centered loop (``loop_transformation``) as :math:`d^+ = A d + B \delta`, :math:`y = C d + D \delta`,
 :math:`|\delta_k| \le |y_k|`, and let bars denote entrywise absolute values (in continuous time :math:`\bar A` keeps the
 signs of the diagonal). With the comparison matrix
 
@@ -239,7 +239,7 @@ def schur_criterion(system: LureSystem, *, rate: Rate = "best", time_limit: Time
     Args:
         system: a Lur'e system.
         rate: ``"best"`` (the best with a useful overshoot), ``"any"`` or a number: at least this rate.
-        time_limit: seconds, or a deadline, respected between factorisations.
+        time_limit: seconds, or a deadline, respected between factorizations.
 
     Returns:
         A finding with margin ``1 - top`` or ``-top``, ``top`` the largest eigenvalue of the comparison matrix, and a

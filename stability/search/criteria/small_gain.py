@@ -144,7 +144,7 @@ class GainTest:
         multiplier: multipliers in the system's slopes, given the cap of ``nested_multiplier``.
         words: the numbers in words, where ``{}`` stands for the gain in the margin's unit.
         unit: the margin is ``unit * (1 - gain)``.
-        deadline: checked between factorisations; the best rate until then is the answer.
+        deadline: checked between factorizations; the best rate until then is the answer.
     """
 
     name: str

@@ -176,7 +176,7 @@ def _case_b_published(system: LureSystem) -> Finding:
 def symmetrizer(W: Any) -> tuple[Array, float]:
     """Find a positive diagonal ``L`` that makes ``L W`` symmetric, as far as one does.
 
-    Along the edges of W's graph ``l_i W_ij = l_j W_ji`` fixes the ratio of neighbours; a spanning tree of its
+    Along the edges of W's graph ``l_i W_ij = l_j W_ji`` fixes the ratio of neighbors; a spanning tree of its
     largest entries fixes all, and the remaining entries decide whether they agree.
 
     Args:

@@ -4,7 +4,7 @@ r"""Gain to the whole output sequence by an exchange of frequency peaks.
           \begin{bmatrix} M_{11} & M_{12} \\ M_{21} & M_{22} \end{bmatrix}
           \begin{bmatrix} \Delta & 0 \\ 0 & g I \end{bmatrix}^{-1} \right\|_\infty \le 1,
 
-``M`` the transfer matrix of the centred loop with input and output attached: the search of ``peak_exchange``
+``M`` the transfer matrix of the centered loop with input and output attached: the search of ``peak_exchange``
 with ``-log g`` in the place of the rate, and with one more scale, that of output and input, since only ratios of scales
 count there.
 """
@@ -74,7 +74,7 @@ class GainExchange(Exchange):
     """Search for the smallest gain.
 
     Args:
-        loop: the centred loop with input and output attached, channels first.
+        loop: the centered loop with input and output attached, channels first.
         delta: ``(m,)`` scales that prove the loop of the channels stable.
         deadline: checked before each step.
     """

@@ -1,6 +1,6 @@
 r"""Reachable ellipsoids of inputs of bounded energy, as functions of the multipliers.
 
-In the centred loop ``x+ = A x + F u + B p``, ``q = C x + E u + D p``, ``|p_i| <= |q_i|``, started from rest, positive
+In the centered loop ``x+ = A x + F u + B p``, ``q = C x + E u + D p``, ``|p_i| <= |q_i|``, started from rest, positive
 numbers :math:`\tau_t` (``1 / (2 L_t)``) give matrices with :math:`x_t x_t^T \preceq Q_t \sum_{s<t} |u_s|^2`:
 
 .. math:: Q_{t+1} = S_{MM} + S_{MN} (\tau_t - S_{NN})^{-1} S_{NM}, \qquad

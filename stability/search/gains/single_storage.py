@@ -1,6 +1,6 @@
 """Gain with one quadratic storage function for all times.
 
-Multipliers and storage are optimised together: for the whole output by the exchange of peaks (``peak_exchange``), for
+Multipliers and storage are optimized together: for the whole output by the exchange of peaks (``peak_exchange``), for
 the output at one time through the Riccati equation (``stationary_storage``). Where neither gives a proof, those of the
 stability proof are left, with one number for the size of all.
 """
@@ -161,7 +161,7 @@ class AttachedLoop:
               \begin{bmatrix} D & s E_c/g \\ 0 & 0 \end{bmatrix}, \qquad
               E_c = \Delta R (I - D K)^{-1} E, \quad F_c = F + B K (I - D K)^{-1} E
 
-    with the centre slopes K and their radii R. In discrete time the shift divides the step by rho, and (P, L) by its
+    with the center slopes K and their radii R. In discrete time the shift divides the step by rho, and (P, L) by its
     square.
     """
 

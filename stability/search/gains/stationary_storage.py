@@ -1,7 +1,7 @@
 r"""Gain to the output at one time, by optimization of multipliers through the Riccati equation.
 
 For positive numbers :math:`\tau` (``1 / (2 L)``) the least ellipsoid ``Q`` that holds what inputs of size one can reach
-is the stabilising solution of a Riccati equation (of the transposed loop), and every ``z^T Q z`` is convex in the
+is the stabilizing solution of a Riccati equation (of the transposed loop), and every ``z^T Q z`` is convex in the
 multipliers. With the feedback ``U`` of the equation, ``J = A + U^T C`` and ``W`` from one linear equation,
 
 .. math:: W = J^T W J + z z^T \;\;(\text{or } J^T W + W J + z z^T = 0), \qquad

@@ -54,7 +54,7 @@ def initial_balls(
         run: their nominal run.
         worth: sensitivities of the margins to every stage.
         upper: ``(B,)`` radii of attacks, infinite where none is known.
-        nearest: ``(B,)`` the class that is nearest in the linearisation.
+        nearest: ``(B,)`` the class that is nearest in the linearization.
         deadline: time limit of the search.
 
     Returns:

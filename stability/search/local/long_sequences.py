@@ -1,7 +1,7 @@
 r"""Radius search for long sequences, by extrapolation from two or three tubes.
 
 What a ball of radius :math:`\epsilon` uses of its margin is :math:`\epsilon / r` for small ones, ``r`` the radius of
-the linearisation, and more for larger ones: nearly :math:`\epsilon / r \exp(c \epsilon^q)`. One tube gives ``c``, so
+the linearization, and more for larger ones: nearly :math:`\epsilon / r \exp(c \epsilon^q)`. One tube gives ``c``, so
 that a tube at half of ``r`` says where the next one is to be, with weights made of the first; the second one as a rule
 ends so near its margin that its multipliers prove a radius close by.
 """
@@ -75,7 +75,7 @@ def long_sequence_balls(
         run: their nominal run.
         worth: sensitivities of the margins to every stage.
         upper: ``(B,)`` radii of attacks, infinite where none is known.
-        away: ``(B, k)`` the distances to the boundaries of all classes in the linearisation.
+        away: ``(B, k)`` the distances to the boundaries of all classes in the linearization.
         deadline: time limit of the search.
     """
     linear = away.min(axis=1)

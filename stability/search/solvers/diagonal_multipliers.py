@@ -33,7 +33,7 @@ class FrequencySamples:
     """Transfer matrix of a loop on sampled points of its (shifted) axis.
 
     Args:
-        loop: the centred loop, unshifted.
+        loop: the centered loop, unshifted.
         count: number of sample points.
 
     Cost:

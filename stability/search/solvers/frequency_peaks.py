@@ -75,7 +75,7 @@ class FrequencyAxis:
     """Transfer matrix of a loop, with its points and their vectors.
 
     Args:
-        loop: the centred loop, unshifted, with channels.
+        loop: the centered loop, unshifted, with channels.
         block: singular values at a point.
         deadline: checked before each step; triplets after fewer steps are as good a proposal.
 

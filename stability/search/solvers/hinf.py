@@ -124,7 +124,7 @@ def hinf_peak(system: StateSpace, *, rtol: float = 1e-10, deadline: Deadline | N
     Args:
         system: the system.
         rtol: relative tolerance; a peak that exceeds the answer by less may be missed.
-        deadline: checked between factorisations; a norm that is half computed is none.
+        deadline: checked between factorizations; a norm that is half computed is none.
 
     Returns:
         The peak.
@@ -161,7 +161,7 @@ def hinf_peak(system: StateSpace, *, rtol: float = 1e-10, deadline: Deadline | N
 
 
 def _refine(response: Response, omega: float, gain: float, gain_at: Callable[[float], float]) -> tuple[float, float]:
-    """Polish a local maximum between its neighbours at a width set by the nearest pole."""
+    """Polish a local maximum between its neighbors at a width set by the nearest pole."""
     if np.isinf(omega):
         return omega, gain
     point = response.point(omega)

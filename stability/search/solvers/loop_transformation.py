@@ -1,16 +1,16 @@
 r"""Loop transformation of slope intervals to a unit ball.
 
-With the centre slope :math:`c = (\alpha + \beta)/2` and radius :math:`r = (\beta - \alpha)/2` of every channel,
+With the center slope :math:`c = (\alpha + \beta)/2` and radius :math:`r = (\beta - \alpha)/2` of every channel,
 :math:`w = c z + \delta`, :math:`|\delta| \le r |z|`. After it the multiplier inequality at ``(P, L)`` *is* the bounded
 real lemma of a scaled system, with the same ``P``:
 
 .. math:: \| \Delta\, M\, \Delta^{-1} \|_\infty < 1, \qquad \Delta^2 = 2 L,
 
-where ``M`` is the transfer matrix of the centred loop, its output rows multiplied by ``r``. The rate moves the axis:
+where ``M`` is the transfer matrix of the centered loop, its output rows multiplied by ``r``. The rate moves the axis:
 ``A + lambda I`` in continuous time, ``A / rho`` and ``B / rho`` in discrete time.
 
 Channels that bring no uncertainty are kept out of the search and given their multipliers afterwards. One with a single
-slope (``alpha = beta = c``) is linear: in the centred loop its row is zero. So is that of a channel that no state
+slope (``alpha = beta = c``) is linear: in the centered loop its row is zero. So is that of a channel that no state
 reaches. No finite multiplier is the best for it, and a search over all multipliers would run away along it. With
 :math:`w_s = c z_s + e` the multiplier inequality is
 
@@ -74,13 +74,13 @@ def multiply_diagonal(left: Array, right: Array) -> Array:
 
 
 def centered_loop(system: LureSystem) -> StateSpace:
-    """Move the slopes to a unit ball around their centre.
+    """Move the slopes to a unit ball around their center.
 
     Args:
         system: any well-posed Lur'e system.
 
     Returns:
-        The centred loop; a channel with a single slope keeps a zero row.
+        The centered loop; a channel with a single slope keeps a zero row.
 
     Example:
         >>> loop = centered_loop(LureSystem.recurrent([[-2.0]], [[1.0]]))

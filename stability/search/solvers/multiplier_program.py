@@ -30,7 +30,7 @@ class ProgramResult:
         status: ``feasible`` (proved), ``infeasible`` (a solver's claim), ``inconclusive`` or ``time limit``.
         P: ``(n, n)``, or ``None`` unless feasible.
         L: ``(m,)``, or ``None`` unless feasible.
-        value: the minimised quantity, where there is one.
+        value: the minimized quantity, where there is one.
         detail: description of the attempts.
     """
 
@@ -59,7 +59,7 @@ def multiplier_lmi(
     """Find ``(P, L)`` of the multiplier inequality at a given rate.
 
     The program is ``P >= I``, ``lmi_matrix(P, L, rate) <= -margin I`` in balanced coordinates. Small systems
-    maximise the margin at unit trace instead.
+    maximize the margin at unit trace instead.
 
     Args:
         system: continuous or discrete, any slopes, any ``B``, ``C``, ``D``.

@@ -2,7 +2,7 @@ r"""Spectral radius and Perron vectors of non-negative matrices, computed withou
 
 A *comparison matrix* M has non-negative entries off its diagonal (on it too, in discrete time). Its eigenvalue of
 largest real part :math:`\eta` is real, and for every level :math:`c > \eta` and right-hand side :math:`r > 0` the
-equation :math:`(c I - M) u = r` has a positive solution. A dense factorisation loses that sign where u spans many
+equation :math:`(c I - M) u = r` has a positive solution. A dense factorization loses that sign where u spans many
 orders of magnitude, as it does for triangular matrices of a few dozen rows. Here the strongly connected parts of M are
 taken in order: a part of one row is a division of positive numbers, a larger part is first scaled by its Perron vector,
 after which all entries of the solution are of one size.
@@ -106,7 +106,7 @@ class ComparisonMatrix:
 
         Args:
             level: above ``top``.
-            r: ``(n,)`` positive, or ``(n, k)``: k right-hand sides for one factorisation of every part.
+            r: ``(n,)`` positive, or ``(n, k)``: k right-hand sides for one factorization of every part.
 
         Returns:
             As ``r``.
@@ -210,7 +210,7 @@ def block_sizes(loop: StateSpace, labels: Groups, parts: Groups) -> tuple[Array,
     """Return norms of the blocks between groups; in continuous time logarithmic norms of the diagonal blocks of A.
 
     Args:
-        loop: the centred loop.
+        loop: the centered loop.
         labels: group of every state and of every channel, counted from zero.
         parts: connected part of every state and of every channel; a group lies inside one.
 
@@ -237,7 +237,7 @@ def norms_may_suffice(loop: StateSpace, enough: float) -> bool:
     """Return False if lower bounds of the norms already rule out a test by norms.
 
     Args:
-        loop: the centred loop.
+        loop: the centered loop.
         enough: the limit to stay below.
 
     Returns:

@@ -76,7 +76,7 @@ class Exchange:
     """Search by an exchange of peaks.
 
     Attributes:
-        loop: the centred loop without fixed channels, in continuous time with A of about unit size.
+        loop: the centered loop without fixed channels, in continuous time with A of about unit size.
         deadline: checked before each step.
         x: ``(m,)`` logarithms of the scales; where to start.
     """
@@ -275,7 +275,7 @@ def _step(hessian: Array, values: Array, slopes: Array) -> tuple[Array, Array]:
     With ``H = L L^T`` the dual is a non-negative least squares problem in the multipliers.
 
     Raises:
-        LinAlgError: no factorisation, numbers that are not finite, or too many iterations.
+        LinAlgError: no factorization, numbers that are not finite, or too many iterations.
     """
     active = values > _NEAR
     active[int(values.argmax())] = True

@@ -166,7 +166,7 @@ def positivity_margin(system: StateSpace, *, deadline: Deadline | None = None) -
 
     Args:
         system: as many outputs as inputs.
-        deadline: checked between factorisations; half a scan of the axis is none.
+        deadline: checked between factorizations; half a scan of the axis is none.
 
     Returns:
         The outcome; strictly positive real exactly where its margin is positive.

@@ -6,7 +6,7 @@ For a strictly stable loop with gain below one the Riccati equation
           P = \tilde A^T P (I - G P)^{-1} \tilde A + Q + S,
 
 with ``G = B R^{-1} B^T``, ``R = I - D^T D``, ``Q = C^T (I - D D^T)^{-1} C``, ``\tilde A = A + B R^{-1} D^T C`` and a
-small slack ``S > 0``, has a stabilising solution ``P > 0``, and that ``P`` satisfies the matrix inequality strictly.
+small slack ``S > 0``, has a stabilizing solution ``P > 0``, and that ``P`` satisfies the matrix inequality strictly.
 Doubling squares the closed loop's transition matrix in every step, so a handful of steps suffice.
 
 Source: E. K.-W. Chu, H.-Y. Fan, W.-W. Lin, A structure-preserving doubling algorithm for continuous-time
@@ -42,7 +42,7 @@ class _Singular(ArithmeticError):
 
 
 class _LU:
-    """LU factorisation with solves on either side."""
+    """LU factorization with solves on either side."""
 
     def __init__(self, matrix: Array) -> None:
         getrf, self._getrs = _LU_FUNCS[matrix.dtype.char]

@@ -212,7 +212,7 @@ def pose_positive_real(system: StateSpace, deadline: Deadline) -> tuple[str, Arr
     """Return P of the largest ``t``: ``[A^T P + P A, P B - C^T; ., -(D + D^T)] <= -t I`` and ``P >= t I``.
 
     Directions ``N`` of the input with ``(D + D^T) N = 0`` (continuous time) are met by the equality
-    ``P B N = C^T N``, to which P is parametrised, so that rounding does not touch it.
+    ``P B N = C^T N``, to which P is parametrized, so that rounding does not touch it.
 
     Returns:
         What ``_solve`` says, and P (unchecked).

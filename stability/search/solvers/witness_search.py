@@ -37,7 +37,7 @@ class WitnessSearch:
     Attributes:
         system: the system.
         deadline: time limit, at which the search returns its best result.
-        loop: centred, without the fixed channels.
+        loop: centered, without the fixed channels.
         fixed: ``(m,)`` booleans, the channels that bring no uncertainty.
         x: logarithms of the square roots of the multipliers, for the channels of ``loop``.
         samples: samples of the loop's transfer matrix after the multipliers were improved.
