@@ -29,7 +29,7 @@ from .wrapped import two_rows
 _ACTIVATIONS = {"identity": lambda z: z, "relu": torch.relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid}
 _SCALES, _STEPS = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4), 5
 """Scales and length of random sequences; on small inputs a ReLU with a large bias looks like the identity."""
-_CLOSE = 1e-10
+_CLOSE = 1e-10  # relative tolerance for equal values in float64
 
 
 @dataclass(frozen=True, eq=False)

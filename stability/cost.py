@@ -25,7 +25,7 @@ FACTORISATIONS = 16.0
 """Time of a proof in units of one Cholesky factorization of a ``2n`` matrix, measured at 1,024 states."""
 ATTEMPTS = 20
 """Approximate number of proofs in a search for the best rate, measured at 256 states."""
-_PROBE = 400
+_PROBE = 400  # rows of the matrix whose factorization is timed
 
 
 @dataclass(frozen=True)

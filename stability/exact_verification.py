@@ -17,7 +17,7 @@ import numpy as np
 from stability.errors import UnsupportedError
 from stability.kernel.systems.lure import LureSystem
 
-MAX_STATES = 64
+MAX_STATES = 64  # the cost of rational arithmetic grows with the bits of the entries
 Matrix = np.ndarray
 
 

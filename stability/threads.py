@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from threadpoolctl import ThreadpoolController
 
-_SMALL = 256
+_SMALL = 256  # rows up to which one thread is faster
 
 
 _CARRIERS = ("scipy.linalg", "torch", "slycot")

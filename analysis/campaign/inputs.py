@@ -20,7 +20,7 @@ from ...models.wrapped import unwrapped
 from ..tasks import Range, Task
 from ..unroll import watch
 
-CHUNK = 256
+CHUNK = 256  # sequences per forward pass while the inputs of a part are recorded
 SCALES = 2.0
 """Ratio of the range of all features to that of a feature from which on each feature gets its own range."""
 

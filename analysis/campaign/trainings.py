@@ -19,7 +19,7 @@ from ..intervals import over_seeds
 
 TRAININGS_FILE = "trainings.csv"
 TRAININGS_COLUMNS = ("model", "what", "group", "at", "mean", "low", "high", "least", "largest", "n")
-SHARE = (0.0, 1.0)
+SHARE = (0.0, 1.0)  # possible range of an accuracy
 ANYTHING = (-math.inf, math.inf)
 
 

@@ -72,7 +72,7 @@ register_study(
 
 # ---- certified radii by construction -------------------------------------------------------------------------------
 
-RADII = (0.1, 0.3, 0.5, 0.7, 1.0, 1.5)
+RADII = (0.1, 0.3, 0.5, 0.7, 1.0, 1.5)  # l2 radii at which certified accuracy is tabulated
 BOUNDED = "bounded gain"
 LAYERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "LSTM": (LSTM, {}),

@@ -26,7 +26,7 @@ from .training import certify_file, train_and_certify
 
 MAX_ERRORS = 20
 """Number of errors that an outcome quotes."""
-ERROR_LENGTH = 2000
+ERROR_LENGTH = 2000  # characters of an error that a result keeps
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from .lengths import check_lengths, cut_to, padded
 from .ranges import Range
 from .scores import counted
 
-MOST_CLASSES = 100_000
+MOST_CLASSES = 100_000  # a larger label is taken for a mistake, not for a class
 MOST_TOKENS = 2**24
 """Largest token plus one: integers up to here are exact in float32."""
 

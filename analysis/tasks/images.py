@@ -18,7 +18,7 @@ from .folders import data_folder, embedded_data
 from .idx import read_labelled_images
 
 LAYOUTS = ("rows", "8", "pixels")
-PERMUTATION_SEED = 784
+PERMUTATION_SEED = 784  # default seed of the fixed pixel order
 
 
 @register_task("digits")

@@ -13,7 +13,7 @@ from .base import Pair, Task, check_fraction, check_size, register_task, task_of
 from .folders import embedded_data, read_text, single_file
 from .scores import METRICS, entropy
 
-MAX_SYMBOLS = 256
+MAX_SYMBOLS = 256  # most distinct characters, each of which is one input feature
 METRIC = "bits_per_character"
 
 

@@ -14,7 +14,7 @@ from .arrays import task_from_arrays
 from .base import Task, register_task
 from .folders import data_folder, read_text, single_file
 
-MAX_BYTES = 512 * 2**20
+MAX_BYTES = 512 * 2**20  # size limit of a ``.ts`` file in bytes
 TRAIN = "_TRAIN.ts"
 
 

@@ -28,7 +28,7 @@ _SCALES = (0.0, 0.1, 1.0, 1.0, 2.0, 5.0)
 """Scales of the samples of a batch: at zero only the bias acts, small inputs are nearly linear, large ones saturate."""
 _SMALL = (0.0, 0.1, 0.3, 0.3, 0.5, 0.5)
 """Scales of samples for modules that round to steps of a batch's largest entry."""
-_RELATIVE = 1e-9
+_RELATIVE = 1e-9  # allowed relative rounding of a float64 run
 _ADVICE = (
     "Something else changes the map: a hook, an overridden method, stale or random weights. Teach your class with "
     "stability.models.register_adapter"

@@ -23,8 +23,8 @@ from stability.storage.read_errors import as_file_errors
 
 KEYS = ("A", "B", "C", "W", "D", "slope", "dt", "E", "U", "b", "F", "activation")
 RESERVOIR = ("W", "Win", "bias", "leak", "activation", "equation")
-_HEADER = 10_000
-_PIECE = 2**20
+_HEADER = 10_000  # most bytes of an array's header
+_PIECE = 2**20  # bytes that are read at a time
 _ONLY_WITH = {
     ("W", "C"): ("B", "D", "slope", "U", "E", "b", "F", "activation"),
     ("U", "E"): ("b", "F", "activation"),

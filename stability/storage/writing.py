@@ -23,7 +23,7 @@ from pathlib import Path
 
 from stability.errors import ConfigurationError, FileFormatError
 
-LINKS = 40
+LINKS = 40  # most symbolic links in a chain, as in Linux
 PARTIAL = re.compile(r"\.[0-9a-f]{24}\.partial")
 DESCRIPTORS = re.compile(r"/dev/fd|/proc/(self|thread-self|\d+)(/task/\d+)?/fd")
 UNSYNCED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)

@@ -18,7 +18,7 @@ from stability.kernel.arithmetic.definiteness import is_symmetric
 
 Array = np.ndarray
 Value = TypeVar("Value")
-EXACT_INTEGERS = 2**53
+EXACT_INTEGERS = 2**53  # integers up to here are exact in float64
 LIMIT = 1e100  # of the entries of an array whose size is named, and of a pair
 LONGEST = 64  # most rows of an orbit
 

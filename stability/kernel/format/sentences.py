@@ -10,7 +10,7 @@ import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
-DIGITS = 4
+DIGITS = 4  # significant digits of bounds in sentences
 
 NO_SLOPES = "a linear system has no activation whose slopes could grow"
 """Reason why a linear system has no gain margin."""

@@ -43,7 +43,7 @@ from stability.kernel.reachability.taylor_remainder import Hessians, hessians, r
 
 Array = np.ndarray
 _SURE = 1.0 + 1e-12
-_HOPELESS = 1e24
+_HOPELESS = 1e24  # trace of ``Q`` above which the tube counts as diverged
 
 
 def bilinear_ellipsoid(H: Hessians, K: Array, R: Array) -> Array:

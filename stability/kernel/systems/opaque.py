@@ -15,7 +15,7 @@ from stability.kernel.systems.parts import as_part, part_phrase
 from stability.kernel.systems.subjects import Subject
 
 Array = np.ndarray
-_WHY = 300
+_WHY = 300  # characters of the reason that are stored
 
 
 @subject("opaque")

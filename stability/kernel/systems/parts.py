@@ -11,7 +11,7 @@ from typing import Any
 
 from stability.errors import ConfigurationError
 
-LONGEST_PATH, LONGEST_WHOLE = 200, 100
+LONGEST_PATH, LONGEST_WHOLE = 200, 100  # characters of the path and of the container's name
 _FORM = re.compile(rf"[A-Za-z0-9_.\-]{{1,{LONGEST_PATH}}} of [A-Za-z0-9_.\-]{{1,{LONGEST_WHOLE}}}")
 
 

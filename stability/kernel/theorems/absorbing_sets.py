@@ -52,7 +52,7 @@ from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.bounded import prove_ball_positive
 from stability.kernel.theorems.decaying_boxes import is_unbounded, signed_balance
 
-MOST_STEPS, MOST_WINDOW = 2000, 200
+MOST_STEPS, MOST_WINDOW = 2000, 200  # largest work that a file may ask of the checker
 MOST_ROUNDS, MOST_DEPTH, MOST_SWEEPS, MOST_HISTORIES = 1000, 64, 16, 256
 """Largest schedules that a file may ask of the checker."""
 ROWS = "backward must hold whole numbers, (rounds, depth, sweeps, cells, memory) in each row"

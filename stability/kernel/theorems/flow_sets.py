@@ -39,7 +39,7 @@ from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.absorbing_sets import BOX
 from stability.kernel.theorems.bounded import prove_ball_positive
 
-MOST_STAGES = 32
+MOST_STAGES = 32  # most ellipsoids that a file may ask the checker to prove
 SIZE = "stages must hold as many centres (n,), shapes (n, n), slopes (m,), tau (m + p + n,), mu and least"
 Array = np.ndarray
 

@@ -25,7 +25,7 @@ from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.theorems.eigenvalue_phrase import Unstable
 
 Array = np.ndarray
-MAX_UNKNOWNS, LONGEST_INPUT = 2500, 24
+MAX_UNKNOWNS, LONGEST_INPUT = 2500, 24  # size of the orbit equations and period of the input that a file may ask for
 SHORT = 7
 """Most characters of a number that is shown unrounded."""
 

@@ -54,7 +54,7 @@ from stability.kernel.systems.classifier import Classifier
 from stability.kernel.theorems.local_ball import LARGEST, LocalBall
 
 Array = np.ndarray
-_INFLATIONS = (1e-10, 1e-8, 1e-6)
+_INFLATIONS = (1e-10, 1e-8, 1e-6)  # relative enlargements of an ellipsoid that are tried in turn
 _THETA = 1e-11
 """Share of an ellipsoid, with budgets per step, reserved for the errors of a stage."""
 

@@ -26,7 +26,7 @@ from stability.kernel.theorems.eigenvalue_phrase import Unstable
 from stability.kernel.theorems.equilibria import smooth_slopes
 
 Array = np.ndarray
-MAX_UNKNOWNS = 1600
+MAX_UNKNOWNS = 1600  # size of the orbit equations that a file may ask for
 SIZE = f"orbits and input must hold 1 to {LONGEST} finite rows of the network's sizes"
 
 

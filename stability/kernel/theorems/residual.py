@@ -48,7 +48,7 @@ from stability.kernel.theorems.stack_contraction import CONTRACTING, GAINS, GROW
 from stability.kernel.theorems.stack_gain import Span, layer_gain
 
 Array = np.ndarray
-_SLACK = (1e-12, 1e-10, 1e-8, 1e-6)
+_SLACK = (1e-12, 1e-10, 1e-8, 1e-6)  # relative enlargements of a computed norm that are tried in turn
 
 
 def norm_above(M: Array) -> float:

@@ -31,9 +31,10 @@ from stability.search.trajectories.input_range import InputRange, input_boxes
 from stability.search.trajectories.simulation import simulate_to_limit
 
 Array = np.ndarray
+# inputs per box, starts per input, steps to settle, averaged steps, steps of a second run, longest period
 INPUTS, STARTS, SETTLE, TAIL, LONGER, LONGEST = 8, 12, 300, 100, 600, 24
-APART = 1e-7
-UNSTABLE = 1.0 + 1e-9
+APART = 1e-7  # distance of two runs above which they count as separated
+UNSTABLE = 1.0 + 1e-9  # modulus of an eigenvalue above which a proof is tried
 CLIMBS, GRADIENTS = 3, 12
 PAIRS = 2  # inputs in a box under which runs that stay apart are looked at closely
 

@@ -27,7 +27,7 @@ from stability.search.trajectories.input_range import InputRange
 from stability.search.trajectories.simulation import simulate_path, simulate_to_limit
 
 Array = np.ndarray
-SETTLE = 500
+SETTLE = 500  # steps until pairs of runs count as settled
 CLOSEST = 3  # pairs of one phase, the farthest apart, that are examined
 
 

@@ -17,7 +17,7 @@ from stability.search.trajectories.input_range import InputRange
 Array = np.ndarray
 STATES = ("state", "state1", "state2", "orbit", "first", "second")
 CLOSE = 1e-2  # how near a run must come, relative to one plus the state
-RUNS = 16
+RUNS = 16  # simulated runs under random inputs of the range
 
 
 def inputs_in_range(data: Mapping[str, Any], region: InputRange) -> bool | None:

@@ -24,10 +24,11 @@ from stability.search.trajectories.simulation import simulate_to_limit
 
 Array = np.ndarray
 Searcher = Callable[..., Refutation]
+# pairs of runs, steps to settle, averaged steps, longest period in periods of the input
 COUNT, SETTLE, TAIL, LONGEST = 12, 600, 120, 8
-PERIODS = (1, 1, 1, 2, 3, 4)
+PERIODS = (1, 1, 1, 2, 3, 4)  # periods of the inputs, used in turn
 CYCLE = 12  # a multiple of every period
-APART, UNSTABLE = 1e-7, 1.0 + 1e-9
+APART, UNSTABLE = 1e-7, 1.0 + 1e-9  # distance of separated runs; modulus of an eigenvalue above which a proof is tried
 
 
 def search_stack(

@@ -34,8 +34,8 @@ from stability.search.solvers.state_space import StateSpace
 Array = np.ndarray
 LARGE = 10.0
 """Overshoot above which a slower rate is searched beside the fastest."""
-SHARES = (0.9, 0.7, 0.5, 0.25)
-_STATES = 512
+SHARES = (0.9, 0.7, 0.5, 0.25)  # shares of the fastest exponent that are tried for a slower rate
+_STATES = 512  # most states for which an inequality is solved at the slower rate
 
 
 def contraction_claim(subject: LureSystem | DrivenSystem, witness: Witness) -> Claim | None:

@@ -44,8 +44,8 @@ LARGEST = 64
 """Most states: a dense program in ``P`` and its inequality takes minutes above."""
 BOTH_SOLVERS = 12
 """Most states for Clarabel, an interior-point method, beside SCS; up to here it takes no longer."""
-SECONDS = 20.0
-STRICTNESS = 1e-6
+SECONDS = 20.0  # default time limit of the whole call
+STRICTNESS = 1e-6  # smallest ``t`` that rounding cannot produce
 YES, NO = ("optimal", "optimal_inaccurate"), ("infeasible", "infeasible_inaccurate")
 
 

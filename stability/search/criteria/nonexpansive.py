@@ -20,7 +20,7 @@ from stability.kernel.theorems.multiplier_lmi import LARGEST_FACTOR, check_lmi
 from stability.proposals import accepted_claim
 from stability.search.solvers.deadline import Deadline, TimeLimit
 
-EPSILONS = (1e-9, 1e-8, 1e-7, LARGEST_FACTOR - 1.0)
+EPSILONS = (1e-9, 1e-8, 1e-7, LARGEST_FACTOR - 1.0)  # excesses over one that are tried in turn
 
 
 def nonexpansive_claim(subject: Any, *, time_limit: TimeLimit = None) -> Claim | None:

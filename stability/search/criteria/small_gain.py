@@ -38,7 +38,7 @@ from stability.search.solvers.rates import Rate, margin_of, parse_rate, spectral
 from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
-_EXACT_STATES = 64
+_EXACT_STATES = 64  # most states for an exact search of the best rate
 
 
 @guarded_criterion("small_gain")

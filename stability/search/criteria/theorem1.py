@@ -30,7 +30,7 @@ from stability.search.solvers.deadline import TOO_LATE, Deadline, TimeLimit, Tim
 from stability.search.solvers.rates import quadratic_rate
 
 Array = np.ndarray
-_SYMMETRY = 1e-8
+_SYMMETRY = 1e-8  # relative asymmetry above which ``W`` counts as not symmetrizable
 
 
 @dataclass(frozen=True)

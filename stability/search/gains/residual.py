@@ -22,7 +22,7 @@ SHARES = (0.02, 0.1, 0.3, 0.6, 0.9)
 """Shares of ``1 - rho`` of the slowest layer that may be given up for the blocks' rate: the one with the shortest time
 to shrink differences for good, overshoot included, is taken.
 """
-FOR_GOOD = 1e-3
+FOR_GOOD = 1e-3  # factor by which differences must shrink, overshoot included
 
 
 def residual_claim(network: ResidualStack, parts: Sequence[Certificate]) -> Claim | None:

@@ -31,7 +31,7 @@ from stability.search.solvers.semidefinite import pose_gain, solver_order
 from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
-PROGRAM_STATES = 16
+PROGRAM_STATES = 16  # most states for Clarabel
 _SMALL = 32
 """Most states for a search as sharp as the proof."""
 _FAR = 0.01

@@ -27,14 +27,14 @@ from stability.search.solvers.riccati import bounded_real
 from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
-_STEPS, _TOL = 40, 3e-4
+_STEPS, _TOL = 40, 3e-4  # descent steps, and tolerance of the gain's logarithm
 _FACTORS = 10.0 ** np.arange(0, 10)
 _DOUBLINGS = 50
 _BARRIERS = (0.03, 0.003)
 """Weights of the barrier ``-log det(1 - S_NN / tau) / m``, which keeps the search inside the admissible multipliers;
 the remaining relative excess over the smallest gain is half of the last one.
 """
-_SLACKS = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
+_SLACKS = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3)  # slacks of a proof that are tried in turn
 
 
 class StationarySearch:

@@ -42,7 +42,7 @@ _LOWER = 0.5
 """Decrease of the logarithm of a first price without a pass, doubled after each failure."""
 _AHEAD, _FORESEEN = 0.7, 0.05
 """Share of a predicted gain that is tried first; larger predictions are too inaccurate."""
-_SLACKS = (1e-7, 1e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)
+_SLACKS = (1e-7, 1e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)  # slacks of a proof that are tried in turn
 _ROOMS = (1e-5, 1e-3)
 """Slacks of the proof, and of the search for multipliers."""
 

@@ -30,6 +30,7 @@ from stability.search.solvers.rates import Rate
 from stability.search.solvers.spectral_bounds import rate_proof
 
 Array = np.ndarray
+# enlargement ``eta`` of an ellipsoid, most ellipsoids, shares of the largest decay that are tried
 ROOM, STAGES, SHARES = 0.0625, 16, (0.1, 0.3, 0.5, 0.7, 0.9)
 KEPT = (1.0, 0.6, 0.0)
 """Shares of the chords' slopes that are tried for lines: an unstable linear part gives no bound."""

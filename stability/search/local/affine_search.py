@@ -21,7 +21,7 @@ Array = np.ndarray
 KIND = "local_linear"
 _BELOW = (1e-12, 1e-9, 1e-7)
 """Relative reductions of a found radius that are tried in turn."""
-_HALVINGS = 80
+_HALVINGS = 80  # bisection steps for a radius: beyond the resolution of float64
 _SHARE = 0.9
 """Share of the time; other searches have the rest."""
 

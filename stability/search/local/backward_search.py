@@ -17,10 +17,10 @@ from stability.search.solvers.deadline import Deadline
 Array = np.ndarray
 _FAR = 4.0
 """Share of a margin that a tube uses up, above which backward bounds are not tried: its reaches are too long."""
-_TRIALS, _NARROW = 4, 0.015
+_TRIALS, _NARROW = 4, 0.015  # trials of a radius, and relative width of the bracket that ends them
 _DEAR_TRIALS = 2
 """Trials for networks with several stages per step."""
-_SMALL_TRIALS, _SMALL_NARROW = 8, 5e-3
+_SMALL_TRIALS, _SMALL_NARROW = 8, 5e-3  # the same for small networks
 NEAR = 0.9
 """Share of an attack's radius that is tried first, and is enough if a trial is expensive."""
 _AIMED = 0.3

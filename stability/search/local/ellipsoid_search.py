@@ -31,8 +31,8 @@ from stability.search.local.tube_trials import Task, ellipsoid_tubes, select_run
 from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray
-_EVALUATIONS, _REFINED = 18, 3
-_TOLERANCE, _FINE = 1e-3, 1e-8
+_EVALUATIONS, _REFINED = 18, 3  # tubes per sample, and improvements of its weights
+_TOLERANCE, _FINE = 1e-3, 1e-8  # relative tolerance of the radius, and that of small networks
 _SMALL = 3e6
 """Approximate operations per evaluation below which the radius is found to ``_FINE``."""
 _NEAR = 0.3
@@ -41,6 +41,7 @@ _ENDED = 1e3
 """Share of a margin above which a tube counts as diverged."""
 _BATCH = 2**24
 """Bytes of ellipsoids and their costs in one batch."""
+# relative reductions of a radius that are tried until the rule accepts it
 _STEPS_BACK = (2e-8, 2e-7, 8e-7, 1e-4, 1e-2, 0.1)
 _LONG, _LONG_BACK = 200, (1e-4, 1e-2, 0.1)
 """Steps from which on a proof costs as much as some trials, and larger reductions of a radius for roundings."""

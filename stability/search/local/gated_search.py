@@ -15,7 +15,7 @@ from stability.search.solvers.deadline import Deadline
 Array = np.ndarray
 _FIRST = 0.07
 """Share of an attack's distance that is tried first."""
-_TRIALS, _NARROW = 7, 0.03
+_TRIALS, _NARROW = 7, 0.03  # trials of a radius, and relative width of the bracket that ends them
 _AIMED = 0.9
 """Target share of a margin; beyond it a tube soon diverges."""
 

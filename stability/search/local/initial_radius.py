@@ -11,7 +11,7 @@ from stability.search.local.undecided_margins import broadcast_groups, group_nor
 from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray
-_STEPS, _CLOSE = 6, 1e-3
+_STEPS, _CLOSE = 6, 1e-3  # linearizations, and relative margin at which a point counts as on the boundary
 
 
 @np.errstate(all="ignore")

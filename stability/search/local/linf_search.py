@@ -34,7 +34,7 @@ _NODES = 256
 """Most boxes for one radius."""
 _SMALL = 60
 """Most symbols for radii to ``_FINE``."""
-_FINE, _TOLERANCE = 1e-7, 4e-3
+_FINE, _TOLERANCE = 1e-7, 4e-3  # relative tolerance of the radius of small problems, and of others
 _PLAIN = 4
 """Most nodes of a tree for radii of small problems to ``_FINE``."""
 _ROUNDS = 60

@@ -20,7 +20,7 @@ from stability.kernel.reachability.quadratic_lower_bound import (
 from stability.kernel.reachability.stages import Nominal
 
 Array = np.ndarray
-_ROUNDS, _CLOSE = 8, 1e-3
+_ROUNDS, _CLOSE = 8, 1e-3  # updates of the prices, and relative change that ends them
 _TOWARDS = 0.9
 """Weight of the reference's direction among all that a tube allows."""
 _SHARE = 0.97

@@ -25,10 +25,11 @@ _WINDOWS, _OF_GATES = (0, 16), (16, 64)
 """Steps that keep the channels' remainders, tried in turn: none is the cheapest; gates have larger remainders."""
 _COLUMNS = 1024
 """Most symbols of inputs that are kept: those of later steps."""
+# trials, relative tolerance, and share of the upper bound above which a longer window gains little
 _TRIALS, _NEAR, _ENOUGH = 12, 4e-3, 0.5
 _STRAIGHT = 1e-7
 """Tolerance ``_NEAR`` of affine networks, whose radius one trial determines."""
-_BACK = (0.0, 1e-6)
+_BACK = (0.0, 1e-6)  # relative reductions of a radius that are tried until the rule accepts it
 
 
 @dataclass(frozen=True)

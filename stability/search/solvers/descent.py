@@ -15,7 +15,7 @@ from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray
 Objective = Callable[[Array], tuple[float, Array | None]]
-_PAIRS, _HALVINGS, _LONGEST = 12, 14, 3.0
+_PAIRS, _HALVINGS, _LONGEST = 12, 14, 3.0  # stored pairs of L-BFGS, halvings of a step, and its largest entry
 _LAST = 4
 """Number of steps whose joint gain below the tolerance ends the search."""
 

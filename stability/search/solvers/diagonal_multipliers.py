@@ -20,7 +20,7 @@ from stability.search.solvers.state_space import StateSpace
 from stability.search.solvers.transfer_function import Response
 
 Array = np.ndarray
-_DECOMPOSED, _BLOCK = 24, 6
+_DECOMPOSED, _BLOCK = 24, 6  # most channels for a full decomposition, and vectors per sample above
 _REACH, _REACH_SINGLE = 40.0, 35.0
 """Largest logarithms of scales: products with their quotients stay finite, also in single precision."""
 _MOST = 2**29

@@ -25,7 +25,7 @@ from stability.search.solvers.state_space import StateSpace
 from stability.search.solvers.transfer_function import Response, scaled_response, state_space
 
 Array = np.ndarray
-_LEVELS = 60
+_LEVELS = 60  # most levels
 _EXACT_TRIES = 30
 
 

@@ -12,7 +12,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from stability.kernel.arithmetic.definiteness import spectral_bounds
 
 Array = np.ndarray
-_EXACT = 400
+_EXACT = 400  # largest matrix whose eigenvalues are all computed
 
 
 def _estimate(p: Array) -> tuple[float, float] | None:

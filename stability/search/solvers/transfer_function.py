@@ -14,9 +14,9 @@ from stability.search.solvers.scaling import balanced_states, power_of_two
 from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
-_SMALL = 40
-_POWER_STEPS = 12
-_RESONANCES = 16
+_SMALL = 40  # most inputs or outputs for exact singular values
+_POWER_STEPS = 12  # power iterations of a lower bound of the gain
+_RESONANCES = 16  # most poles whose frequencies are sampled
 
 
 _BLOCKS = 48

@@ -10,7 +10,7 @@ import numpy as np
 from stability.errors import ConfigurationError, DimensionError
 
 Array = np.ndarray
-WIDTHS = (1.0, 5.0, 50.0)
+WIDTHS = (1.0, 5.0, 50.0)  # half widths of the boxes that are tried after the data's range
 LARGEST = 1e300
 """Largest bound, so that searches can add and subtract them."""
 
