@@ -35,7 +35,7 @@ Array = np.ndarray
 LARGE = 10.0
 """Overshoot above which a slower rate is searched beside the fastest."""
 SHARES = (0.9, 0.7, 0.5, 0.25)  # shares of the fastest exponent that are tried for a slower rate
-_STATES = 512  # most states for which an inequality is solved at the slower rate
+_STATES = 512  # most states for the search of a rate without overshoot
 
 
 def contraction_claim(subject: LureSystem | DrivenSystem, witness: Witness) -> Claim | None:
