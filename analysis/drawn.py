@@ -1,6 +1,6 @@
-"""Figures of results: a curve with its band where the result has one, else its numbers as a table.
+"""Figures of results: a curve with its band if the result has one, else its numbers as a table.
 
-pandas gives the numbers (``curves()`` of the result), matplotlib is loaded by who asks for a figure.
+pandas gives the numbers (``curves()`` of the result); matplotlib is imported only for a figure.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST = 12
-"""Lines that are named; more are drawn thin, without names."""
+"""Most lines with a name in the legend; more lines are drawn thin and unnamed."""
 ROWS = 12
-"""Rows and columns of a table that stands in place of a curve."""
+"""Most rows and columns of a table that is drawn in place of a curve."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """What of a result's ``curves()`` is drawn.
+    """Columns of a result's ``curves()`` that are drawn, and how.
 
     Attributes:
         x: the column of the horizontal axis.
-        y: columns of the vertical one, a line each; those that are not there or hold nothing are left out.
+        y: columns of the vertical axis, a line each; missing and empty ones are left out.
         band: lower and upper end around the first of them.
         by: a column whose values have a line each.
-        words: of the vertical axis; by default the first column's name.
+        words: label of the vertical axis; by default the first column's name.
         log: whether that axis is logarithmic.
         steps: whether a value holds until the next place, as a share of counted samples does.
     """
@@ -43,13 +43,13 @@ class Curve:
 
 
 def draw(name: str, table: pd.DataFrame, curve: Curve | None, ax: Axes | None) -> Axes:
-    """The curve, or without one the table itself.
+    """Draw the curve, or the table itself if there is no curve.
 
     Args:
         name: above it.
         table: the numbers.
-        curve: which of them.
-        ax: where to draw; a new figure without it.
+        curve: selection of the columns.
+        ax: axes to draw on; ``None``: a new figure.
 
     Returns:
         The axes.
@@ -84,7 +84,7 @@ def draw(name: str, table: pd.DataFrame, curve: Curve | None, ax: Axes | None) -
 
 
 def _tabled(table: pd.DataFrame, axes: Any) -> Axes:
-    """One row upright, as names and numbers; of more the first rows and columns."""
+    """Draw a table: one row as names and numbers, of several rows the first rows and columns."""
     if len(table) == 1:
         table = pd.DataFrame({"name": table.columns, "value": table.iloc[0].tolist()})
     shown = table.iloc[: 2 * ROWS, :ROWS]

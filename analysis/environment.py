@@ -1,4 +1,4 @@
-"""Where and with what a result was made."""
+"""Record of the versions, machine and commit behind a result."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ PACKAGES = (
 
 
 def environment(seed: int, device: torch.device, started: str) -> dict[str, Any]:
-    """Versions, machine, threads, seed and times, for the record.
+    """Return versions, machine, threads, seed and times, for the record.
 
     Args:
-        seed: of the run.
+        seed: seed of the run.
         device: that it ran on.
-        started: when, ISO 8601.
+        started: start time, ISO 8601.
 
     Returns:
         JSON values.
@@ -59,7 +59,7 @@ def environment(seed: int, device: torch.device, started: str) -> dict[str, Any]
 
 @functools.cache
 def commit() -> str | None:
-    """The commit of this program: of the checkout that it runs from, or of what it was installed from.
+    """Return the commit of this program's checkout or installation.
 
     Returns:
         The digest, with ``, changed since`` where files of the checkout are other ones; ``None`` where it is not known.
@@ -82,7 +82,7 @@ def commit() -> str | None:
 
 
 def _installed() -> str | None:
-    """The commit that an installation from a repository noted (PEP 610)."""
+    """Return the commit recorded by an installation from a repository (PEP 610)."""
     try:
         noted = metadata.distribution("rnn-stability").read_text("direct_url.json")
         found = (json.loads(noted or "{}").get("vcs_info") or {}).get("commit_id")

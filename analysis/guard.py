@@ -1,4 +1,4 @@
-"""The front door of every measurement: input is checked once, the model is handed back as it was found."""
+"""Input checks shared by all measurements, and context managers that restore the model afterwards."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LARGEST = sys.float_info.max
 
 @contextmanager
 def in_evaluation(model: nn.Module) -> Iterator[nn.Module]:
-    """Evaluation mode inside; afterwards every module has the mode that it had, whatever happened.
+    """Switch a model to evaluation mode for a block; every module's mode is restored afterwards.
 
     Args:
         model: any module.
@@ -48,7 +48,7 @@ def in_evaluation(model: nn.Module) -> Iterator[nn.Module]:
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[nn.Module]:
-    """Evaluation mode inside; afterwards mode, gradients, buffers and random state are as before.
+    """Switch a model to evaluation mode for a block; mode, gradients, buffers and random state are restored.
 
     A small model runs on one thread (``threads_fitting``). cuDNN is off inside: its recurrent kernels can neither run
     backward in evaluation mode nor be differentiated twice.
@@ -89,10 +89,10 @@ def untouched(model: nn.Module) -> Iterator[nn.Module]:
 
 
 def answer(model: nn.Module, x: Tensor, name: str) -> Any:
-    """What a model puts out for sequences ``(batch, time, features)``, in evaluation mode, without a graph.
+    """Return a model's output for sequences ``(batch, time, features)``, in evaluation mode, without a graph.
 
     Raises:
-        ConfigurationError: whatever the model raises, in one line.
+        ConfigurationError: an error inside the model, in one line.
     """
     try:
         with in_evaluation(model), torch.no_grad():
@@ -105,7 +105,7 @@ def answer(model: nn.Module, x: Tensor, name: str) -> Any:
 
 
 def check_model(model: Any) -> nn.Module:
-    """Refuse what is no module with finite parameters; returns ``model``.
+    """Raise an error unless ``model`` is a module with finite parameters; return it.
 
     Raises:
         ConfigurationError: no ``torch.nn.Module``, or a parameter that is sparse or without numbers.
@@ -121,7 +121,7 @@ def check_model(model: Any) -> nn.Module:
 
 
 def as_tensor(model: nn.Module, x: Any) -> Any:
-    """A floating array of numpy as a tensor of the model's dtype and device; anything else as it is.
+    """Convert a floating NumPy array to the model's dtype and device; return anything else unchanged.
 
     >>> as_tensor(nn.Linear(2, 2), np.zeros(2)).dtype
     torch.float32
@@ -134,10 +134,10 @@ def as_tensor(model: nn.Module, x: Any) -> Any:
 
 
 def check_dense(name: str, value: Tensor) -> None:
-    """Refuse a tensor without an entry at every place: sparse, nested, or on the meta device.
+    """Raise an error for a tensor without an entry at every place: sparse, nested, or on the meta device.
 
     Raises:
-        ConfigurationError: when it is one.
+        ConfigurationError: a tensor of this kind.
 
     >>> check_dense("x", torch.eye(2))
     """
@@ -149,7 +149,7 @@ def check_dense(name: str, value: Tensor) -> None:
 
 
 def check_real_sequences(x: Any) -> Tensor:
-    """Refuse what are no finite real sequences; returns ``x`` without a graph, of any precision, on any device.
+    """Check for finite real sequences of any precision on any device; return ``x`` without a graph.
 
     Args:
         x: ``(batch, time, features)``.
@@ -174,7 +174,7 @@ def check_real_sequences(x: Any) -> Tensor:
 
 
 def check_batch(model: nn.Module, x: Any) -> Tensor:
-    """Refuse an input that the model cannot take; returns ``x`` without a graph.
+    """Check an input against the model; return ``x`` without a graph.
 
     Args:
         model: gives dtype and device.
@@ -191,10 +191,10 @@ def check_batch(model: nn.Module, x: Any) -> Tensor:
 
 
 def check_kind(model: nn.Module, x: Tensor) -> None:
-    """Refuse a floating-point tensor of another dtype or device than the model's parameters.
+    """Raise an error for a floating-point tensor of another dtype or device than the model's parameters.
 
     Raises:
-        ConfigurationError: when they differ.
+        ConfigurationError: another dtype or device.
     """
     parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
     if x.is_floating_point() and parameter is not None and (parameter.dtype != x.dtype or parameter.device != x.device):
@@ -204,12 +204,12 @@ def check_kind(model: nn.Module, x: Tensor) -> None:
 
 
 def check_labels(y: Any, batch: int, device: torch.device | None = None) -> Tensor:
-    """Refuse what are no class labels for the batch; returns ``y`` as int64.
+    """Check the class labels of a batch; return ``y`` as int64.
 
     Args:
         y: ``(batch,)`` integers.
-        batch: how many are expected.
-        device: where they must live; ``None``: anywhere.
+        batch: expected number of labels.
+        device: required device; ``None``: any.
 
     Raises:
         ConfigurationError: no dense integer tensor, or on another device.
@@ -229,21 +229,21 @@ def check_labels(y: Any, batch: int, device: torch.device | None = None) -> Tens
 
 
 def check_labelled(model: Any, x: Any, y: Any) -> tuple[Tensor, Tensor]:
-    """``check_model``, ``check_batch`` and ``check_labels`` for sequences with a class each."""
+    """Run ``check_model``, ``check_batch`` and ``check_labels`` for sequences with a class each."""
     x = check_batch(check_model(model), x)
     return x, check_labels(y, len(x), x.device)
 
 
 def _plain(value: Any) -> Any:
-    """A number of numpy or torch as one of Python."""
+    """Convert a NumPy or torch number to a Python number."""
     return value.item() if isinstance(value, np.generic | np.ndarray | Tensor) and value.ndim == 0 else value
 
 
 def check_number(name: str, value: Any, *, minimum: float = 0.0, strict: bool = False) -> float:
-    """``value`` as a finite float of at least (strictly more than) ``minimum``.
+    """Return ``value`` as a finite float of at least (strictly more than) ``minimum``.
 
     Raises:
-        ConfigurationError: when it is none.
+        ConfigurationError: otherwise.
     """
     number = _plain(value)
     fits = isinstance(number, int | float) and not isinstance(number, bool) and minimum <= number <= _LARGEST
@@ -254,10 +254,10 @@ def check_number(name: str, value: Any, *, minimum: float = 0.0, strict: bool = 
 
 
 def check_int(name: str, value: Any, minimum: int = 1) -> int:
-    """``value`` as an int of at least ``minimum`` that fits into 63 bits.
+    """Return ``value`` as an int of at least ``minimum`` that fits into 63 bits.
 
     Raises:
-        ConfigurationError: when it is none.
+        ConfigurationError: otherwise.
     """
     number = _plain(value)
     if isinstance(number, bool) or not isinstance(number, int) or not minimum <= number < 2**63:
@@ -266,7 +266,7 @@ def check_int(name: str, value: Any, minimum: int = 1) -> int:
 
 
 def logits_of(model: nn.Module, x: Tensor, y: Tensor | None = None) -> Tensor:
-    """The model's logits ``(batch, classes)``, checked.
+    """Return the model's checked logits ``(batch, classes)``.
 
     Args:
         model: called as ``model(x)``; one logit ``z`` a sequence stands for the two logits ``(0, z)``.

@@ -1,4 +1,4 @@
-"""Mean and confidence interval of a figure over several trainings."""
+"""Mean and confidence interval of a number over several trainings."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .results import Record
 
 
 def check_confidence(value: Any) -> float:
-    """``value`` as a float strictly between 0 and 1.
+    """Return ``value`` as a float strictly between 0 and 1.
 
     Raises:
-        ConfigurationError: when it is none.
+        ConfigurationError: otherwise.
     """
     number = check_number("confidence", value, strict=True)
     if number >= 1:
@@ -30,16 +30,16 @@ def check_confidence(value: Any) -> float:
 
 @dataclass(frozen=True)
 class Spread(Record):
-    """What a figure comes to over several trainings.
+    """Mean, extremes and confidence interval of a number over several trainings.
 
     Attributes:
-        mean: of the trainings.
+        mean: mean over the trainings.
         least: the smallest.
         largest: the largest.
         low: lower end of the interval of the mean; ``None`` for one training.
         high: upper end.
         n: trainings.
-        confidence: of the interval.
+        confidence: confidence level of the interval.
     """
 
     mean: float
@@ -54,15 +54,15 @@ class Spread(Record):
 def over_seeds(
     values: Sequence[float], confidence: float = 0.95, *, within: tuple[float, float] = (-math.inf, math.inf)
 ) -> Spread:
-    r"""Mean, extremes and Student's interval of the mean, :math:`\bar v \pm t_{n-1} s / \sqrt n`.
+    r"""Return mean, extremes and Student's interval of the mean, :math:`\bar v \pm t_{n-1} s / \sqrt n`.
 
     The interval is of what trainings come to on average, as far as seeds are drawn at random and figures are about
     normal; one further training falls outside it more often than not.
 
     Args:
         values: one figure a training.
-        confidence: of the interval, in (0, 1).
-        within: what the figure can be at all, such as ``(0, 1)`` for an accuracy; the interval ends there.
+        confidence: confidence level of the interval, in (0, 1).
+        within: possible range, such as ``(0, 1)`` for an accuracy; the interval is cut to it.
 
     Returns:
         The spread.

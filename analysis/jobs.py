@@ -28,7 +28,7 @@ from .threads import ONE, with_threads
 
 Tell = Callable[[str], Any]
 Work = Callable[[Any, Tell], Any]
-"""``work(job, tell)``; ``tell(text)`` reports progress. On a cluster both are pickled."""
+"""Function of a job, ``work(job, tell)``; ``tell(text)`` reports progress. On a cluster both are pickled."""
 CONNECT_SECONDS = 30.0
 """Time limit to reach a scheduler, and to wait for its first worker."""
 POLL_SECONDS = 1.0
@@ -37,7 +37,7 @@ GONE = "the scheduler is gone: results so far are kept, and the same command con
 
 
 class SchedulerGoneError(StabilityError):
-    """The connection to the Dask scheduler was lost."""
+    """Lost connection to the Dask scheduler."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Outcome:
     """Result of a job.
 
     Attributes:
-        name: of the job.
+        name: name of the job.
         error: error message; ``None`` for a job that succeeded.
         value: return value of the work.
     """
@@ -62,7 +62,7 @@ def cluster(workers: int = 1, scheduler: str | None = None, client: Any = None) 
     Args:
         workers: worker processes to start on this machine when no scheduler and no client is given.
         scheduler: address of a running scheduler, such as ``tcp://10.0.0.1:8786``.
-        client: a ``distributed.Client`` to use as it is; it stays open.
+        client: a ``distributed.Client`` to use; it stays open.
 
     Yields:
         The client; ``None`` (jobs run in this process) for fewer than two workers or without ``distributed``.
@@ -109,7 +109,7 @@ def cluster(workers: int = 1, scheduler: str | None = None, client: Any = None) 
 
 
 def dask_setup(worker: Any) -> None:
-    """Prepare a local worker process: Ctrl-C is for the parent, which stops its workers."""
+    """Prepare a local worker process: ignore Ctrl-C, since the parent stops its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -133,7 +133,7 @@ def run_jobs(
     Args:
         work: function of a job.
         jobs: arguments of the work, by name; started in this order.
-        client: of a cluster, see ``cluster``; ``None`` for this process.
+        client: client of a cluster, see ``cluster``; ``None`` for this process.
         threads: torch and BLAS threads in this process, ``None`` for no change; workers always use one.
         gpus: number of GPUs that a job requires: the resource ``GPU`` of Dask workers.
         news: called with a job's name and its progress.
@@ -169,7 +169,7 @@ def run_jobs(
 
 
 def _carry_out(work: Work, name: str, job: Any, tell: Tell, threads: int | None) -> Outcome:
-    """Run a job and convert what it raises to an error message."""
+    """Run a job and convert its exceptions to an error message."""
     try:
         with ONE, contextlib.nullcontext() if threads is None else with_threads(threads):
             return Outcome(name, None, work(job, tell))
@@ -184,7 +184,7 @@ def _carry_out(work: Work, name: str, job: Any, tell: Tell, threads: int | None)
 
 
 def _on_worker(packed: bytes, name: str, folders: list[str], topic: str) -> Outcome:
-    """Run a pickled job in a worker process: what it prints goes to standard error, its progress to the topic."""
+    """Run a pickled job in a worker process: its prints go to standard error, its progress to the topic."""
     from distributed import get_worker
 
     worker = get_worker()
@@ -248,7 +248,7 @@ def _reaching() -> Iterator[None]:
 
 
 def _outcome(name: str, future: Any) -> Outcome:
-    """Outcome of a job that ended on the cluster."""
+    """Return the outcome of a job that ended on the cluster."""
     if future.status == "finished":
         with _reaching():
             return future.result()

@@ -1,4 +1,4 @@
-"""What every analyzer returns: a frozen record that turns itself into plain values and into a table."""
+"""Base class of analyzer results: frozen records with JSON values, tables, plots and notebook display."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def plain_value(value: Any) -> Any:
-    r"""``value`` in JSON's own types; NaN and infinities become ``None``.
+    r"""Convert ``value`` to JSON types; NaN and infinities become ``None``.
 
     Text is made encodable: a file name that is no UTF-8 keeps its stray bytes as escapes.
 
@@ -46,7 +46,7 @@ def plain_value(value: Any) -> Any:
 
 
 def named_path(text: Any) -> Any:
-    r"""The path that ``plain_value`` turned into a text: a name that is no UTF-8 is found again, in any locale.
+    r"""Invert ``plain_value`` for a path: undecodable bytes are restored in any locale.
 
     >>> named_path("absent-\\udcff.npz"), named_path(None)
     ('absent-\udcff.npz', None)
@@ -61,9 +61,9 @@ def named_path(text: Any) -> Any:
 
 
 ROWS = 20
-"""Rows of a table in a notebook."""
+"""Most rows of a table in a notebook."""
 LETTERS = 60
-"""Of a value at a prompt; of longer ones the shape or the number of entries is shown."""
+"""Most letters of a value in ``repr``; longer values show their shape or number of entries."""
 
 
 def _briefly(value: Any) -> str:
@@ -76,11 +76,10 @@ def _briefly(value: Any) -> str:
 
 
 class Record:
-    """Base of result dataclasses: ``to_dict()`` for JSON, ``frame()`` for pandas, ``plot()`` for matplotlib, a prompt's
-    line, a notebook's table.
+    """Base of result dataclasses: JSON values, pandas tables, matplotlib figures, one-line and HTML representations.
 
     Attributes:
-        curve: what of ``curves()`` is drawn; ``None`` where there is no curve, and the table itself is.
+        curve: columns of ``curves()`` that are drawn; ``None``: the table itself is drawn.
 
     Example:
         >>> @dataclasses.dataclass(frozen=True)
@@ -106,7 +105,7 @@ class Record:
         return f"<{type(self).__name__}: {', '.join(said)}>"
 
     def _repr_html_(self) -> str:
-        """The table that Jupyter shows: the beginning of ``frame()``; every text in it is escaped."""
+        """Return the table that Jupyter shows: the first rows of ``frame()``, with escaped texts."""
         table = self.frame()
         more = len(table) - ROWS
         shown = table.head(ROWS).to_html(index=False, border=0, escape=True)
@@ -114,23 +113,23 @@ class Record:
         return f"<div><p>{html.escape(type(self).__name__)}</p>{shown}{left}</div>"
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields in JSON's own types."""
+        """Return all fields in JSON types."""
         return plain_value(self)
 
     def frame(self) -> pd.DataFrame:
-        """A table; one row with the scalar fields unless a subclass says otherwise."""
+        """Return a table; one row with the scalar fields unless a subclass overrides it."""
         scalars = {k: v for k, v in self.to_dict().items() if not isinstance(v, list | dict)}
         return pd.DataFrame([scalars])
 
     def curves(self) -> pd.DataFrame:
-        """The numbers that ``plot`` draws; those of ``frame()`` unless a subclass says otherwise."""
+        """Return the numbers that ``plot`` draws; those of ``frame()`` unless a subclass overrides it."""
         return self.frame()
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """The result's curve with its band, or where it has none its numbers as a table.
+        """Draw the result's curve with its band, or its numbers as a table if it has no curve.
 
         Args:
-            ax: where to draw; a new figure without it.
+            ax: axes to draw on; ``None``: a new figure.
 
         Returns:
             The axes.

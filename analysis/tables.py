@@ -15,7 +15,7 @@ from stability.errors import FileFormatError
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Rows as CSV; floats by ``repr`` (exact), not-a-number and ``None`` as empty cells."""
+    """Return rows as CSV: floats by ``repr`` (exact), NaN and ``None`` as empty cells."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(columns)

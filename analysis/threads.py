@@ -1,6 +1,6 @@
-"""So many threads for one job of a process, one job at a time, and one thread for models of small matrices.
+"""Thread counts of torch and BLAS, and the lock that lets jobs of one process take turns.
 
-Sums are in the same order everywhere then. BLAS is limited by what ``stability.threads`` knows of it.
+With a fixed count, sums have the same order on every machine. ``stability.threads`` limits BLAS.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from torch import nn
 from stability.threads import limited_threads
 
 ONE = threading.RLock()
-"""Jobs set the seeds and the threads of their process: threads of one process take turns."""
+"""Lock of the process: jobs set seeds and thread counts of the whole process, so they take turns."""
 
 _SHARED = 1 << 18
-"""Numbers in a matrix from which on its products are shared among threads."""
+"""Entries of a matrix from which on its products use several threads."""
 
 
 @contextmanager
 def threads_fitting(model: nn.Module) -> Iterator[None]:
-    """One thread for torch where every parameter is small, whatever the environment says.
+    """Limit torch to one thread for a model with small parameters only.
 
     A recurrence is a chain of small products: threads that share one wait for each other longer than they compute,
     and where other work keeps the cores busy the wait at each step is many times the step. A model on a GPU, or with
@@ -45,10 +45,10 @@ def threads_fitting(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def with_threads(number: int) -> Iterator[None]:
-    """So many threads for torch and BLAS, whatever the process was told.
+    """Set the number of threads of torch and BLAS for a block.
 
     Args:
-        number: of threads.
+        number: number of threads.
 
     Example:
         >>> with with_threads(1):

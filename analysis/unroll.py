@@ -1,7 +1,6 @@
-"""Recurrent layers seen from outside: where they are, what their matrices are, what their states consist of.
+"""Recurrent layers of a model: their paths, matrices, inputs, states and step Jacobians.
 
-Every analyzer of hidden states goes through here, so that what one measures is the same for all layers,
-``torch.nn``'s included.
+All analyzers of hidden states use this module, so that measurements agree for all layers, ``torch.nn``'s included.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ GATE_LETTERS = {3: "rzn", 4: "ifgo"}  # the order of the blocks in torch.nn's we
 
 
 def recurrent_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """The outermost recurrent modules inside a model, with their paths (``""`` for the model itself).
+    """Return the outermost recurrent modules of a model, with their paths (``""`` for the model itself).
 
     Args:
         model: any module; found are ``RecurrentLayer`` s, ``torch.nn``'s recurrent modules and cells,
-            classes taught by ``register_cell`` or ``register_adapter``, and whatever has a two-dimensional parameter
+            classes registered by ``register_cell`` or ``register_adapter``, and modules with a 2-D parameter
             ``weight_hh``.
 
     Returns:
@@ -57,10 +56,10 @@ def recurrent_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def recurrent_matrices(module: nn.Module) -> dict[str, Tensor]:
-    """The square recurrent matrices of one recurrent module by name.
+    """Return the square recurrent matrices of one recurrent module by name.
 
     Args:
-        module: one of those that ``recurrent_layers`` finds.
+        module: a result of ``recurrent_layers``.
 
     Returns:
         ``A``, ``W`` and the like for our layers; ``weight_hh_l0`` for ``torch.nn.RNN``; one matrix a gate,
@@ -95,14 +94,14 @@ def _foreign_matrices(module: nn.Module) -> dict[str, Tensor]:
 
 
 def as_layer(module: nn.Module, *, shared: bool = False) -> RecurrentLayer:
-    """A recurrent module as a ``RecurrentLayer``: itself, or another one with a ``torch.nn`` module's weights.
+    """Return a recurrent module as a ``RecurrentLayer``: itself, or a new one with a ``torch.nn`` module's weights.
 
     Args:
         module: a ``RecurrentLayer``; ``torch.nn.RNN`` (one layer), ``LSTM``, ``GRU`` or ``RNNCell``.
         shared: whether the module's own tensors are used, so that gradients reach them, and not copies.
 
     Returns:
-        The layer; it takes ``(batch, time, features)`` whatever ``batch_first`` was.
+        The layer; it takes ``(batch, time, features)`` for either ``batch_first``.
 
     Raises:
         UnsupportedError: any other module, two directions, a projection, or several layers of
@@ -135,7 +134,7 @@ def as_layer(module: nn.Module, *, shared: bool = False) -> RecurrentLayer:
 
 
 def _bare(kind: type, module: Any, **options: Any) -> Any:
-    """A layer of the sizes of a ``torch.nn`` module, where and in what precision that one is, all numbers zero."""
+    """Return a layer with the sizes, device and dtype of a ``torch.nn`` module and all parameters zero."""
     with torch.random.fork_rng(devices=[]):
         layer = kind(module.input_size, module.hidden_size, **options)
     like = next(module.parameters())
@@ -146,7 +145,7 @@ def _bare(kind: type, module: Any, **options: Any) -> Any:
 
 
 def _lend(module: nn.Module, name: str, value: Tensor | None, shared: bool) -> None:
-    """Put a tensor, itself or a copy, in a parameter's place; where there is none (no bias) the zeros stay."""
+    """Set a parameter to a tensor or its copy; a missing bias keeps the zeros."""
     if value is None:
         return
     delattr(module, name)  # what a parametrisation computes is no parameter, and could not replace one
@@ -154,7 +153,7 @@ def _lend(module: nn.Module, name: str, value: Tensor | None, shared: bool) -> N
 
 
 def only_layer(model: nn.Module, part: str | None = None) -> RecurrentLayer:
-    """The one recurrent layer of a model, as a ``RecurrentLayer``; of a deep network all of its layers as one.
+    """Return the only recurrent layer of a model; all layers of a deep network count as one.
 
     Args:
         model: any module.
@@ -187,11 +186,11 @@ def _named(model: nn.Module, part: str | None) -> tuple[str, nn.Module]:
 
 
 def after_sequences(model: nn.Module, x: Any, part: str | None = None) -> tuple[RecurrentLayer, Any, list[Tensor], Any]:
-    """A copy of a layer in float64 that has run through what it reads; call it without gradients.
+    """Run a float64 copy of a layer through its input sequences; call it without gradients.
 
     Args:
         model: a recurrent layer, or a model that holds one.
-        x: ``(batch, time, features)``, what the model takes.
+        x: ``(batch, time, features)``, inputs of the model.
         part: the path of the layer, where there are several.
 
     Returns:
@@ -220,7 +219,7 @@ def after_sequences(model: nn.Module, x: Any, part: str | None = None) -> tuple[
 
 
 def watch(model: nn.Module, part: nn.Module, see: Callable[[Any], Any], batches: Iterable[Tensor]) -> None:
-    """Run a model on batches, and see the first argument of every call of a part of it.
+    """Run a model on batches and pass the first argument of every call of one part to ``see``.
 
     Raises:
         ConfigurationError: a model that does not take them.
@@ -250,11 +249,11 @@ def watch(model: nn.Module, part: nn.Module, see: Callable[[Any], Any], batches:
 
 
 def layer_inputs(model: nn.Module, x: Any, part: str | None = None) -> Any:
-    """The sequences that ``only_layer`` of a model reads when the model runs on ``x``.
+    """Return the sequences that ``only_layer`` of a model reads when the model runs on ``x``.
 
     Args:
         model: a recurrent layer, or a model that holds one.
-        x: what the model takes, ``(batch, time, features)``; token numbers for a model that embeds them.
+        x: inputs of the model, ``(batch, time, features)``; token numbers for a model with an embedding.
         part: the path of the layer, where there are several.
 
     Returns:
@@ -313,13 +312,13 @@ def _rebuild(template: Any, parts: list[Tensor]) -> Any:
 
 
 def flat_state(state: Any) -> Tensor:
-    """A state as real row vectors ``(batch, n)``; a complex entry becomes its real and its imaginary part."""
+    """Return a state as real row vectors ``(batch, n)``, with real and imaginary part of complex entries."""
     rows = [torch.view_as_real(t) if t.is_complex() else t for t in state_leaves(state)]
     return torch.cat([t.reshape(t.shape[0], -1) for t in rows], dim=1)
 
 
 def shaped_state(flat: Tensor, template: Any) -> Any:
-    """Inverse of ``flat_state`` for any batch, in the shapes of ``template``."""
+    """Invert ``flat_state`` for any batch, in the shapes of ``template``."""
     parts, start = [], 0
     for t in state_leaves(template):
         size = t[0].numel() * (2 if t.is_complex() else 1)
@@ -331,7 +330,7 @@ def shaped_state(flat: Tensor, template: Any) -> Any:
 
 
 def step_jacobians(layer: RecurrentLayer, drive: Tensor, state: Any, prepared: Any) -> tuple[Tensor, Any]:
-    """Derivatives of the next state by the state, one matrix a sequence: in closed form where the layer has one.
+    """Return the derivatives of the next state by the state, in closed form if the layer has one.
 
     Else by one batched backward pass: every state is repeated once for each of its ``n`` entries, so that one pass with
     the identity gives all rows. Unlike ``vmap`` this works for every module, ``torch.nn``'s kernels included.
@@ -340,7 +339,7 @@ def step_jacobians(layer: RecurrentLayer, drive: Tensor, state: Any, prepared: A
         layer: a recurrent layer.
         drive: ``(batch, ...)`` of one step.
         state: the state before it.
-        prepared: what ``layer.prepare()`` returned.
+        prepared: result of ``layer.prepare()``.
 
     Returns:
         Jacobians ``(batch, n, n)`` over real state vectors, and the next state.
@@ -358,7 +357,7 @@ def step_jacobians(layer: RecurrentLayer, drive: Tensor, state: Any, prepared: A
 
 
 def push_frame(layer: RecurrentLayer, drive: Tensor, state: Any, prepared: Any, frame: Tensor) -> tuple[Tensor, Any]:
-    """Directions pushed through one step, ``J_t Q``, and the next state; both keep their graphs.
+    """Return directions pushed through one step, ``J_t Q``, and the next state; both keep their graphs.
 
     The product is made without the matrix: the backward pass is linear in the vector that it starts from, so its own
     derivative by that vector is ``J_t`` itself.
@@ -367,7 +366,7 @@ def push_frame(layer: RecurrentLayer, drive: Tensor, state: Any, prepared: Any, 
         layer: a recurrent layer.
         drive: ``(batch, ...)`` of one step.
         state: the state before it.
-        prepared: what ``layer.prepare()`` returned.
+        prepared: result of ``layer.prepare()``.
         frame: ``(batch, n, k)``, over real state vectors.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Recurrent layers, their parametrisations, and models as files."""
+"""Recurrent layers, their parametrizations, and model files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Activations of the orthogonal family: those that act entry by entry, and those that act on pairs.
+r"""Activations of orthogonal networks: entry by entry, and on pairs of units.
 
 .. math:: \mathrm{modReLU}(z) = \begin{cases} (|z| + b)\, z / |z| & |z| + b > 0 \\ 0 & \text{otherwise}
           \end{cases}, \qquad
@@ -31,7 +31,7 @@ LAYER_ACTIVATIONS = (*CHANNELWISE, "modrelu", "oplu")
 
 @dataclass(frozen=True)
 class Expansion:
-    """How a layer ``h+ = phi(W h + ...)`` treats the distance of two states under the same input.
+    """Contraction property of a layer ``h+ = phi(W h + ...)``: how it changes the distance of two states.
 
     Attributes:
         kind: ``contracting`` (shrinks by a factor below one each step), ``non-expansive`` (never grows),
@@ -46,7 +46,7 @@ class Expansion:
 
 
 def layer_activation(name: Any, size: int) -> str:
-    """``name`` when a layer of ``size`` real units can use it.
+    """Check that a layer of ``size`` real units can use the activation ``name``; return the name.
 
     Raises:
         ConfigurationError: an unknown name, or an odd size for an activation that acts on pairs.
@@ -58,7 +58,7 @@ def layer_activation(name: Any, size: int) -> str:
 
 
 def modrelu(z: Tensor, bias: Tensor) -> Tensor:
-    """ModReLU of complex numbers in real form; zero stays zero.
+    """Apply modReLU to complex numbers in real form; zero stays zero.
 
     Args:
         z: ``(..., 2n)``, real parts then imaginary parts.
@@ -118,12 +118,13 @@ def householder(z: Tensor, angles: Tensor) -> Tensor:
 
 
 NORM_PRESERVING: dict[str, Callable[[Tensor], Tensor]] = {"maxmin": oplu, "oplu": oplu, "abs": torch.abs}
-"""Activations that keep every norm and stretch no difference, by the names of ``BoundedGainRNN``; the Householder
-activation is the one with parameters."""
+"""Activations that keep norms and do not increase distances, as in ``BoundedGainRNN``; the Householder activation has
+parameters.
+"""
 
 
 def expansion_of(activation: str, norm: float, bias: Tensor | None = None) -> Expansion:
-    """Whether ``h+ = phi(W h + ...)`` with ``|W| = norm`` contracts, is non-expansive, or neither, and why.
+    """Classify ``h+ = phi(W h + ...)`` with ``|W| = norm`` as contracting, non-expansive, or neither, with the reason.
 
     ``|phi(s) - phi(t)| <= L |s - t|`` with L the largest slope; 1 for OPLU (sorting is non-expansive) and
     for modReLU with ``b <= 0`` (the proximal map of ``-b |z|``); none for modReLU with some ``b > 0``, which

@@ -1,4 +1,4 @@
-r"""Maps read as algebra: affine expressions in states, inputs and channels, and the system that they come to.
+r"""Affine expressions in states, inputs and channels, and the system that they define.
 
 Whoever follows the operations of one step (``onnx/algebra.py`` in a graph, ``adapters/steps.py`` in a running function)
 keeps every value as :math:`\sum_s M_s s + c`. An activation of such an expression is a new channel. What comes out as
@@ -20,29 +20,29 @@ from stability.systems import DrivenSystem, LureSystem
 
 Array = np.ndarray
 Sized = tuple[str, int]
-"""The name of a variable, and its number of entries."""
+"""Name of a variable, and its number of entries."""
 
 
 @dataclass
 class Affine:
-    """``sum_s terms[s] @ s + offset`` for column vectors; ``size`` entries."""
+    """Affine expression ``sum_s terms[s] @ s + offset`` for column vectors; ``size`` entries."""
 
     size: int
     terms: dict[str, Array] = field(default_factory=dict)
     offset: Array | float = 0.0
 
     def mapped(self, matrix: Array) -> Affine:
-        """``matrix @ self``."""
+        """Return ``matrix @ self``."""
         offset = matrix @ np.broadcast_to(self.offset, (self.size,))
         return Affine(matrix.shape[0], {s: matrix @ m for s, m in self.terms.items()}, offset)
 
     def scaled(self, factor: Array | float) -> Affine:
-        """Entrywise product with a constant."""
+        """Return the entrywise product with a constant."""
         f = np.broadcast_to(factor, (self.size,))
         return Affine(self.size, {s: f[:, None] * m for s, m in self.terms.items()}, f * self.offset)
 
     def plus(self, other: Affine) -> Affine:
-        """The sum of both."""
+        """Return the sum of both."""
         terms = dict(self.terms)
         for s, m in other.terms.items():
             terms[s] = terms[s] + m if s in terms else m
@@ -50,7 +50,7 @@ class Affine:
 
 
 def added(a: Affine | Array, b: Affine | Array, factor: Any = 1.0) -> Affine:
-    """Return ``a + factor * b``, where at least one of them is an expression.
+    """Return ``a + factor * b``, where at least one is an expression.
 
     Raises:
         UnsupportedError: sizes that do not fit.
@@ -87,7 +87,7 @@ def divided(a: Affine | Array, b: Affine | Array) -> Affine:
 
 
 def _moving(a: Affine | Array, b: Affine | Array) -> tuple[Affine, Array]:
-    """Return the expression of an expression and a constant, and the constant."""
+    """Order a pair of an expression and a constant: the expression first."""
     if isinstance(a, Affine) and isinstance(b, Affine):
         raise UnsupportedError("two values that depend on state or input are multiplied (a gate)")
     if isinstance(a, Affine):
@@ -106,15 +106,15 @@ def _vector(value: Array, size: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class ChannelMap:
-    """A map as it was read, to be run: every channel with its own activation, in the order in which they were met.
+    """Map read from a step, ready to run: every channel has its own activation, in order of appearance.
 
     Attributes:
         system: ``A``, ``B``, ``C``, ``D`` with each channel's slopes; ``D`` is strictly lower triangular by blocks.
         kinds: the activation of each channel.
         E: ``(m, p)``, inputs to channels.
         F: ``(n, p)``, inputs to states.
-        b: ``(m,)``, what is added in the channels.
-        offset: ``(n,)``, what is added beside them.
+        b: ``(m,)``, bias of the channels.
+        offset: ``(n,)``, constant term of the next state.
     """
 
     system: LureSystem
@@ -132,7 +132,7 @@ class ChannelMap:
         inputs: Sequence[Sized],
         following: Sequence[Affine],
     ) -> ChannelMap:
-        """The map of a step that was followed.
+        """Return the map of a traced step.
 
         Args:
             channels: name, activation and argument of every channel, in the order in which they were met.
@@ -150,8 +150,8 @@ class ChannelMap:
         return cls(system, kinds, E, F, _offsets(met), _offsets(following))
 
     def subject(self, name: str) -> DrivenSystem | LureSystem:
-        """What claims are about: the network, or, where kinds of activations meet or something is added beside the
-        channels, which a network has no place for, the system with every activation of their slopes.
+        """Return the subject of claims: the network, or, for mixed activations or addends beside the channels, the
+        system with every activation of their slopes.
         """
         if len(set(self.kinds)) > 1 or self.offset.any():
             return self.system
@@ -169,11 +169,11 @@ class ChannelMap:
         return self.system.states
 
     def output(self, x: Array) -> Array:
-        """The state itself."""
+        """Return the state itself."""
         return x
 
     def advance(self, x: Array, u: Array) -> Array:
-        """``A x + B w + F u + offset`` at states ``(..., n)`` and inputs ``(..., p)``."""
+        """Return ``A x + B w + F u + offset`` at states ``(..., n)`` and inputs ``(..., p)``."""
         system = self.system
         z = x @ system.C.T + u @ self.E.T + self.b
         w = np.zeros_like(z)
@@ -183,7 +183,7 @@ class ChannelMap:
 
 
 def _coefficients(values: Sequence[Affine], wide: Sequence[Sized]) -> Array:
-    """Of some variables in some values, ``(entries of the values, entries of the variables)``."""
+    """Return the coefficients of variables in values, ``(entries of the values, entries of the variables)``."""
     if not values or not wide:
         return np.zeros((sum(v.size for v in values), sum(size for _, size in wide)))
     return np.block([[v.terms.get(name, np.zeros((v.size, size))) for name, size in wide] for v in values])

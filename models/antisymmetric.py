@@ -1,4 +1,4 @@
-r"""The antisymmetric RNN: :math:`\dot h = \tanh(W h + U x + b)` with :math:`W = M - M^T - \gamma I`.
+r"""Antisymmetric RNN: :math:`\dot h = \tanh(W h + U x + b)` with :math:`W = M - M^T - \gamma I`.
 
 Chang, Chen, Haber, Chi, "AntisymmetricRNN: A Dynamical System View on Recurrent Neural Networks" (ICLR 2019).
 """
@@ -17,7 +17,7 @@ from .recurrent import register_layer
 
 @register_layer("antisymmetric")
 class AntisymmetricRNN(ContinuousRNN):
-    r"""The antisymmetric RNN, :math:`W = M - M^T - \gamma I`, by forward Euler or explicit midpoint.
+    r"""Antisymmetric RNN, :math:`W = M - M^T - \gamma I`, by forward Euler or explicit midpoint.
 
     Args:
         input_size: features per time step.
@@ -55,13 +55,13 @@ class AntisymmetricRNN(ContinuousRNN):
 
     @property
     def idle_parameters(self) -> int:
-        """The symmetric part of ``M``, of which only ``M - M^T`` is used."""
+        """Return the number of entries in the unused symmetric part of ``M``."""
         return self.hidden_size * (self.hidden_size + 1) // 2
 
     def matrices(self) -> dict[str, Tensor]:
-        """``W``: there is no linear term."""
+        """Return ``W``: there is no linear term."""
         return {"W": symmetric_skew(self.M_W, 1.0, self.gamma)}
 
     def real_part_bounds(self, published: bool = False) -> dict[str, tuple[float, float]]:
-        """Proposition 1 of the Lipschitz RNN for ``W``; see ``proposition1_bounds``."""
+        """Return Proposition 1 of the Lipschitz RNN for ``W``; see ``proposition1_bounds``."""
         return skew_bounds({"W": (self.M_W, 1.0, self.gamma, 1.0)}, published)

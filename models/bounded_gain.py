@@ -1,4 +1,4 @@
-r"""A recurrent network whose gain from inputs to states is bounded by construction, at any stage of training."""
+r"""Recurrent network whose gain from inputs to states is bounded by construction, before and after training."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ from .recurrent import RecurrentLayer, register_layer
 from .tensors import to_numpy
 
 MARGIN = 1e-5
-"""By how much the norm of ``K`` stays below one: above the rounding of float32 (some 1e-6 for hundreds of units), so
-that what runs, too, keeps the bound, and that it holds over every horizon. A state fades by as much a step."""
+"""Distance of the norm of ``K`` below one: above the rounding of float32 (1e-6 for hundreds of units), so that the
+running network also keeps the bound over every horizon. A state decays by this much per step.
+"""
 PAIRS = (*NORM_PRESERVING, "householder")
-"""Activations that act on pairs of units and keep norms; all others have slopes."""
+"""Norm-preserving activations on pairs of units; all others have slopes."""
 STARTS = ("random", "delay_line")
 BELOW = 0.9
-"""Rate of the layers of a stack below the last one, where nobody says otherwise."""
+"""Default rate of the layers below the last one of a stack."""
 
 
 @register_layer("bounded_gain")
 class BoundedGainRNN(RecurrentLayer):
-    r"""A network of prescribed gain, for every value of its parameters, trained by any optimizer.
+    r"""Network of prescribed gain for every value of its parameters, trained by any optimizer.
 
     .. math:: h^+ = \sigma\bigl(\rho K_h h + g K_x x + b\bigr), \qquad K = [K_h\;K_x], \quad K K^T = (1 - \delta)^2 I
 
@@ -49,7 +50,7 @@ class BoundedGainRNN(RecurrentLayer):
     ``certify``, ``incremental_gain`` and ``certified_radius`` use it and prove it of the stored weights.
 
     ``K`` is what the first :math:`n` columns of a product of :math:`n` Householder reflections of size :math:`n + p`
-    are, which reach every matrix with orthonormal rows. Gradients through it keep their norms, too.
+    are, which reach every matrix with orthonormal rows. Gradients through it keep their norms as well.
 
     With an activation that has slopes in :math:`[0, \beta]` the weights are all those for which a quadratic storage
     proves the same two bounds, see ``parametrizations.sloped_gain``: two frames and a diagonal. The rate is then that
@@ -63,7 +64,7 @@ class BoundedGainRNN(RecurrentLayer):
         activation: ``maxmin`` (sorts pairs ``2 i``, ``2 i + 1``; also called ``oplu``), ``abs``, or ``householder``
             (reflects pairs at a learned angle); or ``tanh``, ``relu``, ``leaky_relu``, ``sigmoid``,
             ``saturation``, ``deadzone``.
-        start: which weights a new layer has: ``random`` ones, or a ``delay_line``, by which every step moves the state
+        start: initial weights: ``random``, or a ``delay_line``, by which every step moves the state
             on by ``p`` units and puts the input into the last ``p``. With ``abs``, inputs that are not negative
             stand in the state as they were, the last ``n / p`` of them: for sequences of many small inputs, such as
             images pixel by pixel, of which random weights keep a blur.
@@ -134,11 +135,11 @@ class BoundedGainRNN(RecurrentLayer):
                 self.storage.copy_(both)
 
     def frame(self, double: bool = False) -> Tensor:
-        """``K (n, n + p)`` as realised now, ``K K^T = (1 - delta)^2 I``; ``double``: from exact float64 copies."""
+        """Return ``K (n, n + p)``, ``K K^T = (1 - delta)^2 I``; ``double``: from exact float64 weights."""
         return (1.0 - MARGIN) * reflected_frame(self.U.double() if double else self.U)
 
     def weights(self, double: bool = False) -> tuple[Tensor, Tensor]:
-        """``rho K_h (n, n)`` and ``g K_x (n, p)``, the matrices that states and inputs are multiplied by."""
+        """Return ``rho K_h (n, n)`` and ``g K_x (n, p)``, the weights of states and inputs."""
         if self.activation not in PAIRS:
             made = self.sloped(double)
             return made.W, made.V
@@ -147,7 +148,7 @@ class BoundedGainRNN(RecurrentLayer):
         return W, K[:, n:] if self.gain == 1.0 else self.gain * K[:, n:]
 
     def sloped(self, double: bool = False) -> SlopedGain:
-        """Weights and proof for an activation with slopes; ``double``: from exact float64 copies."""
+        """Return weights and proof for an activation with slopes; ``double``: from exact float64 copies."""
         U, S, scales = ((v.double() if double else v) for v in (self.U, self.storage, self.scales))
         kept, slope = (1.0 - MARGIN) * (self.rate or 1.0), lookup(self.activation).slope[1]
         sizes: dict[str, float] = {"gain": (1.0 - MARGIN) * self.gain, "rate": kept, "slope": slope, "room": MARGIN}
@@ -155,28 +156,28 @@ class BoundedGainRNN(RecurrentLayer):
 
     @property
     def prescribed_gain(self) -> float:
-        """``g``."""
+        """Return ``g``."""
         return self.gain
 
     @property
     def prescribed_sequence_gain(self) -> float:
-        r""":math:`g / \sqrt{1 - \rho^2}`, of the storage, too; without a rate large, as :math:`\rho = 1 - \delta`."""
+        r"""Return :math:`g / \sqrt{1 - \rho^2}`, the storage's gain too; without a rate :math:`\rho = 1 - \delta`."""
         rho = 1.0 if self.rate is None else self.rate
         kept = (1.0 - MARGIN) * rho
         return self.gain / math.sqrt((1.0 - kept) * (1.0 + kept))
 
     def prepare(self) -> tuple[Tensor, Tensor]:
-        """``rho K_h`` and ``g K_x``."""
+        """Return ``rho K_h`` and ``g K_x``."""
         return self.weights()
 
     @full_precision
     def drive(self, x: Tensor, prepared: tuple[Tensor, Tensor]) -> Tensor:
-        """``g K_x x + b`` for all times, in the layer's own precision under autocast as well."""
+        """Return ``g K_x x + b`` for all times, in the layer's own precision under autocast as well."""
         return nn.functional.linear(x.to(self.bias.dtype), prepared[1], self.bias)
 
     @full_precision
     def transition(self, drive: Tensor, state: Tensor, prepared: tuple[Tensor, Tensor]) -> Tensor:
-        """One step, ``(batch, n)`` to ``(batch, n)``."""
+        """Run one step, ``(batch, n)`` to ``(batch, n)``."""
         return self._activated(torch.addmm(drive, state.to(drive.dtype), prepared[0].mT))
 
     def _activated(self, z: Tensor) -> Tensor:
@@ -185,12 +186,12 @@ class BoundedGainRNN(RecurrentLayer):
         return {**NORM_PRESERVING, **TORCH_ACTIVATIONS}[self.activation](z)
 
     def matrices(self) -> dict[str, Tensor]:
-        """``W``, which is ``rho K_h``."""
+        """Return ``W``, which is ``rho K_h``."""
         return {"W": self.weights()[0]}
 
     @property
     def idle_parameters(self) -> int:
-        """The zeros above the diagonal of each frame, and the lengths of its columns, on which nothing depends."""
+        """Count the zeros above the diagonal of each frame, and the columns' lengths, which have no effect."""
         n = self.hidden_size
         return (n * (n - 1) // 2 + n) * (1 if self.activation in PAIRS else 2)
 
@@ -198,7 +199,7 @@ class BoundedGainRNN(RecurrentLayer):
     def from_matrices(
         cls, W: Tensor, V: Tensor, b: Tensor | None = None, gain: float = 1.0, rate: float | None = None, **options: Any
     ) -> BoundedGainRNN:
-        """The layer of given weights where their ``[W / rho, V / g]`` has orthonormal rows, else of its retraction.
+        """Return the layer of given weights if ``[W / rho, V / g]`` has orthonormal rows, else of its retraction.
 
         Args:
             W: ``(n, n)`` recurrent weights.
@@ -241,16 +242,16 @@ class BoundedGainRNN(RecurrentLayer):
     def stack_configs(
         cls, widths: list[int], hidden_size: int, gain: float = 1.0, rate: float | None = None, **options: Any
     ) -> list[dict[str, Any]]:
-        r"""Layers on top of each other whose gain from the input sequence to the last state is at most ``gain``.
+        r"""Return the options of stacked layers whose gain from input sequence to last state is at most ``gain``.
 
         What a layer puts out is a whole sequence, and has the gain :math:`g_k / \sqrt{1 - \rho^2}`: gains of layers
         multiply. Each below the last one has :math:`g_k = \sqrt{1 - \rho^2}`, so that its outputs move by no more
         than what it reads, and the last one, whose last state is read, has ``gain``.
 
         Args:
-            widths: what each layer reads, the lowest first.
-            hidden_size: of every layer.
-            gain: of the whole.
+            widths: input size of each layer, the lowest first.
+            hidden_size: hidden size of every layer.
+            gain: gain of the whole.
             rate: ``rho`` of all layers; ``None``: none for the last, and 0.9 for those below it, which need one.
             options: further keyword arguments of the layers.
 
@@ -268,7 +269,7 @@ class BoundedGainRNN(RecurrentLayer):
         return [{**config, **own} for config in made[:-1]] + [{**made[-1], "gain": gain, "rate": rate}]
 
     def driven(self, continuous: bool = False) -> PairwiseSystem | DrivenSystem:
-        """The map with its weights realised in float64 from exact copies of the parameters.
+        """Return the map, with weights realized in float64 from exact copies of the parameters.
 
         Raises:
             UnsupportedError: for the differential equation, which this map does not have.
@@ -287,7 +288,7 @@ class BoundedGainRNN(RecurrentLayer):
         return PairwiseSystem(W, V, b, sigma, name=name, **more)
 
     def witness(self) -> dict[str, Any] | None:
-        """``P``, ``L`` and the rate of an activation with slopes; the norms of the others' weights need none."""
+        """Return ``P``, ``L`` and the rate for an activation with slopes; other activations need none."""
         if self.activation in PAIRS:
             return None
         with torch.no_grad():
@@ -296,7 +297,7 @@ class BoundedGainRNN(RecurrentLayer):
         return {"P": to_numpy(made.P), "L": to_numpy(made.L), "rate": kept * (1.0 + 1e-9)}
 
     def carried_gain(self, output: Any = None) -> Gain | None:
-        """The proof of the gain that the parameters of an activation with slopes come with.
+        """Return the gain of an activation with slopes, proved by construction.
 
         Args:
             output: ``H (k, n)``, such as the weights of a head; the state by default.

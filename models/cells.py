@@ -1,4 +1,4 @@
-"""Cells of one's own, described once: what every analyzer needs to know of them."""
+"""User-defined recurrent cells and their registry."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Size = str | int | Callable[[Any], int]
 
 @dataclass(frozen=True)
 class Cell:
-    """What is known of a class of cells.
+    """Description of a class of cells.
 
     Attributes:
         kind: the class.
         step: ``(module, x (batch, p), h (batch, n)) -> next h``.
-        method: the name of the method that the step is, if it is one: whoever calls it is seen to read an input.
+        method: name of the method that is the step, if it is one; a call of it counts as a read of the input.
         input_size: ``p``: the name of an attribute, a number, or a function of the module.
         hidden_size: ``n``, the same.
         initial: ``(module, x (batch, time, p)) -> state``; ``None``: zero.
-        matrices: ``(module) -> {name: (n, n) tensor}``; ``None``: the square ones that the module holds.
+        matrices: ``(module) -> {name: (n, n) tensor}``; ``None``: all square parameters of the module.
     """
 
     kind: type[nn.Module]
@@ -40,7 +40,7 @@ class Cell:
     matrices: Callable[[Any], Mapping[str, Tensor]] | None
 
     def layer(self, module: nn.Module) -> StepLayer:
-        """A module of this class as a layer, with the module's own tensors."""
+        """Return a module of this class as a layer with the module's own tensors."""
         sizes = (self._size(module, "input_size"), self._size(module, "hidden_size"))
         return StepLayer(self.step, *sizes, held=module, initial=self.initial, matrices=self.matrices)
 
@@ -68,7 +68,7 @@ def register_cell(
     matrices: Callable[[Any], Mapping[str, Tensor]] | None = None,
     replace: bool = False,
 ) -> type:
-    """Teach the whole toolkit a cell of your own by its step: certificates, spectra, norms, exponents, attacks, pages.
+    """Register a user's cell by its step, for certificates, spectra, norms, exponents, attacks and reports.
 
     The system behind the step is read from it while it runs, where it is made of affine maps and tanh, ReLU or sigmoid;
     a gate, a norm or a division is measured like everything else, and ``certify`` answers *inconclusive* with the
@@ -86,7 +86,7 @@ def register_cell(
         replace: let this description take the place of another one of the class.
 
     Returns:
-        The class itself, so that this is a decorator, too.
+        The class itself, so that this is also a decorator.
 
     Raises:
         ConfigurationError: no class of modules, no such method, or the class is registered already.
@@ -121,7 +121,7 @@ def register_cell(
 
 
 def cell_of(module: Any) -> Cell | None:
-    """What is known of a module's class, or of a class that it inherits from; ``None`` where nothing is."""
+    """Return the description of a module's class or of one of its bases; ``None`` for unregistered classes."""
     return _cell_of_kind(type(module))
 
 
@@ -136,7 +136,7 @@ def cell_layer(kind: Any) -> str | None:
         kind: anything.
 
     Returns:
-        The layer's name, that of the class; ``None`` for what is no registered cell.
+        The layer's name, that of the class; ``None`` for an unregistered class.
 
     Raises:
         ConfigurationError: another layer has the name.
@@ -146,7 +146,7 @@ def cell_layer(kind: Any) -> str | None:
         return None
 
     class CellLayer(StepLayer):
-        """A cell as a layer that is made from its sizes and options."""
+        """Layer made from the sizes and options of a cell."""
 
         made_of = (kind, cell)
 
@@ -158,7 +158,7 @@ def cell_layer(kind: Any) -> str | None:
             self.options = options
 
         def config(self) -> dict[str, Any]:
-            """Sizes and options."""
+            """Return sizes and options."""
             return {"input_size": self.input_size, "hidden_size": self.hidden_size, **self.options}
 
     known: Any = LAYERS.get(kind.__name__)

@@ -1,8 +1,8 @@
-r"""Networks with plain layers before and behind their recurrent part, as stacks: a layer without memory is one, too.
+r"""Networks with plain layers before and behind their recurrent part, as stacks with memoryless layers.
 
 ``nn.Linear`` with an activation behind it is the map :math:`h^+ = \phi(M x + c)`, a recurrent layer whose next state
 does not depend on the one before. What stands between the layers is found by running the module once and looking at
-what each of them gets: what the one before it gave, or an activation of it. Nothing here is a claim: whoever asks runs
+what each of them gets: what the one before it gave, or an activation of it. The result is no claim: the caller runs
 the module beside what was read.
 """
 
@@ -28,26 +28,26 @@ from .wrapped import two_rows
 
 _ACTIVATIONS = {"identity": lambda z: z, "relu": torch.relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid}
 _SCALES, _STEPS = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4), 5
-"""Of random sequences: on small ones alone a ReLU with a large bias looks like the identity."""
-_CLOSE = 1e-10
+"""Scales and length of random sequences; on small inputs a ReLU with a large bias looks like the identity."""
+_CLOSE = 1e-10  # relative tolerance for equal values in float64
 
 
 @dataclass(frozen=True, eq=False)
 class _Call:
-    """One call of a layer: where it stands in the module, what it got and what it gave."""
+    """Call of a layer: its path in the module, its input and its output."""
 
     path: str
-    given: Tensor
+    input: Tensor
     got: Tensor
 
 
 def chain(module: nn.Module, path: str, subject: Any) -> list[Classifier]:
-    """What a module may be whose layers read each other in one line, the recurrent part among them.
+    """Return candidate classifiers for a module whose layers form one chain with the recurrent part.
 
     Args:
-        module: a module of one's own, ``(batch, time, features)`` to logits ``(batch, classes)``.
-        path: where its recurrent part is.
-        subject: what that part runs.
+        module: a user's module, ``(batch, time, features)`` to logits ``(batch, classes)``.
+        path: path of its recurrent part.
+        subject: system that the part runs.
 
     Returns:
         The classifier of a ``LayerStack`` with a layer for each ``nn.Linear`` but the last, which is the head; with
@@ -97,7 +97,7 @@ def chain(module: nn.Module, path: str, subject: Any) -> list[Classifier]:
 
 
 def _calls(module: nn.Module, path: str) -> list[_Call]:
-    """The calls of ``nn.Linear`` and of the recurrent part, in their order, on random sequences in float64."""
+    """Return the calls of ``nn.Linear`` and of the recurrent part in order, on random float64 sequences."""
     runs, found = twin(module).to(device="cpu", dtype=torch.float64).eval(), list[_Call]()
     inside = {id(part) for part in runs.get_submodule(path).modules()}
 
@@ -133,7 +133,7 @@ def _calls(module: nn.Module, path: str) -> list[_Call]:
 
 
 def _features(runs: nn.Module, path: str, watched: dict[str, nn.Module]) -> int:
-    """Inputs of the layer that is called first: of those that stand before the recurrent part, the first one."""
+    """Return the number of inputs of the first layer called."""
     names = [name for name in dict(runs.named_modules()) if name in watched]
     part = watched[names[0]]
     size = part.in_features if isinstance(part, nn.Linear) else getattr(watched[path], "input_size", None)
@@ -143,7 +143,7 @@ def _features(runs: nn.Module, path: str, watched: dict[str, nn.Module]) -> int:
 
 
 def _static(part: Any, phi: str, path: str) -> DrivenSystem:
-    """``h+ = phi(M x + c)`` as a layer."""
+    """Return the memoryless layer ``h+ = phi(M x + c)``."""
     weight = as_array(part.weight, f"{path}.weight")
     bias = None if part.bias is None else as_array(part.bias, f"{path}.bias")
     n = len(weight)
@@ -151,8 +151,8 @@ def _static(part: Any, phi: str, path: str) -> DrivenSystem:
     return DrivenSystem(system, phi, weight, bias, name=path)
 
 
-def _between(call: _Call, after: _Call, *, may_pool: bool) -> tuple[str, str | None]:
-    """The activation between two calls, and the reduction over time where there is one.
+def _between(call: _Call, later: _Call, *, may_pool: bool) -> tuple[str, str | None]:
+    """Return the activation between two calls, and the reduction over time if there is one.
 
     Raises:
         UnsupportedError: something else stands between them.
@@ -160,15 +160,15 @@ def _between(call: _Call, after: _Call, *, may_pool: bool) -> tuple[str, str | N
     for name, function in _ACTIVATIONS.items():
         value = function(call.got)
         for whole in (value, value.transpose(0, 1)) if value.ndim == 3 else (value,):
-            if _same(whole, after.given):
+            if _same(whole, later.input):
                 return name, None
             if may_pool and whole.ndim == 3:
                 pools = {"last": whole[:, -1], "mean": whole.mean(dim=1)}
-                pooled = next((each for each in REDUCTIONS if _same(pools[each], after.given)), None)
+                pooled = next((each for each in REDUCTIONS if _same(pools[each], later.input)), None)
                 if pooled is not None:
                     return name, pooled
     raise UnsupportedError(
-        f"what {after.path} reads is neither what {call.path} gives nor ReLU, tanh or sigmoid of it, nor the last or "
+        f"what {later.path} reads is neither what {call.path} gives nor ReLU, tanh or sigmoid of it, nor the last or "
         "the mean of it over the steps"
     )
 

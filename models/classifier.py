@@ -1,4 +1,4 @@
-"""From a network that answers with logits to the subject of claims about one decision: ``Classifier``."""
+"""Conversion of a network with logits to a ``Classifier``, the subject of claims about one decision."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from .wrapped import TwoLogits, two_logits, two_rows
 
 Run = Callable[[torch.Tensor], torch.Tensor] | nn.Module
 LENGTHS = (1, 4, 33)
-"""Numbers of steps of the random sequences that a network is run on beside what was read from it."""
+"""Lengths of the random sequences of the cross-check."""
 _FAR = (0.0, 0.1, 1.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4)
 """Of the samples that a module of one's own is run on: data that nobody scaled reach beyond ReLU6 and clipping, too."""
 ROUNDING = 1e-8
 """Largest difference of logits allowed, relative to the largest of them, in float64."""
 _SHAKEN = 1e-12
-"""Of an input: what that changes in the logits, rounding may change."""
+"""Relative input perturbation whose effect on the logits is allowed as rounding."""
 
 
 def classifier(module: Any) -> Classifier:
-    """The classifier that a module runs: its recurrent part from its initial state, and its linear head.
+    """Return the classifier that a module runs: recurrent part, initial state, and linear head.
 
     A network that packs its sequences reads a part of each: ``stability.models.packed.reading`` is about those.
 
@@ -60,7 +60,7 @@ def classifier(module: Any) -> Classifier:
 
     Raises:
         UnsupportedError: a network whose logits are not known to come from a recurrent part and a linear head.
-        DisagreementError: run beside what was read, it gives other numbers, as where its initial state is not zero.
+        DisagreementError: the module and its subject differ, for example by a non-zero initial state.
 
     Example:
         >>> from stability.models import LSTM
@@ -96,12 +96,12 @@ def classifier(module: Any) -> Classifier:
     return _agreeing(module, [found])[0]
 
 
-def _agreeing_far(module: nn.Module, found: Sequence[Classifier]) -> Classifier:
-    """The first that gives the module's own logits on large inputs and long sequences, too.
+def _agreeing_far(module: nn.Module, candidates: Sequence[Classifier]) -> Classifier:
+    """Return the first classifier that also agrees with the module on large inputs and long sequences.
 
     Several may near zero: where no ReLU is on, means and last outputs are the same.
     """
-    *others, last = found
+    *others, last = candidates
     for read in others:
         with suppress(DisagreementError):
             return agrees_far(module, read)
@@ -109,10 +109,10 @@ def _agreeing_far(module: nn.Module, found: Sequence[Classifier]) -> Classifier:
 
 
 def agrees_far(module: Run, read: Classifier, lengths: Sequence[int] = LENGTHS) -> Classifier:
-    """Return a classifier that gives a network's logits on random inputs of sizes up to 1e4.
+    """Check that a classifier has the network's logits on random inputs of sizes up to 1e4; return it.
 
     Args:
-        module: as for ``agree_on``.
+        module: see ``agree_on``.
         read: the classifier.
         lengths: numbers of steps.
 
@@ -134,7 +134,7 @@ def agrees_far(module: Run, read: Classifier, lengths: Sequence[int] = LENGTHS) 
 
 
 def agree_on(module: Run, read: Classifier, x: np.ndarray) -> None:
-    """Run a module on some inputs beside what was read from it.
+    """Check on given inputs that a module and the classifier read from it agree.
 
     Args:
         module: the module, of which a copy runs in float64; or a function of sequences in float64.
@@ -198,19 +198,19 @@ def _of_sequence_model(model: SequenceModel) -> Classifier:
     return Classifier(network, weight, bias, model.reduction, start=_start(leaves, network.states, name))
 
 
-def _start(leaves: Sequence[torch.Tensor], states: int, name: str) -> np.ndarray | None:
-    """The initial states of all layers in their order; of linear layers, zeros behind them for the outputs."""
-    if not any(bool(leaf.any()) for leaf in leaves):
+def _start(tensors: Sequence[torch.Tensor], states: int, name: str) -> np.ndarray | None:
+    """Return the initial states of all layers in order; linear layers get zeros for their outputs."""
+    if not any(bool(leaf.any()) for leaf in tensors):
         return None
-    parts = [as_array(leaf, "the initial state") for leaf in leaves]
-    found = np.concatenate(parts) if not any(leaf.is_complex() for leaf in leaves) else np.zeros(states + 1)
+    parts = [as_array(leaf, "the initial state") for leaf in tensors]
+    found = np.concatenate(parts) if not any(leaf.is_complex() for leaf in tensors) else np.zeros(states + 1)
     if len(found) > states:
         raise UnsupportedError(f"how the initial state of this {name} enters the system that it runs is not known")
     return np.concatenate([found, np.zeros(states - len(found))])
 
 
 def _with_outputs(layers: list[Any]) -> tuple[DrivenSystem, int]:
-    """Linear layers as one linear system whose last states are their outputs; and the number of those before."""
+    """Return linear layers as one linear system whose last states are their outputs, and the number of the others."""
     A, F, into, beside = input_output(layers)
     n, q = len(A), len(into)
     both = np.block([[A, np.zeros((n, q))], [into, np.zeros((q, q))]])
@@ -220,10 +220,10 @@ def _with_outputs(layers: list[Any]) -> tuple[DrivenSystem, int]:
 
 
 def by_parts(module: nn.Module) -> list[Classifier]:
-    """What a module may be that has one recurrent part and a linear layer behind it, or several: with either reduction.
+    """Return candidate classifiers with one recurrent part, one linear layer, and either reduction.
 
     Args:
-        module: a module of one's own.
+        module: a user's module.
 
     Returns:
         The classifiers; none of them has been run beside the module.

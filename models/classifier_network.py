@@ -1,4 +1,4 @@
-"""A classifier of the ground floor as a torch module: what attacks differentiate, and what ONNX files run as."""
+"""Classifier as a torch module, for gradients in attacks and for running ONNX files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _parameter(values: Any, dtype: torch.dtype) -> nn.Parameter:
 
 
 class _Lure(nn.Module):
-    """``x+ = A x + B phi(z) + F u``, ``z = C x + D phi(z) + E u + b``, the channels level by level."""
+    """Lur'e layer ``x+ = A x + B phi(z) + F u``, ``z = C x + D phi(z) + E u + b``, with channels level by level."""
 
     A: Tensor
     B: Tensor
@@ -58,7 +58,7 @@ class _Lure(nn.Module):
 
 
 def _levels(D: np.ndarray) -> int:
-    """How often channels feed channels before nothing changes any more: the steps of the longest path in ``D``."""
+    """Return the number of passes until channels that feed channels settle: the longest path in ``D``."""
     reached, power = D != 0, D != 0
     for count in range(len(D) + 1):
         if not power.any():
@@ -68,7 +68,7 @@ def _levels(D: np.ndarray) -> int:
 
 
 class _Gated(nn.Module):
-    """An LSTM or GRU with torch's gates; the reset gate of a GRU may act before the recurrent weights, too."""
+    """LSTM or GRU with torch's gates; a GRU's reset gate may also act before the recurrent weights."""
 
     w_ih: Tensor
     w_hh: Tensor
@@ -106,11 +106,11 @@ class _Gated(nn.Module):
 
 
 class ClassifierNetwork(nn.Module):
-    """The map of a ``Classifier``, from sequences to logits, with its weights as parameters.
+    """Map of a ``Classifier`` from sequences to logits, with its weights as parameters.
 
     Args:
         subject: the classifier.
-        dtype: of the parameters; ``torch.float64`` runs what claims about the classifier are about, to rounding.
+        dtype: dtype of the parameters; ``torch.float64`` runs what claims about the classifier are about, to rounding.
         source: the graph that the classifier was read from, an ``OnnxGraph``; each new length of sequences is compared
             with it before the network answers.
 
@@ -143,7 +143,7 @@ class ClassifierNetwork(nn.Module):
         self.reduction = subject.reduction
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits ``(batch, classes)`` of sequences ``(batch, time, features)``.
+        """Return logits ``(batch, classes)`` of sequences ``(batch, time, features)``.
 
         Raises:
             DimensionError: a wrong shape, or an empty batch or sequence.
@@ -158,10 +158,10 @@ class ClassifierNetwork(nn.Module):
         return nn.functional.linear(over_time(x, self.reduction), self.weight, self.bias)
 
     def driven(self, continuous: bool = False) -> Any:
-        """The recurrent part of the classifier.
+        """Return the recurrent part of the classifier.
 
         Raises:
-            UnsupportedError: for a differential equation, of which nothing is known here.
+            UnsupportedError: a differential equation.
         """
         if continuous:
             raise UnsupportedError("a network read as a map has no differential equation: leave continuous out")

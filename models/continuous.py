@@ -1,4 +1,4 @@
-r"""The continuous-time networks: :math:`\dot h = A h + \phi(W h + U x + b)`, by forward Euler or explicit midpoint."""
+r"""Continuous-time networks: :math:`\dot h = A h + \phi(W h + U x + b)`, by forward Euler or explicit midpoint."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ContinuousRNN(LureLayer):
         self.weight_ih, self.bias = input_parameters(self.input_size, self.hidden_size)
 
     def start(self, init_std: float | None, default: float) -> nn.Parameter:
-        """A free ``(n, n)`` matrix of normal entries, whose standard deviation is an option of the layer.
+        """Return a free ``(n, n)`` matrix of normal entries whose standard deviation is an option of the layer.
 
         Args:
             init_std: standard deviation; ``None`` for the default.
@@ -43,11 +43,11 @@ class ContinuousRNN(LureLayer):
 
     @property
     def time_step(self) -> float | None:
-        """``dt``."""
+        """Return ``dt``."""
         return self.dt
 
     def contraction_gap(self) -> Tensor:
-        r"""The gap of the map that runs, with ``M`` the slope of the activation; a rate per unit of time.
+        r"""Return the gap of the map that runs, with ``M`` the slope of the activation; a rate per unit of time.
 
         Forward Euler: :math:`(1 - \|I + dt A\| - dt M \|W\|) / dt`, which tends to Theorem 1(a)'s margin
         :math:`-\lambda_{\max}(A_s) - M \|W\|` for small steps; midpoint: the same with the norms of its two stages.

@@ -1,4 +1,4 @@
-"""A recurrent network that contracts by construction, at any stage of training, and carries its proof."""
+"""Recurrent network that contracts by construction, before and after training, and carries its proof."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from .recurrent import register_layer
 from .tensors import to_numpy
 
 STEP = 0.3
-"""The free matrices of the discrete form are stored in this unit, so that an update of Adam moves them by so much
-less: its updates have norms near ``lr n``, too long a step for an A near a rotation once n is 100 or more."""
+"""Unit in which the free matrices of the discrete form are stored, which scales down the updates of Adam: their norms
+near ``lr n`` are too long a step for an A near a rotation once n is 100 or more.
+"""
 
 
 FREE = {"discrete": ("X", "Y", "W", "V", "l"), "continuous": ("V", "l", "X", "S_raw", "K_raw")}
-"""Free parameters of either form: ``X`` is ``(2n, 2n)`` in discrete time, ``l`` is ``(n,)``, all others ``(n, n)``."""
+"""Free parameters of each form: ``X`` is ``(2n, 2n)`` in discrete time, ``l`` is ``(n,)``, all others ``(n, n)``."""
 
 
 @register_layer("contracting")
 class ContractingRNN(LureLayer):
-    r"""A network that contracts for every value of its parameters, trained by any optimizer.
+    r"""Network that contracts for every value of its parameters, trained by any optimizer.
 
     Discrete time: :math:`h^+ = A h + B \phi(W h + U x + b)`, and any two trajectories under the same
     input satisfy :math:`|d_t|_P \le \rho^t |d_0|_P`. Continuous time: :math:`\dot h = A h + \phi(W h + U
@@ -89,7 +90,7 @@ class ContractingRNN(LureLayer):
         self.weight_ih, self.bias = input_parameters(self.input_size, self.hidden_size)
 
     def _initial_discrete(self) -> dict[str, Tensor]:
-        """Near ``h+ = .97 rho R h + .15 phi(U x + b)``, R random orthogonal: long memory, inside the set."""
+        """Initialize near ``h+ = .97 rho R h + .15 phi(U x + b)``, R random orthogonal: long memory, inside the set."""
         n, keep, gain = self.hidden_size, 0.97, 0.15
         eye = torch.eye(n)
         R = nn.init.orthogonal_(torch.empty(n, n))
@@ -106,7 +107,7 @@ class ContractingRNN(LureLayer):
         }
 
     def _initial_continuous(self) -> dict[str, Tensor]:
-        """Near ``dh/dt = (K - .1 - rate) h + phi(W h + .)`` with a random skew K, and P close to I."""
+        """Initialize near ``dh/dt = (K - .1 - rate) h + phi(W h + .)`` with a random skew K, and P close to I."""
         n = self.hidden_size
         eye = torch.eye(n)
         noise = 0.1 / math.sqrt(n)
@@ -119,7 +120,7 @@ class ContractingRNN(LureLayer):
         }
 
     def factors(self) -> Any:
-        """The matrices with their witness in float64, before they are rounded to the layer's dtype."""
+        """Return the matrices and their proof in float64, before rounding to the layer's dtype."""
         free = {name: getattr(self, name).double() for name in FREE[self.time]}
         if self.time == "continuous":
             return continuous_factors(*free.values(), rate=self.rate, margin=self.margin)
@@ -127,17 +128,17 @@ class ContractingRNN(LureLayer):
         return discrete_factors(*scaled, rho=self.rate, margin=self.margin)
 
     def matrices(self) -> dict[str, Tensor]:
-        """``A``, ``W`` and in discrete time ``B``, as the layer uses them."""
+        """Return ``A``, ``W`` and in discrete time ``B``, as the layer uses them."""
         factors = self.factors()
         names = ("A", "B", "W") if self.time == "discrete" else ("A", "W")
         return {name: getattr(factors, name).to(self.bias.dtype) for name in names}
 
     def slope(self) -> tuple[float, float]:
-        """[0, 1]: what the matrices are made for, whatever the activation."""
+        """Return [0, 1], the slopes for which the matrices contract, for every activation."""
         return 0.0, 1.0
 
     def witness(self, continuous: bool = False) -> dict[str, Any] | None:
-        """The proof that comes with the weights, for the system that ``driven(continuous)`` returns.
+        """Return the proof by construction for the system of ``driven(continuous)``.
 
         ``P`` and ``L`` come from the free parameters; the rate is the best that they prove at the rounded
         matrices (found from one eigenvalue problem), moved a tenth of the way back to the promised one to
@@ -171,12 +172,12 @@ class ContractingRNN(LureLayer):
 
     @property
     def time_step(self) -> float | None:
-        """``dt`` in continuous time; ``None`` for the discrete form, which has no time."""
+        """Return ``dt`` in continuous time; ``None`` for the discrete form."""
         return self.dt if self.time == "continuous" else None
 
 
 def _prove(system: LureSystem, P: np.ndarray, L: np.ndarray, limit: float) -> dict[str, Any] | None:
-    """The best rate that ``(P, L)`` proves, moved a tenth of the way back to ``limit``; None if worse."""
+    """Return the best rate that ``(P, L)`` proves, moved a tenth of the way back to ``limit``; None if worse."""
     A, B, C, D = system.A, system.B, system.C, system.D
     corner = L[:, None] * D + (L[:, None] * D).T - 2.0 * np.diag(L)
     if system.is_discrete:

@@ -1,4 +1,4 @@
-"""Free parameters: the numbers that training can move and that the model depends on."""
+"""Number of free parameters: those that training can move and that the model depends on."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from torch import nn
 
 
 def free_parameters(model: nn.Module) -> int:
-    r"""Trained numbers of a model, without those that its function does not depend on, whatever their values.
+    r"""Count the trained numbers of a model, except those without effect on its function.
 
     A module may store more than it uses: the ``m`` reflection vectors of an orthogonal matrix have
     :math:`m (m - 1) / 2` zeros above the diagonal, of ``M - M^T`` only :math:`n (n - 1) / 2` entries are independent.
     Such a module says so in an attribute ``idle_parameters``; the gradient along these directions is zero. Frozen
-    parameters do not count; what is stored twice counts once.
+    parameters do not count; shared parameters count once.
 
     Args:
         model: any module.

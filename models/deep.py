@@ -1,4 +1,4 @@
-"""The deep network of the linear-recurrence papers, around any recurrent layer of the toolkit."""
+"""Deep network of the linear-recurrence papers, around any recurrent layer of the toolkit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MIXINGS = ("glu", "gelu", "linear")
 
 
 class DeepNetwork(nn.Module):
-    """Encoder, blocks around recurrent layers, pooling over time, decoder.
+    """Deep network: encoder, residual blocks around recurrent layers, pooling over time, decoder.
 
     Certificates are about the recurrent parts: ``certify_all(network)`` gives one for each block's layer, under
     every input, in particular under what the blocks below put out; ``certify(network)`` one for all of them side by
@@ -45,7 +45,7 @@ class DeepNetwork(nn.Module):
         input_size: features per time step.
         output_size: logits.
         layer: name of a recurrent layer.
-        hidden_size: of the recurrent layers.
+        hidden_size: hidden size of the recurrent layers.
         width: features between blocks.
         depth: number of blocks.
         options: further keyword arguments of the recurrent layers.
@@ -116,16 +116,16 @@ class DeepNetwork(nn.Module):
 
     @property
     def layers(self) -> list[RecurrentLayer]:
-        """The recurrent layers, the lowest first."""
+        """Recurrent layers, the lowest first."""
         return [block.layer for block in self.blocks]  # type: ignore[misc]
 
     @property
     def residuals(self) -> list[DeepBlock]:
-        """The blocks, the lowest first."""
+        """Residual blocks, the lowest first."""
         return list(self.blocks)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits ``(batch, output_size)``, or ``(batch, time, output_size)`` for ``reduction="all"``.
+        """Return logits ``(batch, output_size)``, or ``(batch, time, output_size)`` for ``reduction="all"``.
 
         Args:
             x: ``(batch, time, input_size)``.
@@ -140,7 +140,7 @@ class DeepNetwork(nn.Module):
         return self.decoder(over_time(h, self.reduction))
 
     def layer_inputs(self, x: Tensor, batch_statistics: bool = False) -> list[Tensor]:
-        """What each recurrent layer reads, ``(batch, time, width)``, the lowest first.
+        """Return the inputs of each recurrent layer, ``(batch, time, width)``, the lowest first.
 
         Args:
             x: ``(batch, time, input_size)``.
@@ -154,7 +154,7 @@ class DeepNetwork(nn.Module):
         return inputs
 
     def recurrence(self) -> DeepRecurrence:
-        """Encoder and blocks as one recurrent layer over the states of all layers, as the network is evaluated.
+        """Return encoder and blocks as one recurrent layer over the states of all layers, in evaluation.
 
         Raises:
             UnsupportedError: layers that run both ways.
@@ -162,7 +162,7 @@ class DeepNetwork(nn.Module):
         return DeepRecurrence(self.encoder, [block for block in self.blocks if isinstance(block, DeepBlock)])
 
     def hidden_norms(self, x: Tensor, batch_statistics: bool = False) -> Tensor:
-        r"""``(depth,)``: the mean over batch and time of :math:`\|x_t\|^2`, layer by layer, without dropout.
+        r"""Return ``(depth,)``, the mean over batch and time of :math:`\|x_t\|^2` per layer, without dropout.
 
         Args:
             x: ``(batch, time, input_size)``.
@@ -179,9 +179,9 @@ class DeepNetwork(nn.Module):
                 part.training = training
 
     def side_by_side(self) -> DrivenSystem:
-        """The recurrent layers side by side, each with inputs of its own, known as a part of this network.
+        """Return the recurrent layers side by side, each with separate inputs, as a part of this network.
 
-        A layer that runs both ways stands there once: both directions are the same map.
+        A bidirectional layer is listed once: both directions are the same map.
 
         Raises:
             UnsupportedError: layers that are no Lur'e systems, such as LSTM and GRU: ``certify_all`` asks each.
@@ -201,7 +201,7 @@ class DeepNetwork(nn.Module):
 
     @property
     def prescribes_gain(self) -> bool:
-        """Whether its layers prescribe their gains, and what stands between them has one."""
+        """Return True if the layers prescribe gains and the maps between them have one."""
         return why_without_gain(self) is None and all(layer.prescribed_gain is not None for layer in self.layers)
 
     def residual(self) -> ResidualStack:
@@ -236,12 +236,12 @@ class DeepNetwork(nn.Module):
         )
 
     def witness(self) -> dict[str, Any] | None:
-        """The proofs that the layers carry, where the whole is one subject and one of them does; see ``Stack``."""
+        """Return the layers' proofs if the network is one subject and a layer carries one; see ``Stack``."""
         own = [layer.witness() for layer in self.layers] if self.prescribes_gain else []
         return {"layers": own} if any(one is not None for one in own) else None
 
     def matrices(self) -> dict[str, Tensor]:
-        """The recurrent matrices of all layers, as ``A_0``, ``A_1`` and so on."""
+        """Return the recurrent matrices of all layers, as ``A_0``, ``A_1`` and so on."""
         return {f"{name}_{k}": m for k, layer in enumerate(self.layers) for name, m in layer.matrices().items()}
 
     def _encoded(self, x: Tensor) -> Tensor:
@@ -254,14 +254,14 @@ class DeepNetwork(nn.Module):
         return self.encoder(x)
 
     def config(self) -> dict[str, Any]:
-        """Keyword arguments that build this network again."""
+        """Return the keyword arguments that build this network again."""
         names = constructor_arguments(type(self))
         values = {name: getattr(self, "layer_name" if name == "layer" else name) for name in names}
         return {**values, "options": dict(self.options)}
 
 
 def why_without_gain(network: DeepNetwork) -> str | None:
-    """Return the reason why no gain holds for all inputs of a network, whatever its layers are, or None."""
+    """Return the reason why no gain holds for all inputs of a network, for any layers; or None."""
     if network.mixing == "glu":
         return (
             "between the layers of this deep network stand gated linear units, whose slope grows with their input, "

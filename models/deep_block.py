@@ -1,4 +1,4 @@
-"""One block of a deep recurrent network: norm, recurrent layer, mixing, dropout and a residual connection."""
+"""Block of a deep recurrent network: norm, recurrent layer, mixing, dropout and a residual connection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .recurrent import RecurrentLayer
 
 
 class DeepBlock(nn.Module):
-    """Norm, recurrent layer, mixing, dropout, and the input added: ``x + mix(layer(norm(x)))``.
+    """Residual block ``x + mix(layer(norm(x)))`` with dropout.
 
     Args:
         layer: reads ``width`` features.
@@ -30,7 +30,7 @@ class DeepBlock(nn.Module):
         self.drop = nn.Dropout(dropout)
 
     def normalised(self, x: Tensor, batch_statistics: bool = False) -> Tensor:
-        """What the recurrent layer reads, ``(batch, time, width)``.
+        """Return the recurrent layer's input, ``(batch, time, width)``.
 
         Args:
             x: ``(batch, time, width)``.
@@ -47,14 +47,14 @@ class DeepBlock(nn.Module):
         return rows.transpose(1, 2)
 
     def at_rest(self, x: Tensor) -> Tensor:
-        """What the recurrent layer reads of ``x (batch, width)`` at one time step, with the running statistics."""
+        """Return the recurrent layer's input for ``x (batch, width)`` at one time step, with the running statistics."""
         norm = self.norm
         if not isinstance(norm, nn.BatchNorm1d):
             return norm(x)
         return nn.functional.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps)
 
     def mixed(self, y: Tensor, drop: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        """What the block adds to its input, of the recurrent layer's outputs ``(..., output_size)``.
+        """Return the residual branch from the recurrent layer's outputs ``(..., output_size)``.
 
         Args:
             y: outputs.
@@ -66,7 +66,7 @@ class DeepBlock(nn.Module):
         return nn.functional.glu(y, dim=-1) if self.mixing == "glu" else y
 
     def forward(self, x: Tensor, read: Tensor | None = None) -> Tensor:
-        """``(batch, time, width)`` to the same shape; ``read`` is what the layer reads, where it is known."""
+        """Return the block's output, ``(batch, time, width)``; ``read``: the layer's input, if already computed."""
         y, _ = self.layer(self.normalised(x) if read is None else read)
         return x + self.drop(self.mixed(y, self.drop))
 

@@ -1,4 +1,4 @@
-r"""How far an input can move the logits of a deep network: residual branches of known gain.
+r"""Gain from the input to the logits of a deep network with residual branches of known gain.
 
 With ``G_k`` the gain of layer ``k``, ``M_k`` the mixing behind it, ``g_k`` the scales of the norm before it, ``c`` how
 far GELU stretches (1.129; one without it) and ``w`` the rows of the decoder,
@@ -23,10 +23,10 @@ from .deep import DeepNetwork, why_without_gain
 
 
 def deep_reach(network: DeepNetwork) -> Tensor:
-    """``(classes, classes)``: how far a unit of the input's l2 norm can move the difference of two logits.
+    """Return ``(classes, classes)``: the gain from the input's l2 norm to each difference of two logits.
 
     Args:
-        network: whose layers prescribe their gains; with logits at the last step or of the mean.
+        network: network whose layers prescribe their gains; with logits at the last step or of the mean.
 
     Returns:
         The bounds of the formula above with the prescribed gains, differentiable; zero on the diagonal.
@@ -59,7 +59,7 @@ def deep_reach(network: DeepNetwork) -> Tensor:
 
 
 def _apart(rows: Tensor) -> Tensor:
-    """Distances ``(k, k)`` of rows, with a gradient of zero where two are equal."""
+    """Return the distances ``(k, k)`` of rows, with a gradient of zero where two are equal."""
     squares = (rows[:, None] - rows[None]).square().sum(dim=2)
     differ = squares > 0
     return torch.where(differ, torch.where(differ, squares, 1.0).sqrt(), 0.0)

@@ -1,4 +1,4 @@
-"""The recurrence that a deep network is as a whole: the states of all its layers, advanced step by step."""
+"""Deep network as one recurrence over the states of all its layers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .recurrent import RecurrentLayer
 
 
 class DeepRecurrence(RecurrentLayer):
-    """Encoder and blocks of a deep network as one recurrent layer, as they are evaluated: fixed norms, no dropout.
+    """Encoder and blocks of a deep network as one recurrent layer in evaluation: fixed norms, no dropout.
 
     The state holds the states of all layers, the lowest first. What a layer reads depends on the states below it at
     the same time step, so that step Jacobians are block triangular. The modules are the network's own. No proof is
@@ -26,7 +26,7 @@ class DeepRecurrence(RecurrentLayer):
         blocks: norm, recurrent layer and mixing each, as in ``DeepNetwork``.
 
     Attributes:
-        hidden_size: of all layers together.
+        hidden_size: hidden size of all layers together.
 
     Raises:
         UnsupportedError: layers that run both ways.
@@ -55,29 +55,29 @@ class DeepRecurrence(RecurrentLayer):
 
     @property
     def time_step(self) -> float | None:
-        """The duration of a step, which all layers share; ``None`` for maps."""
+        """Return the duration of a step, which all layers share; ``None`` for maps."""
         return self._blocks[0].layer.time_step
 
     def prepare(self) -> tuple[Any, ...]:
-        """What each layer prepares."""
+        """Return the prepared matrices of each layer."""
         return tuple(block.layer.prepare() for block in self._blocks)
 
     def drive(self, x: Tensor, prepared: tuple[Any, ...]) -> Tensor:
-        """The encoded input; what upper layers read is known only step by step."""
+        """Return the encoded input; the inputs of upper layers are known only step by step."""
         return self.encoder(x)
 
     def initial_state(self, x: Tensor, prepared: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The state of every layer before the first step, which may depend on what the layer reads there."""
+        """Return the state of every layer before the first step, which may depend on the layer's input there."""
         return self._upwards(self.encoder(x[:, 0]), prepared)[0]
 
     def transition(self, drive: Tensor, state: tuple[Any, ...], prepared: tuple[Any, ...]) -> tuple[Any, ...]:
-        """One step of every layer, from the lowest up."""
+        """Run one step of every layer, from the lowest up."""
         return self._upwards(drive, prepared, state)[1]
 
     def _upwards(
         self, signal: Tensor, prepared: tuple[Any, ...], states: tuple[Any, ...] | None = None
     ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """The states before a step (the layers' own where none are given) and after it."""
+        """Return the states before a step (the layers' own if none are given) and after it."""
         before, after = [], []
         for k, (block, own) in enumerate(zip(self._blocks, prepared)):
             read = block.at_rest(signal).unsqueeze(1)
@@ -88,7 +88,7 @@ class DeepRecurrence(RecurrentLayer):
         return tuple(before), tuple(after)
 
     def output(self, state: tuple[Any, ...], drive: Tensor, prepared: tuple[Any, ...]) -> Tensor:
-        """What the last block puts out, ``(batch, width)``."""
+        """Return the output of the last block, ``(batch, width)``."""
         signal = drive
         for block, after, own in zip(self._blocks, state, prepared):
             read = block.layer.drive(block.at_rest(signal).unsqueeze(1), own)[:, 0]
@@ -96,9 +96,9 @@ class DeepRecurrence(RecurrentLayer):
         return signal
 
     def hidden(self, state: tuple[Any, ...]) -> Tensor:
-        """The hidden states of all layers side by side."""
+        """Return the hidden states of all layers side by side."""
         return torch.cat(self.hidden_states(state), 1)
 
     def hidden_states(self, state: tuple[Any, ...]) -> list[Tensor]:
-        """The hidden state of every layer, the lowest first."""
+        """Return the hidden state of every layer, the lowest first."""
         return [block.layer.hidden(own) for block, own in zip(self._blocks, state)]

@@ -1,4 +1,4 @@
-"""What the hand-written derivatives of matrix functions share."""
+"""Common parts of the hand-written derivatives of matrix functions."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from torch import Tensor
 
 
 class SavedFunction(torch.autograd.Function):
-    """A function of tensors that keeps its inputs and its outputs for the way back."""
+    """Autograd function that saves its inputs and outputs for the backward pass."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor | tuple[Tensor, ...]) -> None:
-        """Keep the inputs, then the outputs."""
+        """Save the inputs, then the outputs."""
         ctx.save_for_backward(*inputs, *(output if isinstance(output, tuple) else (output,)))
 
 

@@ -1,4 +1,4 @@
-r"""The Elman RNN ("simple RNN"): :math:`h^+ = \phi(W h + U x + b)`."""
+r"""Elman RNN ("simple RNN"): :math:`h^+ = \phi(W h + U x + b)`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .recurrent import register_layer
 
 @register_layer("elman")
 class ElmanRNN(LureLayer):
-    r"""The Elman RNN, :math:`h^+ = \phi(W h + U x + b)`.
+    r"""Elman RNN, :math:`h^+ = \phi(W h + U x + b)`.
 
     Args:
         input_size: features per time step.
@@ -41,9 +41,9 @@ class ElmanRNN(LureLayer):
         self.bias = nn.Parameter(torch.empty(self.hidden_size).uniform_(-bound, bound))
 
     def matrices(self) -> dict[str, Tensor]:
-        """``W``."""
+        """Return ``W``."""
         return {"W": self.weight_hh}
 
     def contraction_gap(self) -> Tensor:
-        """``1 - M |W|`` with ``M`` the slope of the activation, per step."""
+        """Return ``1 - M |W|`` with ``M`` the slope of the activation, per step."""
         return 1 - lookup(self.activation).slope[1] * torch.linalg.matrix_norm(self.weight_hh, 2)

@@ -1,4 +1,4 @@
-"""A network behind its embedding: tokens have no neighbourhood, the vectors that stand for them have one."""
+"""Networks behind their embedding: perturbations act on the embedded vectors, not on tokens."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _ENTRIES = 2**24  # of a table of distances
 
 
 class BehindEmbedding(nn.Module):
-    """A network that takes tokens, taken at what its embedding gives: ``(batch, time, features)`` in their place.
+    """Network with a token embedding, called on embedded sequences ``(batch, time, features)``.
 
     Whatever is perturbed, certified or measured then is a sequence of vectors; most of them belong to no token.
 
     Args:
         model: the network, called as ``model(tokens)`` with tokens ``(batch, time)``.
-        path: where in it the embedding stands.
-        nearest: whether the network looks at its tokens besides (for a mask, or lengths): it then gets, at every step,
+        path: path of the embedding within it.
+        nearest: whether the network also reads its tokens (for a mask, or lengths): it then gets, at every step,
             the token whose vector is nearest. Else it gets the token 0 throughout, which it does not look at.
 
     Attributes:
@@ -42,16 +42,16 @@ class BehindEmbedding(nn.Module):
 
     @property
     def embedding(self) -> Any:
-        """The embedding itself."""
+        """Embedding module of the network."""
         return self.model.get_submodule(self.path)
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """Tokens ``(batch, time)`` to the vectors that stand for them, in evaluation."""
+        """Return the vectors of tokens ``(batch, time)``, in evaluation."""
         with torch.no_grad():
             return nn.functional.embedding(tokens, self.embedding.weight.detach())
 
     def forward(self, x: Tensor) -> Any:
-        """The network's answer to embedded sequences ``(batch, time, features)``."""
+        """Return the network's output for embedded sequences ``(batch, time, features)``."""
         handle = self.embedding.register_forward_hook(lambda module, given, out: x)
         try:
             return self.model(self._tokens(x))
@@ -69,12 +69,12 @@ class BehindEmbedding(nn.Module):
 
 
 def behind_embedding(model: nn.Module, tokens: Tensor, name: str) -> BehindEmbedding:
-    """A network behind the embedding that reads its tokens, found by running it once.
+    """Return a network behind the embedding of its tokens, located by one run.
 
     Args:
         model: called as ``model(tokens)``.
         tokens: ``(batch, time)`` integers.
-        name: what errors call it.
+        name: name in error messages.
 
     Returns:
         The network behind it.
@@ -133,7 +133,7 @@ def behind_embedding(model: nn.Module, tokens: Tensor, name: str) -> BehindEmbed
 
 
 def _blind(behind: BehindEmbedding, answer: Any, tokens: Tensor) -> bool:
-    """Whether the network answers as before without its tokens; one that packs by them may have no length left."""
+    """Return True if the output does not depend on the tokens; packed sequences may have no length left."""
     try:
         return _agree(answer, behind(behind.embed(tokens)))
     except (Exception, SystemExit):  # noqa: BLE001 - a network of the user's own may raise anything
@@ -141,13 +141,13 @@ def _blind(behind: BehindEmbedding, answer: Any, tokens: Tensor) -> bool:
 
 
 def _agree(answer: Any, again: Any) -> bool:
-    """Whether two answers are the same up to rounding; what is no tensor is left to whoever needs one."""
+    """Return True if two outputs agree up to rounding; outputs that are no tensors count as equal."""
     if not isinstance(answer, Tensor):
         return True
     same = isinstance(again, Tensor) and answer.shape == again.shape
     return same and torch.allclose(answer, again, rtol=1e-4, atol=1e-6)
 
 
-def _same(given: Any, tokens: Tensor) -> bool:
-    """Whether an embedding is given the tokens; a model that turns its batch around first is not looked through."""
-    return isinstance(given, Tensor) and given.shape == tokens.shape and bool((given == tokens).all())
+def _same(argument: Any, tokens: Tensor) -> bool:
+    """Return True if the embedding's input is the tokens; a transposed batch does not count."""
+    return isinstance(argument, Tensor) and argument.shape == tokens.shape and bool((argument == tokens).all())

@@ -32,7 +32,7 @@ def from_factory(name: str) -> Any:
 
     Args:
         name: ``package.module:factory`` or ``FILE.py:factory``; a factory is called without arguments, a model is
-            taken as it is.
+            taken unchanged.
 
     Returns:
         A module, a system, or an object of a registered type.
@@ -55,7 +55,7 @@ def factory_of(model: nn.Module) -> str:
 
 
 def layer_code(model: nn.Module) -> str:
-    """Return ``FILE.py:Class`` of a model's layer of one's own, which registers it; empty for layers of the toolkit."""
+    """Return ``FILE.py:Class`` of a model's user-defined layer, which registers it; empty for layers of the toolkit."""
     for part in model.modules():
         kind = type(part)
         file = getattr(sys.modules.get(kind.__module__), "__file__", None)
@@ -67,7 +67,7 @@ def layer_code(model: nn.Module) -> str:
 
 
 def _from_here(file: str) -> str:
-    """A path as seen from the working directory; absolute where it lies outside."""
+    """Return a path relative to the working directory; absolute if it lies outside."""
     path = os.path.abspath(file)
     return os.path.relpath(path) if Path(path).is_relative_to(os.getcwd()) else path
 
@@ -98,10 +98,10 @@ def _module_of(path: Path) -> types.ModuleType:
 
 
 def registered_layer(name: str) -> str | None:
-    """Return the name under which a class ``package.module:Class`` is known as a layer; a registered cell becomes one.
+    """Return the layer name of a class ``package.module:Class``; a registered cell becomes a layer.
 
     Args:
-        name: as for ``from_factory``.
+        name: see ``from_factory``.
 
     Returns:
         The name of ``register_layer``, or of the class of cells; ``None`` where it is neither layer nor cell.
@@ -131,7 +131,7 @@ def users_code(name: str, failed: str) -> Iterator[None]:
 
     Args:
         name: name of the code, for the message.
-        failed: what could not be done with it, for the message.
+        failed: the failed action, for the message.
 
     Raises:
         ConfigurationError: type, text, file and line of the exception.

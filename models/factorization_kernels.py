@@ -55,13 +55,13 @@ class _LQFunction(SavedFunction):
 
 
 def _qr_rule(Q: Tensor, R: Tensor, gQ: Tensor, gR: Tensor) -> Tensor:
-    """``[gQ + Q copyltu(R gR^H - gQ^H Q)] R^{-H}`` for square R."""
+    """Return ``[gQ + Q copyltu(R gR^H - gQ^H Q)] R^{-H}`` for square R."""
     M = R @ gR.mH - gQ.mH @ Q
     return torch.linalg.solve_triangular(R.mH, gQ + Q @ copyltu(M), upper=False, left=False)
 
 
 def _lq_rule(L: Tensor, Q: Tensor, gL: Tensor, gQ: Tensor) -> Tensor:
-    """``L^{-H} [gQ + copyltu(L^H gL - gQ Q^H) Q]`` for square L."""
+    """Return ``L^{-H} [gQ + copyltu(L^H gL - gQ Q^H) Q]`` for square L."""
     M = L.mH @ gL - gQ @ Q.mH
     right = (gQ + copyltu(M) @ Q).mH  # solved from the right: the rows of L and of this lie as the solver wants them
     return torch.linalg.solve_triangular(L, right, upper=False, left=False).mH.resolve_conj()
@@ -79,7 +79,7 @@ def _positive_diagonal(Q: Tensor, R: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def pivot_order(A: Tensor) -> Tensor:
-    """Greedy column order ``(..., n)`` of QR with pivoting, by Gram-Schmidt on scaled columns."""
+    """Return the greedy column order ``(..., n)`` of QR with pivoting, by Gram-Schmidt on scaled columns."""
     m, n = A.shape[-2:]
     scale = A.abs().amax(dim=(-2, -1), keepdim=True)
     rest = A / torch.where(scale > 0, scale, torch.ones_like(scale))

@@ -1,4 +1,4 @@
-r"""QR and LQ factorisations with gradients: every shape, real and complex, batched, twice differentiable.
+r"""QR and LQ factorizations with gradients: every shape, real and complex, batched, twice differentiable.
 
 The gauge that makes the factors unique, and so differentiable: **diag(R) (diag(L)) is real and positive**.
 With ``E`` two below the diagonal, one on it and zero above, and ``copyltu(M) = (M o E + (M o E)^H) / 2``:
@@ -33,7 +33,7 @@ DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
 class QR(NamedTuple):
-    """``A = Q R`` with ``k = min(m, n)``.
+    """QR factorization ``A = Q R`` with ``k = min(m, n)``.
 
     Attributes:
         Q: ``(..., m, k)`` with orthonormal columns.
@@ -45,7 +45,7 @@ class QR(NamedTuple):
 
 
 class LQ(NamedTuple):
-    """``A = L Q`` with ``k = min(m, n)``.
+    """LQ factorization ``A = L Q`` with ``k = min(m, n)``.
 
     Attributes:
         L: ``(..., m, k)`` lower triangular.
@@ -57,7 +57,7 @@ class LQ(NamedTuple):
 
 
 class PivotedQR(NamedTuple):
-    """``A P = Q R`` with ``k = min(m, n)``.
+    """Pivoted QR factorization ``A P = Q R`` with ``k = min(m, n)``.
 
     Attributes:
         Q: ``(..., m, k)`` with orthonormal columns.
@@ -71,13 +71,13 @@ class PivotedQR(NamedTuple):
 
     @property
     def permutation(self) -> Tensor:
-        """The same as indices ``(..., n)``: column ``j`` of ``A P`` is column ``permutation[j]`` of A."""
+        """Permutation as indices ``(..., n)``: column ``j`` of ``A P`` is column ``permutation[j]`` of A."""
         return self.P.real.argmax(dim=-2)
 
 
 @full_precision
 def qr(A: Tensor) -> QR:
-    """Reduced QR factorisation with a positive real diagonal of R.
+    """Compute the reduced QR factorization with a positive real diagonal of R.
 
     Args:
         A: ``(..., m, n)``, float32, float64, complex64 or complex128, whose leading ``min(m, n)`` columns are
@@ -106,7 +106,7 @@ def qr(A: Tensor) -> QR:
 
 @full_precision
 def lq(A: Tensor) -> LQ:
-    """Reduced LQ factorisation with a positive real diagonal of L.
+    """Compute the reduced LQ factorization with a positive real diagonal of L.
 
     Args:
         A: ``(..., m, n)`` of a dtype that ``qr`` takes, whose leading ``min(m, n)`` rows are independent.
@@ -134,7 +134,7 @@ def lq(A: Tensor) -> LQ:
 
 @full_precision
 def pivoted_qr(A: Tensor) -> PivotedQR:
-    """QR with column pivoting, ``A P = Q R``: any matrix of full rank, wide ones too.
+    """Compute QR with column pivoting, ``A P = Q R``, for any matrix of full rank, wide ones too.
 
     Each step takes the column with the largest part outside the span of those taken: ``diag(R)`` decreases.
     ``P`` is locally constant; the gradient is ``A_bar = B_bar P^T`` with ``B = A P``.
@@ -169,7 +169,7 @@ def pivoted_qr(A: Tensor) -> PivotedQR:
 
 @full_precision
 def lstsq(A: Tensor, b: Tensor) -> Tensor:
-    r"""Least squares through the factorisations, differentiable in A and b; the shortest solution if wide.
+    r"""Solve a least squares problem, differentiable in A and b; the shortest solution if wide.
 
     .. math:: m \ge n: \; x = R^{-1} Q^H b, \qquad m < n: \; x = Q^H L^{-1} b .
 
@@ -178,7 +178,7 @@ def lstsq(A: Tensor, b: Tensor) -> Tensor:
         b: ``(..., m, p)`` in the dtype of A.
 
     Returns:
-        ``x (..., n, p)`` minimising ``|A x - b|`` (and ``|x|`` where there is a choice).
+        ``x (..., n, p)`` minimizing ``|A x - b|`` (and ``|x|`` where there is a choice).
 
     Raises:
         RankError: a rank below ``min(m, n)``.
@@ -216,7 +216,7 @@ def _checked(name: str, A: Any) -> Tensor:
 
 
 def _require_rank(R: Tensor, name: str, vector: str, remedy: str) -> None:
-    """Refuse a diagonal entry that is zero to rounding, relative to its column: scaling columns is harmless."""
+    """Raise an error if a diagonal entry is zero to rounding, relative to its column: scaling columns is harmless."""
     R = R.detach()
     k = min(R.shape[-2:])
     d = R.diagonal(dim1=-2, dim2=-1).abs()

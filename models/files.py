@@ -1,4 +1,4 @@
-"""Models as files: ``.safetensors`` with the configuration as JSON in its metadata. Nothing is unpickled.
+"""Model files: ``.safetensors`` with the configuration as JSON in its metadata. Nothing is unpickled.
 
 ``describe`` and ``build`` turn a model into a plain dictionary and back:
 ``{"layer": NAME, "config": {...}, "output_size": 10, "reduction": "last"}``; a bare layer has the first two only.
@@ -38,7 +38,7 @@ MODEL_FILE = "model.safetensors"
 
 
 def describe(model: nn.Module) -> dict[str, Any]:
-    """The configuration of a ``SequenceModel`` or of a bare layer, as JSON values.
+    """Return the configuration of a ``SequenceModel`` or of a bare layer, as JSON values.
 
     Args:
         model: a ``SequenceModel``, a stack, a deep network or a registered layer.
@@ -67,7 +67,7 @@ def describe(model: nn.Module) -> dict[str, Any]:
 
 
 def build(description: Mapping[str, Any]) -> nn.Module:
-    """A freshly initialised model from what ``describe`` returned.
+    """Build a freshly initialized model from the result of ``describe``.
 
     Args:
         description: ``layer``, ``config`` and for a ``SequenceModel`` also ``output_size`` and ``reduction``.
@@ -113,12 +113,12 @@ def _build_layer(description: Mapping[str, Any]) -> RecurrentLayer:
 
 
 def save(model: nn.Module, path: str | Path, weights: Mapping[str, Tensor] | None = None) -> Path:
-    """Write a model aside and rename it into place: afterwards the file is whole, or what was there before.
+    """Write a model atomically: the file is complete, or the previous file remains.
 
     Args:
         model: a ``SequenceModel`` or a layer.
         path: a ``.safetensors`` file, or an existing directory, which gets a ``model.safetensors``.
-        weights: to be saved in place of those that the model has now.
+        weights: weights to save in place of the model's present ones.
 
     Returns:
         The file written.
@@ -143,11 +143,11 @@ def save(model: nn.Module, path: str | Path, weights: Mapping[str, Tensor] | Non
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write a safetensors file aside and rename it into place; equal content gives equal bytes.
+    """Write a safetensors file atomically; equal content gives equal bytes.
 
     Args:
         path: the file.
-        tensors: by name; saved as copies, so that they may share memory.
+        tensors: tensors by name; saved as copies, so that they may share memory.
         metadata: texts by name, written in the order of their names.
 
     Raises:
@@ -205,7 +205,7 @@ def load(path: str | Path) -> nn.Module:
 
 
 def _fill(path: Path, description: Any, tensors: dict[str, Tensor]) -> nn.Module:
-    """Build what the description says and fill it, once every name, shape and value has been checked."""
+    """Build the described model and fill it, after a check of every name, shape and value."""
     numbers = sum(t.numel() for t in tensors.values())
     if any(value > max(numbers, 64) for value in _integers(description)):
         raise FileFormatError(f"{path} describes a model larger than the {numbers} numbers that it holds")
@@ -235,7 +235,7 @@ def _fill(path: Path, description: Any, tensors: dict[str, Tensor]) -> nn.Module
 
 @contextlib.contextmanager
 def _at_most(tensors: int, path: Path) -> Iterator[None]:
-    """Stop the building of a model, in this thread, that has more tensors than its file, or modules without end."""
+    """Stop building a model, in this thread, that has more tensors than its file, or endless modules."""
     left, me = {"tensors": 2 * tensors + 16, "modules": 4 * tensors + 100}, threading.get_ident()
 
     def count(kind: str) -> None:

@@ -1,4 +1,4 @@
-"""LSTM and GRU: ``torch.nn``'s own kernels behind the contract of a recurrent layer."""
+"""LSTM and GRU layers by ``torch.nn``'s own kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .tensors import check_sequence, state_leaves, to_numpy
 
 
 class GatedLayer(RecurrentLayer):
-    """What the two share: ``torch.nn`` runs it; states are ``(batch, num_layers * hidden_size)``."""
+    """Base of LSTM and GRU, run by ``torch.nn``; states are ``(batch, num_layers * hidden_size)``."""
 
     kind: ClassVar[str]
     rnn: nn.LSTM | nn.GRU
@@ -26,14 +26,14 @@ class GatedLayer(RecurrentLayer):
         self.rnn = make(self.input_size, self.hidden_size, num_layers=self.num_layers, batch_first=True)
 
     def prepare(self) -> None:
-        """Nothing: the weights are used as they are."""
+        """Return None: the weights need no preparation."""
 
     def drive(self, x: Tensor, prepared: None) -> Tensor:
-        """The input itself; ``torch.nn`` multiplies it by the input weights."""
+        """Return the input itself; ``torch.nn`` multiplies it by the input weights."""
         return x
 
     def transition(self, drive: Tensor, state: Any, prepared: None) -> Any:
-        """One step."""
+        """Run one step."""
         return self._run(drive.unsqueeze(1), state)[1]
 
     def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
@@ -42,28 +42,28 @@ class GatedLayer(RecurrentLayer):
         return self._run(x, self.begin(x, state)[1])
 
     def initial_state(self, x: Tensor, prepared: None) -> Any:
-        """Zeros for ``h``, and for the ``c`` of an LSTM."""
+        """Return zeros for ``h``, and for the ``c`` of an LSTM."""
         zeros = x.new_zeros(x.shape[0], self.num_layers * self.hidden_size)
         return (zeros, torch.zeros_like(zeros)) if self.kind == "lstm" else zeros
 
     def hidden(self, state: Any) -> Tensor:
-        """``h`` of the top layer, ``(batch, hidden_size)``."""
+        """Return ``h`` of the top layer, ``(batch, hidden_size)``."""
         return self.hidden_states(state)[-1]
 
     def hidden_states(self, state: Any) -> list[Tensor]:
-        """``h`` of every layer, the lowest first."""
+        """Return ``h`` of every layer, the lowest first."""
         return list(state_leaves(state)[0].split(self.hidden_size, dim=-1))
 
     def system_state(self, state: Any) -> Tensor:
-        """``h`` (and ``c``) layer by layer, where the state has all ``h`` first."""
+        """Return ``h`` (and ``c``) layer by layer; the state has all ``h`` first."""
         blocks = [leaf.split(self.hidden_size, dim=1) for leaf in state_leaves(state)]
         return torch.cat([block for layer in zip(*blocks) for block in layer], 1)
 
     def _run(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """``torch.nn``'s kernel between our batch-first states and its layer-first ones."""
+        """Run ``torch.nn``'s kernel, converting between batch-first and layer-first states."""
 
         def split(tensor: Tensor) -> Tensor:
-            """``(batch, layers * hidden)`` to torch's ``(layers, batch, hidden)``."""
+            """Reshape ``(batch, layers * hidden)`` to torch's ``(layers, batch, hidden)``."""
             return tensor.reshape(-1, self.num_layers, self.hidden_size).transpose(0, 1).contiguous()
 
         def join(tensor: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ class GatedLayer(RecurrentLayer):
         return outputs, tuple(map(join, after))
 
     def matrices(self) -> dict[str, Tensor]:
-        """Recurrent weights of each layer, one matrix a gate, as ``W_i`` (one layer) or ``W_i_l0``."""
+        """Return the recurrent weights of each layer, one matrix per gate, as ``W_i`` (one layer) or ``W_i_l0``."""
         gates = {"lstm": "ifgo", "gru": "rzn"}[self.kind]
         out = {}
         for layer in range(self.num_layers):
@@ -86,7 +86,7 @@ class GatedLayer(RecurrentLayer):
         return out
 
     def driven(self, continuous: bool = False) -> Any:
-        """The cell in exact float64 copies of the weights; several layers give a stack of cells.
+        """Return the cell with exact float64 copies of the weights; several layers give a stack of cells.
 
         Raises:
             UnsupportedError: for the differential equation, which a gated cell does not have.
@@ -100,7 +100,7 @@ class GatedLayer(RecurrentLayer):
 
 @register_layer("lstm")
 class LSTM(GatedLayer):
-    r"""The LSTM of ``torch.nn`` as a recurrent layer; its state is a pair ``(h, c)``.
+    r"""LSTM of ``torch.nn`` as a recurrent layer; its state is a pair ``(h, c)``.
 
     Args:
         input_size: features per time step.
@@ -138,7 +138,7 @@ class LSTM(GatedLayer):
 
 @register_layer("gru")
 class GRU(GatedLayer):
-    """The GRU of ``torch.nn`` as a recurrent layer.
+    """GRU of ``torch.nn`` as a recurrent layer.
 
     Args:
         input_size: features per time step.

@@ -1,4 +1,4 @@
-r"""The orthogonal RNN (oRNN): :math:`h^+ = \phi(W h + V x + b)` with W a product of Householder reflections.
+r"""Orthogonal RNN (oRNN): :math:`h^+ = \phi(W h + V x + b)` with W a product of Householder reflections.
 
 Mhammedi, Hellicar, Rahman, Bailey, "Efficient orthogonal parametrisation of recurrent neural networks using
 Householder reflections" (ICML 2017).
@@ -17,9 +17,9 @@ from .recurrent import register_layer
 
 @register_layer("householder")
 class HouseholderRNN(OrthogonalLayer):
-    r"""The oRNN, :math:`h^+ = \phi(W h + V x + b)`, :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`.
+    r"""Orthogonal RNN, :math:`h^+ = \phi(W h + V x + b)`, :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`.
 
-    W is orthogonal for all non-zero vectors. It is realised once a forward pass, as a full matrix or as two
+    W is orthogonal for all non-zero vectors. It is realized once a forward pass, as a full matrix or as two
     thin ones, whichever is cheaper for the batch. The first state is learned.
 
     Args:
@@ -58,11 +58,11 @@ class HouseholderRNN(OrthogonalLayer):
 
     @property
     def idle_parameters(self) -> int:
-        """The zeros above the diagonal of ``U``."""
+        """Count the zeros above the diagonal of ``U``."""
         return self.reflections * (self.reflections - 1) // 2
 
     def weight(self, double: bool = False) -> Tensor:
-        """``W (n, n)`` as realised now; ``double``: from exact float64 copies of the vectors."""
+        """Return ``W (n, n)``; ``double``: from exact float64 copies of the vectors."""
         return householder_matrix(self.U.double() if double else self.U)
 
     def prepare(self) -> tuple[Tensor, ...]:

@@ -1,6 +1,6 @@
-r"""What linear recurrences share: scan, step and convolution of one map, and the linear system behind it.
+r"""Base of linear recurrences: scan, step and convolution of one map, and its linear system.
 
-The state is kept in the coordinates in which the map is diagonal, as neighbouring pairs of real numbers, so that
+The state is kept in the coordinates in which the map is diagonal, as neighboring pairs of real numbers, so that
 one step costs a few operations an entry and the certificate is exact.
 """
 
@@ -25,11 +25,11 @@ from .scans.linear import as_pairs, diagonal_convolution, diagonal_scan, from_pa
 from .tensors import check_sequence, to_numpy
 
 Scan = Callable[..., Tensor]
-"""The states of a diagonal recurrence: ``diagonal_scan``, or what gives the same."""
+"""Function that returns the states of a diagonal recurrence, such as ``diagonal_scan``."""
 
 
 class Realised(NamedTuple):
-    """The matrices of one forward pass: ``z_t = lam z_{t-1} + into u_t``, ``y_t = out z_t + skip(u_t)``."""
+    """Matrices of one forward pass: ``z_t = lam z_{t-1} + into u_t``, ``y_t = out z_t + skip(u_t)``."""
 
     lam: Tensor
     into: Tensor
@@ -38,7 +38,7 @@ class Realised(NamedTuple):
 
 
 class LinearLayer(RecurrentLayer):
-    """Base of linear recurrences; a layer says what its diagonal form is.
+    """Base of linear recurrences; a subclass gives its diagonal form.
 
     Attributes:
         heads: parts of the state whose entries are paired among themselves.
@@ -50,54 +50,54 @@ class LinearLayer(RecurrentLayer):
 
     @abstractmethod
     def realise(self, double: bool = False) -> Realised:
-        """The diagonal form; ``double``: from exact float64 copies of the parameters."""
+        """Return the diagonal form; ``double``: from exact float64 copies of the parameters."""
 
     def complex_state(self, state: Tensor) -> Tensor:
-        """Real entries of a state, last axis, as the complex numbers that ``lam`` multiplies: pairs, head by head."""
+        """Convert a state's real entries (last axis) to the complex numbers that ``lam`` multiplies, by heads."""
         if self.width % 2 == 0:  # no head ends in the middle of a pair
             return as_pairs(state)
         return as_pairs(state.unflatten(-1, (self.heads, self.width))).flatten(-2)
 
     def real_state(self, state: Tensor) -> Tensor:
-        """Inverse of ``complex_state``."""
+        """Invert ``complex_state``."""
         if self.width % 2 == 0:
             return from_pairs(state, self.hidden_size)
         return from_pairs(state.unflatten(-1, (self.heads, -1)), self.width).flatten(-2)
 
     @property
     def width(self) -> int:
-        """Entries of one head, ``d``."""
+        """Number of entries of one head, ``d``."""
         return self.hidden_size // self.heads
 
     @abstractmethod
     def transition_matrix(self, double: bool = False) -> Tensor:
-        """``(n, n)``: the real form of ``lam``."""
+        """Return the real form ``(n, n)`` of ``lam``."""
 
     def prepare(self) -> Realised:
-        """The diagonal form of this forward pass."""
+        """Return the diagonal form of this forward pass."""
         return self.realise()
 
     def begin(self, x: Tensor, state: Any = None) -> tuple[Any, Any]:
-        """As ``RecurrentLayer.begin``, and refuses a state for a layer that runs both ways."""
+        """Call ``RecurrentLayer.begin``; raise an error for the state of a bidirectional layer."""
         if state is not None and self.bidirectional:
             raise ConfigurationError("a bidirectional layer needs the whole sequence: it goes on from no state")
         return super().begin(x, state)
 
     def skip(self, x: Tensor) -> Tensor:
-        """``D u``, entry by entry or as a matrix."""
+        """Return ``D u``, entry by entry or as a matrix product."""
         return self.D * x if self.D.dim() == 1 else nn.functional.linear(x, self.D)
 
     def drive(self, x: Tensor, prepared: Realised) -> Tensor:
-        """What the input adds to the state, then what it adds to the output, in one last axis."""
+        """Return the input's terms of state and output, joined along the last axis."""
         return torch.cat([nn.functional.linear(x, prepared.into), self.skip(x)], dim=-1)
 
     def transition(self, drive: Tensor, state: Tensor, prepared: Realised) -> Tensor:
-        """``lam z + drive``."""
+        """Return ``lam z + drive``."""
         moved = self.real_state(prepared.lam * self.complex_state(state))
         return moved + drive[..., : self.hidden_size]
 
     def emit(self, state: Tensor) -> Tensor:
-        """Not a function of the state alone.
+        """Raise an error: the output is not a function of the state alone.
 
         Raises:
             UnsupportedError: always.
@@ -107,7 +107,7 @@ class LinearLayer(RecurrentLayer):
         )
 
     def output(self, state: Tensor, drive: Tensor, prepared: Realised) -> Tensor:
-        """``C x_t + D u_t``.
+        """Return ``C x_t + D u_t``.
 
         Raises:
             UnsupportedError: for a bidirectional layer, whose output needs the future.
@@ -136,7 +136,7 @@ class LinearLayer(RecurrentLayer):
         return self.real_state(method(lam, b, reverse=reverse, initial=start))
 
     def convolve(self, x: Tensor) -> Tensor:
-        r"""The convolutional form, by FFT: :math:`x_t = \sum_{k \le t} A^{t-k} B u_k`.
+        r"""Run the convolutional form by FFT: :math:`x_t = \sum_{k \le t} A^{t-k} B u_k`.
 
         Args:
             x: ``(batch, time, input_size)``.
@@ -151,13 +151,13 @@ class LinearLayer(RecurrentLayer):
         return self._run(x, None, _convolved)[0]
 
     def states(self, x: Tensor, state: Any = None) -> Tensor:
-        """All hidden states of the forward direction, ``(batch, time, hidden_size)``."""
+        """Return all hidden states of the forward direction, ``(batch, time, hidden_size)``."""
         check_sequence(x, self.input_size)
         prepared, state = self.begin(x, state)
         return self._states(diagonal_scan, prepared.lam, nn.functional.linear(x, prepared.into), state)
 
     def driven(self, continuous: bool = False) -> Any:
-        """The linear system, in float64, in the coordinates of the state.
+        """Return the linear system, in float64, in the coordinates of the state.
 
         Returns:
             A ``DrivenSystem`` without channels; for a bidirectional layer a ``LayerStack`` of one level.
@@ -183,14 +183,14 @@ class LinearLayer(RecurrentLayer):
 
 
 def _convolved(lam: Tensor, b: Tensor, *, reverse: bool, initial: Tensor) -> Tensor:
-    """``diagonal_scan`` by FFT."""
+    """Compute ``diagonal_scan`` by FFT."""
     b = b.flip(1) if reverse else b
     b = torch.cat([b[:, :1] + lam * initial.unsqueeze(1), b[:, 1:]], dim=1)
     return diagonal_convolution(lam, b).flip(1) if reverse else diagonal_convolution(lam, b)
 
 
 def radii(names: tuple[str, str], low: float, high: float, why: str) -> tuple[float, float]:
-    """Two options, the least and the largest size of eigenvalues at the start: ``0 < low <= high < 1``.
+    """Check the least and the largest initial size of eigenvalues: ``0 < low <= high < 1``.
 
     Raises:
         ConfigurationError: out of range; ``why``: what does not exist at one.
@@ -203,14 +203,14 @@ def radii(names: tuple[str, str], low: float, high: float, why: str) -> tuple[fl
 
 
 def initial_skip(inputs: int, outputs: int) -> Tensor:
-    """``D``: standard normal entry by entry, or a matrix where the sizes differ."""
+    """Return ``D``: standard normal entry by entry, or a matrix if the sizes differ."""
     if inputs == outputs:
         return torch.randn(outputs)
     return torch.randn(outputs, inputs) / math.sqrt(inputs)
 
 
 def series(layers: Sequence[LinearLayer]) -> DrivenSystem:
-    r"""Linear layers on top of each other as one linear system; its A is block-triangular.
+    r"""Return stacked linear layers as one linear system; its A is block-triangular.
 
     With :math:`y = C x + D u` between them, layer 2 sees :math:`C_1 (A_1 x_1 + B_1 u) + D_1 u`.
 
@@ -228,7 +228,7 @@ def series(layers: Sequence[LinearLayer]) -> DrivenSystem:
 
 
 def input_output(layers: Sequence[LinearLayer]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    r"""Linear layers on top of each other: :math:`x^+ = A x + F u`, and what the last one puts out then, ``H x + J u``.
+    r"""Return stacked linear layers as :math:`x^+ = A x + F u` with the last layer's output ``H x + J u``.
 
     Args:
         layers: linear layers, the lowest first, each in one direction.

@@ -1,4 +1,4 @@
-r"""The Lipschitz RNN: a continuous-time network with a linear term and symmetric-skew matrices.
+r"""Lipschitz RNN: a continuous-time network with a linear term and symmetric-skew matrices.
 
 .. math:: \dot h = A h + \tanh(W h + U x + b),
           \quad A = S(M_A, \beta_A, \gamma_A), \; W = S(M_W, \beta_W, \gamma_W)
@@ -23,7 +23,7 @@ from .recurrent import register_layer
 
 @register_layer("lipschitz")
 class LipschitzRNN(ContinuousRNN):
-    r"""The Lipschitz RNN, by forward Euler or explicit midpoint.
+    r"""Lipschitz RNN, by forward Euler or explicit midpoint.
 
     Euler: :math:`h^+ = h + dt\,(\alpha A h + \tanh(W h + U x + b))`. All matrices act on columns, as in the
     formulas; the authors' code keeps the transposes.
@@ -76,7 +76,7 @@ class LipschitzRNN(ContinuousRNN):
 
     @classmethod
     def from_matrices(cls, A: Tensor, W: Tensor, U: Tensor, b: Tensor | None = None, **options: Any) -> LipschitzRNN:
-        """The layer whose realised matrices are the given ones.
+        """Return the layer with the given realized matrices.
 
         Args:
             A: ``(n, n)`` linear part.
@@ -116,13 +116,13 @@ class LipschitzRNN(ContinuousRNN):
 
     @property
     def idle_parameters(self) -> int:
-        """What ``beta`` 0 or 1 leaves out of a free matrix, one of its parts, and ``alpha`` 0 of A, all of it."""
+        """Count the unused entries: a part of each free matrix for ``beta`` 0 or 1, all of A for ``alpha`` 0."""
         n = self.hidden_size
         of_A, of_W = (n * (n - 1) // 2 if b == 0.0 else n * (n + 1) // 2 if b == 1.0 else 0 for b in self.beta)
         return of_W + (n * n if self.alpha == 0.0 else of_A)
 
     def matrices(self) -> dict[str, Tensor]:
-        """``alpha A`` (none for ``alpha = 0``) and ``W``."""
+        """Return ``alpha A`` (none for ``alpha = 0``) and ``W``."""
         W = symmetric_skew(self.M_W, self.beta[1], self.gamma[1])
         if self.alpha == 0.0:
             return {"W": W}
@@ -130,6 +130,6 @@ class LipschitzRNN(ContinuousRNN):
         return {"A": A if self.alpha == 1.0 else self.alpha * A, "W": W}
 
     def real_part_bounds(self, published: bool = False) -> dict[str, tuple[float, float]]:
-        """Proposition 1 of the paper for ``A`` and ``W``; see ``proposition1_bounds``."""
+        """Return Proposition 1 of the paper for ``A`` and ``W``; see ``proposition1_bounds``."""
         A, W = ((self.M_A, self.beta[0], self.gamma[0]), (self.M_W, self.beta[1], self.gamma[1]))
         return skew_bounds({"A": (*A, self.alpha), "W": (*W, 1.0)}, published)

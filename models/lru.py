@@ -1,4 +1,4 @@
-r"""LRU, the linear recurrent unit: a complex diagonal recurrence whose normaliser is trained freely."""
+r"""Linear recurrent unit (LRU): a complex diagonal recurrence with a freely trained normalizer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LRU(LinearLayer):
     r"""Complex diagonal recurrence: :math:`x_t = \lambda \odot x_{t-1} + n \odot (B u_t)`, :math:`y_t =
     \mathrm{Re}(C x_t) + D u_t`.
 
-    :math:`\lambda = \exp(-e^{\nu} + i e^{\theta})`, inside the unit circle for all parameters. The normaliser
+    :math:`\lambda = \exp(-e^{\nu} + i e^{\theta})`, inside the unit circle for all parameters. The normalizer
     ``n`` starts at :math:`\sqrt{1 - |\lambda|^2}` and is trained like any weight, so that the size of the states
     drifts.
 
@@ -83,29 +83,29 @@ class LRU(LinearLayer):
         self.D = nn.Parameter(initial_skip(p, out))
 
     def eigenvalues(self, double: bool = False) -> Tensor:
-        """``lambda``, ``(n/2,)`` complex."""
+        """Return ``lambda``, ``(n/2,)`` complex."""
         nu_log, theta_log = (p.double() if double else p for p in (self.nu_log, self.theta_log))
         return torch.polar(torch.exp(-torch.exp(nu_log)), torch.exp(theta_log))
 
     def realise(self, double: bool = False) -> Realised:
-        """Eigenvalues, ``n B`` and ``C`` in real form."""
+        """Return eigenvalues, ``n B`` and ``C`` in real form."""
         n, B, C = (p.double() if double else p for p in (self.normaliser, self.B, self.C))
         into = (n[:, None, None] * B).flatten(0, 1)
         out = torch.stack([C[..., 0], -C[..., 1]], dim=-1).flatten(1)
         return Realised(self.eigenvalues(double), into, out, None)
 
     def transition_matrix(self, double: bool = False) -> Tensor:
-        """``(n, n)``: 2x2 blocks ``[[Re, -Im], [Im, Re]]``."""
+        """Return ``(n, n)``: 2x2 blocks ``[[Re, -Im], [Im, Re]]``."""
         lam = self.eigenvalues(double)
         blocks = torch.stack([torch.stack([lam.real, -lam.imag], -1), torch.stack([lam.imag, lam.real], -1)], -2)
         return torch.block_diag(*blocks)
 
     def matrices(self) -> dict[str, Tensor]:
-        """``A``: the eigenvalues as 2x2 blocks."""
+        """Return ``A``: the eigenvalues as 2x2 blocks."""
         return {"A": self.transition_matrix()}
 
     def expected_squared_norm(self, t: int) -> Tensor:
-        r"""``(n/2,)``: :math:`n_j^2 \|B_j\|^2 (1 - |\lambda_j|^{2t}) / (1 - |\lambda_j|^2)` after white input."""
+        r"""Return ``(n/2,)``: :math:`n_j^2 \|B_j\|^2 (1 - |\lambda_j|^{2t}) / (1 - |\lambda_j|^2)` for white input."""
         rate = torch.exp(self.nu_log.detach().double())
         size = (self.normaliser[:, None, None] * self.B).detach().double().square().sum((1, 2))
         return size * torch.expm1(-2.0 * t * rate) / torch.expm1(-2.0 * rate)

@@ -1,4 +1,4 @@
-r"""What layers with channels :math:`\phi(W h + U x + b)` share: the input map, the step and the system behind it.
+r"""Base of layers with channels :math:`\phi(W h + U x + b)`: input map, step and Lur'e system.
 
 .. math:: \dot h = A h + B \phi(W h + U x + b) \quad\text{or}\quad h^+ = A h + B \phi(W h + U x + b)
 
@@ -29,7 +29,7 @@ INTEGRATORS = ("euler", "midpoint")
 
 
 class Prepared(NamedTuple):
-    """Transposed matrices for a batch of row vectors; None: no linear term, and channels that enter as they are."""
+    """Transposed matrices for a batch of row vectors; None: no linear term, or channels that enter unchanged."""
 
     A_t: Tensor | None
     B_t: Tensor | None
@@ -37,21 +37,21 @@ class Prepared(NamedTuple):
 
 
 def input_parameters(input_size: int, hidden_size: int) -> tuple[nn.Parameter, nn.Parameter]:
-    """``U (hidden, input)`` and ``b (hidden,)``, uniform in ``+-1/sqrt(input_size)`` like ``nn.Linear``."""
+    """Return ``U (hidden, input)`` and ``b (hidden,)``, uniform in ``+-1/sqrt(input_size)`` like ``nn.Linear``."""
     bound = 1.0 / math.sqrt(input_size)
     weight = nn.Parameter(torch.empty(hidden_size, input_size).uniform_(-bound, bound))
     return weight, nn.Parameter(torch.empty(hidden_size).uniform_(-bound, bound))
 
 
 def rnn_subject(W: Any, U: Any, b: Any = None, activation: str = "tanh", name: str = "RNN") -> DrivenSystem:
-    """``h+ = phi(W h + U x + b)`` from its matrices.
+    """Return the network ``h+ = phi(W h + U x + b)`` of given matrices.
 
     Args:
         W: ``(n, n)`` recurrent weights.
         U: ``(n, p)`` input weights.
         b: ``(n,)`` bias.
         activation: a name of ``stability.kernel.arithmetic.activations``.
-        name: what reports call it.
+        name: name in reports.
 
     Returns:
         The network.
@@ -90,17 +90,17 @@ class LureLayer(RecurrentLayer):
         self._phi: Callable[[Tensor], Tensor] = TORCH_ACTIVATIONS[activation]
 
     def prepare(self) -> Prepared:
-        """The realised matrices, transposed for row vectors."""
+        """Return the realized matrices, transposed for row vectors."""
         matrices = self.matrices()
         A, B = matrices.get("A"), matrices.get("B")
         return Prepared(None if A is None else A.T, None if B is None else B.T, matrices["W"].T)
 
     def drive(self, x: Tensor, prepared: Prepared) -> Tensor:
-        """``U x + b`` for all times."""
+        """Return ``U x + b`` for all times."""
         return nn.functional.linear(x, self.weight_ih, self.bias)
 
     def transition(self, drive: Tensor, state: Tensor, prepared: Prepared) -> Tensor:
-        """One step of the map, or of the integrator with the drive held: ``(batch, hidden)`` to ``(batch, hidden)``."""
+        """Run one step of the map, or of the integrator with constant drive: ``(batch, hidden)`` to the same shape."""
         if self.time_step is None:
             return self._field(drive, state, prepared)
         # I + dt A is never formed: in float32 the sum would round away much of a small damping gamma dt
@@ -110,7 +110,7 @@ class LureLayer(RecurrentLayer):
         return torch.add(state, self._field(drive, middle, prepared), alpha=self.dt)
 
     def _field(self, drive: Tensor, h: Tensor, prepared: Prepared) -> Tensor:
-        """``A h + B phi(W h + drive)`` for rows ``(batch, n)``."""
+        """Return ``A h + B phi(W h + drive)`` for rows ``(batch, n)``."""
         A_t, B_t, W_t = prepared
         z = torch.addmm(drive, h, W_t)
         channel = self._phi(z)
@@ -119,11 +119,11 @@ class LureLayer(RecurrentLayer):
         return torch.addmm(channel, h, A_t) if B_t is None else torch.addmm(h @ A_t, channel, B_t)
 
     def slope(self) -> tuple[float, float]:
-        """Slope interval for which claims about this layer are made: that of its activation."""
+        """Return the slope interval of the activation, for which claims about this layer are made."""
         return lookup(self.activation).slope
 
     def driven(self, continuous: bool = False) -> DrivenSystem:
-        """The map that runs (or the differential equation), computed in float64 from the stored parameters.
+        """Return the map that runs (or the differential equation), computed in float64 from the stored parameters.
 
         Args:
             continuous: the differential equation instead of the map.

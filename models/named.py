@@ -1,4 +1,4 @@
-"""What stands for a model in a call of Python: its name or path, as on the command line, or its state dict."""
+"""Models given as a name, a path or a state dict in Python calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .adapters.state_dicts import state_dict_subject
 
 
 def named_subject(spec: str | Path) -> Any:
-    """The subject behind a name or path: what the command line reads under it.
+    """Return the subject of claims about a name or path, as on the command line, or a state dict.
 
     Args:
         spec: a run directory, a file of weights (``.pt``, ``.safetensors``, ``.npz``, ``.onnx``), or

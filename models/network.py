@@ -1,4 +1,4 @@
-"""A recurrent layer with a linear head: what is trained, attacked and certified."""
+"""Recurrent layer with a linear head."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ REDUCTIONS = ("last", "mean", "all")
 
 
 def over_time(outputs: Tensor, reduction: str) -> Tensor:
-    """What a head reads of outputs ``(batch, time, n)``: the last one, their mean, or all."""
+    """Return the head's input from outputs ``(batch, time, n)``: the last one, their mean, or all."""
     if reduction == "all":
         return outputs
     return outputs[:, -1] if reduction == "last" else outputs.mean(dim=1)
 
 
 def is_loop(layer: RecurrentLayer) -> bool:
-    """Whether a layer's forward pass is the loop over steps and no more, with nobody watching."""
+    """Return True if a layer's forward pass is the plain loop over steps, without hooks."""
     watched = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks
     return type(layer).forward is RecurrentLayer.forward and "forward" not in vars(layer) and not watched
 
 
 def last_output(layer: RecurrentLayer, x: Tensor) -> Tensor:
-    """The last output ``(batch, output_size)`` of a layer that is a loop over steps: the others are not even made.
+    """Return the last output ``(batch, output_size)`` of a plain loop, without computing the other outputs.
 
     Args:
         layer: see ``is_loop``.
@@ -53,10 +53,10 @@ def last_output(layer: RecurrentLayer, x: Tensor) -> Tensor:
 
 
 def refuse_last_step(layer: RecurrentLayer, reduction: str) -> None:
-    """Refuse a head on the last step of a layer that runs both ways.
+    """Raise an error for a head on the last step of a bidirectional layer.
 
     Raises:
-        ConfigurationError: saying what to take.
+        ConfigurationError: always; the text names the alternative.
     """
     if layer.bidirectional and reduction == "last":
         raise ConfigurationError(
@@ -65,7 +65,7 @@ def refuse_last_step(layer: RecurrentLayer, reduction: str) -> None:
 
 
 class SequenceModel(nn.Module):
-    """A recurrent layer, and a linear head on its last output, on the mean of its outputs, or on all of them.
+    """Recurrent layer with a linear head on its last output, on the mean of its outputs, or on all of them.
 
     Args:
         layer: any ``RecurrentLayer``, or a list of them, which is stacked.
@@ -109,7 +109,7 @@ class SequenceModel(nn.Module):
         self.head = nn.Linear(layer.output_size, self.output_size)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits ``(batch, output_size)``, or ``(batch, time, output_size)`` for ``reduction="all"``.
+        """Return logits ``(batch, output_size)``, or ``(batch, time, output_size)`` for ``reduction="all"``.
 
         Args:
             x: ``(batch, time, input_size)``.
@@ -124,17 +124,17 @@ class SequenceModel(nn.Module):
         return self.head(over_time(outputs, self.reduction))
 
     def driven(self, continuous: bool = False) -> Any:
-        """The subject behind the layer; the head is not part of the dynamics."""
+        """Return the layer's subject of claims; the head is not part of the dynamics."""
         return self.layer.driven(continuous)
 
     def lure(self, continuous: bool = False) -> LureSystem:
-        """The layer's Lur'e system."""
+        """Return the layer's Lur'e system."""
         return self.layer.lure(continuous)
 
     def witness(self) -> dict[str, Any] | None:
-        """The layer's own proof, where it carries one."""
+        """Return the layer's proof by construction, if it has one."""
         return self.layer.witness()
 
     def matrices(self) -> dict[str, Tensor]:
-        """The layer's realised recurrent matrices."""
+        """Return the layer's realized recurrent matrices."""
         return self.layer.matrices()

@@ -1,4 +1,4 @@
-r"""The neural ODE RNN: :math:`\dot h = \phi(W h + U x + b)` with a free ``W``."""
+r"""Neural ODE RNN: :math:`\dot h = \phi(W h + U x + b)` with a free ``W``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .recurrent import register_layer
 
 @register_layer("neural_ode")
 class NeuralODERNN(ContinuousRNN):
-    r"""The neural ODE RNN, :math:`\dot h = \tanh(W h + U x + b)`, by forward Euler or explicit midpoint.
+    r"""Neural ODE RNN, :math:`\dot h = \tanh(W h + U x + b)`, by forward Euler or explicit midpoint.
 
     Its linear part is zero and tanh saturates (slope 0), so no global exponential rate exists for it.
 
@@ -47,5 +47,5 @@ class NeuralODERNN(ContinuousRNN):
         self.weight_hh = self.start(init_std, 1.0 / math.sqrt(self.hidden_size))
 
     def matrices(self) -> dict[str, Tensor]:
-        """``W``: there is no linear term."""
+        """Return ``W``: there is no linear term."""
         return {"W": self.weight_hh}

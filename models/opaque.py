@@ -18,7 +18,7 @@ def opaque_map(module: nn.Module, states: int, inputs: int, why: str, name: str)
         states: size of the hidden state.
         inputs: features per time step.
         why: reason that ``certify`` gives.
-        name: what reports call it.
+        name: name in reports.
 
     Example:
         >>> opaque_map(nn.GRUCell(2, 3), 3, 2, "no theorem covers it", "gated")

@@ -1,4 +1,4 @@
-"""Options of layers: checked once, in the constructor, with errors that name the option."""
+"""Checks of layer options in the constructor, with errors that name the option."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stability.kernel.arithmetic.activations import ACTIVATIONS
 Made = TypeVar("Made")
 
 GAIN = ". One of other slopes, such as phi(z) = 3 tanh(z), is one of these with its gain in the weights that read it"
-"""What to do about an activation of other slopes."""
+"""Advice in the error about an activation with other slopes."""
 
 TORCH_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
@@ -29,10 +29,10 @@ TORCH_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def positive_int(name: str, value: Any) -> int:
-    """``value`` as an int >= 1.
+    """Return ``value`` as an int >= 1.
 
     Raises:
-        ConfigurationError: when it is none.
+        ConfigurationError: otherwise.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ConfigurationError(f"{name} must be a positive integer, got {value!r}")
@@ -40,10 +40,10 @@ def positive_int(name: str, value: Any) -> int:
 
 
 def real(name: str, value: Any, low: float = -math.inf, high: float = math.inf, *, strict: bool = False) -> float:
-    """``value`` as a finite float in ``[low, high]``; with ``strict`` the lower end is excluded.
+    """Return ``value`` as a finite float in ``[low, high]``; with ``strict`` the lower end is excluded.
 
     Raises:
-        ConfigurationError: when it is none.
+        ConfigurationError: otherwise.
     """
     good = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     if not good or not low <= value <= high or (strict and value == low):
@@ -58,10 +58,10 @@ def real(name: str, value: Any, low: float = -math.inf, high: float = math.inf, 
 
 
 def pair(name: str, value: Any, low: float = -math.inf, high: float = math.inf) -> tuple[float, float]:
-    """A number for both matrices, or an ``(A, W)`` pair of numbers.
+    """Return an ``(A, W)`` pair of numbers; one number applies to both.
 
     Raises:
-        ConfigurationError: when it is neither.
+        ConfigurationError: another value.
     """
     if isinstance(value, (tuple, list)):
         if len(value) != 2:
@@ -72,7 +72,7 @@ def pair(name: str, value: Any, low: float = -math.inf, high: float = math.inf) 
 
 
 def constructor_arguments(cls: type) -> list[str]:
-    """Names of the arguments that a class is made with, those of its base included where it hands them on."""
+    """Return the names of a class's constructor arguments, including those passed on to its base."""
     names: list[str] = []
     for base in cls.__mro__:
         if "__init__" in vars(base):
@@ -86,11 +86,11 @@ def constructor_arguments(cls: type) -> list[str]:
 
 
 def made_with(cls: Callable[..., Made], what: str, options: Mapping[str, Any], *first: Any) -> Made:
-    """An instance of a class, from options that a file or a user names.
+    """Return an instance of a class, from options given by a file or a user.
 
     Args:
         cls: the class.
-        what: what errors call it.
+        what: name in error messages.
         options: keyword arguments.
         first: arguments before them.
 

@@ -1,4 +1,4 @@
-r"""What the orthogonal and the unitary RNN share: :math:`h^+ = \phi(W h + V x + b)` with an isometry W."""
+r"""Base of the orthogonal and the unitary RNN: :math:`h^+ = \phi(W h + V x + b)` with an isometry W."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class OrthogonalLayer(RecurrentLayer):
 
     @abstractmethod
     def weight(self, double: bool = False) -> Tensor:
-        """``W (n, n)`` as realised now; ``double``: from exact float64 copies of the parameters."""
+        """Return ``W (n, n)``; ``double``: from exact float64 copies of the parameters."""
 
     def prepare(self) -> tuple[Tensor, ...]:
-        """Return the factors of W for rows: ``W^T``, or ``(X^T, V^T)`` where ``W = I - V X``."""
+        """Return the factors of W for rows: ``W^T``, or ``(X^T, V^T)`` if ``W = I - V X``."""
         return (self.weight().mT,)
 
     def drive(self, x: Tensor, prepared: tuple[Tensor, ...]) -> Tensor:
@@ -62,11 +62,11 @@ class OrthogonalLayer(RecurrentLayer):
         return oplu(z) if self.activation == "oplu" else CHANNELWISE[self.activation](z)
 
     def matrices(self) -> dict[str, Tensor]:
-        """``W``."""
+        """Return ``W``."""
         return {"W": self.weight()}
 
     def expansion(self) -> Expansion:
-        """Whether the map is contracting, non-expansive, or neither (in the Euclidean norm), and why.
+        """Classify the map as contracting, non-expansive, or neither (in the Euclidean norm), with the reason.
 
         ``|W| = 1``, so with slopes in [-1, 1] distances between two states under the same input never grow.
         They also need not shrink: where the slope is one the map is an isometry, so a criterion that asks for
@@ -83,7 +83,7 @@ class OrthogonalLayer(RecurrentLayer):
         return expansion_of(self.activation, norm, self.b if self.activation == "modrelu" else None)
 
     def driven(self, continuous: bool = False) -> DrivenSystem | PairwiseSystem:
-        """The map with W realised in float64 from exact copies of the weights.
+        """Return the map with W realized in float64 from exact copies of the weights.
 
         For modReLU and OPLU, which act on pairs, it is the one whose W is the orthogonal matrix nearest to that one: W
         is orthogonal by construction, and no claim may hang on how it was rounded.

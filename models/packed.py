@@ -1,4 +1,4 @@
-"""Networks that pack their sequences: how many steps of each they read, and the classifier that runs over those."""
+"""Networks that pack their sequences: lengths read from the run, and the classifier over these lengths."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from .network import SequenceModel
 from .wrapped import TwoLogits, two_logits
 
 _SCALES = (0.1, 0.3, 1.0, 1.0, 3.0)
-"""Of random changes, by the mean size of a sequence's own entries."""
+"""Scales of random changes, relative to the mean size of a sequence's own entries."""
 _FAR = (10.0, 100.0, 1e3, 1e4)
-"""Of further ones: there ReLU is on, and inputs that a network clips are clipped."""
+"""Scales of further changes, at which ReLUs are active and clipped inputs are clipped."""
 _MOST = 64
-"""Sequences that far changes are made of; of a network that packs nothing, those it is run on beside what was read."""
+"""Number of sequences with far changes; for a network that packs nothing, number of cross-checked sequences."""
 
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """A network as claims about single inputs are about it, and how much of each input it reads.
+    """Network as subject of claims about single inputs, with the number of steps that it reads of each input.
 
     Attributes:
         subject: the classifier.
@@ -46,7 +46,7 @@ class Reading:
     agrees: NDArray[np.bool_] | None = None
 
     def groups(self, x: Any) -> Iterator[tuple[NDArray[np.int64], int]]:
-        """The inputs that are examined, by their own number of steps.
+        """Yield the examined inputs, grouped by their number of steps.
 
         Args:
             x: ``(n, time, features)``.
@@ -63,7 +63,7 @@ class Reading:
 
 
 def reading(model: Any, x: Any) -> Reading:
-    """The classifier that a network runs, and how many steps of each of these sequences it reads.
+    """Return the classifier that a network runs, and the number of steps that it reads of each sequence.
 
     A network that packs its sequences (``torch.nn.utils.rnn.pack_padded_sequence``) is watched while it runs on each of
     them by itself, in float64: the number of steps is the one that its recurrent part gets. Cut to these steps the
@@ -116,7 +116,7 @@ def reading(model: Any, x: Any) -> Reading:
 
 
 def _agree_on_data(model: Run, subject: Classifier, x: Any) -> None:
-    """Run a network beside its classifier on some of the data, and on the same with random changes up to 1e4."""
+    """Cross-check a network and its classifier on some of the data, also with random changes up to 1e4."""
     x = np.asarray(x.detach().cpu() if isinstance(x, torch.Tensor) else x)
     if x.ndim != 3 or x.dtype.kind != "f" or x.shape[2] != subject.inputs or not x.size or not np.isfinite(x).all():
         return  # who reads the data says so
@@ -128,7 +128,7 @@ def _agree_on_data(model: Run, subject: Classifier, x: Any) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """A sequence ``(time, features)`` that a network was run on, the steps that it read, and its logits.
+    """Run of a network on a sequence ``(time, features)``: the steps that it read, and its logits.
 
     They are NaN where its recurrent part got something else than the sequence.
     """
@@ -139,7 +139,7 @@ class _Run:
 
 
 class _Watch:
-    """A copy of a network in float64, run on one sequence after another while its recurrent parts are watched."""
+    """Float64 copy of a network that records the inputs of its recurrent parts, one sequence at a time."""
 
     def __init__(self, model: nn.Module) -> None:
         self.name, self.runs = type(model).__name__, twin(model).to(device="cpu", dtype=torch.float64).eval()
@@ -162,11 +162,11 @@ class _Watch:
         return seen
 
     def run(self, x: NDArray[np.float64], change: NDArray[np.float64] | None = None) -> _Run | None:
-        """What it does with one sequence; ``None`` where nothing is packed. It raises whatever the network raises.
+        """Run one sequence; ``None`` if nothing is packed. Errors of the network are passed on.
 
         Args:
             x: ``(time, features)``.
-            change: the same, added to what the recurrent part gets: whatever finds the number of steps does not see it.
+            change: change of the recurrent part's input, invisible to the code that determines the number of steps.
 
         Raises:
             UnsupportedError: several packed runs, or no row of logits.
@@ -190,9 +190,9 @@ class _Watch:
 
 
 def _watched(model: nn.Module, x: Any) -> tuple[str, list[list[_Run]]] | None:
-    """Where a network packs, and its runs on every sequence, as it is and changed in its own steps.
+    """Return the path of the packing part, and runs on every sequence, unchanged and changed in its own steps.
 
-    ``None`` where it does not pack, or does not run at all: who needs its answer says what is wrong then.
+    ``None`` if it does not pack, or does not run at all; a later call reports the error.
 
     Raises:
         UnsupportedError: a sequence that it does not take by itself, or see ``_Watch.run``.
@@ -220,7 +220,7 @@ def _watched(model: nn.Module, x: Any) -> tuple[str, list[list[_Run]]] | None:
 
 
 def _changed(watch: _Watch, first: _Run, sizes: Sequence[float], rng: np.random.Generator) -> Iterator[_Run]:
-    """Runs on the same sequence with other values in its own steps: what agrees at one point may do so by chance.
+    """Yield runs on the same sequence with other values in its own steps, against chance agreement.
 
     The values are changed where they come in, and once more where the recurrent part reads them, with the number of
     steps as it is.
@@ -238,7 +238,7 @@ def _changed(watch: _Watch, first: _Run, sizes: Sequence[float], rng: np.random.
 
 
 def _packed(model: nn.Module, path: str, runs: list[list[_Run]]) -> Reading:
-    """The classifier that gives a packing network's logits over the steps that it reads."""
+    """Return the classifier with a packing network's logits over the steps that it reads."""
     name = type(model).__name__
     if getattr(model.get_submodule(path), "bidirectional", False):
         raise UnsupportedError(f"{path} of this {name} is bidirectional: local certificates are for one direction")
@@ -254,13 +254,13 @@ def _packed(model: nn.Module, path: str, runs: list[list[_Run]]) -> Reading:
     return Reading(candidates[best], np.array([each[0].steps for each in runs]), agrees)
 
 
-def _apart(found: Classifier, runs: list[_Run]) -> float:
-    """How far a classifier's logits are at most from the network's; infinite where they are not compared."""
+def _apart(subject: Classifier, runs: list[_Run]) -> float:
+    """Return the largest distance of a classifier's logits from the network's; infinite without comparison."""
     most = 0.0 if len(runs) > 1 else np.inf
     for run in runs:
-        if run.logits.shape != (found.classes,) or run.x.shape[1] != found.inputs or run.steps > len(run.x):
+        if run.logits.shape != (subject.classes,) or run.x.shape[1] != subject.inputs or run.steps > len(run.x):
             return np.inf
-        expected = found.logits(run.x[: run.steps])
+        expected = subject.logits(run.x[: run.steps])
         off = float(np.abs(run.logits - expected).max() / (1.0 + np.abs(expected).max()))
         most = max(most, off) if off <= np.inf else np.inf  # NaN is no agreement
     return most

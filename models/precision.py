@@ -1,4 +1,4 @@
-"""Factorisations and parametrisations keep their dtype when autocast would lower it."""
+"""Full precision of factorizations and parametrizations under autocast."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 def full_precision(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator: run without autocast, which would make half-precision products that no solver takes.
+    """Decorate a function to run without autocast, which would make half-precision products that no solver takes.
 
     Orthogonality to rounding is worth nothing in bfloat16; the product with the states may still be lowered.
 

@@ -1,6 +1,6 @@
-"""The contract of a recurrent layer: one step, a whole sequence, and the system that proofs are about.
+"""Interface of a recurrent layer: one step, a whole sequence, and the certified system.
 
-A layer stores parameters. ``prepare`` realises its matrices once per forward pass, ``drive`` computes what the input
+A layer stores parameters. ``prepare`` realizes its matrices once per forward pass, ``drive`` computes what the input
 adds for all times, ``transition`` advances the state by one step, ``walk`` is the loop over time. Further methods
 return what is known of a layer, by default nothing: time base, contraction gap, bounds of its spectrum, law of norms.
 """
@@ -27,11 +27,11 @@ LAYERS: dict[str, type[RecurrentLayer]] = {}
 
 
 def register_layer(name: str, *, replace: bool = False) -> Callable[[type[Layer]], type[Layer]]:
-    """Class decorator: the layer becomes known to files and to the command line as ``name``.
+    """Decorate a layer class to register it as ``name`` for files and the command line.
 
     Args:
-        name: how files and the command line call it.
-        replace: let the class take the place of another one that has the name.
+        name: name in files and on the command line.
+        replace: replace a class registered under the same name.
 
     Returns:
         The decorator, which gives the class back.
@@ -62,7 +62,7 @@ def register_layer(name: str, *, replace: bool = False) -> Callable[[type[Layer]
 
 
 def no_contraction_gap(module: nn.Module) -> UnsupportedError:
-    """The refusal of a module of which no contraction gap is known."""
+    """Return the error for a module without a known contraction gap."""
     return UnsupportedError(
         f"margin_penalty needs a contraction gap, known for LipschitzRNN, ElmanRNN and torch.nn.RNN, not for "
         f"{type(module).__name__}: train --model bounded_gain or contracting on the same data, both always certified"
@@ -70,7 +70,7 @@ def no_contraction_gap(module: nn.Module) -> UnsupportedError:
 
 
 class Step(NamedTuple):
-    """One step of a walk: what drove it, the states around it, and the matrices it was made with."""
+    """Step of a walk: its drive, the states before and after it, and the prepared matrices."""
 
     drive: Tensor
     before: Any
@@ -98,7 +98,7 @@ class RecurrentLayer(nn.Module, ABC):
     output_size: int
     bidirectional: bool = False
     training_defaults: ClassVar[Mapping[str, Any]] = {}
-    """Settings of training that suit this layer where nobody says otherwise."""
+    """Default training settings of this layer."""
 
     def __init__(self, *sizes: Any) -> None:
         super().__init__()
@@ -107,22 +107,22 @@ class RecurrentLayer(nn.Module, ABC):
 
     @abstractmethod
     def prepare(self) -> Any:
-        """The realised matrices, computed once per forward pass."""
+        """Return the realized matrices, computed once per forward pass."""
 
     @abstractmethod
     def drive(self, x: Tensor, prepared: Any) -> Tensor:
-        """What the input adds, for all times: ``(batch, time, input) -> (batch, time, ...)``."""
+        """Return the input's term for all times: ``(batch, time, input) -> (batch, time, ...)``."""
 
     def initial_state(self, x: Tensor, prepared: Any) -> Any:
-        """The state before the first step for the batch of ``x``, a tensor or a tuple of tensors: zero by default."""
+        """Return the state before the first step for the batch of ``x``, a tensor or a tuple; zero by default."""
         return x.new_zeros(x.shape[0], self.hidden_size)
 
     @abstractmethod
     def transition(self, drive: Tensor, state: Any, prepared: Any) -> Any:
-        """One step: ``(batch, ...)`` and state to the next state."""
+        """Run one step: ``(batch, ...)`` and state to the next state."""
 
     def config(self) -> dict[str, Any]:
-        """Keyword arguments that build this layer again (JSON values only): those of its constructor, as it keeps them.
+        """Return the constructor's keyword arguments that build this layer again (JSON values only).
 
         Raises:
             ConfigurationError: an argument that the layer keeps under no attribute of its name.
@@ -138,7 +138,7 @@ class RecurrentLayer(nn.Module, ABC):
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def extra_repr(self) -> str:
-        """What ``repr`` shows."""
+        """Return the arguments for ``repr``."""
         try:
             return ", ".join(f"{key}={value!r}" for key, value in self.config().items())
         except ConfigurationError:  # a user's layer that is not made to be saved
@@ -146,7 +146,7 @@ class RecurrentLayer(nn.Module, ABC):
 
     @property
     def time_step(self) -> float | None:
-        """Duration of a step, for layers that integrate a differential equation; ``None`` for maps.
+        """Return the duration of a step, if the layer integrates a differential equation; ``None`` for maps.
 
         Example:
             >>> from stability.models import ContractingRNN, ElmanRNN, LipschitzRNN
@@ -157,7 +157,7 @@ class RecurrentLayer(nn.Module, ABC):
 
     @property
     def prescribed_gain(self) -> float | None:
-        """A bound, by construction, of the incremental l2 gain from the input sequence to the state at any time.
+        """Return the prescribed bound of the incremental l2 gain from the input sequence to the state at any time.
 
         Example:
             >>> from stability.models import BoundedGainRNN, ElmanRNN
@@ -168,7 +168,7 @@ class RecurrentLayer(nn.Module, ABC):
 
     @property
     def outputs_hidden(self) -> bool:
-        """Whether the outputs are the hidden states themselves, so that another layer's system can read them.
+        """Return True if the outputs are the hidden states, so that another layer's system can read them.
 
         Example:
             >>> from stability.models import GRU, LRU
@@ -179,16 +179,16 @@ class RecurrentLayer(nn.Module, ABC):
         return own.emit is RecurrentLayer.emit and own.output is RecurrentLayer.output
 
     def emit(self, state: Any) -> Tensor:
-        """The output that belongs to a state; the hidden state itself unless a layer says otherwise."""
+        """Return the output of a state; the hidden state unless a layer overrides it."""
         return self.hidden(state)
 
     def output(self, state: Any, drive: Tensor, prepared: Any) -> Tensor:
-        """The output of a step: ``emit(state)``, unless a layer reads its state through matrices or skips input to it.
+        """Return the output of a step: ``emit(state)`` unless a layer has an output matrix or a skip connection.
 
         Args:
             state: the state after the step.
-            drive: what the step was driven with.
-            prepared: what ``prepare`` returned.
+            drive: input of the step.
+            prepared: result of ``prepare``.
 
         Returns:
             ``(batch, output_size)``.
@@ -196,15 +196,15 @@ class RecurrentLayer(nn.Module, ABC):
         return self.emit(state)
 
     def hidden(self, state: Any) -> Tensor:
-        """The hidden state ``h (batch, hidden_size)`` (real) inside a state."""
+        """Return the hidden state ``h (batch, hidden_size)`` (real) inside a state."""
         return state
 
     def hidden_states(self, state: Any) -> list[Tensor]:
-        """The hidden states inside a state: one, or one a layer of a stack, each ``(batch, its hidden_size)``."""
+        """Return the hidden states inside a state: one, or one per layer of a stack, ``(batch, hidden_size)``."""
         return [self.hidden(state)]
 
     def system_state(self, state: Any) -> Tensor:
-        """A state as real row vectors ``(batch, n)``, in the order of the states of ``driven()``.
+        """Return a state as real row vectors ``(batch, n)``, in the order of the states of ``driven()``.
 
         A complex tensor gives its real parts, then its imaginary ones.
         """
@@ -233,7 +233,7 @@ class RecurrentLayer(nn.Module, ABC):
         return torch.stack(outputs, dim=1), state
 
     def walk(self, x: Tensor, state: Any = None) -> Iterator[Step]:
-        """The steps of a sequence, one by one: the loop of everything that looks at states on their way.
+        """Yield the steps of a sequence one by one, for measurements along the trajectory.
 
         Args:
             x: ``(batch, time, input_size)``.
@@ -255,11 +255,11 @@ class RecurrentLayer(nn.Module, ABC):
             yield Step(drive, before, state, prepared)
 
     def states(self, x: Tensor, state: Any = None) -> Tensor:
-        """All hidden states on a sequence, ``(batch, time, hidden_size)``; by a scan where the layer has one."""
+        """Return all hidden states on a sequence, ``(batch, time, hidden_size)``; by a scan if the layer has one."""
         return torch.stack([self.hidden(step.after) for step in self.walk(x, state)], dim=1)
 
     def step(self, x_t: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        """One step, equal to the forward pass.
+        """Run one step, equal to the forward pass.
 
         Args:
             x_t: ``(batch, input_size)``.
@@ -273,7 +273,7 @@ class RecurrentLayer(nn.Module, ABC):
         return self.output(step.after, step.drive, step.prepared), step.after
 
     def begin(self, x: Tensor, state: Any = None) -> tuple[Any, Any]:
-        """The realised matrices, and the state to start from: the given one, checked, or the layer's own.
+        """Return the realized matrices and the initial state: the checked argument, or the layer's own.
 
         Raises:
             ConfigurationError: when the dtype or device of ``x`` is not the layer's, or a state is no tensor.
@@ -304,7 +304,7 @@ class RecurrentLayer(nn.Module, ABC):
         return prepared, state
 
     def witness(self) -> dict[str, Any] | None:
-        """What proves that the map that runs contracts, ``{"P", "L", "rate"}``, for layers that carry one.
+        """Return the proof ``{"P", "L", "rate"}`` that the map contracts, if the layer has one by construction.
 
         Returns:
             None here: most layers carry none.
@@ -312,22 +312,22 @@ class RecurrentLayer(nn.Module, ABC):
         return None
 
     def matrices(self) -> dict[str, Tensor]:
-        """The recurrent matrices by their names in the formulas, as realised now (for spectra)."""
+        """Return the realized recurrent matrices by their names in the formulas (for spectra)."""
         return {}
 
     def contraction_gap(self) -> Tensor:
-        """A sufficient margin of contraction in operator norms, differentiable; positive where the map contracts.
+        """Return a differentiable sufficient margin of contraction in operator norms; positive if it contracts.
 
         Returns:
             A scalar: a rate per unit of time, or per step for maps.
 
         Raises:
-            UnsupportedError: a layer that no weights make contracting, or of which no such bound is known.
+            UnsupportedError: a layer that contracts for no weights, or without a known bound.
         """  # noqa: DOC501 - made by a function
         raise no_contraction_gap(self)
 
     def real_part_bounds(self, published: bool = False) -> dict[str, tuple[float, float]]:
-        """Intervals that hold the real parts of the eigenvalues of ``matrices()``, by the names of those known.
+        """Return intervals of the real parts of the eigenvalues of ``matrices()``, by name, where known.
 
         Args:
             published: the intervals as the layer's paper prints them, where they are other ones.
@@ -338,7 +338,7 @@ class RecurrentLayer(nn.Module, ABC):
         return {}
 
     def expected_squared_norm(self, t: int) -> Tensor | None:
-        """Expected squared norms of the parts of the state after ``t`` steps of white input; ``None``: no law is known.
+        """Return the expected squared norms of the state's parts after ``t`` steps of white input, or ``None``.
 
         Args:
             t: step, counted from 1.
@@ -346,7 +346,7 @@ class RecurrentLayer(nn.Module, ABC):
         return None
 
     def expected_norm(self, t: int) -> float | None:
-        """Root of the expected squared norm of the whole state after ``t`` steps of white input, where one is known."""
+        """Return the root of the expected squared norm of the state after ``t`` steps of white input, or None."""
         squared = self.expected_squared_norm(t)
         return None if squared is None else math.sqrt(float(squared.sum()))
 
@@ -368,7 +368,7 @@ class RecurrentLayer(nn.Module, ABC):
         return opaque_map(self, self.hidden_size, self.input_size, "no theorem covers it", type(self).__name__)
 
     def lure(self, continuous: bool = False) -> LureSystem:
-        """The Lur'e system of the map that runs (or of the differential equation behind it).
+        """Return the Lur'e system of the map that runs (or of the differential equation behind it).
 
         Raises:
             UnsupportedError: when the layer is no Lur'e system; the text says why.
@@ -379,10 +379,10 @@ class RecurrentLayer(nn.Module, ABC):
         return subject.system
 
     def refuse_equation(self, continuous: bool) -> None:
-        """Refuse the question for a differential equation, for layers that are maps.
+        """Raise an error for the differential equation of a map.
 
         Raises:
-            UnsupportedError: when it is asked.
+            UnsupportedError: always.
         """
         if continuous:
             raise UnsupportedError(
@@ -390,7 +390,7 @@ class RecurrentLayer(nn.Module, ABC):
             )
 
     def check_finite(self) -> None:
-        """Refuse NaN or infinite weights.
+        """Raise an error for NaN or infinite weights.
 
         Raises:
             NonFiniteError: naming the parameter.

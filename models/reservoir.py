@@ -1,4 +1,4 @@
-r"""The echo state network: a fixed random recurrence, of which only the read-out is fitted."""
+r"""Echo state network: a fixed random recurrence with a fitted read-out."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ KINDS = ("orthogonal", "gaussian")
 
 @register_layer("reservoir")
 class EchoStateRNN(LureLayer):
-    r"""A reservoir: :math:`h^+ = (1 - a) h + a \phi(W h + U x + b)` with W, U and b drawn once and never trained.
+    r"""Echo state network :math:`h^+ = (1 - a) h + a \phi(W h + U x + b)` with fixed random W, U and b.
 
     ``orthogonal``: ``W = radius Q`` with Q drawn evenly from the orthogonal matrices (the Q of a Gaussian matrix); with
     ``radius < 1`` and slopes in [0, 1] the map contracts by ``1 - a + a radius`` a step, which is the echo state
     property, and ``certify`` proves it. ``gaussian``: Gaussian W scaled to the spectral radius ``radius``, the usual
-    recipe, which implies nothing of the kind.
+    recipe, which does not imply contraction.
 
     Weights are parameters without gradient: files keep them, optimizers leave them. ``stability.analysis.fit_readout``
     solves for the head in one go.
@@ -79,23 +79,23 @@ class EchoStateRNN(LureLayer):
         self.bias = _fixed(torch.empty(n).uniform_(-self.bias_scale, self.bias_scale))
 
     def matrices(self) -> dict[str, Tensor]:
-        """``W``, and with a leak below one ``A = (1 - a) I`` and ``B = a I``."""
+        """Return ``W``, and with a leak below one ``A = (1 - a) I`` and ``B = a I``."""
         if self.leak == 1.0:
             return {"W": self.weight_hh}
         eye = torch.eye(self.hidden_size, dtype=self.weight_hh.dtype, device=self.weight_hh.device)
         return {"A": eye - self.leak * eye, "B": self.leak * eye, "W": self.weight_hh}
 
     def prepare(self) -> Prepared:
-        """``W`` transposed for row vectors; the leak needs no matrix."""
+        """Return ``W`` transposed for row vectors; the leak needs no matrix."""
         return Prepared(None, None, self.weight_hh.T)
 
     def transition(self, drive: Tensor, state: Tensor, prepared: Prepared) -> Tensor:
-        """``h + a (phi(W h + drive) - h)``."""
+        """Return ``h + a (phi(W h + drive) - h)``."""
         channel = self._phi(torch.addmm(drive, state, prepared.W_t))
         return channel if self.leak == 1.0 else torch.lerp(state, channel, self.leak)
 
     def contraction_gap(self) -> Tensor:
-        """``a (1 - M |W|)`` with ``M`` the slope of the activation, per step."""
+        """Return ``a (1 - M |W|)`` with ``M`` the slope of the activation, per step."""
         return self.leak * (1 - lookup(self.activation).slope[1] * torch.linalg.matrix_norm(self.weight_hh, 2))
 
 

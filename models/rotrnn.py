@@ -1,4 +1,4 @@
-r"""RotRNN: linear recurrence with damped rotations, and states of constant expected size."""
+r"""RotRNN: linear recurrence with damped rotations and states of constant expected norm."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .scans.linear import rotations
 
 @register_layer("rotrnn")
 class RotRNN(LinearLayer):
-    r"""Heads of damped rotations: :math:`x_t = \gamma A x_{t-1} + \xi B u_t`, :math:`y_t = C x_t + D u_t`.
+    r"""RotRNN, heads of damped rotations: :math:`x_t = \gamma A x_{t-1} + \xi B u_t`, :math:`y_t = C x_t + D u_t`.
 
     For each head :math:`A = P \Theta P^\top` in SO(d) with :math:`P = e^{M - M^\top}`, :math:`\gamma =
     e^{-e^{g}}` and :math:`\xi = \sqrt{c (1 - \gamma^2) / \mathrm{Tr}(B^\top B)}`, worked out anew in every forward
@@ -41,7 +41,7 @@ class RotRNN(LinearLayer):
         hidden_size: entries of the state, of all heads together.
         heads: number of heads, a divisor of ``hidden_size``; an odd width leaves one entry of each head damped only.
         output_size: outputs; ``input_size`` by default.
-        norm: ``c``, what the squared norm of a head tends to.
+        norm: limit ``c`` of the squared norm of a head.
         stationary_start: whether ``c`` holds from the first step on, instead of growing from zero.
         bidirectional: also run from the end, with its own ``C``; there is no ``step`` then.
         gamma_min: least damping factor at the start of training, in (0, 1).
@@ -108,20 +108,20 @@ class RotRNN(LinearLayer):
 
     @property
     def idle_parameters(self) -> int:
-        """The symmetric part of every ``M``, of which only ``M - M^T`` is used."""
+        """Count the entries in the unused symmetric part of every ``M``."""
         return self.heads * self.width * (self.width + 1) // 2
 
     def load_rotations(self, A: Tensor) -> RotRNN:
-        r"""Take over given rotations: angles and bases become those for which :math:`P \Theta P^\top` is them.
+        r"""Set angles and bases so that :math:`P \Theta P^\top` are the given rotations.
 
         Args:
-            A: ``(heads, d, d)``, each in SO(d); ``(d, d)`` for all heads alike. The damping stays as it is.
+            A: ``(heads, d, d)``, each in SO(d); ``(d, d)`` for all heads alike. The damping is unchanged.
 
         Returns:
             The layer itself.
 
         Raises:
-            DimensionError: another shape; and what ``rotation_planes`` raises of what is no rotation.
+            DimensionError: another shape; for errors about matrices that are no rotations see ``rotation_planes``.
 
         Example:
             >>> from stability.models.parametrizations.planes import Rotation
@@ -141,7 +141,7 @@ class RotRNN(LinearLayer):
         return self
 
     def realise(self, double: bool = False) -> Realised:
-        """Eigenvalues ``gamma e^{i theta}``, ``xi P^T B`` and ``C P``."""
+        """Return eigenvalues ``gamma e^{i theta}``, ``xi P^T B`` and ``C P``."""
         own = (self.gamma_log, self.theta, self.M, self.B, self.C)
         gamma_log, theta, M, B, C = (p.double() if double else p for p in own)
         gamma, rest = damping(gamma_log)
@@ -157,18 +157,18 @@ class RotRNN(LinearLayer):
         return torch.einsum("ohd,hde->ohe", C.unflatten(1, (self.heads, self.width)), P).flatten(1)
 
     def transition_matrix(self, double: bool = False) -> Tensor:
-        """``(n, n)``: ``gamma Theta``, block-diagonal."""
+        """Return ``gamma Theta (n, n)``, block-diagonal."""
         gamma_log, theta = (p.double() if double else p for p in (self.gamma_log, self.theta))
         return torch.block_diag(*(damping(gamma_log)[0][:, None, None] * rotation_matrix(theta, self.width)))
 
     def matrices(self) -> dict[str, Tensor]:
-        """``A``: the damped rotations ``gamma P Theta P^T`` of all heads, block-diagonal."""
+        """Return ``A``: the damped rotations ``gamma P Theta P^T`` of all heads, block-diagonal."""
         gamma, _ = damping(self.gamma_log)
         blocks = gamma[:, None, None] * rotation_matrix(self.theta, self.width, rotation_basis(self.M))
         return {"A": torch.block_diag(*blocks)}
 
     def initial_state(self, x: Tensor, prepared: Realised) -> Tensor:
-        """Zero; for a stationary start the state from which the first input leads to the size ``c``."""
+        """Return zero, or for a stationary start the state that the first input maps to squared norm ``c``."""
         if not self.stationary_start:
             return super().initial_state(x, prepared)
         gamma, rest = damping(self.gamma_log)
@@ -178,5 +178,5 @@ class RotRNN(LinearLayer):
         return self.real_state((factor[:, None] * unit).flatten() * first)
 
     def expected_squared_norm(self, t: int) -> Tensor:
-        """``(heads,)``: the expected squared norm of each head after ``t`` steps of white input."""
+        """Return ``(heads,)``: the expected squared norm of each head after ``t`` steps of white input."""
         return expected_squared_norm(self.gamma_log.detach().double(), t, self.norm, self.stationary_start)

@@ -1,4 +1,4 @@
-"""From what a user names to a subject: every form of MODEL on the command line.
+"""Loading of models from every form of MODEL on the command line.
 
 The content of a file decides what it is, not its suffix. Sizes are checked before memory is taken; pickled code is
 never run: ``torch.load`` with ``weights_only=True``, or an unpickler that makes tensors and nothing else.
@@ -29,7 +29,7 @@ from stability.storage.read_errors import as_file_errors, first_sentence
 from stability.user_code import ALLOW, may_run, names_code
 
 from .adapters.modules import recurrent_parts, refuse_altered_layer, with_origin
-from .adapters.state_dicts import CELLS, shown, state_dict_subject
+from .adapters.state_dicts import CELLS, quote, state_dict_subject
 from .factories import from_factory, registered_layer, users_code
 from .files import FORMAT, MODEL_FILE, load
 from .readers.checkpoints import Placeholder, read_checkpoint
@@ -48,12 +48,12 @@ _KERAS = (
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """What was found behind a name.
+    """Model found under a name.
 
     Attributes:
         subject: the system that claims are about.
         module: the ``torch`` module where the source holds a whole one, else ``None``.
-        info: how it was read: ``form``, ``path``, and for weights ``cell``, ``part``, ``layers``, ``dtype``.
+        info: record of the reading: ``form``, ``path``, and for weights ``cell``, ``part``, ``layers``, ``dtype``.
     """
 
     subject: Any
@@ -75,13 +75,13 @@ def load_subject(
 
     Args:
         spec: the name.
-        cell: what a state dict's weights belong to, where they do not tell: ``rnn_tanh``, ``rnn_relu``, ``lstm``,
+        cell: cell type of a state dict whose weights do not determine it: ``rnn_tanh``, ``rnn_relu``, ``lstm``,
             ``gru``.
         input_box: ``(low, high)`` that the inputs stay in, numbers or one entry an input; for gated cells.
         continuous: the differential equation behind a layer instead of the map that runs.
 
     Returns:
-        Subject, module and what was read.
+        Subject, module and description.
 
     Raises:
         FileFormatError: missing, unreadable, truncated, hostile, or of no known form: one line that says so.
@@ -108,7 +108,7 @@ def load_subject(
 
 
 def load_module(spec: str | Path) -> nn.Module | None:
-    """The network behind a name, which can be run on data; unlike a subject it need not have a system.
+    """Load the network of a name that can run on data; unlike a subject it needs no system.
 
     Of an ONNX file it is there where what follows the recurrent nodes is one linear head, a softmax left off.
 
@@ -126,12 +126,12 @@ def load_module(spec: str | Path) -> nn.Module | None:
 
 
 def without_network(spec: str | Path) -> str:
-    """Why a source has no network that could be run, where more is known than that it holds none; else empty."""
+    """Return the specific reason why a source has no network to run; else empty."""
     return str(_find(spec, None).info.get("no_network", ""))
 
 
 def _find(spec: str | Path, cell: str | None) -> Source:
-    """What a name stands for, as it was read: ``subject`` may still be a module."""
+    """Read a name's model; ``subject`` may still be a module."""
     name = os.fspath(spec)
     if not isinstance(name, str) or not name or "\0" in name:
         raise FileFormatError("the name of a model must be a path or package.module:factory")
@@ -139,7 +139,7 @@ def _find(spec: str | Path, cell: str | None) -> Source:
     if os.path.exists(path):
         source = _from_path(Path(path), cell, part or None)
         if part and "part" not in source.info:
-            raise ConfigurationError(f"{path} is read as a whole: leave #{shown([part])[1:-1]} out")
+            raise ConfigurationError(f"{path} is read as a whole: leave #{quote([part])[1:-1]} out")
         return source
     if part and names_code(path):
         return _part_of_factory(path, part)
@@ -149,7 +149,7 @@ def _find(spec: str | Path, cell: str | None) -> Source:
 
 
 def _part_of_factory(name: str, part: str) -> Source:
-    """One recurrent part of what a factory makes.
+    """Return one recurrent part of a factory's model.
 
     Raises:
         ConfigurationError: no module, or one without such a part.
@@ -158,8 +158,8 @@ def _part_of_factory(name: str, part: str) -> Source:
     with users_code(name, "gives a model that cannot be read"):
         parts = recurrent_parts(made) if isinstance(made, nn.Module) else {}
     if part not in parts:
-        known = "it is one recurrent layer itself" if "" in parts else f"it has {shown(parts) or 'none'}"
-        raise ConfigurationError(f"{name} has no part {shown([part])}: {known}")
+        known = "it is one recurrent layer itself" if "" in parts else f"it has {quote(parts) or 'none'}"
+        raise ConfigurationError(f"{name} has no part {quote([part])}: {known}")
     return Source(parts[part], None, {"form": "factory", "path": name, "part": part})
 
 
@@ -180,7 +180,7 @@ def _from_path(path: Path, cell: str | None, part: str | None) -> Source:
 
 
 def _told(path: Path) -> dict[str, Any]:
-    """What the ``run.json`` of a folder says about the model; empty without one."""
+    """Return the model's description in a folder's ``run.json``; empty without one."""
     document = read_json(path / "run.json") if (path / "run.json").is_file() else None
     said = document.get("model") if isinstance(document, dict) else None
     return said if isinstance(said, dict) else {}
@@ -188,14 +188,14 @@ def _told(path: Path) -> dict[str, Any]:
 
 def _elsewhere(code: str) -> str:
     return (
-        f"is made by {shown([code])[1:-1]}, which is not below this folder, or not as you trained with it: run the "
+        f"is made by {quote([code])[1:-1]}, which is not below this folder, or not as you trained with it: run the "
         f"command in the folder of the code, and for code that is new to you read it first and set {ALLOW}=1"
     )
 
 
-def _own_run(path: Path, told: dict[str, Any], weights: Path, cell: str | None, part: str | None) -> Source:
-    """A network of one's own that was trained here: made by its factory, or its recurrent part without the factory."""
-    code = str(told.get("code") or "")
+def _own_run(path: Path, record: dict[str, Any], weights: Path, cell: str | None, part: str | None) -> Source:
+    """Return a trained user network, made by its factory, or its recurrent part without the factory."""
+    code = str(record.get("code") or "")
     if code and cell is None and part is None and may_run(code):
         made = from_factory(code)
         if not isinstance(made, nn.Module):
@@ -205,10 +205,10 @@ def _own_run(path: Path, told: dict[str, Any], weights: Path, cell: str | None, 
         except RuntimeError as error:
             raise FileFormatError(f"{path} was trained from {code}, which gives another network now") from error
         return _source("factory", code, made)
-    if cell is None and told.get("cell") in CELLS:
-        cell = told["cell"]
+    if cell is None and record.get("cell") in CELLS:
+        cell = record["cell"]
     source = _state_dict(read_tensors(weights), weights, cell, part, "run directory")
-    name = shown([str(told.get("class"))])[1:-1] if "class" in told else "a network"
+    name = quote([str(record.get("class"))])[1:-1] if "class" in record else "a network"
     why = (
         f"it was trained from a network of your own, {name}, whose code is not in it. Name a function that makes the "
         f"network and loads {weights} into it, package.module:function"
@@ -217,7 +217,7 @@ def _own_run(path: Path, told: dict[str, Any], weights: Path, cell: str | None, 
 
 
 def _reader(path: Path) -> Callable[[Path, str | None, str | None], Source]:
-    """Who reads a file, by its first bytes."""
+    """Return the reader of a file by its first bytes."""
     with as_file_errors(path):
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for without end
@@ -276,7 +276,7 @@ def _from_json(path: Path, cell: str | None, part: str | None) -> Source:
         arrays = {name: np.array(value) for name, value in document.items()}
     odd = [k for k, v in arrays.items() if v.dtype.kind not in "if" and not (k == "activation" and v.dtype.kind == "U")]
     if odd:
-        raise FileFormatError(f"{path}: {shown(odd)} holds no array of numbers")
+        raise FileFormatError(f"{path}: {quote(odd)} holds no array of numbers")
     arrays = {k: v.astype(np.float64) if v.dtype.kind == "i" else v for k, v in arrays.items()}
     return _from_arrays(arrays, path, cell, part, "JSON")
 
@@ -294,19 +294,19 @@ def _from_torch(path: Path, cell: str | None, part: str | None, is_archive: bool
 
 
 def _state(content: Any, path: Path, wanted: str) -> Mapping[str, Any]:
-    """The dictionary of weights or matrices inside a checkpoint or a document."""
+    """Return the dictionary of weights or matrices inside a checkpoint or a document."""
     for _ in range(4):
         if not isinstance(content, Mapping) or is_state_dict(map(str, content)) or not content.keys().isdisjoint("AW"):
             break
         holders = [k for k in _HOLDERS if isinstance(content.get(k), Mapping)]
         if len(holders) > 1:
-            raise ConfigurationError(f"{path} holds several models, {shown(holders)}: save the state dict of one alone")
+            raise ConfigurationError(f"{path} holds several models, {quote(holders)}: save the state dict of one alone")
         if not holders:
             break
         content = content[holders[0]]
     kind = "an object, such as a whole module" if isinstance(content, Placeholder) else type(content).__name__
     if isinstance(content, Mapping):
-        kind = f"a dictionary of {shown(content)}"
+        kind = f"a dictionary of {quote(content)}"
         if is_state_dict(map(str, content)) or any(isinstance(value, (Tensor, list)) for value in content.values()):
             return content
     raise FileFormatError(f"{path} holds no dictionary of {wanted} but {kind}: save model.state_dict() by itself")
@@ -333,12 +333,12 @@ def _state_dict(state: Mapping[str, Any], path: Path, cell: str | None, part: st
     return _source(form, path, subject, **info)
 
 
-def _source(form: str, path: str | Path, found: Any, **info: Any) -> Source:
-    return Source(found, found if isinstance(found, nn.Module) else None, {"form": form, "path": str(path), **info})
+def _source(form: str, path: str | Path, parts: Any, **info: Any) -> Source:
+    return Source(parts, parts if isinstance(parts, nn.Module) else None, {"form": form, "path": str(path), **info})
 
 
 def _subject_of(source: Source, read: Callable[[], Any]) -> Any:
-    """The subject; a factory's model brings code of its own along, and is asked as carefully as the factory."""
+    """Return the subject; a factory's model runs user code, so it is called as carefully as the factory."""
     if source.info.get("form") != "factory":
         return read()
     with users_code(str(source.info["path"]), "gives a model that cannot be read"):

@@ -1,4 +1,4 @@
-"""Recurrent layers on top of each other, as one layer."""
+"""Stack of recurrent layers as one layer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .tensors import check_sequence
 
 
 class Stack(RecurrentLayer):
-    """Layers in sequence: each reads what the one below puts out at the same time step.
+    """Stack of layers: each reads the output of the one below at the same time step.
 
     Args:
         layers: recurrent layers, the lowest first.
@@ -35,7 +35,7 @@ class Stack(RecurrentLayer):
 
     Raises:
         ConfigurationError: no layers, or something that is no layer.
-        DimensionError: a layer that cannot read what the one below puts out.
+        DimensionError: a layer whose input size differs from the output size below.
 
     Example:
         >>> import torch
@@ -65,17 +65,17 @@ class Stack(RecurrentLayer):
 
     @property
     def prescribed_gain(self) -> float | None:
-        """That of the last layer times those of the layers below it to their sequences, where all prescribe one."""
+        """Return the product of the last layer's gain and the lower layers' sequence gains, if all prescribe one."""
         return _product([*map(_to_the_sequence, self.parts[:-1]), self.parts[-1].prescribed_gain])
 
     @property
     def prescribed_sequence_gain(self) -> float | None:
-        """Those of all layers, multiplied, where all prescribe one."""
+        """Return the product of all layers' sequence gains, if all prescribe one."""
         return _product([_to_the_sequence(layer) for layer in self.parts])
 
     @property
     def parts(self) -> list[RecurrentLayer]:
-        """The layers, the lowest first."""
+        """Layers, the lowest first."""
         return list(self.layers)  # type: ignore[arg-type]
 
     def _states(self, state: Any) -> tuple[Any, ...]:
@@ -90,11 +90,11 @@ class Stack(RecurrentLayer):
         return self._upwards(nn.Module.__call__, x, state)
 
     def step(self, x_t: Tensor, state: Any = None) -> tuple[Tensor, tuple[Any, ...]]:
-        """One step of every layer; see ``RecurrentLayer.step``."""
+        """Run one step of every layer; see ``RecurrentLayer.step``."""
         return self._upwards(lambda layer, signal, own: layer.step(signal, own), x_t, state)
 
     def _upwards(self, run: Callable[..., Any], signal: Tensor, state: Any) -> tuple[Tensor, tuple[Any, ...]]:
-        """``run(layer, signal, state) -> output, state after`` from the lowest layer up."""
+        """Apply ``run(layer, signal, state) -> output, state after`` from the lowest layer up."""
         after = []
         for layer, own in zip(self.parts, self._states(state)):
             signal, final = run(layer, signal, own)
@@ -102,19 +102,19 @@ class Stack(RecurrentLayer):
         return signal, tuple(after)
 
     def prepare(self) -> tuple[Any, ...]:
-        """What each layer prepares."""
+        """Return the prepared matrices of each layer."""
         return tuple(layer.prepare() for layer in self.parts)
 
     def drive(self, x: Tensor, prepared: tuple[Any, ...]) -> Tensor:
-        """The input itself: what upper layers read is known only step by step."""
+        """Return the input itself; the inputs of upper layers are known only step by step."""
         return x
 
     def initial_state(self, x: Tensor, prepared: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The state of every layer before the first step."""
+        """Return the state of every layer before the first step."""
         return self.begin(x)[1]
 
     def transition(self, drive: Tensor, state: tuple[Any, ...], prepared: tuple[Any, ...]) -> tuple[Any, ...]:
-        """One step of every layer, from the lowest up."""
+        """Run one step of every layer, from the lowest up."""
         signal, after = drive, []
         for layer, before, own in zip(self.parts, state, prepared):
             own_drive = layer.drive(signal.unsqueeze(1), own)[:, 0]
@@ -123,7 +123,7 @@ class Stack(RecurrentLayer):
         return tuple(after)
 
     def begin(self, x: Tensor, state: Any = None) -> tuple[Any, Any]:
-        """The prepared layers and the states to start from, each layer's checked; see ``RecurrentLayer.begin``."""
+        """Return the prepared layers and the checked initial states; see ``RecurrentLayer.begin``."""
         check_sequence(x, self.input_size)
         signal, prepared, states = x[:, :1], [], []
         for layer, given in zip(self.parts, self._states(state)):
@@ -134,36 +134,36 @@ class Stack(RecurrentLayer):
         return tuple(prepared), tuple(states)
 
     def emit(self, state: tuple[Any, ...]) -> Tensor:
-        """The output of the top layer."""
+        """Return the output of the top layer."""
         return self.parts[-1].emit(state[-1])
 
     def output(self, state: tuple[Any, ...], drive: Tensor, prepared: tuple[Any, ...]) -> Tensor:
-        """The output of the top layer, also where it needs what that layer was driven with."""
+        """Return the output of the top layer, also if it depends on that layer's drive."""
         for layer, after, own in zip(self.parts, state, prepared):
             drive = layer.output(after, layer.drive(drive.unsqueeze(1), own)[:, 0], own)
         return drive
 
     def hidden(self, state: tuple[Any, ...]) -> Tensor:
-        """The hidden state of the top layer."""
+        """Return the hidden state of the top layer."""
         return self.parts[-1].hidden(state[-1])
 
     def hidden_states(self, state: tuple[Any, ...]) -> list[Tensor]:
-        """The hidden states of all layers, the lowest first."""
+        """Return the hidden states of all layers, the lowest first."""
         return [h for layer, own in zip(self.parts, state) for h in layer.hidden_states(own)]
 
     def system_state(self, state: tuple[Any, ...]) -> Tensor:
-        """The states of all layers side by side, as the stack of their systems has them."""
+        """Return the states of all layers side by side, as in the stack of their systems."""
         return torch.cat([layer.system_state(own) for layer, own in zip(self.parts, state)], 1)
 
     def matrices(self) -> dict[str, Tensor]:
-        """The matrices of all layers, as ``A_0``, ``W_0``, ``W_1`` and so on."""
+        """Return the matrices of all layers, as ``A_0``, ``W_0``, ``W_1`` and so on."""
         return {f"{name}_{k}": value for k, layer in enumerate(self.parts) for name, value in layer.matrices().items()}
 
     def driven(self, continuous: bool = False) -> Any:
         """Return the layers' systems as a ``LayerStack``; linear layers as one system; opaque, if one layer is.
 
         Raises:
-            UnsupportedError: a layer puts out something else than its state.
+            UnsupportedError: a layer whose output is not its state.
         """
         linear = [layer for layer in self.parts if isinstance(layer, LinearLayer)]
         if len(linear) == len(self.layers) > 1 and not continuous:
@@ -180,7 +180,7 @@ class Stack(RecurrentLayer):
         return LayerStack(subjects)
 
     def witness(self) -> dict[str, Any] | None:
-        """The proofs that the layers carry, where one does.
+        """Return the proofs that the layers carry, if any.
 
         Returns:
             ``{"layers": [...]}``, each layer's own witness or ``None``, in the order of ``driven().layers``; ``None``
@@ -190,12 +190,12 @@ class Stack(RecurrentLayer):
         return {"layers": own} if any(one is not None for one in own) else None
 
     def config(self) -> dict[str, Any]:
-        """The layers' names and their keyword arguments."""
+        """Return the layers' names and their keyword arguments."""
         return {"layers": [{"layer": layer.layer_name, "config": layer.config()} for layer in self.parts]}
 
 
 def _to_the_sequence(layer: RecurrentLayer) -> float | None:
-    """The gain to its whole sequence of outputs that a layer prescribes, if any."""
+    """Return the gain to its whole output sequence that a layer prescribes, if any."""
     return getattr(layer, "prescribed_sequence_gain", None)
 
 
@@ -207,13 +207,13 @@ def _product(gains: list[float | None]) -> float | None:
 def stack_configs(
     layer: type[RecurrentLayer], input_size: int, hidden_size: int, layers: int, **options: Any
 ) -> list[dict[str, Any]]:
-    """Keyword arguments of each of several layers of one kind, every one reading the one below.
+    """Return the keyword arguments of each of several layers of one kind, each reading the one below.
 
     Args:
         layer: the class; one with a method ``stack_configs`` says itself what its layers in a stack are.
         input_size: features per time step, of the lowest.
-        hidden_size: of every layer.
-        layers: how many.
+        hidden_size: hidden size of every layer.
+        layers: number of layers.
         options: further keyword arguments of the layers.
 
     Returns:

@@ -1,4 +1,4 @@
-r"""A cell that is described by its step alone, :math:`h^+ = f(x, h)`: a layer like all others.
+r"""Recurrent layer defined by a step function :math:`h^+ = f(x, h)`.
 
 What every analyzer of hidden states asks of a layer (a walk over a sequence, a step, Jacobians) follows from the step.
 What a proof needs, the system behind it, is read from the step while it runs (``adapters/steps.py``); a step that no
@@ -24,7 +24,7 @@ Step = Callable[[Any, Tensor, Any], Any]
 
 
 def square_blocks(held: nn.Module, size: int) -> dict[str, Tensor]:
-    """The ``(n, n)`` parameters and buffers of a module, and the blocks of those with ``k n`` rows, by name.
+    """Return the ``(n, n)`` parameters and buffers of a module, and the blocks of those with ``k n`` rows, by name.
 
     Example:
         >>> list(square_blocks(nn.GRUCell(2, 3), 3))
@@ -40,7 +40,7 @@ def square_blocks(held: nn.Module, size: int) -> dict[str, Tensor]:
 
 
 class StepLayer(RecurrentLayer):
-    """A recurrent layer made of one function: ``h+ = step(x, h)``.
+    """Recurrent layer of one function: ``h+ = step(x, h)``.
 
     Args:
         step: ``(x (batch, p), h (batch, n)) -> next h``; with ``held`` it gets the module first. A module is a step,
@@ -53,7 +53,7 @@ class StepLayer(RecurrentLayer):
             of tensors, whose first is ``h``.
         matrices: ``(held) -> {name: (n, n) tensor}``, whose spectra are recorded; by default the square parameters and
             buffers of ``held``, and the square blocks of those with ``k n`` rows.
-        name: what reports call it.
+        name: name in reports.
 
     Raises:
         ConfigurationError: no function, a size that is no positive integer, or something held that is no tensor.
@@ -93,18 +93,18 @@ class StepLayer(RecurrentLayer):
         self.layer_name = self.name
 
     def prepare(self) -> None:
-        """Nothing: the step computes what it needs."""
+        """Return None: the step needs no preparation."""
 
     def drive(self, x: Tensor, prepared: Any) -> Tensor:
-        """The inputs themselves."""
+        """Return the inputs themselves."""
         return x
 
     def initial_state(self, x: Tensor, prepared: Any) -> Any:
-        """What ``initial`` gives, or zero."""
+        """Return the result of ``initial``, or zero."""
         return super().initial_state(x, prepared) if self._initial is None else self._initial(self.held, x)
 
     def transition(self, drive: Tensor, state: Any, prepared: Any = None) -> Any:
-        """One step of the function.
+        """Run one step of the function.
 
         Raises:
             DimensionError: a next state of another shape than the state.
@@ -125,33 +125,33 @@ class StepLayer(RecurrentLayer):
         return after
 
     def hidden(self, state: Any) -> Tensor:
-        """The state, or the first tensor of it."""
+        """Return the state, or its first tensor."""
         return state_leaves(state)[0]
 
     def matrices(self) -> dict[str, Tensor]:
-        """The matrices whose spectra are recorded, see above."""
+        """Return the matrices whose spectra are recorded, see above."""
         if self._matrices is not None:
             return dict(self._matrices(self.held))
         return square_blocks(self.held, self.hidden_size)
 
     def config(self) -> dict[str, Any]:
-        """Refused: a function is kept by no file of weights.
+        """Raise an error: no file of weights stores a function.
 
         Raises:
-            ConfigurationError: always, saying what to do.
+            ConfigurationError: always; the text names the alternative.
         """
         raise ConfigurationError(
             f"{self.name} is made of a function, which a file of weights cannot hold: name it package.module:factory"
         )
 
     def driven(self, continuous: bool = False) -> Any:
-        """What was read from the step: a network, a system, or an ``OpaqueMap`` that says what stands in the way."""
+        """Return the subject read from the step: a network, a system, or an ``OpaqueMap`` with the obstacle."""
         self.refuse_equation(continuous)
         return read_step(self, self.name)
 
 
 def _stepping(step: Callable[..., Any], held: Any) -> tuple[Callable[..., Any], Any, bool]:
-    """Return the step function, what is held, and True if the step takes ``(x, h)`` alone; a module is held itself.
+    """Return the step function, the held modules, and True if the step takes ``(x, h)`` alone; a module holds itself.
 
     Raises:
         ConfigurationError: a module that cannot be called.
@@ -168,10 +168,10 @@ def _stepping(step: Callable[..., Any], held: Any) -> tuple[Callable[..., Any], 
 
 
 def _check_call(step: Callable[..., Any], count: int) -> None:
-    """Refuse a function that does not take what a step is given.
+    """Raise an error for a function that does not take a step's arguments.
 
     Raises:
-        ConfigurationError: saying what it takes.
+        ConfigurationError: another signature.
     """
     if not callable(step):
         return

@@ -1,4 +1,4 @@
-"""Tensors at the door: sequences checked, weights as arrays, the tensors inside a state."""
+"""Checks of sequences, conversions of weights to arrays, and the tensors inside a state."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from stability.errors import ConfigurationError, DimensionError
 
 
 def kind_of(value: Any) -> Any:
-    """What errors say came: the dtype of a tensor, the type of anything else."""
+    """Return the dtype of a tensor or the type of another value, for errors."""
     return value.dtype if isinstance(value, Tensor) else type(value).__name__
 
 
 def to_numpy(tensor: Tensor) -> Any:
-    """A float64 numpy copy of a tensor; float32 and half precision convert exactly."""
+    """Return a float64 numpy copy of a tensor; float32 and half precision convert exactly."""
     return tensor.detach().to("cpu", torch.float64).numpy().copy()
 
 
 def state_leaves(state: Any) -> list[Any]:
-    """The tensors of a state, in order."""
+    """Return the tensors of a state, in order."""
     return [leaf for part in state for leaf in state_leaves(part)] if isinstance(state, (tuple, list)) else [state]
 
 
 def check_sequence(x: Any, input_size: int, axes: str = "(batch, time, input)") -> Tensor:
-    """Refuse what a layer cannot run on; returns ``x``.
+    """Check a sequence against the layer; return ``x``.
 
     Raises:
         ConfigurationError: not a floating-point tensor.

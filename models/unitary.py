@@ -1,4 +1,4 @@
-r"""The unitary RNN (uRNN): :math:`h^+ = \phi(W h + V x + b)` with unitary W, run in its real form.
+r"""Unitary RNN (uRNN): :math:`h^+ = \phi(W h + V x + b)` with unitary W, run in its real form.
 
 A complex state ``h = p + i q`` of ``n/2`` entries is kept as ``[p; q]`` of ``n`` real ones, and
 ``W = A + i B`` as ``[[A, -B], [B, A]]``, which is orthogonal.
@@ -27,7 +27,7 @@ KINDS = ("householder", "arjovsky")
 
 @register_layer("unitary")
 class UnitaryRNN(OrthogonalLayer):
-    r"""The uRNN: :math:`h^+ = \phi(W h + V x + b)` with W unitary on ``n/2`` complex units.
+    r"""Unitary RNN: :math:`h^+ = \phi(W h + V x + b)` with W unitary on ``n/2`` complex units.
 
     ``kind="householder"``: :math:`W = H(u) \cdots H(u')\,\mathrm{diag}(e^{i\theta})`, every unitary matrix
     for ``reflections = n/2`` (Mhammedi et al. 2017, Corollary 1). ``kind="arjovsky"``:
@@ -90,26 +90,26 @@ class UnitaryRNN(OrthogonalLayer):
 
     @property
     def idle_parameters(self) -> int:
-        """The complex zeros above the diagonal of the vectors; the factors of Arjovsky et al. have none."""
+        """Count the complex zeros above the diagonal of the vectors; the factors of Arjovsky et al. have none."""
         count = self.vectors.shape[1]
         return 0 if self.kind == "arjovsky" else count * (count - 1)
 
     def weight(self, double: bool = False) -> Tensor:
-        """The real form ``(n, n)`` of W; ``double``: from exact float64 copies of the parameters."""
+        """Return the real form ``(n, n)`` of W; ``double``: from exact float64 copies of the parameters."""
         theta, vectors = (p.double() if double else p for p in (self.theta, self.vectors))
         U = torch.view_as_complex(vectors.contiguous())
         arjovsky = self.kind == "arjovsky"
         return real_form(arjovsky_matrix(theta, U, self.permutation) if arjovsky else unitary_matrix(U, theta))
 
     def config(self) -> dict[str, Any]:
-        """Keyword arguments that build this layer again."""
+        """Return the keyword arguments that build this layer again."""
         config = super().config()
         reflections = config.pop("reflections")
         return config if self.kind == "arjovsky" else {**config, "reflections": reflections}
 
 
 def _complex_reflections(n: int, count: int) -> Tensor:
-    """``(n, count, 2)`` unit columns, lower trapezoidal."""
+    """Draw ``(n, count, 2)`` unit columns, lower trapezoidal."""
     if count == 0:
         return torch.zeros(n, 0, 2)
     parts = torch.stack([random_reflections(n, count), random_reflections(n, count)], dim=-1)

@@ -1,4 +1,4 @@
-"""Networks as analyses call them: one tensor of inputs, a row of at least two logits for each sequence."""
+"""Wrappers that give networks the interface of the analyses: one input tensor, at least two logits per sequence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stability.kernel.systems.parts import SCALED
 
 
 def two_logits(outputs: Any, count: int) -> Any:
-    """Return the logits ``(0, z)`` of a binary classifier that answers one logit ``z`` for each sequence.
+    """Return the logits ``(0, z)`` of a binary classifier with one logit ``z`` per sequence.
 
     Args:
         outputs: ``(count,)`` or ``(count, 1)``; anything else is returned unchanged.
@@ -34,14 +34,14 @@ def two_logits(outputs: Any, count: int) -> Any:
 
 
 def two_rows(weight: np.ndarray, bias: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return weight and bias of a linear head with a zero row in front where it has one row: the logits ``(0, z)``."""
+    """Return weight and bias of a linear head, with a zero row in front of a single row: the logits ``(0, z)``."""
     if len(weight) != 1:
         return weight, bias
     return np.vstack([np.zeros_like(weight), weight]), None if bias is None else np.append(0.0, bias)
 
 
 class TwoLogits(nn.Module):
-    """A binary classifier with one logit ``z`` (sigmoid, binary cross entropy), as one with the logits ``(0, z)``.
+    """Binary classifier with one logit ``z`` (sigmoid, binary cross entropy), as one with the logits ``(0, z)``.
 
     Args:
         model: answers ``(batch,)`` or ``(batch, 1)``.
@@ -52,18 +52,18 @@ class TwoLogits(nn.Module):
         self.model = model
 
     def forward(self, x: Tensor) -> Any:
-        """Logits ``(batch, 2)``."""
+        """Return logits ``(batch, 2)``."""
         return two_logits(self.model(x), len(x))
 
 
 class WithLengths(nn.Module):
-    """A network called as ``model(x, lengths)``, as one of ``x`` alone: padded steps hold one value that marks them.
+    """Network ``model(x, lengths)`` as a function of ``x``: padded steps hold a marking value.
 
-    The network itself gets zeros there. The mark is exact as long as nobody changes padded steps.
+    The network itself gets zeros there. The mark is exact as long as padded steps are unchanged.
 
     Args:
         model: the network.
-        padding: ``(features,)`` what a padded step holds; no own step may be equal to it.
+        padding: ``(features,)`` value of a padded step; no own step may be equal to it.
     """
 
     padding: Tensor
@@ -74,25 +74,25 @@ class WithLengths(nn.Module):
         self.register_buffer("padding", padding)
 
     def forward(self, x: Tensor) -> Any:
-        """What the network answers to sequences and their numbers of steps."""
+        """Return the network's output for sequences and their numbers of steps."""
         own = steps_up_to_last((x != self.padding).any(2))
         return self.model(torch.where(own[:, :, None], x, 0.0), own.sum(1).cpu())
 
 
-def steps_up_to_last(there: Tensor) -> Tensor:
-    """Return ``(n, time)``: True up to each row's last True of ``there``, and at its first step.
+def steps_up_to_last(mask: Tensor) -> Tensor:
+    """Return ``(n, time)``: True up to each row's last True of ``mask``, and at its first step.
 
     Example:
         >>> steps_up_to_last(torch.tensor([[False, True, False]]))
         tensor([[ True,  True, False]])
     """
-    own = there.flip(1).cummax(1).values.flip(1)
+    own = mask.flip(1).cummax(1).values.flip(1)
     own[:, 0] = True
     return own
 
 
 def takes_lengths(model: nn.Module) -> bool:
-    """Return True if ``forward`` has a second argument without a default, or one of the name ``lengths``."""
+    """Return True if ``forward`` has a second argument without a default, or one named ``lengths``."""
     try:
         known = list(inspect.signature(model.forward).parameters.values())
     except (TypeError, ValueError):
@@ -107,7 +107,7 @@ def unwrapped(model: Any) -> Any:
 
 
 class Scaled(nn.Module):
-    """A network whose inputs are in units of ``scale (features,)``: ``model(x * scale)``."""
+    """Network with inputs in units of ``scale (features,)``: ``model(x * scale)``."""
 
     scale: Tensor
 
@@ -117,12 +117,12 @@ class Scaled(nn.Module):
         self.register_buffer("scale", scale)
 
     def forward(self, x: Tensor, *lengths: Tensor) -> Any:
-        """What the network answers to inputs in these units."""
+        """Return the network's output for inputs in these units."""
         return self.model(x * self.scale, *lengths)
 
 
 def scaled(model: Any, scale: Tensor) -> Any:
-    """Return a network, or a subject of claims, that takes its inputs in units of ``scale (features,)``, all positive.
+    """Return a network, or a subject of claims, with inputs in units of ``scale (features,)``, all positive.
 
     The input weights of a subject are multiplied by the scale in float64; claims say that they are about these.
     """

@@ -82,7 +82,7 @@ _NAMES = {
     "stability.conversion.subjects": "register_converter",
     "stability.verification": "Verification verify",
 }
-"""What is defined where."""
+"""Public names by the module that defines them."""
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = [
     "Cascade", "DrivenSystem", "GatedCell", "LayerStack", "LureSystem", "PairwiseSystem", "register_converter",

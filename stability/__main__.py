@@ -1,4 +1,4 @@
-"""``python -m stability`` hands over to the command line."""
+"""Command line entry point of ``python -m stability``."""
 
 from stability.reports.cli import main
 

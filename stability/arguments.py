@@ -13,13 +13,13 @@ Array = np.ndarray
 
 
 def as_vector(name: str, value: Any, size: int, otherwise: str) -> Array:
-    """A finite vector of a known size.
+    """Return a finite vector of a known size.
 
     Args:
-        name: what errors call it.
+        name: name in error messages.
         value: its entries.
-        size: how many.
-        otherwise: the words for what is no vector of numbers.
+        size: number of entries.
+        otherwise: text of the error about a value that is no vector of numbers.
 
     Returns:
         A copy ``(size,)``.
@@ -41,7 +41,7 @@ def as_vector(name: str, value: Any, size: int, otherwise: str) -> Array:
 
 
 def as_positive(name: str, value: Any) -> float:
-    """A finite number above zero.
+    """Return a finite number above zero.
 
     Raises:
         ConfigurationError: for anything else.

@@ -39,12 +39,12 @@ SIMULATED = "replayed"
 
 @dataclass(frozen=True)
 class Finding:
-    """The outcome of one criterion.
+    """Outcome of one criterion.
 
     Attributes:
         criterion: its name, such as ``circle`` or ``multiplier``.
         holds: whether it holds (numerically; only a verified proof certifies).
-        margin: signed distance to the boundary, positive where it holds; ``None`` where there is none.
+        margin: signed distance to the boundary, positive if it holds; ``None`` if unknown.
         detail: one sentence for a reader.
         rate: the rate it gives, or ``None``.
         witness: arrays and numbers that a proof can be made of; empty where it does not hold.
@@ -73,7 +73,7 @@ class Finding:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Certificate(Displayed):
-    """A verdict about the strongest claim, the evidence, and the weaker claims that hold as well.
+    """Verdict about the strongest claim, the evidence, and the weaker claims that hold as well.
 
     Attributes:
         subject: the system: ``LureSystem``, ``DrivenSystem`` or another subject type.
@@ -131,7 +131,7 @@ class Certificate(Displayed):
         """Draw the proved bound on the distance of two trajectories over time, see ``stability.display.draw_envelope``.
 
         Args:
-            ax: where to draw; a new figure without it.
+            ax: axes to draw on; ``None``: a new figure.
             until: the last step or time.
 
         Returns:
@@ -153,7 +153,7 @@ class Certificate(Displayed):
         """Write the certificate as JSON, aside first and then renamed, so that no half file is ever left.
 
         Args:
-            path: where to.
+            path: path of the file.
 
         Returns:
             The path.
@@ -212,7 +212,7 @@ class Certificate(Displayed):
             raise FileFormatError(f"{path} is damaged: {type(error).__name__}: {str(error)[:200]}") from error
 
     def summary(self) -> dict[str, Any]:
-        """The answer as plain numbers and strings, without matrices (for ``--json`` and reports)."""
+        """Return the verdict and claims as plain numbers and strings, without matrices (for ``--json`` and reports)."""
         return {
             "verdict": str(self.verdict),
             "evidence": str(self.evidence),
@@ -228,7 +228,7 @@ class Certificate(Displayed):
 
 
 def _renamed(document: dict[str, Any]) -> dict[str, Any]:
-    """A file of version 2 with the criteria by their names today; what is malformed stays for its reader."""
+    """Return a file of version 2 with today's names of criteria; malformed parts are left to the reader."""
 
     def name(holder: Any) -> Any:
         known = isinstance(holder, dict) and isinstance(holder.get("criterion"), str)
@@ -238,28 +238,28 @@ def _renamed(document: dict[str, Any]) -> dict[str, Any]:
     return name({**document, "findings": list(map(name, findings)) if isinstance(findings, list) else findings})
 
 
-def _reworded(found: Certificate) -> Certificate:
-    """A certificate of version 2 with the sentences of today, which show more digits of numbers just above one."""
+def _reworded(certificate: Certificate) -> Certificate:
+    """Return a certificate of version 2 with today's sentences, which show more digits of numbers just above one."""
 
     def words(claim: Claim) -> Claim:
         with contextlib.suppress(Exception):  # malformed data: the checker says why it refuses them
-            today = worded(found.subject, claim)
+            today = worded(certificate.subject, claim)
             if NUMBER.sub("#", today.statement) == NUMBER.sub("#", claim.statement):
                 return today
         return claim
 
-    return replace(found, claim=words(found.claim), claims=tuple(map(words, found.claims)))
+    return replace(certificate, claim=words(certificate.claim), claims=tuple(map(words, certificate.claims)))
 
 
 def claim_document(claim: Claim) -> dict[str, Any]:
-    """A claim with its proof as a file holds it."""
+    """Return a claim with its proof as in a file."""
     proof = None if claim.proof is None else {"kind": claim.proof.kind, "data": encode(dict(claim.proof.data))}
     said = {**claim.summary(), "proof": proof}
     return {key: said[key] for key in _PARTS["claim"]}  # in the order of the file
 
 
 def claim_from(value: Any) -> Claim:
-    """Inverse of ``claim_document``, without judging the claim.
+    """Invert ``claim_document``, without judging the claim.
 
     Raises:
         FileFormatError: for anything that ``claim_document`` does not write.
@@ -297,11 +297,11 @@ _PARTS: dict[str, dict[str, Callable[[Any], Any]]] = {
     "proof": {"kind": text, "data": lambda value: mapping(decode(value), "a proof's data")},
     "finding": {"criterion": text, "holds": boolean, "margin": number_or_none, "rate": number_or_none, "detail": text},
 }
-"""The keys of the format, and how each is read."""
+"""Keys of the format, and the reader of each."""
 
 
 def _parsed(what: str, value: Any) -> dict[str, Any]:
-    """Read a mapping key by key, and refuse any keys but those that the format names."""
+    """Read a mapping key by key; raise an error for keys outside the format."""
     if not isinstance(value, Mapping):
         raise FileFormatError(f"a {what} must be a mapping, not a {type(value).__name__}")
     readers = _PARTS[what]

@@ -34,7 +34,7 @@ from stability.search.trajectories.input_range import input_range as checked_ran
 from stability.threads import threads_for
 
 ALIASES = {"kyp": "circle", "positive_real": "circle"}
-"""Other names of the circle criterion, which is decided as strict positive realness (Kalman-Yakubovich-Popov)."""
+"""Aliases of the circle criterion, which is decided as strict positive realness (Kalman-Yakubovich-Popov)."""
 CRITERIA = ("auto", *NAMES, "interval", "pairwise", "cascade")
 STAGES = (
     try_criteria,  # for the subject's type, in order of cost, until one proves contraction
@@ -61,7 +61,7 @@ def certify(
     start: Any = None,
     horizon: int | None = None,
 ) -> Certificate:
-    """Certify global exponential incremental stability (contraction), refute it, or say that neither was found.
+    """Certify or refute global exponential incremental stability (contraction).
 
     Args:
         subject: a ``LureSystem`` (the claim is about every activation with its slopes), a ``DrivenSystem``, a layer
@@ -76,13 +76,13 @@ def certify(
             is out of reach but another is proved, the certificate has the best rate, and says so: ``meta`` has the
             number as ``asked_rate`` and whether it was reached as ``asked_rate_reached``.
         tol: relative tolerance of the best rate (1e-6 up to 64 states, 1e-3 beyond, by default).
-        time_limit: seconds for the whole call, kept to within a factorisation. When they are over, the best so far is
+        time_limit: seconds for the whole call, kept to within a factorization. When they are over, the best so far is
             the answer, and ``certificate.meta["cut"]`` names the searches that were stopped. Without a limit the
             searches count their attempts: equal subject, options and seed give the equal certificate.
         refute: search for a witness against the claim where no proof was found.
         criteria: ``"needed"``: once the multiplier inequality is proved, those that it contains (small gain, circle)
             are evaluated for their margins; ``"all"``: each searches for its own best rate as well.
-        seed: of the searches.
+        seed: seed of the searches.
         input_box: ``(low, high)``, numbers or ``(p,)``, that every input stays in: the claim is about those inputs.
             A network that contracts under every input keeps that claim, with a faster rate under those inputs beside
             it where one is proved; for another one sets of states are computed that it enters under such inputs, and
@@ -100,8 +100,8 @@ def certify(
         ``stability.verify`` re-proves.
 
     Raises:
-        ConfigurationError: bad options, or a processor that was told to take subnormal numbers for zero.
-        UnsupportedError: an object nobody knows a system for, or a criterion that is not about its kind.
+        ConfigurationError: bad options, or a processor that flushes subnormal numbers to zero.
+        UnsupportedError: an object without a known system, or a criterion for another type.
 
     Example:
         >>> from stability import LureSystem
@@ -137,7 +137,7 @@ def certify(
 
 
 def restrict_inputs(subject: Any, input_box: Any) -> Any:
-    """Restrict the inputs of a subject to a box; one whose claims hold for every input stays as it is.
+    """Restrict the inputs of a subject to a box; a subject whose claims hold for every input is returned unchanged.
 
     Raises:
         ConfigurationError: a subject without inputs, or no box.

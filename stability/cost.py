@@ -18,14 +18,14 @@ from stability.search.solvers.deadline import Deadline, TimeLimit
 from stability.threads import threads_for
 
 LARGE = 512
-"""States from which a certificate is worth a word beforehand."""
+"""Number of states from which ``certify`` announces its cost."""
 DOUBLES = 35.0
 """Peak memory of a proof in units of ``n^2`` doubles, the interpreter included, measured at 2,048 states."""
 FACTORISATIONS = 16.0
-"""Time of a proof in units of one Cholesky factorisation of a ``2n`` matrix, measured at 1,024 states."""
+"""Time of a proof in units of one Cholesky factorization of a ``2n`` matrix, measured at 1,024 states."""
 ATTEMPTS = 20
-"""Proofs that the best rate takes, about, at 256 states."""
-_PROBE = 400
+"""Approximate number of proofs in a search for the best rate, measured at 256 states."""
+_PROBE = 400  # rows of the matrix whose factorization is timed
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Cost:
     Attributes:
         states: ``n``, with the channels where there are more of them.
         memory: bytes of one proof.
-        available: bytes that are free on this machine; ``None`` where it does not tell.
-        seconds: of one proof (``rate="any"``), extrapolated from a small factorisation done now.
-        best: of the best rate.
+        available: free memory of this machine in bytes; ``None`` if unknown.
+        seconds: expected time in seconds of one proof (``rate="any"``), extrapolated from a small factorization.
+        best: tolerance of the best rate.
     """
 
     states: int
@@ -53,7 +53,7 @@ class Cost:
 
     @property
     def advice(self) -> str:
-        """Advice in a sentence where memory or time will not do; empty otherwise."""
+        """Return advice in a sentence if memory or time does not suffice; empty otherwise."""
         if not self.fits:
             return (
                 "that is more than is free: certify the parts of a stack one by one (FILE#part), take fewer units or "
@@ -93,7 +93,7 @@ def certification_cost(subject: Any) -> Cost | None:
 
 
 def free_memory() -> int | None:
-    """Return the bytes of free memory; ``None`` where the operating system does not tell."""
+    """Return the bytes of free memory; ``None`` if the operating system does not report it."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
@@ -105,8 +105,8 @@ def cost_notice(subject: Any, rate: Any = "best", time_limit: TimeLimit = None) 
     """Announce the cost of a long certification in a sentence; empty for small systems.
 
     Args:
-        subject: as for ``certify``, a system already.
-        rate: that is asked for.
+        subject: a system, see ``certify``.
+        rate: requested rate.
         time_limit: that was given.
 
     Example:

@@ -1,6 +1,6 @@
 """Representations of results: ``repr``, HTML for notebooks, data frames, plots.
 
-Nothing here computes; pandas and matplotlib are loaded by who asks for a frame or a figure.
+pandas and matplotlib are imported only for a frame or a figure.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LONGEST = 300
-"""Letters of a fact in a cell."""
+"""Most letters of a fact in a table cell."""
 SHORT = 120
-"""Letters of a fact at a prompt: sentences are left to the notebook's table."""
+"""Most letters of a fact in ``repr``, so that sentences appear only in the notebook's table."""
 Fact = tuple[str, str]
 
 
@@ -63,7 +63,7 @@ def _shortened(text: str) -> str:
 
 
 def number(value: float | None) -> str:
-    """Format a proved number with all its digits, for rounding could make it say more.
+    """Format a proved number with all its digits, since rounding could strengthen the claim.
 
     >>> number(0.1 + 0.2), number(None)
     ('0.30000000000000004', 'none')
@@ -83,7 +83,7 @@ def draw_envelope(
     Args:
         pairs: rate and overshoot.
         discrete: whether rates are per step.
-        ax: where to draw; a new figure without it.
+        ax: axes to draw on; ``None``: a new figure.
         title: above it; without pairs the only text.
         until: the last step or time; by default where the bound has fallen to a hundredth.
 

@@ -1,4 +1,4 @@
-"""Errors of the toolkit: every one a ``ValueError`` that says what was expected, what came, what to do."""
+"""Errors of the toolkit, all ``ValueError`` with expectation, actual value and remedy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NonFiniteError(StabilityError):
 
 
 class MaskedError(NonFiniteError):
-    """An array of ``numpy.ma`` has masked entries, whose numbers nobody meant."""
+    """An array of ``numpy.ma`` has masked entries, whose values have no meaning."""
 
     def __init__(self, name: str, count: int) -> None:
         held = "1 masked entry" if count == 1 else f"{count} masked entries"
@@ -36,27 +36,27 @@ class IllPosedError(StabilityError):
 
 
 class RankError(StabilityError):
-    """A factorisation needs a rank that its argument does not have."""
+    """A factorization needs a rank that its argument does not have."""
 
 
 class ConfigurationError(StabilityError):
-    """An option, a name or a combination of options is not one that exists."""
+    """An option, a name or a combination of options does not exist."""
 
 
 class FolderInUseError(ConfigurationError):
-    """Another process writes in the folder; the text names it, its machine, and since when."""
+    """A folder is locked by another process; the text names it, its machine, and since when."""
 
 
 class UnsupportedError(StabilityError):
-    """The thing exists, but the question asked of it has no answer here (and the text says why)."""
+    """A valid object for which the requested result does not exist; the text gives the reason."""
 
 
 class DisagreementError(StabilityError):
-    """A model does not compute what the system read from its weights computes; the text shows both numbers."""
+    """A model and the system read from its weights compute different numbers; the text shows both."""
 
 
 class ContradictionError(StabilityError):
-    """A proof and a counter-example to it were both found: one is wrong, and nothing of the run is to be relied on."""
+    """A proof and a counterexample to it were both found: one is wrong, so no result of the run is reliable."""
 
 
 class FileFormatError(StabilityError):

@@ -17,12 +17,12 @@ import numpy as np
 from stability.errors import UnsupportedError
 from stability.kernel.systems.lure import LureSystem
 
-MAX_STATES = 64
+MAX_STATES = 64  # the cost of rational arithmetic grows with the bits of the entries
 Matrix = np.ndarray
 
 
 def rational(matrix: Any) -> Matrix:
-    """An object array of ``Fraction`` with exactly the values of a float array."""
+    """Return an object array of ``Fraction`` with exactly the values of a float array."""
     flat = np.asarray(matrix, dtype=np.float64)
     out = np.empty(flat.shape, dtype=object)
     for index, value in np.ndenumerate(flat):
@@ -31,7 +31,7 @@ def rational(matrix: Any) -> Matrix:
 
 
 def _exact_system(system: LureSystem) -> tuple[Matrix, Matrix, Matrix, Matrix]:
-    """The matrices without any rounding: a discretised system is formed again from its continuous one."""
+    """Return the matrices without rounding: a discretized system is formed again from its continuous one."""
     if system.origin is None:
         return tuple(rational(x) for x in (system.A, system.B, system.C, system.D))  # type: ignore[return-value]
     base = system.origin.base
@@ -53,7 +53,7 @@ def _exact_system(system: LureSystem) -> tuple[Matrix, Matrix, Matrix, Matrix]:
 
 
 def is_positive_definite(matrix: Matrix) -> bool:
-    """Sylvester's criterion for a symmetric matrix of ``Fraction``, by fraction-free elimination.
+    """Evaluate Sylvester's criterion for a symmetric matrix of ``Fraction``, by fraction-free elimination.
 
     Example:
         >>> is_positive_definite(rational([[2.0, 1.0], [1.0, 1.0]]))

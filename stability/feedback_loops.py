@@ -22,7 +22,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class Nyquist:
-    r"""The Nyquist curve of a loop ``u = -phi(y)``, and the disc that the circle criterion keeps it from.
+    r"""Nyquist curve of a loop ``u = -phi(y)``, and the disk of the circle criterion that it must avoid.
 
     For slopes ``[alpha, beta]`` the disc has the diameter from :math:`-1/\alpha` to :math:`-1/\beta`. For
     ``alpha = 0`` it is the half-plane :math:`\Re s \le -1/\beta`; for ``alpha < 0 < beta`` the curve has to stay
@@ -46,10 +46,10 @@ class Nyquist:
     is_discrete: bool
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """The curve, its mirror image, and the disc.
+        """Draw the curve, its mirror image, and the disk.
 
         Args:
-            ax: where to draw; a new figure without it.
+            ax: axes to draw on; ``None``: a new figure.
 
         Returns:
             The axes.
@@ -81,7 +81,7 @@ class Nyquist:
 
 
 def nyquist(subject: Any, frequencies: Any = None) -> Nyquist:
-    r"""The Nyquist curve of a loop with one nonlinearity.
+    r"""Compute the Nyquist curve of a loop with one nonlinearity.
 
     Args:
         subject: a ``LureSystem`` of one channel, such as ``LureSystem.from_state_space`` gives.

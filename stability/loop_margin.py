@@ -20,7 +20,7 @@ from stability.search.solvers.deadline import Deadline, TimeLimit
 from stability.search.solvers.rates import Rate, parse_rate
 
 LARGEST = 2.0**30
-"""A factor of the slopes beyond which nothing is asked; its inverse is the smallest."""
+"""Largest factor of the slopes that is tried; its inverse is the smallest."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,10 +29,10 @@ class GainMargin:
 
     Attributes:
         certified: the largest factor with a proof of contraction; 0 when none was found, ``LARGEST`` when none failed.
-        certificate: of the system at that factor, or ``None``.
+        certificate: certificate of the system at that factor, or ``None``.
         destabilising: the smallest factor with a proved counter-example; infinite when none was found.
         refutation: the certificate with it, or ``None``.
-        slope: ``(alpha, beta)`` of the system as it is, at factor 1.
+        slope: ``(alpha, beta)`` of the unchanged system, at factor 1.
     """
 
     certified: float
@@ -43,14 +43,14 @@ class GainMargin:
 
     @property
     def undecided(self) -> float:
-        """Ratio of the two factors: 1 where the margin is known, larger where slopes between them are not decided."""
+        """Ratio of the two factors: 1 for a known margin, larger if slopes between them are undecided."""
         return self.destabilising / self.certified if self.certified else float("inf")
 
 
 def gain_margin(
     subject: Any, *, tol: float = 1e-3, refute: bool = True, seed: int = 0, time_limit: TimeLimit = None
 ) -> GainMargin:
-    r"""The largest factor of the slopes that is certified, and the smallest that is proved to destabilise.
+    r"""Find the largest certified and the smallest provably destabilizing factor of the slopes.
 
     For slopes :math:`0 \le \phi' \le 1` the factor is the largest slope itself: the question of the books for a loop
     with saturation, where the circle criterion answers with one number and the Nyquist gain margin (constant gains)
@@ -61,8 +61,8 @@ def gain_margin(
         subject: a ``LureSystem``, or anything with one (a network's weights into the activation are multiplied).
         tol: relative tolerance of both factors.
         refute: look for the second factor.
-        seed: of the search for counter-examples.
-        time_limit: seconds; what was found until then is the answer.
+        seed: seed of the search for counter-examples.
+        time_limit: time limit in seconds, after which the best result is returned.
 
     Returns:
         Both factors, each with its certificate. About a factor between them nothing is claimed.
@@ -91,7 +91,7 @@ def gain_margin(
 def step_margin(
     subject: Any, *, tol: float = 1e-3, refute: bool = True, seed: int = 0, time_limit: TimeLimit = None
 ) -> GainMargin:
-    r"""The largest factor of an integrator's step that is certified, and the smallest that is proved to destabilise.
+    r"""Find the largest certified and the smallest provably destabilizing factor of an integrator's step.
 
     For Euler the certified steps form an interval that starts at zero (see ``largest_step``), so that all smaller
     factors are certified with the first number; about factors beyond the second nothing is said.
@@ -100,8 +100,8 @@ def step_margin(
         subject: a map that was made of a flow by an integrator, ``system.discretise(method, dt)``.
         tol: relative tolerance of both factors.
         refute: look for the second factor.
-        seed: of the search for counter-examples.
-        time_limit: seconds; what was found until then is the answer.
+        seed: seed of the search for counter-examples.
+        time_limit: time limit in seconds, after which the best result is returned.
 
     Returns:
         Both factors of the step, each with its certificate.
@@ -153,11 +153,11 @@ def _refuted(system: LureSystem | None, seed: int, deadline: Deadline) -> Certif
 
 @dataclass(frozen=True, eq=False)
 class StepBound:
-    """The largest step found for which the discrete map is certified.
+    """Largest step found for which the discrete map is certified.
 
     Attributes:
         dt: that step; 0 when none was certified.
-        certificate: of the map at ``dt``, or ``None``.
+        certificate: certificate of the map at ``dt``, or ``None``.
         failed: the smallest step tried that was not certified; infinite when none failed.
     """
 
@@ -178,7 +178,7 @@ def largest_step(
     Args:
         system: a continuous system.
         method: ``"euler"`` or ``"midpoint"``.
-        rate: what the map must reach: ``"any"``, or a rate per step.
+        rate: required rate of the map: ``"any"``, or a rate per step.
         tol: relative tolerance of the step.
         time_limit: seconds; the largest step certified until then is the answer.
 
@@ -208,7 +208,7 @@ def largest_step(
 
 
 def loop_system(subject: Any) -> LureSystem:
-    """The Lur'e system of a subject, whose slopes and step a margin is about.
+    """Return the Lur'e system of a subject, whose slopes and step a margin scales.
 
     Args:
         subject: a ``LureSystem``, or a network with one.
@@ -225,11 +225,11 @@ def loop_system(subject: Any) -> LureSystem:
 
 
 def scale_slopes(system: LureSystem, factor: float) -> LureSystem | None:
-    """The system with its slopes multiplied; ``None`` where its channels' equation may have no solution.
+    """Return the system with multiplied slopes; ``None`` if its channels' equation may have no solution.
 
     Args:
         system: a flow, a map, or a map that an integrator made.
-        factor: of the slopes.
+        factor: factor of the slopes.
     """
     base = system if system.origin is None else system.origin.base
     slope = factor * base.alpha, factor * base.beta
@@ -241,11 +241,11 @@ def scale_slopes(system: LureSystem, factor: float) -> LureSystem | None:
 
 
 def scale_step(system: LureSystem, factor: float) -> LureSystem | None:
-    """The flow behind a map, integrated with a step that is so many times as long; ``None`` for any other system.
+    """Return the flow behind a map, integrated with a multiple of its step; ``None`` for any other system.
 
     Args:
         system: a map that an integrator made.
-        factor: of its step.
+        factor: factor of its step.
     """
     origin = system.origin
     try:
@@ -257,7 +257,7 @@ def scale_step(system: LureSystem, factor: float) -> LureSystem | None:
 def _largest(
     proved: Callable[[float], Certificate | None], tol: float, deadline: Deadline
 ) -> tuple[float, Certificate | None, float]:
-    """The largest factor that is proved, its certificate, and the smallest that was not."""
+    """Return the largest proved factor, its certificate, and the smallest unproved one."""
     low, high, best, factor = 0.0, float("inf"), None, 1.0
     while 1.0 / LARGEST <= factor <= LARGEST and not deadline.over:
         found = proved(factor)
@@ -276,7 +276,7 @@ def _largest(
 def _smallest(
     broken: Callable[[float], Certificate | None], start: float, tol: float, deadline: Deadline
 ) -> tuple[float, Certificate | None]:
-    """The smallest factor that is refuted, from the smallest that was not certified upwards."""
+    """Return the smallest refuted factor, searching upwards from the smallest that was not certified."""
     low, high, best, factor, growth = start, float("inf"), None, start, 1.0 + 4.0 * tol
     while factor <= LARGEST and not deadline.over:
         found = broken(factor)

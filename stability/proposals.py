@@ -1,4 +1,4 @@
-"""Claims that searches propose: in the words of the rule that has to accept them."""
+"""Claims proposed by searches, in the words of the rule that checks them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from stability.kernel.format.theorem_table import RULES, worded
 def propose(
     subject: Any, kind: str, data: Mapping[str, Any], name: str | None = None, *, value: float | None = None
 ) -> Claim:
-    """Return the claim that a proof supports, in the words of its rule, which has yet to check it.
+    """Return the claim that a proof supports, in the words of its rule, not yet checked.
 
     Args:
-        subject: what it is about.
+        subject: the certified system.
         kind: the proof's kind.
         data: its data.
         name: the claim; the first of the rule's by default.
-        value: by default what the proof says.
+        value: value of the claim; by default that of the proof.
 
     Returns:
         The claim.

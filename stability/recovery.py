@@ -38,7 +38,7 @@ class Recovery:
     """Proved bound of the time in which a disturbance decays.
 
     Attributes:
-        size: of the disturbance, its Euclidean norm.
+        size: Euclidean norm of the disturbance.
         tol: below which it is then.
         time: steps (an integer), or units of time.
         since: the step from which on this holds wherever trajectories start, 0 for claims about every time; ``None``
@@ -51,7 +51,7 @@ class Recovery:
     since: int | None = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
+        """Return JSON values."""
         return {"size": self.size, "tol": self.tol, "time": self.time, "since": self.since}
 
 
@@ -105,7 +105,7 @@ def memory_horizon(certificate: Certificate, tol: float = 1e-3, *, claim: Claim 
     Args:
         certificate: taken at its word.
         tol: the tolerance, a Euclidean norm.
-        claim: as for ``recovery_time``.
+        claim: see ``recovery_time``.
 
     Returns:
         The recovery time from a disturbance as large as the set in which all trajectories end: the ball of the claim
@@ -128,13 +128,13 @@ def memory_horizon(certificate: Certificate, tol: float = 1e-3, *, claim: Claim 
 
 
 def proved_pairs(certificate: Certificate, *, claim: Claim | None = None) -> list[tuple[float, float]]:
-    """Rate and overshoot, in the Euclidean norm, of every certified claim of the kind of one, the main claim.
+    """Return rate and overshoot, in the Euclidean norm, of every certified claim of the main claim's kind.
 
     A rate in the infinity norm counts with ``C sqrt(n)``, that of a stack's skewed state as one of all states at once.
 
     Args:
         certificate: taken at its word.
-        claim: as for ``recovery_time``.
+        claim: see ``recovery_time``.
 
     Returns:
         The pairs, the main claim's first.
@@ -157,7 +157,7 @@ def proved_pairs(certificate: Certificate, *, claim: Claim | None = None) -> lis
 
 
 def _overshoot_at_one_step(rate: float, overshoot: float, levels: int) -> float:
-    r"""The overshoot of a stack's state, all layers at one step, from that of its skewed state.
+    r"""Return the overshoot of a stack's state, all layers at one step, from that of its skewed state.
 
     In the metric of the proof the differences of the first ``m`` layers contract by themselves, as they do not read the
     others. So those of the skewed state, where layer ``m + 1`` joins a step later than layer ``m``, are
@@ -170,7 +170,7 @@ def _overshoot_at_one_step(rate: float, overshoot: float, levels: int) -> float:
 
 
 def _time_below(rate: float, overshoot: float, size: float, tol: float, discrete: bool) -> float | None:
-    """The first time at which the bound is proved to be below the tolerance; ``None`` where it never is."""
+    """Return the first time at which the bound is proved to be below the tolerance; ``None`` if there is none."""
     parts = (math.log(overshoot), math.log(size), -math.log(tol))
     needed = math.fsum(parts) + 8 * EPS * math.fsum(map(abs, parts))  # no less than the exact logarithm
     decay = (math.inf if rate <= 0 else -math.log(rate)) if discrete else rate
@@ -184,7 +184,7 @@ def _time_below(rate: float, overshoot: float, size: float, tol: float, discrete
 
 
 def first_step(claim: Claim) -> int | None:
-    """The step from which on a claim holds, wherever a trajectory starts; ``None`` where it depends on the start."""
+    """Return the step from which on a claim holds for every start; ``None`` if it depends on the start."""
     data = {} if claim.proof is None else claim.proof.data
     if claim.name == "contraction":
         return 0
@@ -193,7 +193,7 @@ def first_step(claim: Claim) -> int | None:
 
 
 def _steps_until_valid(data: Mapping[str, Any]) -> int:
-    """Steps that a claim about inputs in a box counts from the step on at which states are in its first set."""
+    """Return the steps from a state's entry into the first set until a claim about inputs in a box holds."""
     sets = steps_made(data["steps"], data.get("backward"))
     if "waits" in data:
         return max(sets, int(data["turns"]) + int(data["settling"])) + int(data["waits"])
@@ -201,7 +201,7 @@ def _steps_until_valid(data: Mapping[str, Any]) -> int:
 
 
 def settling_time(claim: Claim) -> float | None:
-    """Steps (or the time) that a claim about inputs in a box counts from entry into its first set on; ``None``: none.
+    """Return the steps (or time) from entry into the first set until a claim about inputs in a box holds, or ``None``.
 
     Example:
         >>> from stability import DrivenSystem, LureSystem, certify
@@ -243,7 +243,7 @@ def _diameters(certificate: Certificate, main: Claim) -> Iterator[float]:
 
 
 def _ellipsoid_diameter(Y: np.ndarray, room: float) -> float:
-    """The longest diameter of an ellipsoid ``x^T Y^-1 x <= 1 + room``, or a bound of it."""
+    """Bound the longest diameter of an ellipsoid ``x^T Y^-1 x <= 1 + room``."""
     trace = float(np.trace(Y)) * (1 + (len(Y) + 8) * EPS)
     top = float(np.linalg.eigvalsh(Y)[-1]) * (1 + 1e-9)
     largest = min(top, trace) if spectral_bounds(Y, -trace, top).holds else trace

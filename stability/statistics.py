@@ -1,4 +1,4 @@
-"""Confidence intervals of shares and means; free of torch, so that pages can be drawn without it."""
+"""Confidence intervals of shares and means, without torch, so that pages can be drawn without it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def wilson(share: float, n: int, confidence: float = 0.95) -> tuple[float, float
     Args:
         share: observed, in [0, 1].
         n: number of independent trials.
-        confidence: of the interval, in (0, 1).
+        confidence: confidence level of the interval, in (0, 1).
 
     Returns:
         Lower and upper end, within [0, 1].
@@ -34,9 +34,9 @@ def student_half_width(standard_error: float, samples: int, confidence: float = 
     """Return half the width of Student's interval of a mean; 0 for an exact value.
 
     Args:
-        standard_error: of the mean, estimated from the same samples.
+        standard_error: standard error of the mean, estimated from the same samples.
         samples: number of samples, 2 or more; fewer for an exact value.
-        confidence: of the interval, in (0, 1).
+        confidence: confidence level of the interval, in (0, 1).
 
     Example:
         >>> round(student_half_width(1.0, 4), 3), round(student_half_width(1.0, 1000), 3)

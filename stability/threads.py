@@ -1,8 +1,7 @@
 """Number of BLAS threads: one for small matrices.
 
-A BLAS that shares a small product among threads waits longer for them than it computes, several times over where
-other work keeps the cores busy. With one thread sums also have one order: what is computed does not depend on the
-number of cores.
+A BLAS that shares a small product among threads waits longer for them than it computes, several times longer on busy
+cores. With one thread sums also have a fixed order, so that results do not depend on the number of cores.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from threadpoolctl import ThreadpoolController
 
-_SMALL = 256
+_SMALL = 256  # rows up to which one thread is faster
 
 
 _CARRIERS = ("scipy.linalg", "torch", "slycot")
-"""What brings a BLAS of its own beside numpy's: a controller knows those that were loaded when it was made."""
+"""Packages with a BLAS of their own beside numpy's: a controller knows those loaded before it was made."""
 
 
 @functools.cache
@@ -28,7 +27,7 @@ def _controller(loaded: tuple[str, ...]) -> ThreadpoolController:
 
 @contextmanager
 def threads_for(states: int) -> Iterator[None]:
-    """Run the block on one BLAS thread where matrices have at most 256 rows, else on as many as there were.
+    """Run the block on one BLAS thread for matrices of at most 256 rows, else on the present number.
 
     Args:
         states: number of rows.
@@ -43,11 +42,11 @@ def threads_for(states: int) -> Iterator[None]:
 
 @contextmanager
 def limited_threads(number: int, user_api: str | None = "blas") -> Iterator[None]:
-    """Run the block on so many threads of the libraries that this process has loaded.
+    """Limit the threads of the loaded libraries for the block.
 
     Args:
-        number: of threads.
-        user_api: of these libraries alone, as ``threadpoolctl`` calls them; ``None``: of all.
+        number: number of threads.
+        user_api: kind of libraries, as in ``threadpoolctl``; ``None``: all.
 
     Example:
         >>> with limited_threads(1):

@@ -26,7 +26,7 @@ def names_code(name: str) -> bool:
 
 
 def split_factory_name(name: str) -> tuple[str, str]:
-    """Split a name at its last colon: folders may have colons in their names.
+    """Split a name at its last colon, since folders may have colons in their names.
 
     Example:
         >>> split_factory_name("a:b/nets.py:load")
@@ -99,7 +99,7 @@ def remember_code(name: str) -> None:
 
 
 def _mark(name: str) -> Path | None:
-    """The file that stands for code as it is now; ``None`` for code that does not lie below the working directory."""
+    """Return the file of code below the working directory; ``None`` for code elsewhere."""
     place = split_factory_name(name)[0]
     stem = Path(os.path.abspath(place if is_python_file(place) else place.replace(".", "/")))
     file = next((p for p in (stem, stem / "__init__.py", stem.with_suffix(".py")) if p.is_file()), None)

@@ -1,7 +1,7 @@
-"""The independent checker: it re-proves what a certificate claims and trusts nobody.
+"""Independent checker: it proves every claim of a certificate again.
 
-It imports no solver, no torch and none of the code that makes certificates: numpy, the systems, the file format
-and the rules, one a theorem. A bad certificate is answered, never raised.
+It imports numpy, the systems, the file format and the rules (one per theorem), but no solver, no torch and no search.
+A bad certificate gives a negative answer, never an exception.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Check:
-    """The outcome for one claim.
+    """Outcome for one claim.
 
     Attributes:
         claim: its name.
         verdict: its verdict.
-        valid: whether it holds what it says.
-        reason: why not, or what was proved.
+        valid: whether the claim is proved as stated.
+        reason: reason of a refusal, or the proved result.
         evidence: ``proved`` or ``none``.
         statement: its sentence.
     """
@@ -55,18 +55,18 @@ class Check:
 
 @dataclass(frozen=True, repr=False)
 class Verification(Displayed):
-    """The outcome for a certificate.
+    """Outcome for a certificate.
 
     Attributes:
-        valid: every claim of the file holds what it says, and there is one: a certified or refuted claim is proved.
-        reason: why not, or what was proved.
+        valid: every claim of the file is proved as stated, and at least one is certified or refuted.
+        reason: reason of a refusal, or the proved result.
         checks: one entry a claim.
         verdict: the certificate's main verdict, or ``None`` where it could not be read.
-        evidence: what stands behind the main claim, checked: ``proved`` or ``none``.
+        evidence: checked evidence of the main claim: ``proved`` or ``none``.
         statement: the main claim's sentence, the only one that its proof supports; empty unless valid.
         rate: the certified rate, or ``None``.
         overshoot: the certified overshoot, or ``None``.
-        subject: whom the claims are about: kind, name, size, and the digest of its stored numbers; empty if unread.
+        subject: subject of the claims: kind, name, size, and the digest of its stored numbers; empty if unread.
         pairs: rates and overshoots of all proved contraction claims, which ``plot`` draws; empty unless valid.
         discrete: whether rates are per step.
     """
@@ -99,7 +99,7 @@ class Verification(Displayed):
         """Draw the bound on the distance of two trajectories over time that was proved again.
 
         Args:
-            ax: where to draw; a new figure without it.
+            ax: axes to draw on; ``None``: a new figure.
             until: the last step or time.
 
         Returns:
@@ -110,7 +110,7 @@ class Verification(Displayed):
 
 
 MAIN = ("contraction", "driven_contraction")
-"""What a certificate's main claim may be about: under every input, or under those in a box."""
+"""Possible main claims: contraction under every input, or under those in a box."""
 
 
 OPEN: dict[str, Callable[[Any], str]] = {"contraction": undecided, "driven_contraction": undecided_in_box}
@@ -181,7 +181,7 @@ def verify(certificate: Certificate | str | Path, *, method: str = "float") -> V
 
     Args:
         certificate: a certificate or the path of its file.
-        method: ``float`` (directed error bounds around a Cholesky factorisation, any size) or ``exact``
+        method: ``float`` (directed error bounds around a Cholesky factorization, any size) or ``exact``
             (rational arithmetic; for matrix-inequality proofs up to 64 states).
 
     Returns:
@@ -189,7 +189,7 @@ def verify(certificate: Certificate | str | Path, *, method: str = "float") -> V
         so is one that proves nothing.
 
     Raises:
-        ConfigurationError: for an unknown method, and for what is neither a certificate nor a path.
+        ConfigurationError: an unknown method, or an argument that is neither a certificate nor a path.
 
     Example:
         >>> from stability import LureSystem, certify
@@ -240,12 +240,12 @@ input: the difference d of any two trajectories satisfies |d| <= 1.00001 * exp(-
 
 
 def _proved_claims(checks: tuple[Check, ...]) -> str:
-    """The further claims that are proved, in a row."""
+    """Return the proved further claims, joined."""
     return ", ".join(c.claim for c in checks[1:] if c.evidence == Evidence.PROVED)
 
 
 def _first_problem(main: Claim, checks: tuple[Check, ...]) -> str | None:
-    """The first claim that does not hold what it says, or that none says anything; ``None`` where all is well."""
+    """Return the first claim that does not hold, or that there is none; ``None`` if all is well."""
     for check in checks:
         if not check.valid:
             return f"{check.claim}: {check.reason}"
@@ -256,7 +256,7 @@ def _first_problem(main: Claim, checks: tuple[Check, ...]) -> str | None:
 
 
 def _checked_exactly(subject: Any, main: Claim, first: Check) -> Check:
-    """The main claim once more, in rational arithmetic."""
+    """Check the main claim once more, in rational arithmetic."""
     if not first.valid:
         return first
     if main.proof is None or main.proof.kind != "multiplier_lmi":

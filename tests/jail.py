@@ -24,7 +24,7 @@ CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u206
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a call ended.
+    """Outcome of a call.
 
     Attributes:
         kind: ``value``, ``error`` (it raised), ``killed`` (by a signal), ``timeout`` or ``memory``.

@@ -1,4 +1,4 @@
-"""Attacks and noise: what may be done to inputs and parameters, and what is left of the accuracy."""
+"""Adversarial attacks and random noise on inputs and parameters."""
 
 from .apgd import apgd
 from .deepfool import deepfool

@@ -1,4 +1,4 @@
-"""APGD: projected gradient ascent with momentum that halves its own step size."""
+"""APGD: projected gradient ascent with momentum and an adaptive step size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PROGRESS = 0.75  # rho: share of steps that must raise the loss for the step si
 
 
 def checkpoints(steps: int) -> list[int]:
-    """Iterations at which the step size is reviewed: ``ceil(p_j steps)``, ``p_0 = .22``, with shrinking gaps.
+    """Return the iterations at which the step size is reviewed: ``ceil(p_j steps)``, ``p_0 = .22``, shrinking gaps.
 
     >>> checkpoints(100)[:4]
     [22, 41, 57, 70]
@@ -34,7 +34,7 @@ def checkpoints(steps: int) -> list[int]:
 
 @dataclass
 class _Climb:
-    """Where each sequence stands: now, before, at its best, and what decides on its step size; all ``(batch, ...)``."""
+    """State of the ascent of each sequence: current, previous and best point, and step size; all ``(batch, ...)``."""
 
     z: Tensor
     previous: Tensor
@@ -49,11 +49,11 @@ class _Climb:
     value_at_review: Tensor
 
     def take(self, index: Tensor) -> _Climb:
-        """Some of the sequences."""
+        """Return the state of the selected sequences."""
         return _Climb(*(getattr(self, each.name)[index] for each in fields(self)))
 
     def follow(self, z: Tensor, value: Tensor, gradient: Tensor) -> None:
-        """The next point."""
+        """Move to the next point and update the best one."""
         self.rises = self.rises + (value > self.value)
         better = value > self.best_value
         self.previous, self.z, self.value, self.gradient = self.z, z, value, gradient
@@ -62,7 +62,7 @@ class _Climb:
         self.best_value = torch.maximum(self.best_value, value)
 
     def review(self, steps: int) -> None:
-        """Halve the step size, and go back to the best point, where too few of the last steps brought something."""
+        """Halve the step size and return to the best point where too few of the last steps raised the loss."""
         stalled = self.rises < _PROGRESS * steps
         halve = stalled | (~self.unchanged & (self.best_value <= self.value_at_review))
         back = halve[:, None, None]
@@ -75,7 +75,7 @@ class _Climb:
 
 
 def _lead(logits: Tensor, y: Tensor, rival: Tensor) -> Tensor:
-    """How far the classes ``rival (batch,)`` are ahead of the true ones."""
+    """Return the logit lead of the classes ``rival (batch,)`` over the true ones."""
     return (logits.gather(1, rival[:, None]) - logits.gather(1, y[:, None]))[:, 0]
 
 
@@ -88,7 +88,7 @@ def ascend_loss(
     start: Tensor | None = None,
     stride: float = 2.0,
 ) -> tuple[Tensor, int]:
-    """One run from a start; the first misclassified point visited, else that of highest loss.
+    """Run the ascent once; return the first misclassified point visited, else the point of highest loss.
 
     A sequence that has a misclassified point takes part in no further step.
 
@@ -96,7 +96,7 @@ def ascend_loss(
         threat: the problem.
         steps: gradient steps.
         objective: logits ``(batch, classes)`` and labels to losses ``(batch,)``.
-        generator: of a random start.
+        generator: generator of a random start; ``None``: no random start.
         rival: classes ``(batch,)`` whose lead over the true ones is the loss in place of the objective.
         start: points ``(batch, time, features)`` to begin at, pulled into ball and bounds; ``None``: random ones.
         stride: length of the first step, in radii.
@@ -158,30 +158,30 @@ def apgd(
     loss: str = "cross_entropy",
     seed: int = 0,
 ) -> AttackResult:
-    """Auto-PGD: no step size to choose.
+    """Run Auto-PGD, projected gradient ascent without a step size to choose.
 
     ``u = P(z + eta direction(dL/dz))``, ``z+ = P(z + a (u - z) + (1 - a)(z - z-))`` with ``a = 3/4``;
     ``eta`` begins at ``2 epsilon`` and is halved, per sequence, at checkpoints where the loss rose too
     seldom or the best loss stands still; the search then goes on from the best point.
 
     Args:
-        model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
+        model: ``model(x) -> logits (batch, classes)``; run in evaluation mode, restored afterwards.
         x: ``(batch, time, features)``, within the bounds.
         y: ``(batch,)`` class labels.
         epsilon: radius, 0 or more.
         norm: ``"linf"`` or ``"l2"`` over the whole sequence; ``"l2_step"`` for every step.
         steps: gradient steps of each start.
         bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
-        mask: boolean, broadcasts to ``x``: true where the attack may change something.
+        mask: boolean, broadcasts to ``x``: True where the attack may change an entry.
         restarts: random starts; later ones attack only what still stands.
         loss: ``"cross_entropy"`` or ``"margin"``.
-        seed: of the random starts.
+        seed: seed of the random starts.
 
     Returns:
         The result, with success recomputed on the stored sequences.
 
     Raises:
-        ConfigurationError: an option or tensor that does not fit.
+        ConfigurationError: an invalid option or tensor.
         DimensionError: a wrong shape.
         NonFiniteError: NaN in data, weights or logits.
 

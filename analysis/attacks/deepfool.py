@@ -1,4 +1,4 @@
-"""DeepFool: the nearest boundary of the linearised classifier, stepped to again and again, then drawn back."""
+"""DeepFool: repeated steps to the nearest boundary of the linearized classifier, then bisection back to the input."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .threat import AttackResult, Bounds, Threat, open_threat
 
 
 def _differences(threat: Threat, z: Tensor, rivals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """``f_k = z_k - z_y`` and their gradients for the rival classes, by one pass over a batch of copies.
+    """Return ``f_k = z_k - z_y`` and their gradients for the rival classes, by one pass over a batch of copies.
 
     Args:
         threat: the problem.
@@ -38,7 +38,7 @@ def _differences(threat: Threat, z: Tensor, rivals: Tensor) -> tuple[Tensor, Ten
 
 
 def _nearest(threat: Threat, z: Tensor, f: Tensor, gradient: Tensor) -> Tensor:
-    """The smallest step that brings some linearised rival level: length ``|f_k| / |g_k|*``."""
+    """Return the smallest step that reaches a linearized class boundary: length ``|f_k| / |g_k|*``."""
     batch, k = f.shape
     flat = threat.box.turned(z, gradient).flatten(0, 1)
     steepness = threat.geometry.dual(flat)
@@ -52,7 +52,7 @@ def _nearest(threat: Threat, z: Tensor, f: Tensor, gradient: Tensor) -> Tensor:
 
 
 def search_boundary(threat: Threat, steps: int, overshoot: float, candidates: int) -> tuple[Tensor, int]:
-    """First misclassified iterate of each sequence, else the last; and the steps taken."""
+    """Return the first misclassified iterate of each sequence, else the last, and the number of steps."""
     z, total = threat.x.clone(), torch.zeros_like(threat.x)
     logits = threat.logits(threat.x)
     order = logits.scatter(1, threat.y[:, None], float("-inf")).argsort(dim=1, descending=True)
@@ -84,18 +84,18 @@ def bisected(threat: Threat, z: Tensor, halvings: int, is_wrong: Callable[[Threa
 
 
 def draw_back(threat: Threat, z: Tensor, halvings: int, fooled: bool = False) -> Tensor:
-    """A misclassified point of the segment from ``x`` to each misclassified ``z``, close to where the class changes.
+    """Return a misclassified point close to the class boundary on the segment from ``x`` to each misclassified ``z``.
 
     The last step of the search may be long: where entries stand at a bound, the rest has to make up for them.
 
     Args:
         threat: the problem.
         z: ``(batch, time, features)``, within the bounds.
-        halvings: of the part of the segment that is in question.
+        halvings: number of bisection steps.
         fooled: it is known that each ``z`` is misclassified and its ``x`` is not.
 
     Returns:
-        ``(batch, time, features)``; what is classified correctly stays as it is.
+        ``(batch, time, features)``; correctly classified points are unchanged.
     """
     if fooled:
         rows = torch.arange(len(z), device=z.device)
@@ -124,7 +124,7 @@ def deepfool(
     mask: Tensor | None = None,
     seed: int = 0,
 ) -> AttackResult:
-    """The smallest perturbation, by linearising again: ``min_k |f_k| / |grad f_k|*``, ``f_k = z_k - z_y``.
+    """Find a small perturbation by repeated linearization: ``min_k |f_k| / |grad f_k|*``, ``f_k = z_k - z_y``.
 
     ``|.|*`` is the dual norm (l2 for l2, l1 for linf). Positions that stand at a bound and would be pushed across it
     take no part in a step. At last the perturbation is shortened by bisection, as far as the class stays wrong: the
@@ -133,17 +133,17 @@ def deepfool(
     the distance to the nearest decision boundary, to ``(1 + overshoot) 2^-halvings`` of it above.
 
     Args:
-        model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
+        model: ``model(x) -> logits (batch, classes)``; run in evaluation mode, restored afterwards.
         x: ``(batch, time, features)``, within the bounds.
         y: ``(batch,)`` class labels.
         norm: ``"l2"`` or ``"linf"`` over the whole sequence.
-        steps: linearisations.
+        steps: linearizations.
         overshoot: relative step beyond the boundary.
         candidates: classes looked at, the true one and those of largest logits; 2 or more.
-        halvings: of the segment from ``x`` to the misclassified iterate; 0 for the algorithm as published.
+        halvings: bisection steps from the misclassified iterate towards ``x``; 0 for the algorithm as published.
         epsilon: pull the result back to this radius and judge it there; ``None``: no limit.
         bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
-        mask: boolean, broadcasts to ``x``: true where the attack may change something.
+        mask: boolean, broadcasts to ``x``: True where the attack may change an entry.
         seed: recorded only; the attack is deterministic.
 
     Returns:
@@ -151,7 +151,7 @@ def deepfool(
         of the true radius.
 
     Raises:
-        ConfigurationError: an option or tensor that does not fit.
+        ConfigurationError: an invalid option or tensor.
         DimensionError: a wrong shape.
         NonFiniteError: NaN in data, weights or logits.
 

@@ -1,4 +1,4 @@
-"""Gradient attacks on input sequences with full access: FGSM and PGD here, APGD and DeepFool next door."""
+"""White-box gradient attacks on input sequences: FGSM and PGD, and the table of all attacks."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .threat import LOSSES, AttackResult, Bounds, Threat, attacked, margins, ope
 from .units import per_feature
 
 CLEAR = 1e-3
-"""Of the largest logit: a margin that a batch of another size does not round to the other side, in single precision."""
+"""Margin, relative to the largest logit, that rounding in float32 cannot undo in a batch of another size."""
 
 
 def climb(
     threat: Threat, steps: int, step_size: float, loss: str, generator: torch.Generator | None = None
 ) -> tuple[Tensor, int]:
-    """Projected ascent, from a random start with a generator: the points, and the most steps that one took.
+    """Run projected gradient ascent; return the points and the largest number of steps of a sequence.
 
     A point is the first visited one whose margin rounding cannot undo, else the visited one of largest margin; a
     sequence that has the first takes part in no further step.
@@ -51,7 +51,7 @@ def climb(
 
 
 def _keep_best(best: Tensor, best_margin: Tensor, rows: Tensor, z: Tensor, margin: Tensor) -> None:
-    """Write points ``z`` of some rows into ``best`` where their margin is larger than before."""
+    """Write points ``z`` of the selected rows into ``best`` where their margin is larger."""
     better = margin > best_margin[rows]
     best[rows[better]] = z[better]
     best_margin[rows[better]] = margin[better]
@@ -70,16 +70,16 @@ def fgsm(
     loss: str = "cross_entropy",
     seed: int = 0,
 ) -> AttackResult:
-    """One step along the gradient g of the loss: ``x + eps sign(g)`` (linf) or ``x + eps g / |g|`` (l2).
+    """Take one step along the gradient g of the loss: ``x + eps sign(g)`` (linf) or ``x + eps g / |g|`` (l2).
 
     Args:
-        model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
+        model: ``model(x) -> logits (batch, classes)``; run in evaluation mode, restored afterwards.
         x: ``(batch, time, features)``, within the bounds.
         y: ``(batch,)`` class labels.
         epsilon: radius, 0 or more; or one for each feature, ``(features,)``.
         norm: ``"linf"`` or ``"l2"`` over the whole sequence; ``"l2_step"`` for every step.
         bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
-        mask: boolean, broadcasts to ``x``: true where the attack may change something.
+        mask: boolean, broadcasts to ``x``: True where the attack may change an entry.
         loss: ``"cross_entropy"`` or ``"margin"``.
         seed: recorded only; the attack is deterministic.
 
@@ -87,7 +87,7 @@ def fgsm(
         The result, with success recomputed on the stored sequences.
 
     Raises:
-        ConfigurationError: an option or tensor that does not fit.
+        ConfigurationError: an invalid option or tensor.
         DimensionError: a wrong shape.
         NonFiniteError: NaN in data, weights or logits.
 
@@ -121,14 +121,14 @@ def pgd(
     loss: str = "cross_entropy",
     seed: int = 0,
 ) -> AttackResult:
-    """Projected gradient ascent: ``z <- P(z + step_size * direction(dL/dz))``, ``P`` onto ball and bounds.
+    """Run projected gradient ascent: ``z <- P(z + step_size * direction(dL/dz))``, ``P`` onto ball and bounds.
 
     The direction is the steepest one of the norm: the sign (linf) or the unit gradient (l2). Each sequence keeps the
     first visited point that is misclassified beyond rounding, and takes no further step then, else the visited point of
     largest margin. The experiment of the Lipschitz RNN study is ``steps=7, step_size=0.01``.
 
     Args:
-        model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
+        model: ``model(x) -> logits (batch, classes)``; run in evaluation mode, restored afterwards.
         x: ``(batch, time, features)``, within the bounds.
         y: ``(batch,)`` class labels.
         epsilon: radius, 0 or more; or one for each feature, ``(features,)``.
@@ -136,17 +136,17 @@ def pgd(
         steps: gradient steps of each start.
         step_size: length of a step in ``norm``; ``None``: ``2.5 epsilon / steps``.
         bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
-        mask: boolean, broadcasts to ``x``: true where the attack may change something.
+        mask: boolean, broadcasts to ``x``: True where the attack may change an entry.
         random_start: begin at a random point of the ball instead of ``x``.
         restarts: random starts; later ones attack only what still stands.
         loss: ``"cross_entropy"`` or ``"margin"``.
-        seed: of the random starts.
+        seed: seed of the random starts.
 
     Returns:
         The result, with success recomputed on the stored sequences.
 
     Raises:
-        ConfigurationError: an option or tensor that does not fit.
+        ConfigurationError: an invalid option or tensor.
         DimensionError: a wrong shape.
         NonFiniteError: NaN in data, weights or logits.
 

@@ -1,4 +1,4 @@
-"""Masked gradients: inputs at which an attack by gradients cannot move, and the warning about them.
+"""Masked gradients: inputs whose gradient is zero or not finite, and the warning about them.
 
 A network that rounds or detaches its input has no gradient by it; the derivative of a square root at 0 is infinite.
 That such a network stands against an attack says nothing about its robustness (A. Athalye, N. Carlini, D. Wagner,
@@ -18,7 +18,7 @@ from .padding import PaddingWarning
 
 
 class MaskedGradientWarning(UserWarning):
-    """Some inputs have no gradient: an attack that finds nothing there is no sign of robustness."""
+    """Warning about inputs without gradient: a failed attack there is no sign of robustness."""
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def masked_words(blind: int, count: int) -> str:
 
 
 def warn_of(blind: Tensor, count: int) -> None:
-    """Warn if some of ``count`` inputs had no gradient, given which ``(batch,)``."""
+    """Warn if ``blind (batch,)`` marks some of ``count`` inputs as having no gradient."""
     words = masked_words(int(blind.sum()), count)
     if words:
         warnings.warn(words, MaskedGradientWarning, stacklevel=3)

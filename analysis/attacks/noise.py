@@ -24,12 +24,12 @@ from .threat import Bounds, free_box
 
 
 def _white(x: Tensor, level: float, box: Box, generator: torch.Generator) -> Tensor:
-    """``x + N(0, level^2)``."""
+    """Return ``x + N(0, level^2)``."""
     return torch.randn(x.shape, generator=generator, dtype=x.dtype).to(x.device).mul_(level).add_(x)
 
 
 def _salt_pepper(x: Tensor, level: float, box: Box, generator: torch.Generator) -> Tensor:
-    """Each entry, with probability ``level``, at its lower or upper bound with equal chances."""
+    """Set each entry, with probability ``level``, to its lower or upper bound with equal chances."""
     dice = torch.rand(x.shape, generator=generator, dtype=x.dtype).to(x.device)
     return torch.where(dice < level / 2, box.lower, torch.where(dice < level, box.upper, x))
 
@@ -56,7 +56,7 @@ def _sweep(
     confidence: float,
     options: dict[str, Any],
 ) -> SweepResult:
-    """Mean over draws at each level; the interval counts the sequences as trials, for draws share them."""
+    """Average the accuracy over the draws at each level; the interval counts sequences as trials, not draws."""
     draws, generator = check_int("draws", draws), torch.Generator().manual_seed(check_int("seed", seed, 0))
     mean, spread = [], []
     for level in sizes:
@@ -82,13 +82,13 @@ def noise_sweep(
     seed: int = 0,
     confidence: float = 0.95,
 ) -> SweepResult:
-    """Accuracy under noise on the input over a grid of levels.
+    """Measure the accuracy under input noise over a grid of levels.
 
     ``white``: ``x + N(0, level^2)`` on every entry. ``salt_pepper``: each entry, with probability ``level``, is set to
     its lower or its upper bound.
 
     Args:
-        model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
+        model: ``model(x) -> logits (batch, classes)``; run in evaluation mode, restored afterwards.
         x: ``(batch, time, features)``.
         y: ``(batch,)`` class labels.
         kind: ``"white"`` or ``"salt_pepper"``.
@@ -99,14 +99,14 @@ def noise_sweep(
             clips to.
         clip: pull white noise back into the bounds.
         mask: boolean, broadcasts to ``x``: true where there is noise; ``None``: everywhere but in padding.
-        seed: of the noise.
-        confidence: of the intervals, which are over the sequences (the draws' spread is given beside them).
+        seed: seed of the noise.
+        confidence: confidence level of the intervals, over the sequences (the spread of the draws is separate).
 
     Returns:
         The sweep.
 
     Raises:
-        ConfigurationError: an unknown kind, or input that does not fit.
+        ConfigurationError: an unknown kind, or invalid input.
         DimensionError: a wrong shape.
         NonFiniteError: NaN in data, weights or logits.
 
@@ -146,27 +146,27 @@ def parameter_noise_sweep(
     seed: int = 0,
     confidence: float = 0.95,
 ) -> SweepResult:
-    """Accuracy under white noise on the parameters: ``theta + level * s * N(0, I)``.
+    """Measure the accuracy under white noise on the parameters: ``theta + level * s * N(0, I)``.
 
     ``s`` is the root mean square of each tensor (``relative``) or 1. The noise is put on a copy of the model. Where it
     makes the network diverge, the answers that are not finite are wrong ones.
 
     Args:
-        model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
+        model: ``model(x) -> logits (batch, classes)``; run in evaluation mode, restored afterwards.
         x: ``(batch, time, features)``.
         y: ``(batch,)`` class labels.
         levels: sizes; 0 gives the clean accuracy.
-        relative: in units of each tensor's own root mean square.
+        relative: measure the level in units of each tensor's root mean square.
         parameters: ``"all"`` that require a gradient, ``"recurrent"``, or a list of names.
         draws: independent noises per level.
-        seed: of the noise.
-        confidence: of the intervals.
+        seed: seed of the noise.
+        confidence: confidence level of the intervals.
 
     Returns:
         The sweep.
 
     Raises:
-        ConfigurationError: input that does not fit.
+        ConfigurationError: invalid input.
         DimensionError: a wrong shape.
         NonFiniteError: NaN in data, weights or logits.
 
@@ -200,12 +200,12 @@ def parameter_noise_sweep(
 def shaken(
     model: nn.Module, parameters: str | Sequence[str] = "all", relative: bool = True
 ) -> tuple[nn.Module, Callable[[float, torch.Generator], None]]:
-    """A copy of a model, and a function that puts the model's parameters into it with white noise of a level.
+    """Return a copy of a model, and a function that sets its parameters to the model's plus white noise of a level.
 
     Args:
-        model: stays as it is.
+        model: the model; it is not changed.
         parameters: ``"all"`` that require a gradient, ``"recurrent"``, or a list of names.
-        relative: in units of each tensor's own root mean square.
+        relative: measure the level in units of each tensor's root mean square.
 
     Returns:
         The copy, and ``shake(level, generator)``.

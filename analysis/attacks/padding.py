@@ -1,4 +1,4 @@
-"""Padding of shorter sequences: which steps are a sequence's own, and that perturbations leave the others unchanged.
+"""Padding of shorter sequences: detection of padded steps, which perturbations leave unchanged.
 
 A network that finds the length of a sequence from steps of zeros reads a longer sequence once the padding is perturbed:
 an attack on the padding is no small change of the input.
@@ -16,13 +16,13 @@ from ...models.wrapped import WithLengths, steps_up_to_last
 from ..guard import in_evaluation
 
 _TRIED = 16
-"""Sequences that the network is run on with perturbed padding."""
+"""Number of sequences on which the network is run with perturbed padding."""
 _SIZES = (1e-4, 1e-6)
-"""Perturbations of the padding, as shares of the mean size of an entry."""
+"""Sizes of the perturbations of the padding, relative to the mean absolute entry."""
 
 
 class PaddingWarning(UserWarning):
-    """A network takes the length of its sequences from steps of zeros: perturbations leave these steps unchanged."""
+    """Warning about a network that infers sequence lengths from steps of zeros; perturbations leave these unchanged."""
 
 
 def own_steps_of(model: nn.Module, x: Tensor) -> Tensor | None:
@@ -50,9 +50,9 @@ def own_steps_of(model: nn.Module, x: Tensor) -> Tensor | None:
     return own if marked is not None or _reads_zeros(model, x, own) else None
 
 
-def _reads_zeros(model: nn.Module, x: Tensor, own: Tensor) -> bool:
-    rows = (~own.all(1)).nonzero()[:_TRIED, 0]
-    z, padding = x[rows], ~own[rows][:, :, None]
+def _reads_zeros(model: nn.Module, x: Tensor, steps: Tensor) -> bool:
+    rows = (~steps.all(1)).nonzero()[:_TRIED, 0]
+    z, padding = x[rows], ~steps[rows][:, :, None]
     size = z.abs().mean()
     with in_evaluation(model), torch.no_grad():
         try:
@@ -66,7 +66,7 @@ def _reads_zeros(model: nn.Module, x: Tensor, own: Tensor) -> bool:
 
 
 def padding_words(model: nn.Module, x: Any) -> str:
-    """Return what to say of the padding that a network finds by itself; empty where there is none."""
+    """Return the note about padding that a network detects by itself; empty if there is none."""
     found = any(isinstance(m, WithLengths) for m in model.modules())
     own = None if found else own_steps_of(model, x)
     if own is None:
@@ -78,7 +78,7 @@ def padding_words(model: nn.Module, x: Any) -> str:
 
 
 def masked_padding(model: nn.Module, x: Tensor, mask: Any) -> Any:
-    """Return the mask of entries that may change: the given one, or each sequence's own steps; ``None``: everywhere.
+    """Return the mask of entries that may change: the argument, or each sequence's own steps; ``None``: everywhere.
 
     Warns:
         PaddingWarning: the network takes the length of its sequences from zeros.

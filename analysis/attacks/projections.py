@@ -1,4 +1,4 @@
-"""The geometry of an attack: one entry per norm, all on ``(batch, time, features)`` with the batch first."""
+"""Norms, projections and steepest ascent steps of attacks, on tensors ``(batch, time, features)``."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from torch import Tensor
 from stability.kernel.checks import as_choice
 
 Radius = float | Tensor
-"""One radius for all samples, or one each, ``(batch,)`` in float64."""
+"""One radius for all samples, or a radius per sample, ``(batch,)`` in float64."""
 
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """Lower and upper bound of every entry, of the input's shape; equal where a position must not change."""
+    """Lower and upper bound of every entry, in the input's shape; equal where a position must not change."""
 
     lower: Tensor
     upper: Tensor
 
     def clip(self, z: Tensor) -> Tensor:
-        """The nearest point of the box."""
+        """Return the nearest point of the box."""
         return torch.minimum(torch.maximum(z, self.lower), self.upper)
 
     def take(self, index: Tensor) -> Box:
-        """The box of some samples."""
+        """Return the box of the selected samples."""
         return Box(self.lower[index], self.upper[index])
 
     def turned(self, z: Tensor, directions: Tensor) -> Tensor:
-        """Directions ``(batch, k, ...)`` without the entries that point out of a face on which ``z (batch, ...)`` lies.
+        """Zero the entries of directions ``(batch, k, ...)`` that leave the box at a face with ``z (batch, ...)``.
 
         >>> Box(torch.zeros(1, 2), torch.ones(1, 2)).turned(torch.ones(1, 2), torch.tensor([[[1.0, -1.0]]]))
         tensor([[[ 0., -1.]]])
@@ -41,7 +41,7 @@ class Box:
 
 
 def per_sample(values: Tensor, like: Tensor) -> Tensor:
-    """``(batch,)`` shaped so that it multiplies ``like (batch, ...)``."""
+    """Reshape ``(batch,)`` so that it multiplies ``like (batch, ...)``."""
     return values.reshape(-1, *[1] * (like.dim() - 1))
 
 
@@ -76,7 +76,7 @@ def _clip_l2(x: Tensor, z: Tensor, epsilon: Radius) -> Tensor:
 
 
 def _clip_linf(x: Tensor, z: Tensor, epsilon: Radius) -> Tensor:
-    """The nearest point of the ball, whose bounds are rounded inwards."""
+    """Return the nearest point of the ball, whose bounds are rounded inwards."""
     if isinstance(epsilon, Tensor):
         epsilon = per_sample(epsilon, x)
     wide, infinity = x.double(), torch.full_like(x, float("inf"))
@@ -109,7 +109,7 @@ def _jump_linf(g: Tensor, distance: Tensor) -> Tensor:
 
 
 def _steps(x: Tensor) -> Tensor:
-    """``(batch * time, features)``: the steps of all sequences."""
+    """Return the steps of all sequences, ``(batch * time, features)``."""
     return x.flatten(0, 1)
 
 
@@ -120,7 +120,7 @@ def _each(radius: Radius, x: Tensor) -> Radius:
 
 @dataclass(frozen=True)
 class Geometry:
-    """What an attack needs to know about its norm.
+    """Operations of an attack in one norm.
 
     Attributes:
         name: ``l2``, ``linf``, or ``l2_step`` for the longest step, ``max_t |d_t|_2``.
@@ -158,7 +158,7 @@ NORMS: dict[str, Geometry] = {
 
 
 def geometry(norm: str) -> Geometry:
-    """The geometry of a norm by name.
+    """Return the geometry of a norm by name.
 
     Raises:
         ConfigurationError: an unknown name.

@@ -1,4 +1,4 @@
-"""Noise and attacks where sequences have values, or a target at every step: the task's metric against their size."""
+"""Noise and attack sweeps of a task's metric, for regression and for targets at every step."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ from .threat import Bounds, free_box
 
 WEIGHTS, STEPS = "parameters", 7
 DRIVEN = ("pgd", "fgsm")
-"""Attacks that drive up any loss; the others are about one class a sequence."""
+"""Attacks that maximize any loss; the others need one class per sequence."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ScoreSweep(Sizes):
-    """A task's metric against the size of a perturbation.
+    """Metric of a task against the size of a perturbation.
 
     Attributes:
         perturbation: name of the attack or of the noise.
-        norm: of the sizes (attacks); ``None`` for noise.
-        axis: what the sizes are called: ``epsilon`` or ``level``.
+        norm: norm of the sizes (attacks); ``None`` for noise.
+        axis: name of the sizes: ``epsilon`` or ``level``.
         sizes: ascending.
-        metric: what is measured, a key of ``tasks.scores.METRICS``.
+        metric: name of the metric, a key of ``tasks.scores.METRICS``.
         score: mean over the sequences, each with the mean over its own targets; for attacks in the worst case found at
             this size or a smaller one, for noise in the mean over the draws.
         ci_low: lower end of Student's interval over the sequences, one entry per size; of Wilson's where each has one
             class; NaN for a single sequence with several targets.
         ci_high: upper end.
         n: sequences.
-        confidence: of the intervals.
-        seed: of the perturbations.
+        confidence: confidence level of the intervals.
+        seed: seed of the perturbations.
         draws: independent perturbations per size (noise); 1 for attacks.
         spread: standard deviation over the draws of the mean that ``score`` reports, one entry per size; 0 for attacks.
-        options: everything else the perturbation was told.
+        options: further options of the perturbation.
         blind: sequences without a gradient at any point that an attack visited.
     """
 
@@ -65,7 +65,7 @@ class ScoreSweep(Sizes):
     def of_scores(
         cls, task: Task, targets: Tensor, scores: Sequence[Tensor], confidence: float, **more: Any
     ) -> ScoreSweep:
-        """The sweep with these scores ``(n,)`` of the sequences at each size, and their intervals."""
+        """Return the sweep with the scores ``(n,)`` of the sequences at each size, and their intervals."""
         shares = task.metric_name == "accuracy" and bool((counted(targets).flatten(1).sum(1) == 1).all())
         rows = []
         for values in scores:
@@ -79,12 +79,12 @@ class ScoreSweep(Sizes):
         return cls(score=score, ci_low=ci_low, ci_high=ci_high, **own, **more)
 
     def frame(self, **measured: Any) -> pd.DataFrame:
-        """One row per size: ``attack, norm, metric, epsilon`` or ``noise, metric, level``, then score and interval."""
+        """Return a row per size: ``attack, norm, metric, epsilon`` or ``noise, metric, level``, score and interval."""
         return super().frame(metric=self.metric, score=self.score)
 
 
 def _student(scores: Tensor, confidence: float) -> tuple[float, float]:
-    """Student's interval of the mean; NaN for one sequence."""
+    """Return Student's interval of the mean; NaN for one sequence."""
     mean, n = float(scores.mean()), len(scores)
     if n < 2:
         return math.nan, math.nan
@@ -95,7 +95,7 @@ def _student(scores: Tensor, confidence: float) -> tuple[float, float]:
 def _opened(
     model: Any, x: Any, y: Tensor, task: Task, bounds: Bounds, mask: Tensor | None
 ) -> tuple[Tensor, Box, Tensor]:
-    """Checked inputs, their bounds, and where they may change: nowhere in the padding."""
+    """Return the checked inputs, their bounds, and the mask of entries that may change (no padding)."""
     x = check_batch(check_model(model), x)
     if isinstance(y, Tensor):
         check_dense("y", y)
@@ -127,28 +127,28 @@ def noise_scores(
     seed: int = 0,
     confidence: float = 0.95,
 ) -> ScoreSweep:
-    """The task's metric under noise on the input, or on the weights, over a grid of levels; targets stay what they are.
+    """Measure the task's metric under noise on the input or on the weights, over a grid of levels.
 
     Args:
-        model: called as ``model(x)``; judged in evaluation mode, left as it was found.
+        model: called as ``model(x)``; run in evaluation mode, restored afterwards.
         x: ``(batch, time, features)``; the padding of shorter sequences is left alone.
         y: targets, as the task has them.
         task: gives the metric.
         kind: ``"white"`` (``x + N(0, level^2)``), ``"salt_pepper"`` (entries, with probability ``level``, at one of
             their bounds), or ``"parameters"`` (all weights, in units of each tensor's root mean square; see
             ``parameter_noise_sweep``).
-        levels: standard deviations, or shares of the entries; 0 gives the clean score.
+        levels: standard deviations, or shares of changed entries; 0 gives the clean score.
         draws: independent noises per level.
         bounds: pair of numbers or tensors that broadcast to ``x``, for salt and pepper.
         mask: boolean, broadcasts to ``x``: true where there may be noise.
-        seed: of the noise.
-        confidence: of the intervals.
+        seed: seed of the noise.
+        confidence: confidence level of the intervals.
 
     Returns:
         The sweep.
 
     Raises:
-        ConfigurationError: an unknown kind, or input that does not fit.
+        ConfigurationError: an unknown kind, or invalid input.
         DimensionError: a wrong shape.
         NonFiniteError: NaN in data, weights or scores.
 
@@ -185,7 +185,7 @@ def noise_scores(
 
 @dataclass
 class _Worst:
-    """The worst points seen so far, and how bad they are: by the metric, then by the loss."""
+    """Worst points found so far: the worst by the metric, then by the loss."""
 
     points: Tensor
     scores: Tensor
@@ -193,7 +193,7 @@ class _Worst:
     less_is_worse: bool
 
     def see(self, points: Tensor, scores: Tensor, losses: Tensor) -> None:
-        """Keep, sequence by sequence, what is worse."""
+        """Keep the worse point of each sequence."""
         ahead = (self.scores - scores) if self.less_is_worse else (scores - self.scores)
         worse = (ahead > 0) | ((ahead == 0) & (losses > self.losses))
         self.points = torch.where(worse[:, None, None], points, self.points)
@@ -217,7 +217,7 @@ def attack_scores(
     seed: int = 0,
     confidence: float = 0.95,
 ) -> ScoreSweep:
-    """The task's metric in the worst case that gradient ascent finds, over a grid of radii.
+    """Measure the task's worst-case metric under gradient ascent over a grid of radii.
 
     Projected gradient ascent (``pgd``): at each radius the loss of every sequence is driven up from a random point of
     the ball, ``z <- P(z + step_size * direction(dL/dz))``, ``P`` onto ball and bounds. ``fgsm`` takes one step of
@@ -225,7 +225,7 @@ def attack_scores(
     there, too: no score gets better with the radius.
 
     Args:
-        model: called as ``model(x)``; judged in evaluation mode, left as it was found.
+        model: called as ``model(x)``; run in evaluation mode, restored afterwards.
         x: ``(batch, time, features)`` within the bounds; the padding of shorter sequences is left alone.
         y: targets, as the task has them.
         task: gives loss and metric.
@@ -235,15 +235,15 @@ def attack_scores(
         steps: gradient steps of ``pgd`` at each radius; ``None``: 7.
         step_size: length of a step of ``pgd`` in ``norm``; ``None``: ``2.5 epsilon / steps``.
         bounds: pair of numbers or tensors that broadcast to ``x``; ``None``: free.
-        mask: boolean, broadcasts to ``x``: true where the attack may change something.
-        seed: of the random starts.
-        confidence: of the intervals.
+        mask: boolean, broadcasts to ``x``: True where the attack may change an entry.
+        seed: seed of the random starts.
+        confidence: confidence level of the intervals.
 
     Returns:
         The sweep.
 
     Raises:
-        ConfigurationError: an option or tensor that does not fit, or ``x`` outside its bounds.
+        ConfigurationError: an invalid option or tensor, or ``x`` outside its bounds.
         DimensionError: a wrong shape.
         NonFiniteError: NaN in data, weights or scores.
 
@@ -285,7 +285,7 @@ def attack_scores(
 
 @dataclass(frozen=True, eq=False)
 class _Ascent:
-    """Ascents inside balls around some sequences; ``blind (batch,)`` is True where no gradient was met so far."""
+    """Gradient ascent inside balls around sequences; ``blind (batch,)``: True where no gradient was found so far."""
 
     model: nn.Module
     task: Task
@@ -297,7 +297,7 @@ class _Ascent:
     blind: Tensor
 
     def losses(self, z: Tensor) -> Tensor:
-        """The losses at points ``(batch, time, features)``, which are seen."""
+        """Return the losses at points ``(batch, time, features)`` and record these points."""
         outputs = self.model(z)
         losses = self.task.scores(outputs, self.y, loss=True)
         scores = self.task.scores(outputs.detach(), self.y)
@@ -307,7 +307,7 @@ class _Ascent:
         return losses
 
     def climb(self, epsilon: float, steps: int, length: float, generator: torch.Generator | None) -> None:
-        """From a random point of a ball, or from its centre."""
+        """Run the ascent from a random point of a ball, or from its center."""
         x, box, shape = self.x, self.box, self.shape
         inside: Callable[[Tensor], Tensor] = lambda z: box.clip(shape.clip(x, z, epsilon))  # noqa: E731
         z = x if generator is None else inside(x + shape.random(x, epsilon, generator))

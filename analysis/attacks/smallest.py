@@ -1,4 +1,4 @@
-"""The smallest perturbation that several attacks together find: the upper end of what may be certified."""
+"""Upper bound of the robustness radius: the smallest perturbation found by several attacks."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from .projections import Box, Geometry
 from .threat import AttackResult, Bounds, Threat, margins, open_threat
 
 CLEAR = 1e-9
-"""Of the largest logit: a margin above it is no rounding of float64, and only then is a class called wrong."""
-_SHRINK = 0.95
-_HALVINGS = 40
+"""Margin, relative to the largest logit, from which a class counts as wrong: above the rounding of float64."""
+_SHRINK = 0.95  # APGD searches inside this share of the smallest perturbation found so far
+_HALVINGS = 40  # bisection steps towards the boundary: the segment shrinks by 2^-40
 _PARTS = (1.0, 0.5, 0.2)
-"""Of the way to the point of the linearised boundary."""
+"""Fractions of the step to the linearized boundary that are tried."""
 _BEYOND = (1.000001, 1.003, 1.03)
-"""Times a proposed perturbation: it lies on the linearised boundary, the true one may bend away."""
+"""Factors by which a proposed perturbation is overshot, since the true boundary may bend away."""
 
 
 def check_budget(norm: str, budget: str) -> str:
-    """Check what a radius limits: the change of the whole sequence, or that of every step.
+    """Check the word for the limited quantity: the norm of the whole perturbation or of its largest step.
 
     Args:
         norm: ``"l2"`` or ``"linf"``.
@@ -60,8 +60,8 @@ def nearest_level(gradient: Tensor, rise: Tensor, low: Tensor, high: Tensor, sha
     Args:
         gradient: ``(batch, time, features)``.
         rise: ``(batch,)``.
-        low: as the gradient, at most 0.
-        high: as the gradient, at least 0.
+        low: lower bounds in the gradient's shape, at most 0.
+        high: upper bounds in the gradient's shape, at least 0.
         shape: geometry of the norm.
 
     Returns:
@@ -94,7 +94,7 @@ def nearest_level(gradient: Tensor, rise: Tensor, low: Tensor, high: Tensor, sha
 
 
 def _fooled(threat: Threat, z: Tensor) -> Tensor:
-    """Where ``z`` is misclassified, by more than rounding."""
+    """Return True where ``z`` is misclassified by more than rounding."""
     logits = threat.logits(z)
     return margins(logits, threat.y) > CLEAR * logits.abs().amax(dim=1)
 
@@ -104,7 +104,7 @@ def _sizes(threat: Threat, z: Tensor) -> Tensor:
 
 
 def _proposals(threat: Threat, z: Tensor) -> Tensor:
-    """``(c, batch, time, features)``: points near the smallest one of the boundary as it is linearised at ``z``."""
+    """Return points ``(c, batch, time, features)`` near the closest point of the boundary linearized at ``z``."""
     point = z.detach().requires_grad_(True)
     logits = logits_of(threat.model, point, threat.y)
     f = margins(logits, threat.y)
@@ -117,7 +117,7 @@ def _proposals(threat: Threat, z: Tensor) -> Tensor:
 
 
 def _polish(threat: Threat, z: Tensor, steps: int) -> Tensor:
-    """Misclassified points made smaller along the boundary, each step the nearest point of its linearisation.
+    """Shrink misclassified points along the boundary; each step goes to the nearest point of its linearization.
 
     A point is where this ends only if its perturbation is the smallest to first order: parallel to the gradient where
     the bounds leave it free (l2). Nothing is taken that is not misclassified and smaller.
@@ -141,13 +141,13 @@ def _polish(threat: Threat, z: Tensor, steps: int) -> Tensor:
 
 
 def _free_sizes(box: Box, x: Tensor) -> Tensor:
-    """``(batch,)``: a length to begin with where nothing was found: that of the inputs, or of their box."""
+    """Return an initial radius ``(batch,)`` where no attack succeeded: the norm of the inputs, or of their box."""
     span = torch.where(torch.isfinite(box.upper - box.lower), box.upper - box.lower, x.abs() + 1.0)
     return span.flatten(1).amax(dim=1)
 
 
 def _rivals(threat: Threat) -> Tensor:
-    """The other classes ``(batch, k - 1)``, that of the largest logit at ``x`` first."""
+    """Return the other classes ``(batch, k - 1)``, starting with the largest logit at ``x``."""
     logits = threat.logits(threat.x)
     return logits.scatter(1, threat.y[:, None], float("-inf")).argsort(dim=1, descending=True)[:, :-1]
 
@@ -165,10 +165,10 @@ def attack_radii(
     restarts: int = 4,
     seed: int = 0,
 ) -> AttackResult:
-    """The smallest perturbation of each sequence that changes its class, as far as several attacks find it.
+    """Find the smallest perturbation of each sequence that changes its class, by several attacks.
 
     DeepFool first, drawn back to the boundary by bisection. Then the point is moved along the boundary, each step to
-    the smallest perturbation inside the bounds that reaches the boundary as it is linearised there; then APGD looks
+    the smallest perturbation inside the bounds that reaches the linearized boundary there; then APGD looks
     from random starts inside of 95 % of what was found, in a ball of each sequence's own radius, with the margin as its
     loss and with the lead of one rival class after the other in turns; what it finds is drawn back and moved alike.
     Where nothing was found the radius is doubled instead.
@@ -180,20 +180,20 @@ def attack_radii(
         x: ``(batch, time, features)``, within the bounds.
         y: ``(batch,)`` class labels.
         norm: ``"l2"`` or ``"linf"`` over the whole sequence.
-        budget: what is made small: ``"total"``, that norm of the whole perturbation ``d``, or ``"step"`` (l2 alone),
+        budget: minimized norm: ``"total"``, that of the whole perturbation ``d``, or ``"step"`` (l2 alone),
             the largest of the steps' own, ``max_t |d_t|_2``; the result's ``norm`` is ``"l2_step"`` then.
         bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
-        mask: boolean, broadcasts to ``x``: true where the attack may change something.
+        mask: boolean, broadcasts to ``x``: True where the attack may change an entry.
         steps: along the boundary, and of each run of APGD.
         restarts: runs of APGD.
-        seed: of the random starts.
+        seed: seed of the random starts.
 
     Returns:
         The result, ``adversarial`` and ``norms`` in float64: 0 where ``x`` itself is misclassified, and without meaning
         where ``success`` is false.
 
     Raises:
-        ConfigurationError: an option or tensor that does not fit.
+        ConfigurationError: an invalid option or tensor.
         DimensionError: a wrong shape.
         NonFiniteError: NaN in data, weights or logits.
 
@@ -238,7 +238,7 @@ def attack_radii(
 
 
 def stored_bounds(bounds: Bounds, x: Tensor) -> Bounds:
-    """Bounds as the data's own numbers are stored: 0.1 of float32 is not that of float64, and ``x`` may stand there."""
+    """Round the bounds as the data are stored: 0.1 in float32 differs from 0.1 in float64, and ``x`` may lie there."""
     if x.dtype == torch.float64 or not x.is_floating_point() or not isinstance(bounds, tuple | list):
         return bounds
     ends = [torch.tensor(v, dtype=x.dtype) if _number(v) else v for v in bounds]
@@ -251,7 +251,7 @@ def _number(value: Any) -> bool:
 
 
 def _better(threat: Threat, new: Tensor, sizes: Tensor, old: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    """The old points, or the new ones drawn back and moved along the boundary, whichever is smaller, and its size."""
+    """Return the smaller of the old points and the refined new ones, and its size."""
     rows = _fooled(threat, new).nonzero()[:, 0]
     if not len(rows):
         return old, sizes

@@ -1,4 +1,4 @@
-"""The steps ``noise`` and ``attacks``: accuracy where each sequence has a class, the task's metric elsewhere."""
+"""Analysis steps ``noise`` and ``attacks``: accuracy for classification, the task's metric otherwise."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def noise_step(work: Work) -> None:
     work.write_table("noise.csv" if whole else "noise_scores.csv", pd.concat(frames, ignore_index=True))
 
 
-def _on_weights(model: nn.Module, task: Task, x: Tensor, y: Tensor, told: dict[str, Any]) -> SweepResult | ScoreSweep:
+def _on_weights(model: nn.Module, task: Task, x: Tensor, y: Tensor, kwargs: dict[str, Any]) -> SweepResult | ScoreSweep:
     if task.labels_sequences:
-        return parameter_noise_sweep(model, x, y, **told)
-    return noise_scores(model, x, y, task=task, kind="parameters", **told)
+        return parameter_noise_sweep(model, x, y, **kwargs)
+    return noise_scores(model, x, y, task=task, kind="parameters", **kwargs)
 
 
 def attacks_step(work: Work) -> None:

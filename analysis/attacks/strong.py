@@ -20,7 +20,7 @@ from .threat import LOSSES, AttackResult, Bounds, open_threat
 BISECTIONS = 6
 """Bisection steps from a misclassified point back towards the input."""
 WARM_START_STEP = 0.6
-"""First step of APGD in radii when it starts from a known point, where the paper's 2 would leave its neighbourhood."""
+"""First step of APGD in radii when it starts from a known point, where the paper's 2 would leave its neighborhood."""
 
 
 def strong(
@@ -39,13 +39,13 @@ def strong(
 ) -> AttackResult:
     """Attack with DeepFool and then, from the largest radius down, with several runs of APGD.
 
-    The first run of APGD maximises the margin ``max_{j != y} z_j - z_y`` from the smallest known perturbation, pulled
-    back to the ball; later runs maximise cross entropy and the margin in turns from random starts. A misclassified
+    The first run of APGD maximizes the margin ``max_{j != y} z_j - z_y`` from the smallest known perturbation, pulled
+    back to the ball; later runs maximize cross entropy and the margin in turns from random starts. A misclassified
     point is bisected towards its sequence, which may decide smaller radii, too. A sequence that withstands every run at
     one radius is not attacked at smaller ones.
 
     Args:
-        model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
+        model: ``model(x) -> logits (batch, classes)``; run in evaluation mode, restored afterwards.
         x: ``(batch, time, features)``, within the bounds.
         y: ``(batch,)`` class labels.
         epsilon: a radius, or several.
@@ -54,16 +54,16 @@ def strong(
         starts: runs of APGD of each sequence at each radius that it is attacked with.
         near: the result of another attack on the same sequences; ``None``: DeepFool is run.
         bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
-        mask: boolean, broadcasts to ``x``: true where the attack may change something.
-        seed: of the random starts.
+        mask: boolean, broadcasts to ``x``: True where the attack may change an entry.
+        seed: seed of the random starts.
 
     Returns:
         The result, with success recomputed on the stored sequences; of several radii without a limit, each sequence
         with the smallest perturbation that was found. ``iterations`` are those of one run of APGD.
 
     Raises:
-        ConfigurationError: an option or tensor that does not fit.
-        DimensionError: a wrong shape, of ``near``, too.
+        ConfigurationError: an invalid option or tensor.
+        DimensionError: a wrong shape, also of ``near``.
         NonFiniteError: NaN in data, weights or logits.
 
     Source: S. Moosavi-Dezfooli, A. Fawzi, P. Frossard (2016); F. Croce, M. Hein (2020); the order of radii is this

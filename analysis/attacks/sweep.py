@@ -30,7 +30,7 @@ from .units import in_units, multiples
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Sizes(Record):
-    """A measurement against the size of a perturbation; see its subclasses."""
+    """Base of measurements against the size of a perturbation."""
 
     perturbation: str
     norm: str | None
@@ -47,11 +47,11 @@ class Sizes(Record):
     blind: int = 0
 
     def curves(self) -> pd.DataFrame:
-        """``frame()`` with the sizes of the perturbation under one name."""
+        """Return ``frame()`` with the sizes of the perturbation in a column of one name."""
         return self.frame().rename(columns={self.axis: "size"})
 
     def frame(self, **measured: Any) -> pd.DataFrame:
-        """One row per size: the perturbation, what was measured, its interval, and the draws."""
+        """Return one row per size: the perturbation, the measured value, its interval, and the draws."""
         attack = self.axis == "epsilon"
         head = {"attack": self.perturbation, "norm": self.norm} if attack else {"noise": self.perturbation}
         head |= {name: measured.pop(name) for name in ("metric",) if name in measured}
@@ -66,19 +66,19 @@ class SweepResult(Sizes):
 
     Attributes:
         perturbation: name of the attack or of the noise.
-        norm: of the sizes (attacks); ``None`` for noise.
-        axis: what the sizes are called: ``epsilon`` or ``level``.
+        norm: norm of the sizes (attacks); ``None`` for noise.
+        axis: name of the sizes: ``epsilon`` or ``level``.
         sizes: ascending.
         accuracy: share of sequences classified correctly; for attacks in the worst case found at this size
             or a smaller one, for noise in the mean over the draws.
         ci_low: lower end of Wilson's interval over the sequences, one entry per size.
         ci_high: upper end.
         n: sequences.
-        confidence: of the intervals.
-        seed: of the perturbations.
+        confidence: confidence level of the intervals.
+        seed: seed of the perturbations.
         draws: independent perturbations per size (noise); 1 for attacks.
         spread: standard deviation of the accuracy over the draws, one entry per size; 0 for attacks.
-        options: everything else the perturbation was told.
+        options: further options of the perturbation.
         broken_at: ``(n,)`` smallest size at which each sequence fell, infinite where none (attacks);
             ``None`` for noise.
         blind: number of sequences that stand at the largest size and have no gradient there: no sign of robustness.
@@ -91,17 +91,17 @@ class SweepResult(Sizes):
 
     @classmethod
     def of_shares(cls, shares: Sequence[float], n: int, confidence: float, **more: Any) -> SweepResult:
-        """The sweep with these shares of ``n`` sequences classified correctly, and their intervals."""
+        """Return the sweep with the given accuracies of ``n`` sequences, and their intervals."""
         low, high = zip(*(wilson(share, n, confidence) for share in shares))
         return cls(accuracy=tuple(shares), ci_low=low, ci_high=high, n=n, confidence=confidence, **more)
 
     def frame(self, **measured: Any) -> pd.DataFrame:
-        """One row per size: ``attack, norm, epsilon`` or ``noise, level``, then accuracy and interval."""
+        """Return one row per size: ``attack, norm, epsilon`` or ``noise, level``, then accuracy and interval."""
         return super().frame(accuracy=self.accuracy)
 
 
 def check_levels(name: str, values: Any, maximum: float = math.inf) -> tuple[float, ...]:
-    """A grid of sizes, ascending and without repetition.
+    """Check a grid of sizes; return it in ascending order without repetition.
 
     Raises:
         ConfigurationError: no sequence of numbers in [0, maximum], or an empty one.
@@ -131,7 +131,7 @@ def attack_sweep(
     near: AttackResult | None = None,
     **options: Any,
 ) -> SweepResult:
-    """Worst-case accuracy over a grid of radii.
+    """Measure the worst-case accuracy over a grid of radii.
 
     Radii are taken in ascending order, and only sequences that still stand are attacked: an adversarial
     sequence inside a small ball lies in every larger one, so accuracy never rises with the radius. Success
@@ -142,7 +142,7 @@ def attack_sweep(
     a ``MaskedGradientWarning`` and ``blind`` of the result say so.
 
     Args:
-        model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
+        model: ``model(x) -> logits (batch, classes)``; run in evaluation mode, restored afterwards.
         x: ``(batch, time, features)``, within the bounds.
         y: ``(batch,)`` class labels.
         epsilons: radii; 0 gives the clean accuracy. Or vectors ``(features,)``, multiples of one vector, which is
@@ -151,11 +151,11 @@ def attack_sweep(
             the largest radius down).
         norm: ``"linf"`` or ``"l2"`` over the whole sequence.
         bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
-        mask: boolean, broadcasts to ``x``: true where the attack may change something; ``None``: everywhere but in
+        mask: boolean, broadcasts to ``x``: True where the attack may change an entry; ``None``: everywhere but in
             padding, see ``own_steps_of``.
-        seed: of random starts.
-        confidence: of the intervals.
-        near: what ``deepfool`` gave for the same sequences, norm, bounds and mask, if it was run: ``"deepfool"`` takes
+        seed: seed of random starts.
+        confidence: confidence level of the intervals.
+        near: result of ``deepfool`` for the same sequences, norm, bounds and mask, if it was run: ``"deepfool"`` takes
             its points, ``"strong"`` begins at them.
         **options: handed to the attack, such as ``steps=7, step_size=0.01``.
 
@@ -163,7 +163,7 @@ def attack_sweep(
         The sweep.
 
     Raises:
-        ConfigurationError: an unknown attack or option, or input that does not fit.
+        ConfigurationError: an unknown attack or option, or invalid input.
         DimensionError: a wrong shape.
         NonFiniteError: NaN in data, weights or logits.
 
@@ -187,7 +187,7 @@ def attack_sweep(
     threat = open_threat(model, x, y, norm=norm, bounds=bounds, mask=mask, seed=seed)
     x = threat.x
 
-    def found(part: Threat, **radius: Any) -> AttackResult:
+    def attack_part(part: Threat, **radius: Any) -> AttackResult:
         box = (part.box.lower, part.box.upper)  # equal where the mask forbids a change
         with unwarned():
             told = {"norm": norm, "bounds": box, "mask": box[0] < box[1], "seed": threat.seed}
@@ -197,7 +197,7 @@ def attack_sweep(
     smallest = None
     if attack in SMALLEST:
         own: dict[str, Any] = {"epsilon": sizes, "near": near} if attack == "strong" else {}
-        smallest = near if near is not None and not own else found(threat, **own)
+        smallest = near if near is not None and not own else attack_part(threat, **own)
     blind = torch.zeros(len(x), dtype=torch.bool, device=x.device)
     broken = torch.full((len(x),), math.inf, dtype=torch.float64)
     with untouched(model):
@@ -209,7 +209,7 @@ def attack_sweep(
             if smallest is not None:
                 z, blind = smallest.adversarial[standing], smallest.blind
             elif epsilon:
-                result = found(part, epsilon=epsilon)
+                result = attack_part(part, epsilon=epsilon)
                 z = result.adversarial
                 blind[standing] = result.blind
             else:  # in a ball of radius 0 there is nothing to look for

@@ -1,4 +1,4 @@
-"""What an attack may do, and the judgement of what it did: success is recomputed, never believed."""
+"""Threat model of an attack, and the recomputation of its success on the stored sequences."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ Bounds = tuple[Any, Any] | None
 
 @dataclass(frozen=True, eq=False)
 class AttackResult(Record):
-    """What an attack found, judged afresh on the stored sequences.
+    """Result of an attack, evaluated again on the stored sequences.
 
     Attributes:
-        attack: its name.
+        attack: name of the attack.
         norm: ``l2`` or ``linf``; ``l2_step`` for the longest step, ``max_t |d_t|_2``.
-        epsilon: the radius it was held to; infinite for an attack that looks for the smallest perturbation.
-        adversarial: ``(batch, time, features)``; the original sequence where nothing was found and nothing
+        epsilon: radius of the attack; infinite for an attack that minimizes the perturbation.
+        adversarial: ``(batch, time, features)``; the original sequence where no attack succeeded or none was
             needed.
         success: ``(batch,)`` the stored sequence is misclassified.
         already_wrong: ``(batch,)`` the original one is: counts as a success of norm 0.
         norms: ``(batch,)`` float64, size of the stored perturbation in ``norm``.
         iterations: gradient steps taken at most by one sample.
-        seed: of random starts.
+        seed: seed of random starts.
         blind: ``(batch,)`` still classified correctly, with no gradient at the input nor at the end of the attack.
     """
 
@@ -59,14 +59,14 @@ class AttackResult(Record):
         return 1.0 - float(self.success.double().mean())
 
     def curves(self) -> pd.DataFrame:
-        """The share of the sequences that no perturbation up to a size changed, a row where that falls."""
+        """Return the share of sequences that no perturbation up to a size changed, one row where it falls."""
         size = torch.where(self.success, self.norms.double(), torch.inf).masked_fill(self.already_wrong, 0.0)
         found = size.cpu().numpy()
         at = sorted({0.0, float(self.epsilon), *(float(s) for s in found if s < float("inf"))})
         return pd.DataFrame({"size": at, "robust_accuracy": [float((found > s).mean()) for s in at]})
 
     def frame(self) -> pd.DataFrame:
-        """One row per sequence: ``sample``, ``success``, ``already_wrong``, ``size`` of the perturbation."""
+        """Return one row per sequence: ``sample``, ``success``, ``already_wrong``, ``size`` of the perturbation."""
         return pd.DataFrame(
             {
                 "sample": range(len(self.success)),
@@ -77,13 +77,13 @@ class AttackResult(Record):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the sequences themselves, in JSON's own types."""
+        """Return all fields except the sequences as JSON values."""
         names = [each.name for each in fields(self) if each.name != "adversarial"]
         return {name: plain_value(getattr(self, name)) for name in (*names, "robust_accuracy")}
 
 
 def margins(logits: Tensor, y: Tensor) -> Tensor:
-    """``max_{j != y} z_j - z_y (batch,)``: positive where misclassified; what attacks drive up."""
+    """Return ``max_{j != y} z_j - z_y (batch,)``, the loss of attacks; positive where misclassified."""
     others = logits.scatter(1, y[:, None], float("-inf")).amax(dim=1)
     return others - logits.gather(1, y[:, None])[:, 0]
 
@@ -96,7 +96,7 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 @dataclass(frozen=True, eq=False)
 class Threat:
-    """A checked problem: these sequences, this model, these bounds and radius; the tensors are per sample.
+    """Checked attack problem: model, sequences, bounds and radius; the tensors are per sample.
 
     With ``radii (batch,)`` every sequence has its own radius, and ``epsilon`` is only the largest that is meant.
     """
@@ -112,33 +112,33 @@ class Threat:
 
     @property
     def reach(self) -> Radius:
-        """The radius of each sequence, or the one that all have."""
+        """Return the radius of each sequence, or the common one."""
         return self.epsilon if self.radii is None else self.radii
 
     def take(self, index: Tensor) -> Threat:
-        """The problem for some samples."""
+        """Return the problem restricted to the selected samples."""
         radii = None if self.radii is None else self.radii[index]
         parts = {"x": self.x[index], "y": self.y[index], "box": self.box.take(index)}
         return replace(self, **parts, radii=radii)
 
     def logits(self, z: Tensor) -> Tensor:
-        """Checked logits of ``z``, without a graph."""
+        """Return the checked logits of ``z``, without a graph."""
         with torch.no_grad():
             return logits_of(self.model, z, self.y)
 
     def wrong(self, z: Tensor) -> Tensor:
-        """Where ``z`` is misclassified."""
+        """Return True where ``z`` is misclassified."""
         return self.logits(z).argmax(dim=1) != self.y
 
     def ascend(self, z: Tensor, loss: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Loss ``(batch,)``, its gradient by the input (0 where frozen or not finite), and the logits."""
+        """Return the loss ``(batch,)``, its input gradient (0 where frozen or not finite), and the logits."""
         z = z.detach().requires_grad_(True)
         logits = logits_of(self.model, z, self.y)
         values = loss(logits, self.y)
         return values.detach(), self.seen(by_the_input(values, z)), logits.detach()
 
     def seen(self, gradient: Tensor) -> Tensor:
-        """Gradients ``(batch, time, features)``, 0 where not finite or frozen."""
+        """Return the gradients ``(batch, time, features)`` with 0 where they are not finite or frozen."""
         return finite(torch.where(self.box.lower < self.box.upper, gradient, 0.0))
 
     def blind(self, z: Tensor) -> Tensor:
@@ -149,20 +149,20 @@ class Threat:
         return vanishes(torch.where(free, gradient, 0.0)) & free.flatten(1).any(dim=1)
 
     def inside(self, z: Tensor, epsilon: Radius | None = None) -> Tensor:
-        """``z`` pulled into the ball (of another radius, where one is given) and the box; rounding leaves neither."""
+        """Project ``z`` onto the ball (of another radius, if given) and the box; rounding leaves neither."""
         radius = self.reach if epsilon is None else epsilon
         if isinstance(radius, Tensor) or radius < float("inf"):
             z = self.geometry.clip(self.x, z, radius)
         return self.box.clip(z)  # x is in the box, so clipping only brings z nearer to x
 
     def judge(self, attack: str, z: Tensor, iterations: int, already: Tensor | None = None) -> AttackResult:
-        """Clip, run the model again, and say what succeeded.
+        """Clip the points, run the model again, and record which ones are misclassified.
 
         Args:
-            attack: its name.
-            z: what it found.
-            iterations: steps that it took.
-            already: where the original sequences are misclassified, when this batch has been run; ``None``: not yet.
+            attack: name of the attack.
+            z: points found by the attack.
+            iterations: number of steps.
+            already: mask of originally misclassified sequences, if this batch was run before; ``None``: compute it.
         """
         z = self.inside(z.detach())
         already = self.wrong(self.x) if already is None else already
@@ -179,7 +179,7 @@ class Threat:
 
 
 def attacked(threat: Threat, name: str, run: Callable[[Threat], tuple[Tensor, int]], starts: int = 1) -> AttackResult:
-    """Run an attack from several starts and judge its best points; later starts attack only what still stands.
+    """Run an attack from several starts and judge its best points; later starts skip sequences already misclassified.
 
     Args:
         threat: the problem.
@@ -228,7 +228,7 @@ def _broadcast(value: Tensor, x: Tensor, name: str) -> Tensor:
 
 
 def free_box(x: Tensor, bounds: Bounds, mask: Any) -> tuple[Box, Tensor]:
-    """Bounds of every entry and where a mask lets it change, both of the shape of ``x``.
+    """Return the bounds of every entry, and the mask of entries that may change, in the shape of ``x``.
 
     Args:
         x: ``(batch, time, features)``.
@@ -237,7 +237,7 @@ def free_box(x: Tensor, bounds: Bounds, mask: Any) -> tuple[Box, Tensor]:
 
     Raises:
         ConfigurationError: bounds or mask of a wrong kind, crossed bounds, or ``x`` outside of them.
-        DimensionError: a bound or mask that does not broadcast.
+        DimensionError: a bound or mask of another shape.
     """
     if bounds is not None and (not isinstance(bounds, tuple | list) or len(bounds) != 2):
         raise ConfigurationError(f"bounds must be a pair (lower, upper) or None, got {bounds!r}")
@@ -265,7 +265,7 @@ def _box(x: Tensor, bounds: Bounds, mask: Any) -> Box:
 def open_threat(
     model: Any, x: Any, y: Any, *, norm: str, bounds: Bounds, mask: Any, seed: Any, epsilon: Any = 0.0
 ) -> Threat:
-    """Check everything an attack is given, once.
+    """Check all arguments of an attack and return its problem.
 
     Args:
         model: ``model(x) -> logits (batch, classes)``.
@@ -274,16 +274,16 @@ def open_threat(
         norm: ``"l2"`` or ``"linf"``.
         bounds: pair of numbers or of tensors that broadcast to ``x`` (one per feature, per position);
             ``None``: free.
-        mask: boolean, broadcasts to ``x``: true where the attack may change something; ``None``: everywhere but in
+        mask: boolean, broadcasts to ``x``: True where the attack may change an entry; ``None``: everywhere but in
             padding.
-        seed: of random starts.
+        seed: seed of random starts.
         epsilon: radius; ``None`` means no limit.
 
     Returns:
         The problem.
 
     Raises:
-        ConfigurationError: an option or tensor that does not fit, ``x`` outside its bounds, labels that are
+        ConfigurationError: an invalid option or tensor, ``x`` outside its bounds, labels that are
             no class.
         DimensionError: a wrong shape.
         NonFiniteError: NaN in data, weights or logits.

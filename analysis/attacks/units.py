@@ -1,4 +1,4 @@
-"""Sizes of perturbations in a unit of its own for each feature: the inputs are scaled once, attacks know no unit."""
+"""Perturbation sizes in a separate unit for each feature, by rescaling the inputs before an attack."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ from .padding import own_steps_of
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def deviations(model: nn.Module, x: Tensor, own: Tensor | None = None) -> Tensor:
+def deviations(model: nn.Module, x: Tensor, own_steps: Tensor | None = None) -> Tensor:
     """Return the standard deviation of each feature over all sequences and their own steps, 0 for constant features.
 
     Args:
         model: see ``own_steps_of``.
         x: ``(n, time, features)``.
-        own: ``(n, time)``: True at own steps; ``None``: see ``own_steps_of``.
+        own_steps: ``(n, time)``: True at own steps; ``None``: see ``own_steps_of``.
     """
-    own = own_steps_of(model, x) if own is None else own
-    rows = x.flatten(0, 1) if own is None else x[own]
+    own_steps = own_steps_of(model, x) if own_steps is None else own_steps
+    rows = x.flatten(0, 1) if own_steps is None else x[own_steps]
     constant = rows.amin(0) == rows.amax(0)
     return rows.double().std(0, correction=0).masked_fill(constant, 0.0).to(x)
 
 
 def constant_words(scale: Tensor) -> str:
-    """Return which features are left out, since they are constant in the data; empty if there are none."""
+    """Return the note about features that are excluded as constant; empty if there are none."""
     names = ", ".join(map(str, (scale == 0).nonzero()[:, 0].tolist()))
     return names and f"features that are constant in the data stay unchanged (numbers count from 0): {names}"
 
 
 def in_units(model: Any, x: Tensor, scale: Any, bounds: Any = None, mask: Any = None) -> tuple[Any, Tensor, Any, Any]:
-    """Return a network, its inputs, their bounds and the mask of what may change, with features in units of ``scale``.
+    """Return a network, its inputs, their bounds and the mask, with features in units of ``scale``.
 
     Args:
         model: a module, or what ``stability.models.packed.reading`` gave.
         x: ``(n, time, features)``.
         scale: ``(features,)``; a feature with 0 may not change.
-        bounds: of the inputs.
-        mask: of the inputs; ``None``: each sequence's own steps.
+        bounds: bounds of the inputs.
+        mask: mask of the inputs; ``None``: each sequence's own steps.
 
     Raises:
         DimensionError: another number of scales than of features.
@@ -73,7 +73,7 @@ def in_units(model: Any, x: Tensor, scale: Any, bounds: Any = None, mask: Any = 
 
 
 def multiples(sizes: Any) -> tuple[Any, Any]:
-    """Return numbers and the vector ``(features,)`` that a list of vectors is multiples of; ``None`` without vectors.
+    """Return the factors of a list of parallel vectors, and their unit ``(features,)``; ``None`` without vectors.
 
     Raises:
         ConfigurationError: vectors that are no multiples of each other, or numbers other than 0 beside them.
@@ -93,7 +93,7 @@ def multiples(sizes: Any) -> tuple[Any, Any]:
 
 
 def per_feature(attack: F) -> F:
-    """Function decorator: an attack also takes ``epsilon (features,)``; its result's norms are in units of it then."""
+    """Decorate an attack to take ``epsilon (features,)``; the norms of its result are then in units of it."""
 
     @functools.wraps(attack)
     def run(model: nn.Module, x: Any, y: Any, *, epsilon: Any, **options: Any) -> Any:

@@ -1,1 +1,1 @@
-"""Several models trained and analysed: steps, files, processes, and the record of how far each has come."""
+"""Campaigns: training and analysis of several models, with their steps, files, processes and progress records."""

@@ -10,27 +10,27 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Budget:
-    """How much work the analyzers may do.
+    """Amount of work of the analyzers.
 
     Attributes:
         samples: test sequences for noise, certified radii, norm drift.
         attacked: test sequences that are attacked.
         curved: training sequences of the Hessian's batch.
         certified: test sequences that get a certified and an attacked radius of their own.
-        gated: the same of LSTM and GRU, whose proofs cost five times as much; see ``Campaign.settings``.
-        restarts: of the attacks on these.
+        gated: the same for LSTM and GRU, whose proofs cost five times as much; see ``Campaign.settings``.
+        restarts: restarts of the attacks on these.
         draws: independent noises per level.
         levels: standard deviations of white noise and shares of salt and pepper, within inputs in [0, 1].
         epsilons_linf: radii of attacks in the largest change of an entry.
         epsilons_l2: radii of attacks in the Euclidean norm of the whole sequence's change.
-        steps: of each run of APGD, where every sequence has one class, else of PGD.
-        starts: of APGD, for each sequence at each radius that it is attacked with.
-        stretch: how many times longer than the task's sequences the hidden state is followed.
+        steps: steps of each run of APGD, where every sequence has one class, else of PGD.
+        starts: starts of APGD for each sequence at each radius.
+        stretch: number of steps for hidden states, in multiples of the task's sequence length.
         iterations: Lanczos iterations for the Hessian's ends.
         probes: random vectors for the Hessian's trace and density.
         trajectories: test sequences along which Lyapunov exponents are taken.
-        program_states: criteria of systems of up to so many states are asked of a solver, too; see ``cross_check``.
-        program_steps: of that solver, at most.
+        program_states: largest number of states of systems that a solver examines as well; see ``cross_check``.
+        program_steps: most steps of that solver.
     """
 
     samples: int = 500
@@ -78,12 +78,12 @@ BUDGETS = {
 
 @dataclass(frozen=True)
 class AnalysisSettings:
-    """How a model is analysed, whichever it is: made once by whoever asks, and handed through to the steps.
+    """Settings of an analysis that are the same for all models.
 
     Attributes:
-        budget: how much work.
-        seed: of everything random.
-        input_box: what inputs are promised to stay in, in place of the range of the data.
+        budget: amount of work.
+        seed: seed of everything random.
+        input_box: bounds of all inputs, in place of the range of the data.
         overwrite: whether files of the names of results that no analysis made may be replaced.
         keep: take over steps of an earlier analysis of the same model, with the same seed and budget, whose files are
             as it left them, on the same data.

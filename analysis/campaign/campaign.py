@@ -1,9 +1,8 @@
-"""Several models trained, or taken as they are, and analysed: the work behind the main report.
+"""Campaign behind the main report: several models, trained or given, and analyzed.
 
-A campaign is a directory: ``report-settings.json`` says what was planned, ``models/NAME/`` is a model's run
-directory with the files of ``stability.analysis.campaign.pipeline``. A model is finished when it has its
-``analysis.json``; carried out again, a campaign does what is missing, and training goes on where it stopped. Results
-belong to the weights that they were computed from: a model that changed since then is examined again.
+A campaign is a directory: ``report-settings.json`` holds the plan, ``models/NAME/`` is a model's run directory with the
+files of ``stability.analysis.campaign.pipeline``. A model is finished when it has its ``analysis.json``. A repeated
+campaign computes the missing parts and resumes training. A model whose weights changed is analyzed again.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ from .plan import Campaign
 from .record import REPORT, SETTINGS_FILE, Session, clear, is_complete, planned, refuse_model, write_settings
 from .trainings import TRAININGS_FILE, write_trainings
 
-MODEL_FILE = "model.safetensors"
-FINISHED = "finished"
+MODEL_FILE = "model.safetensors"  # weights of a trained model in its run directory
+FINISHED = "finished"  # last news of a model
 
 
 @contextmanager
 def opened(campaign: Campaign, *, overwrite: bool = False, pages: Sequence[str] = ()) -> Iterator[tuple[str, ...]]:
-    """Make or re-open the campaign's directory, and own it for the time of a block.
+    """Create or re-open the directory of a campaign and lock it for the time of a block.
 
     Args:
-        campaign: what is to be done.
+        campaign: models, data and settings.
         overwrite: whether a report made with another plan, and files of the names that a report has, may be replaced.
             Files of other names are not touched.
-        pages: names of the files that the caller will write there, so that they are refused before the work, too.
+        pages: names of the files that the caller will write there; existing ones are refused before the work.
 
     Yields:
         Names of the models that are finished already.
@@ -71,7 +70,7 @@ def opened(campaign: Campaign, *, overwrite: bool = False, pages: Sequence[str] 
 
 
 def plan(campaign: Campaign, *, overwrite: bool = False) -> tuple[str, ...]:
-    """``opened``, and closed again.
+    """Check a campaign as ``opened`` does, without holding its directory.
 
     Returns:
         Names of the models that are finished already.
@@ -81,7 +80,7 @@ def plan(campaign: Campaign, *, overwrite: bool = False) -> tuple[str, ...]:
 
 
 def _check(campaign: Campaign, overwrite: bool) -> None:
-    """Refuse what cannot be done before anything is changed."""
+    """Raise an error for an impossible campaign, before any change."""
     trained, known = [n for n in campaign.models if n not in {g.name for g in campaign.given}], known_presets()
     for name in trained:
         as_choice("model", name, known)
@@ -102,7 +101,7 @@ def _check(campaign: Campaign, overwrite: bool) -> None:
 
 
 def _drop_stale(campaign: Campaign) -> None:
-    """Take away results about other weights than those that are there now; trained presets keep their training."""
+    """Remove results about weights that have changed since; trained presets keep their training."""
     given = {g.name: g for g in campaign.given}
     for run, (name, _) in campaign.runs.items():
         folder = campaign.folder / "models" / run
@@ -117,7 +116,7 @@ def _drop_stale(campaign: Campaign) -> None:
 
 
 def finished(campaign: Campaign) -> tuple[str, ...]:
-    """Names of the run directories whose files are complete, and as the analysis left them."""
+    """Return the names of the run directories whose files are complete and unchanged."""
     return tuple(n for n in campaign.runs if is_complete(campaign.folder / "models" / n))
 
 
@@ -131,15 +130,15 @@ def run_campaign(
     scheduler: str | None = None,
     client: Any = None,
 ) -> list[Outcome]:
-    """Train and analyse what is not finished yet; ``plan`` comes first.
+    """Train and analyze the unfinished models; call ``plan`` first.
 
     Args:
-        campaign: what is to be done.
+        campaign: models, data and settings.
         processes: models at a time, each in a process with one thread.
         scheduler: address of a Dask scheduler whose workers run the models in place of local processes. They write to
             the folder of the campaign, which has to be the same path for them.
         client: a ``distributed.Client`` in place of an address.
-        news: called with a model's name and what is being done; in the end with ``FINISHED``.
+        news: called with a model's name and its current step; in the end with ``FINISHED``.
         command: the command line, for the record.
         overwrite: whether files in the way of the models' own may be replaced.
 
@@ -199,6 +198,6 @@ def run_campaign(
 
 
 def _home(name: str) -> str:
-    """The class of a registered layer or cell that is trained under its own name; empty where none is."""
+    """Return the class path of a registered layer or cell that is trained under its own name, or an empty text."""
     layer = None if name in PRESETS else LAYERS.get(name)
     return "" if layer is None or layer.__module__ == "__main__" else f"{layer.__module__}:{layer.__qualname__}"

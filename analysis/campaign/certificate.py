@@ -1,7 +1,7 @@
-"""The first step of an analysis: the certificate, which later steps build on.
+"""Step ``certificate``, the first of an analysis: the certificate that later steps use.
 
-Of a network it answers twice: for every input, and for inputs in a box, the one that is stated or the range of the data
-and a margin on both sides. The second answer stands among the further claims of the same file, where it is proved.
+The step certifies a network for every input, and for inputs in a box: the stated one, or the range of the data with a
+margin on both sides. The second claim, if proved, is a further claim of the same file.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ..dynamics.rounding import rounding_distance
 from .work import Work
 
 SEQUENCES = 20
-"""On which the distance of the network's own precision from float64 is measured."""
+"""Number of sequences on which the rounding distance from float64 is measured."""
 MARGIN = 0.05
-"""By what share of its width the range of the data is widened on both sides."""
+"""Relative widening of the range of the data on both sides."""
 
 
 def certificate_step(work: Work) -> None:
@@ -39,7 +39,7 @@ def certificate_step(work: Work) -> None:
 
 
 def _rounding(work: Work) -> dict[str, Any]:
-    """What ``meta`` says of the distance between the network that runs and the map of the claim, if it can be run."""
+    """Return ``meta`` fields on the distance between the running network and the certified map, if it can run."""
     try:
         model, x = work.whole_sequences(SEQUENCES)
         found = rounding_distance(model, x)
@@ -50,14 +50,14 @@ def _rounding(work: Work) -> dict[str, Any]:
 
 
 def in_box(certificate: Certificate, seen: Any, stated: Any = None, *, margin: float = MARGIN) -> Certificate:
-    """The certificate with what is proved of inputs in a box.
+    """Return the certificate extended by the claims that are proved for inputs in a box.
 
     Args:
         certificate: about every input; of a network, a map or a flow, or a stack of maps. Any other is returned as it
             is: a claim about gated cells is about a box of inputs already.
         seen: ``(low, high)``, the range of the data; ``None`` where it is not known.
         stated: ends of the box, in place of that range.
-        margin: by what share of its width the range is widened on both sides.
+        margin: widening of the range on both sides, as a share of its width.
 
     Returns:
         With ``meta["like_data"]``: the box, the margin, whether it was stated, whether a counter-example is known whose
@@ -87,7 +87,7 @@ def in_box(certificate: Certificate, seen: Any, stated: Any = None, *, margin: f
 
 
 def _fits(box: Any, inputs: int) -> bool:
-    """Whether a box is one of so many inputs, and not of something else."""
+    """Return True if the box has as many entries as the inputs."""
     return box is not None and all(np.shape(end) in ((), (inputs,)) for end in box)
 
 

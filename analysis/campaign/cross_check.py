@@ -1,4 +1,4 @@
-"""The circle criterion and KYP as semidefinite programs, beside the frequency domain that the certificate asked."""
+"""Step ``cross_check``: circle criterion and KYP as semidefinite programs, beside the frequency-domain test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which model results are about: digests of weights in memory and of files on disk."""
+"""Digests of weights in memory and of files on disk, which identify the model of a result."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ..training.runs import model_description
 
 
 def file_digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """Digests of those files of a folder that exist, by name."""
+    """Return the digests of the existing files of a folder, by name."""
     return {n: file_digest(folder / n) for n in names if (folder / n).is_file()}
 
 
 def model_digest(subject: Any) -> str:
-    """SHA-256 of what decides a model's results: its architecture, and every number that it stores, to the last bit.
+    """Return the SHA-256 of a model's architecture and of every stored number.
 
     Args:
         subject: a module or a system.

@@ -1,4 +1,4 @@
-"""One model of a campaign: trained, or taken as it is, and analysed."""
+"""Training and analysis of one model of a campaign."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from .record import can_go_on, is_whole, take_over
 
 @dataclass(frozen=True)
 class RunJob:
-    """One run of a campaign; what is given of others does not travel with it.
+    """One run of a campaign, without the given models of the other runs.
 
     Attributes:
-        campaign: what is to be done.
+        campaign: models, data and settings.
         run: name of the run directory.
-        name: of the model.
-        settings: of its analysis, and with its seed.
-        code: class of a user's own layer or cell, which a process of its own has to import.
+        name: name of the model.
+        settings: settings of its analysis, including the seed.
+        code: class of a user's layer or cell, which a worker process must import.
     """
 
     campaign: Campaign
@@ -47,25 +47,25 @@ class RunJob:
 
     @property
     def folder(self) -> Path:
-        """Its run directory."""
+        """Run directory of the job."""
         return self.campaign.folder / "models" / self.run
 
 
 def examine_one(job: RunJob, tell: Callable[[str], None]) -> None:
-    """Train a model, or take it as it is, and analyse it.
+    """Train or load a model, then analyze it.
 
     Args:
-        job: of the model.
+        job: job of the model.
         tell: gets its news.
 
     Raises:
-        StabilityError: of whatever cannot be done.
+        StabilityError: the model cannot be trained or analyzed.
     """
     (_examine if job.campaign.given else _train)(job, tell)
 
 
 def _train(job: RunJob, tell: Callable[[str], None]) -> None:
-    """Train a preset, or go on with its training, then analyse."""
+    """Train a preset, or resume its training, then analyze."""
     campaign, folder = job.campaign, job.folder
     if job.code and job.name not in LAYERS:
         registered_layer(job.code)
@@ -97,7 +97,7 @@ def _train(job: RunJob, tell: Callable[[str], None]) -> None:
 
 
 def _examine(job: RunJob, tell: Callable[[str], None]) -> None:
-    """Analyse a model that was given; its run directory's files are taken over."""
+    """Analyse a given model; the files of its run directory are copied."""
     campaign, (given,) = job.campaign, job.campaign.given
     source = Path(given.path)
     make_folder(job.folder)

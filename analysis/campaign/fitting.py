@@ -1,4 +1,4 @@
-"""Which data a model is examined on, and whether it takes them and answers as they ask: found by running it once."""
+"""Data of an analysis: selection of the task, and one trial run that matches model and data."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ..training.runs import RUN_FILE, read_run
 
 
 def examined_on(task: tuple[str, dict[str, Any]], source: Path, data_dir: str | None, seed: int) -> Task:
-    """The data that a given model is examined on; a run that was trained on this very file keeps its own test part.
+    """Return the task on which a given model is analyzed; a run trained on this very file keeps its own test part.
 
     Args:
         task: name and options.
         source: the model's path.
         data_dir: folder with the full data, or ``None``.
-        seed: of the task.
+        seed: seed of the task.
 
     Returns:
         The task.
@@ -45,10 +45,10 @@ def examined_on(task: tuple[str, dict[str, Any]], source: Path, data_dir: str | 
 
 
 def check_features(subject: Any, task: Task, name: str) -> None:
-    """Refuse data of another number of features than a model or a system says that it takes.
+    """Raise an error if the data have another number of features than a model or system takes.
 
     Raises:
-        DimensionError: when they differ.
+        DimensionError: another number of features.
     """
     size = next((n for key in ("input_size", "inputs") if isinstance(n := getattr(subject, key, None), int)), None)
     if size is not None and size != task.input_size:
@@ -59,19 +59,19 @@ def check_features(subject: Any, task: Task, name: str) -> None:
 
 
 def joined(task: Task, model: nn.Module, name: str, *, answers: bool = True) -> tuple[nn.Module, Task]:
-    """A model and its data as they meet: tokens as what the model's embedding makes of them, and see ``fitted``.
+    """Match a model and its data: put an embedding behind tokens, pass lengths, then see ``fitted``.
 
     Args:
-        task: the data; of tokens, see ``task_from_arrays``.
+        task: the data; for tokens, see ``task_from_arrays``.
         model: called as ``model(x)``, with tokens ``(batch, time)`` where the data are such.
-        name: what errors call it.
-        answers: whether what it puts out matters.
+        name: name in error messages.
+        answers: whether its outputs are compared with targets.
 
     Returns:
         The model, behind its embedding where the data are tokens, and the task for it.
 
     Raises:
-        UnsupportedError: tokens for a model that has no embedding, or looks at them besides.
+        UnsupportedError: tokens for a model without an embedding, or one that also reads them elsewhere.
         ConfigurationError: see ``fitted``.
         DimensionError: see ``fitted``.
         NonFiniteError: see ``fitted``.
@@ -93,7 +93,7 @@ def joined(task: Task, model: nn.Module, name: str, *, answers: bool = True) -> 
 
 
 def _with_lengths(task: Task, model: nn.Module, name: str) -> tuple[nn.Module, Task]:
-    """A model called as ``model(x, lengths)`` and its task, with padding that marks the lengths.
+    """Return a model called as ``model(x, lengths)`` with its task, whose padding marks the lengths.
 
     Raises:
         ConfigurationError: data without lengths.
@@ -121,14 +121,14 @@ def _own(task: Task, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _two_logits(model: nn.Module, task: Task, name: str) -> nn.Module:
-    """The model with the logits ``(0, z)`` where it answers one logit ``z`` for each sequence with a class."""
+    """Return the model with the logits ``(0, z)`` if it has one logit ``z`` for each labelled sequence."""
     parameter, x = next(model.parameters(), None), task.test[0][:2]
     outputs = answer(model, x if parameter is None else x.to(parameter.device), name)
     return model if two_logits(outputs, len(x)) is outputs else TwoLogits(model)
 
 
 def embedded(task: Task, model: BehindEmbedding) -> Task:
-    """A task of tokens with what an embedding makes of them: inputs, their range, and words about it.
+    """Replace the tokens of a task by their embeddings; return the task with its new input range and description.
 
     Raises:
         ConfigurationError: tokens beyond the embedding.
@@ -151,16 +151,16 @@ def embedded(task: Task, model: BehindEmbedding) -> Task:
 
 
 def fitted(task: Task, model: nn.Module, name: str, *, answers: bool = True) -> Task:
-    """The task in the model's own floating type and, for data of one's own, with targets shaped like its answers.
+    """Return the task in the model's floating type and, for user data, with targets in the shape of its outputs.
 
     Args:
         task: the data.
         model: called as ``model(x)``.
-        name: what errors call it.
-        answers: whether what it puts out matters.
+        name: name in error messages.
+        answers: whether its outputs are compared with targets.
 
     Returns:
-        The task for this model. An answer that is no tensor is left to whoever needs one.
+        The task for this model. An output that is no tensor is left unchecked.
 
     Raises:
         ConfigurationError: a model that raises on these sequences, or labels that are none of its classes.
@@ -190,10 +190,10 @@ def fitted(task: Task, model: nn.Module, name: str, *, answers: bool = True) -> 
 
 
 def answers_of(model: nn.Module, task: Task) -> None:
-    """Refuse a model whose answers are no tensor, for measurements that need a number for each target.
+    """Raise an error if the outputs are no tensor, for measurements that need a number for each target.
 
     Raises:
-        UnsupportedError: for ``torch.nn.GRU`` and the like, which answer with outputs and states.
+        UnsupportedError: a model such as ``torch.nn.GRU``, which returns outputs and states.
     """
     x = task.test[0][:2]
     outputs = answer(model, x, type(model).__name__)
@@ -234,7 +234,7 @@ def _classes(task: Task, shape: tuple[int, ...], name: str) -> Task:
 
 
 def _values(task: Task, shape: tuple[int, ...], name: str) -> Task:
-    """Targets in the shape of the answers, where only axes of length one differ."""
+    """Return the task with targets in the shape of the outputs, if only axes of length one differ."""
 
     def shaped(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         want = (len(y), *shape[1:])

@@ -1,4 +1,4 @@
-"""The range of a task's inputs, what of it the certified part gets, and who is certified for inputs in it."""
+"""Input range of a task, the input box of a certificate, and the models that need one."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ...models.wrapped import unwrapped
 from ..tasks import Range, Task
 from ..unroll import watch
 
-CHUNK = 256
+CHUNK = 256  # sequences per forward pass while the inputs of a part are recorded
 SCALES = 2.0
-"""How many times as wide as a feature's own range that of all features is where each gets its own."""
+"""Ratio of the range of all features to that of a feature from which on each feature gets its own range."""
 
 
 def check_box(box: Any) -> tuple[float, float]:
-    """A stated box of inputs, two numbers.
+    """Check an input box given by two numbers.
 
     Raises:
         ConfigurationError: when its ends are not finite, or crossed.
@@ -43,7 +43,7 @@ def check_box(box: Any) -> tuple[float, float]:
 
 
 def data_range(task: Task) -> Range:
-    """Ends of the range that the task's inputs lie in: its own bounds where it has them, else what occurs.
+    """Return the range of the task's inputs: its own bounds if it has them, else the extremes of the data.
 
     Args:
         task: with training and test sequences.
@@ -62,7 +62,7 @@ def data_range(task: Task) -> Range:
 
 
 def feature_range(task: Task) -> Range:
-    """Ends of the range that claims about the task's inputs are for: of each feature where they differ in scale.
+    """Return the range of the task's inputs for claims: per feature if the features differ in scale.
 
     One range of all features is that of the widest, which says of a small one what it never is. Bounds that a task
     states are kept as they are stated.
@@ -83,12 +83,12 @@ def feature_range(task: Task) -> Range:
     return data_range(task)
 
 
-def _is_by_feature(ends: Range) -> bool:
-    return any(np.ndim(end) for end in ends)
+def _is_by_feature(bounds: Range) -> bool:
+    return any(np.ndim(end) for end in bounds)
 
 
 def _by_feature(task: Task) -> tuple[np.ndarray, np.ndarray]:
-    """The least and the largest input of each feature."""
+    """Return the least and the largest input of each feature."""
     parts = [x for x, _ in (task.train, task.test) if x.numel()]
     least = torch.stack([x.amin((0, 1)) for x in parts]).amin(0)
     most = torch.stack([x.amax((0, 1)) for x in parts]).amax(0)
@@ -101,9 +101,9 @@ def _occurring(task: Task) -> tuple[float, float]:
 
 
 def part_range(subject: Any, model: nn.Module | None, task: Task) -> tuple[Range | None, str]:
-    """The range of inputs of what claims are about, which need not be that of the data.
+    """Return the range of the inputs of the certified part, which may differ from that of the data.
 
-    A recurrent part inside a network of one's own gets what the layers before it make of the data: that is looked at
+    A recurrent part inside a user's network reads the outputs of the layers before it: these are recorded
     while the network runs on all of them.
 
     Args:
@@ -133,9 +133,9 @@ def part_range(subject: Any, model: nn.Module | None, task: Task) -> tuple[Range
 
 
 class _Seen:
-    """Least and largest input of each feature so far, or one range for all where widths differ."""
+    """Least and largest input of each feature so far, or one range for all if widths differ."""
 
-    ends: tuple[Tensor, Tensor] | None = None
+    bounds: tuple[Tensor, Tensor] | None = None
 
     def add(self, value: Any) -> None:
         value = value.data if isinstance(value, PackedSequence) else value
@@ -143,16 +143,16 @@ class _Seen:
             return
         rows = value.detach().flatten(0, -2)
         low, high = rows.amin(0), rows.amax(0)
-        if self.ends is not None:
-            least, most = self.ends
+        if self.bounds is not None:
+            least, most = self.bounds
             if least.shape != low.shape:
                 low, high, least, most = low.min()[None], high.max()[None], least.min()[None], most.max()[None]
             low, high = torch.minimum(low, least), torch.maximum(high, most)
-        self.ends = (low, high)
+        self.bounds = (low, high)
 
 
 def _read_inside(model: nn.Module, path: str, task: Task) -> list[np.ndarray] | None:
-    """Least and largest input of each feature that a part reads while the model runs on all data, if it does."""
+    """Return the inputs' extremes of each feature of a part, recorded while the model runs on all data; or ``None``."""
     seen = _Seen()
     named = unwrapped(model)
     named = named.model if isinstance(named, BehindEmbedding) else named  # whose paths claims know
@@ -164,18 +164,18 @@ def _read_inside(model: nn.Module, path: str, task: Task) -> list[np.ndarray] | 
         return None
     except ConfigurationError:  # the step that needs its answers says what is wrong with it
         return None
-    return None if seen.ends is None else [end.double().cpu().numpy() for end in seen.ends]
+    return None if seen.bounds is None else [end.double().cpu().numpy() for end in seen.bounds]
 
 
 def about_inputs(
     subject: Any, model: nn.Module | None, task: Task | None, stated: Range | None
 ) -> tuple[Any, dict[str, Any]]:
-    """The subject for ``certify`` with its promise about inputs, and what is promised.
+    """Return the subject for ``certify`` with its assumption about inputs, and a description of that assumption.
 
     Args:
         subject: a module or a system.
         model: the network around it, if there is one.
-        task: whose data say what inputs occur, if they are known.
+        task: data with the range of inputs, if known.
         stated: the range that the user states, if so.
 
     Returns:
@@ -192,14 +192,14 @@ def about_inputs(
 
 
 def boxed(subject: Any, box: Range | None, *, stated: bool = False) -> tuple[Any, Range | None]:
-    """An LSTM or GRU (or a stack with one) with a promise about its inputs.
+    """Return an LSTM or GRU (or a stack with one) with an assumption about its inputs.
 
     Claims about gated cells need such a promise; other claims are about every input, and nothing is promised for them.
 
     Args:
         subject: a module or a system.
         box: the range that its inputs stay in, or ``None``.
-        stated: whether the user states it, in place of what the subject itself may promise.
+        stated: whether the user states it, in place of the subject's own box.
 
     Returns:
         The subject for ``certify`` and the box, or the subject as it was and ``None``.
@@ -217,7 +217,7 @@ def boxed(subject: Any, box: Range | None, *, stated: bool = False) -> tuple[Any
 
 
 def reads_box(subject: Any) -> bool:
-    """Whether some claim about a subject is about inputs in a box: all of gated cells, one more of other networks.
+    """Return True if some claim about the subject is restricted to an input box.
 
     Example:
         >>> from stability.models import LSTM, ElmanRNN, HouseholderRNN

@@ -1,4 +1,4 @@
-"""Names of models that were given as paths: for readers, and for folders."""
+"""Display names and folder names of models given as paths."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def titles_for(paths: Sequence[str]) -> list[str]:
-    """How readers know models that were given as paths: the last part of the path, numbered where it is taken.
+    """Return display names of models given as paths: the last part of the path, numbered when already used.
 
     Example:
         >>> titles_for(["runs/a/lstm", "nets/my cell.npz", "runs/b/lstm"])
@@ -25,7 +25,7 @@ def titles_for(paths: Sequence[str]) -> list[str]:
 
 
 def names_for(paths: Sequence[str]) -> list[str]:
-    """Directory names for models that were given as paths, made here: ASCII letters, digits, ``-`` and ``_`` alone.
+    """Return folder names of models given as paths: ASCII letters, digits, ``-`` and ``_``.
 
     Unique also where the file system takes upper and lower case for the same.
 
@@ -41,6 +41,6 @@ def names_for(paths: Sequence[str]) -> list[str]:
 
 
 def _numbered(stem: str, ending: str, is_taken: Callable[[str], bool]) -> str:
-    """The first of the stem and the stem with 2, 3, ... that is free."""
+    """Return the first unused name among the stem and the stem with 2, 3, ..."""
     names = itertools.chain([stem], (stem + ending.format(count) for count in itertools.count(2)))
     return next(name for name in names if not is_taken(name))

@@ -1,6 +1,6 @@
-"""How far a certified loop is from losing its proof, on both sides: its slopes, and its integrator's step.
+"""Step ``margin``: largest gain and integrator step for which the proof of stability still succeeds.
 
-Both ends are kept as certificates of their own, so that whoever reads the factors can prove them again.
+Both ends are stored with their certificates, so that the factors can be proved again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stability.storage.artifacts import artifact
 from .work import Work
 
 TOL = 0.05
-"""Relative tolerance of the factors."""
+"""Relative tolerance of the margins."""
 KINDS: dict[str, Callable[..., GainMargin]] = {"gain": gain_margin, "step": step_margin}
 
 

@@ -1,4 +1,4 @@
-"""Whose the files of an analysis are: one writer a folder, nobody else's files, and no step done twice."""
+"""Ownership of the files of an analysis: one writer per folder, and reuse of completed steps."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ..training.runs import ANALYSIS, CHECKPOINT
 from .digests import file_digests
 
 INPUTS = tuple(name for name in files_of_steps("training") if name != CHECKPOINT)
-"""Files of a run directory that training left behind."""
+"""Files of a run directory that training wrote."""
 RESULTS = files_of_steps(*(step for step in STEPS if step != "training"))
 """Files that the steps write."""
 
 
 @contextmanager
 def owned(folder: Path, overwrite: bool) -> Iterator[None]:
-    """The folder of an analysis is owned within, and its files are on the list."""
+    """Lock the folder of an analysis for the time of a block and record its files."""
     if not folder.is_dir():
         raise FileFormatError(f"cannot write to {folder}: there is no such directory")
     with claim_folder(folder, "report") as own:
@@ -33,7 +33,7 @@ def owned(folder: Path, overwrite: bool) -> Iterator[None]:
 
 
 def recorded(folder: Path) -> dict[str, Any]:
-    """A model's ``analysis.json``; empty where there is none, or none that can be read."""
+    """Return a model's ``analysis.json``; empty if it is missing or unreadable."""
     try:
         document = read_json(folder / ANALYSIS_FILE) if (folder / ANALYSIS_FILE).is_file() else {}
     except FileFormatError:
@@ -43,11 +43,11 @@ def recorded(folder: Path) -> dict[str, Any]:
 
 
 def begin_analysis(folder: Path, same: Mapping[str, Any], *, keep: bool) -> dict[str, dict[str, Any]]:
-    """Remove what an earlier analysis left, except the files of steps that are kept.
+    """Remove the files of an earlier analysis, except those of steps that are kept.
 
     Args:
         folder: owned already.
-        same: what must stand in the earlier ``analysis.json``.
+        same: fields that the earlier ``analysis.json`` must contain.
         keep: whether steps are kept at all.
 
     Returns:
@@ -62,11 +62,11 @@ def begin_analysis(folder: Path, same: Mapping[str, Any], *, keep: bool) -> dict
 
 
 def _kept_steps(folder: Path, same: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Steps of an earlier analysis that need not be done again.
+    """Return the steps of an earlier analysis that need no repetition.
 
     Args:
         folder: with that analysis's ``analysis.json``, if there is one.
-        same: what must stand there.
+        same: fields that the earlier ``analysis.json`` must contain.
 
     Returns:
         The record of every step that was done and whose files are as it left them, by name.

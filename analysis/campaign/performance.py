@@ -1,4 +1,4 @@
-"""How well a model does on its data, undisturbed: the number that every other one is compared with."""
+"""Step ``performance``: accuracy or error of a model on undisturbed data."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..training.measured import evaluate
 from .fitting import answers_of
 from .work import Work
 
-BATCH = 1000
-MOST_CLASSES = 50
+BATCH = 1000  # sequences per forward pass
+MOST_CLASSES = 50  # above it the accuracy of single classes is not listed
 
 
 def performance(model: nn.Module, task: Task) -> dict[str, Any]:
-    """Accuracy or mean squared error on the task's test sequences.
+    """Return accuracy or mean squared error on the task's test sequences.
 
     Args:
         model: called as ``model(x)``.

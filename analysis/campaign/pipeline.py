@@ -1,8 +1,8 @@
-"""Every analyzer on one model, each result as a file in the model's run directory.
+"""Pipeline of all analyzers on one model; each result is a file in the model's run directory.
 
-Reports read these files and nothing else; ``stability.storage.artifacts`` describes them. ``analysis.json`` says what
-was run, how long it took, what has no answer for this model and why, with the digests of the model and of all files
-that the results are made of. It is written last: a directory that has it is complete.
+Reports read these files alone; ``stability.storage.artifacts`` describes them. ``analysis.json`` records the steps,
+their times, the reasons for missing results, and the digests of the model and of all files. It is written last: a
+directory that has it is complete.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _FUNCTIONS: tuple[Callable[[Work], None], ...] = (
 )  # fmt: skip
 _BY_NAME = {function.__name__.removesuffix("_step"): function for function in _FUNCTIONS}
 STEPS = {name: _BY_NAME[name] for name in DESCRIBED if name != "training"}
-"""The function of every step, in the order in which they run; each stands in the file of its analyzer."""
+"""Functions of the steps, in the order in which they run; each is defined in the module of its analyzer."""
 
 
 def _without_place(described: dict[str, Any]) -> dict[str, Any]:
-    """A task's description without where a file of one's own lies: its digest says which it is."""
+    """Return a task's description without the path of the user's file, which its digest identifies."""
     parts = {k: {n: v for n, v in described[k].items() if n != "file"} for k in ("options", "data")}
     return {**described, **parts}
 
@@ -77,13 +77,13 @@ def analyse(
 
     Args:
         folder: an existing directory, usually the model's run directory.
-        subject: what ``certify`` gets: a module or a system.
+        subject: argument of ``certify``: a module or a system.
         settings: budget, seed, and what else is the same for all models.
         model: the module, ``None`` for a bare system; everything is computed on its device.
         task: the data, ``None`` where none are known.
         title: the model's name for readers.
-        source: where the model came from, for the record.
-        given: by what a campaign recognises the same model later, for the record.
+        source: origin of the model, for the record.
+        given: digest by which a campaign recognizes the same model, for the record.
         progress: called with each step's name before it starts.
 
     Returns:
@@ -137,7 +137,7 @@ def analyse(
 def _carry_out(
     work: Work, name: str, kept: Mapping[str, dict[str, Any]], progress: Callable[[str], Any] | None
 ) -> dict[str, Any]:
-    """The record of a step: as it was kept, or what came of it now."""
+    """Return the record of a step: the kept one, or that of a new run."""
     if name in kept:
         if name == "certificate":
             work.certificate = Certificate.load(work.folder / "certificate.json")

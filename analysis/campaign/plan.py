@@ -1,4 +1,4 @@
-"""The plan of a campaign as plain data: which models, on which task, with which seeds, in which folder."""
+"""Plan of a campaign as plain data: models, task, seeds and folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FEW = 3
 
 @dataclass(frozen=True)
 class Given:
-    """A model that exists and is not trained.
+    """Existing model that is analyzed without training.
 
     Attributes:
         name: unique, for its directory: see ``names_for``.
@@ -46,7 +46,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Campaign:
-    """The models of a report, their data, seeds and folder.
+    """Models of a report, their data, seeds and folder.
 
     Attributes:
         folder: the report directory.
@@ -93,7 +93,7 @@ class Campaign:
         return {run: what for _, run, what in sorted(numbered, key=lambda item: item[0])}
 
     def plan(self) -> dict[str, Any]:
-        """JSON values that determine the results: campaigns with the same plan may share a directory."""
+        """Return the JSON values that determine the results: campaigns with the same plan may share a directory."""
         return plain_value(
             {
                 "models": self.models,

@@ -1,7 +1,7 @@
-"""What stands on disk about a campaign: its settings with times and machine, and how far each model is.
+"""Record of a campaign on disk: settings, sessions, machine, and the progress of each model.
 
-The settings are written as soon as the directory is there, at the beginning of every session, and whenever a model is
-finished: whatever ends a session, and whoever draws the page later, they are there.
+The settings are written when the directory is made, at the beginning of every session, and after every model, so that
+they exist however a session ends.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ TITLE = "Stability of trained recurrent networks"
 
 
 class Session:
-    """One carrying-out of a campaign, in the record.
+    """One session of work on a campaign, in the record.
 
     Args:
-        campaign: what is done.
+        campaign: models, data and settings.
         processes: models at a time.
         command: the command line.
         works: whether anything is left to do; a session without work only completes an unfinished record.
@@ -70,22 +70,22 @@ class Session:
         self.write()
 
     def note(self, outcome: Outcome) -> None:
-        """A model is finished, or has failed."""
+        """Record a model that finished or failed."""
         if outcome.error is not None:
             self._record["failed"][outcome.name] = outcome.error
         self.write()
 
     def compare(self, trainings: Mapping[str, Any]) -> None:
-        """Several trainings of each model are compared: which, and by what ``trainings.csv`` was made."""
+        """Record the comparison of several trainings of each model in ``trainings.csv``."""
         self._record["trainings"] = dict(trainings)
 
     def close(self) -> None:
-        """All that could be done is done."""
+        """Record the end of the session."""
         if not self._quiet:
             self._record["finished"] = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
 
     def write(self) -> None:
-        """Bring the settings up to date."""
+        """Write the settings with the present state."""
         if self._quiet:
             return
         record = self._record
@@ -107,7 +107,7 @@ def _settings(folder: Path) -> dict[str, Any]:
 
 
 def _earlier(campaign: Campaign, before: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The sessions so far; one that was killed worked at least until the last model of its own was finished."""
+    """Return the earlier sessions; a killed one ends with the last model that it finished."""
     listed = before.get("sessions")
     if not isinstance(listed, list):
         return []
@@ -132,7 +132,7 @@ def _is_number(value: Any) -> bool:
 
 
 def planned(folder: Path) -> Any:
-    """The plan that a report directory was made with, ``None`` where there is none."""
+    """Return the plan of a report directory, ``None`` if there is none."""
     return _settings(folder).get("plan")
 
 
@@ -163,13 +163,13 @@ def is_complete(folder: Path) -> bool:
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether a model's training is done and as the analysis saw it, so that only analyses are to be done again."""
+    """Return True if a model's training is complete and unchanged, so that only analyses are missing."""
     known = recorded(folder).get("files", {})
     return RUN_FILE in known and "model.safetensors" in known and _are_as_recorded(folder, INPUTS)
 
 
 def can_go_on(folder: Path, tell: Callable[[str], Any]) -> bool:
-    """Whether training can go on in a folder; a run that is damaged beyond that is taken away, and that is told."""
+    """Return True if training can resume in a folder; report and remove a run that is damaged beyond that."""
     if not (folder / RUN_FILE).exists():
         return False
     try:
@@ -183,7 +183,7 @@ def can_go_on(folder: Path, tell: Callable[[str], Any]) -> bool:
 
 
 def clear(folder: Path, *names: str) -> None:
-    """Remove what training and analysis made in a model's folder (or these of their files), and nothing else."""
+    """Remove the files of training and analysis (or the named ones among them) from a model's folder."""
     if folder.is_symlink() or not folder.is_dir():
         return
     with claim_folder(folder, "report") as own:
@@ -193,7 +193,7 @@ def clear(folder: Path, *names: str) -> None:
 
 
 def refuse_model(folder: Path, overwrite: bool) -> None:
-    """Refuse files in the way of a model's own, before its work begins.
+    """Raise an error if other files have the names that a model's own files need.
 
     Raises:
         ConfigurationError: naming them.
@@ -204,7 +204,7 @@ def refuse_model(folder: Path, overwrite: bool) -> None:
 
 
 def take_over(source: Path, folder: Path, overwrite: bool) -> None:
-    """Copy what training left in a run directory."""
+    """Copy the files of training from a run directory."""
     with claim_folder(folder, "report") as own:
         own.reserve(INPUTS, TRAINING, overwrite=overwrite)
         own.remove(INPUTS)

@@ -1,4 +1,4 @@
-"""Several trainings of each model: what their results come to on average, and how far the seeds leave that open."""
+"""Averages over several trainings of each model, with confidence intervals over the seeds."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from ..intervals import over_seeds
 
 TRAININGS_FILE = "trainings.csv"
 TRAININGS_COLUMNS = ("model", "what", "group", "at", "mean", "low", "high", "least", "largest", "n")
-SHARE = (0.0, 1.0)
+SHARE = (0.0, 1.0)  # possible range of an accuracy
 ANYTHING = (-math.inf, math.inf)
 
 
 @dataclass(frozen=True)
 class _Curve:
-    """A table of a run whose values are compared point by point.
+    """Table of a run whose values are compared point by point.
 
     Attributes:
         table: its stem.
         groups: columns whose values name a curve.
         at: the column of the points.
         values: columns of values; where there are several, their names tell the curves apart.
-        within: what a value can be at all.
+        within: possible range of a value.
     """
 
     table: str
@@ -42,7 +42,7 @@ class _Curve:
     within: tuple[float, float] = ANYTHING
 
     def of(self, frame: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]:
-        """Name and values of every curve, by the points."""
+        """Yield name and values of every curve, indexed by its points."""
         if "layer" in frame:  # of a stack its last layer, as it is drawn
             frame = frame.loc[frame["layer"] == frame["layer"].max()]
         parts = cast(Iterable[tuple[Any, Any]], frame.groupby(list(self.groups)) if self.groups else [((), frame)])
@@ -61,11 +61,11 @@ CURVES = (
     _Curve("norms", (), "t", ("q50",), (0.0, math.inf)),
     _Curve("lyapunov", (), "index", ("per_step",)),
 )
-"""Tables whose points are the same in every training."""
+"""Tables with the same points in every training."""
 
 
 def summarise(folder: Path, trainings: Mapping[str, Sequence[str]]) -> pd.DataFrame:
-    """Mean and Student's interval, over the trainings of each model, of every number and curve that they all have.
+    """Return mean and Student's interval, over the trainings of each model, of every common number and curve.
 
     Args:
         folder: the report directory.
@@ -95,7 +95,7 @@ def write_trainings(folder: Path, trainings: Mapping[str, Sequence[str]]) -> dic
 
     Args:
         folder: the report directory.
-        trainings: as for ``summarise``.
+        trainings: see ``summarise``.
 
     Returns:
         For the record: the run directories of each model, and the digest of each one's ``analysis.json``, which tells
@@ -108,11 +108,11 @@ def write_trainings(folder: Path, trainings: Mapping[str, Sequence[str]]) -> dic
 
 
 _Point = tuple[str, str, float | None]
-"""What, group, and the point of a curve."""
+"""Quantity, group, and point of a curve."""
 
 
 def _measured(folder: Path) -> dict[_Point, tuple[float, tuple[float, float]]]:
-    """Every finite number of one run with what it can be at all."""
+    """Return every finite number of one run with its possible range."""
     out: dict[_Point, tuple[float, tuple[float, float]]] = {}
     for artifact in ARTIFACTS:
         path = folder / artifact.name
@@ -132,20 +132,20 @@ def _measured(folder: Path) -> dict[_Point, tuple[float, tuple[float, float]]]:
     return out
 
 
-def _certified(found: list[dict[_Point, tuple[float, tuple[float, float]]]], paths: list[Path]) -> None:
-    """Certified accuracy of every run at the radii of the first: at least what it is at the next radius of its own."""
+def _certified(runs: list[dict[_Point, tuple[float, tuple[float, float]]]], paths: list[Path]) -> None:
+    """Add the certified accuracy of every run at the radii of the first, rounded down to the run's next own radius."""
     if not all(path.is_file() for path in paths):
         return
     frames = [pd.read_csv(path) for path in paths]
     for radius in frames[0]["radius"]:
-        for out, frame in zip(found, frames):
+        for out, frame in zip(runs, frames):
             beyond = frame.loc[frame["radius"] >= radius, "certified_accuracy"]
             share = float(beyond.max()) if len(beyond) else 0.0
             out["robustness", "", float(radius)] = share, SHARE
 
 
 def _numbers(document: Any, shape: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, float]]:
-    """The numbers of a document that it is described with, each by its path."""
+    """Yield the numbers of a document and their paths, as its description lists them."""
     for name, inner in shape.items() if isinstance(document, Mapping) else ():
         value = document.get(name)
         if isinstance(inner, Mapping):

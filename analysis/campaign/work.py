@@ -1,4 +1,4 @@
-"""What the steps of an analysis work on, and what they say where something is missing."""
+"""Inputs and outputs of the steps of an analysis, with the errors about missing data or models."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ NO_NETWORK = "no network to run was given: name a run directory, a file of this 
 
 
 class NoDataError(UnsupportedError):
-    """A question about data, where none are known."""
+    """Error of a step that needs data when no data are known."""
 
 
 @dataclass
 class Work:
-    """What the steps work on; the certificate is added when it is there.
+    """Model, data and settings of an analysis, and the files of the current step.
 
     Attributes:
-        folder: where the files go.
-        subject: what ``certify`` gets: the module, or a system; of LSTM and GRU with a box of inputs.
+        folder: folder of the files.
+        subject: argument of ``certify``: module or system, for LSTM and GRU with an input box.
         model: the module, or ``None``.
         task: its data, or ``None``.
-        settings: budget and seed, and what was asked for besides.
-        input_box: where the claims are about inputs within it only: as stated, or the range of the data.
-        input_range: the range of inputs on the data, of what claims are about; ``None`` where it is not known.
+        settings: budget, seed and further settings.
+        input_box: box of the inputs that the claims cover: the stated one, or the range of the data.
+        input_range: range of the certified part's inputs on the data; ``None`` if unknown.
         certificate: the outcome of the first step.
-        step: what is at work.
+        step: name of the current step.
         written: names of the files that it has written.
         notes: sentences that belong beside its results.
         digest: SHA-256 of the file of the model's weights, or of the model where there is no such file.
@@ -71,22 +71,22 @@ class Work:
 
     @property
     def budget(self) -> Budget:
-        """How much work."""
+        """Amount of work."""
         return self.settings.budget
 
     @property
     def seed(self) -> int:
-        """Of everything random."""
+        """Seed of all random numbers."""
         return self.settings.seed
 
     def answers(self, size: int) -> tuple[nn.Module, Tensor, Tensor, Range]:
-        """Model, test sequences, classes and bounds of a classification task, with one class or several a sequence.
+        """Return model, test sequences, classes and input bounds of a classification task.
 
         Returns:
             The classes are ``(n,)``, or ``(n, time)`` with ``IGNORED`` at steps that are not scored.
 
         Raises:
-            UnsupportedError: when the model is none, comes without data, or has values to give.
+            UnsupportedError: no model, no data, or a regression task.
         """
         _, task = self.with_data()
         if task.kind == "values":
@@ -95,10 +95,10 @@ class Work:
         return model, x, (y if task.scored is None else y.masked_fill(~task.scored.to(y.device), IGNORED)), bounds
 
     def disturbed(self, size: int) -> tuple[nn.Module, Task, Tensor, Tensor, Range]:
-        """Model, task, test sequences, targets and the bounds of the inputs.
+        """Return model, task, test sequences, targets and the bounds of the inputs.
 
         Raises:
-            UnsupportedError: when the model is none, or comes without data.
+            UnsupportedError: no model or no data.
         """
         model, task = self.with_answers()
         x, y = task.test
@@ -111,21 +111,21 @@ class Work:
         return self.task is not None and self.task.data.get("source") == "arrays"
 
     def span(self, bounds: Range) -> float:
-        """Return the size that the budget's sizes are shares of, in ``deviations``: the width of the bounds, or 1."""
+        """Return the unit of the budget's sizes, in ``deviations``: the width of the bounds, or 1."""
         return 1.0 if self.own_data else width(bounds)
 
     @property
     def deviations(self) -> Tensor:
-        """Unit of perturbations of each feature: its standard deviation in data of one's own, 1 in other data."""
+        """Return the unit of perturbations of each feature: its standard deviation in user data, 1 in other data."""
         model, task = self.with_data()
         x, y = task.train
         return deviations(model, x, task.own_steps(y)) if self.own_data else torch.ones(x.shape[2]).to(x)
 
     def whole_sequences(self, size: int) -> tuple[nn.Module, Tensor]:
-        """Model and test sequences without padding: of unequal ones the longest, cut to the shortest of those.
+        """Return the model and test sequences without padding: the longest, cut to the shortest of these.
 
         Raises:
-            UnsupportedError: when the model is none, or comes without data.
+            UnsupportedError: no model or no data.
         """
         model, task = self.with_data()
         x, own = task.test[0], task.own_steps(task.test[1])
@@ -137,10 +137,10 @@ class Work:
         return model, x[rows, : int(lengths[rows].min())]
 
     def with_answers(self) -> tuple[nn.Module, Task]:
-        """Model and task, after one look at whether the model's answers can be compared with the targets.
+        """Return model and task, after a check that the outputs can be compared with the targets.
 
         Raises:
-            UnsupportedError: when there is no model or no data, or the answers are of another kind.
+            UnsupportedError: no model or no data, or outputs that are no tensor.
             DimensionError: answers of another shape than the targets ask for.
         """
         model, task = self.with_data()
@@ -148,11 +148,11 @@ class Work:
         return model, task
 
     def with_data(self) -> tuple[nn.Module, Task]:
-        """Model and task.
+        """Return model and task.
 
         Raises:
             NoDataError: when no data are known; it is an ``UnsupportedError``.
-            UnsupportedError: when there is no model or no data.
+            UnsupportedError: no model or no data.
         """
         if self.model is None:
             raise UnsupportedError(NO_NETWORK)
@@ -161,28 +161,28 @@ class Work:
         return self.model, self.task
 
     def begin(self, step: str) -> None:
-        """A step begins: what is written from now on is its result."""
+        """Begin a step: files written from now on are its results."""
         self.step, self.written, self.notes = step, [], []
 
     def file(self, name: str) -> Path:
-        """Where a file of this step goes, which is written then."""
+        """Return the path of a file of this step and record it as written."""
         assert artifact(name).step == self.step, f"{name} is no file of the step {self.step}"
         self.written.append(name)
         return self.folder / name
 
     def write_table(self, name: str, frame: pd.DataFrame) -> None:
-        """Write one table with the columns that it is described with, whole or not at all."""
+        """Write a table with the columns of its description, atomically."""
         described = list(artifact(name).columns)
         assert list(frame.columns) == described, f"{name} has the columns {list(frame.columns)}, not {described}"
         write_text(self.file(name), frame.to_csv(index=False))
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
-        """Write one document of fields that it is described with, whole or not at all."""
+        """Write a document with the fields of its description, atomically."""
         unknown = sorted(set(value) - set(artifact(name).fields))
         assert not unknown, f"{name} has fields that nothing describes: {unknown}"
         write_text(self.file(name), json.dumps(plain_value(dict(value)), indent=1, allow_nan=False) + "\n")
 
     def write_result(self, name: str, result: Any, **more: Any) -> None:
-        """The document of a result: the fields that it is described with, from ``more`` or else from the result."""
+        """Write the document of a result: the fields of its description, from ``more`` or else from the result."""
         document = dict.fromkeys(artifact(name).fields) | more
         self.write_json(name, {f: value if f in more else getattr(result, f) for f, value in document.items()})

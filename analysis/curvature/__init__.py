@@ -1,4 +1,4 @@
-"""Hessians of losses: products, ends of the spectrum, trace and density."""
+"""Hessians of losses: products, extreme eigenvalues, trace and spectral density."""
 
 from .density import SpectralDensity, spectral_density
 from .hessian import HessianSummary, hessian_summary

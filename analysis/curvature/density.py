@@ -1,4 +1,4 @@
-"""The spectral density of a Hessian by stochastic Lanczos quadrature."""
+"""Spectral density of a Hessian by stochastic Lanczos quadrature."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from .pyhessian import Search
 if TYPE_CHECKING:
     from ..campaign.work import Work
 
-_REACH = 6.0  # standard deviations of the kernel beyond the outermost node that the grid covers
+_REACH = 6.0  # standard deviations of the kernel by which the grid exceeds the outermost nodes
 
 
 @dataclass(frozen=True, eq=False)
 class SpectralDensity(Record):
-    """``phi(t) = (1/n) sum_i delta(t - lambda_i)`` smoothed by a Gaussian of width ``sigma``.
+    """Spectral density ``phi(t) = (1/n) sum_i delta(t - lambda_i)``, smoothed by a Gaussian of width ``sigma``.
 
     Attributes:
         grid: ``(points,)`` values of ``t``.
@@ -40,9 +40,9 @@ class SpectralDensity(Record):
         weights: ``(n_vectors, steps)``, each row sums to 1 (zero where a probe ended early).
         sigma: width of the kernel.
         n_parameters: size of the Hessian.
-        parameters: ``all``, ``recurrent`` or the names.
+        parameters: ``all``, ``recurrent``, or names.
         matvecs: products taken.
-        seed: of the probes.
+        seed: seed of the probes.
     """
 
     curve = Curve("eigenvalue", ("density",), ("low", "high"), log=True)
@@ -59,7 +59,7 @@ class SpectralDensity(Record):
     seed: int
 
     def moment(self, order: int) -> tuple[float, float]:
-        """``tr(H^order) / n`` with its standard error; exact for each probe up to order ``2 steps - 1``."""
+        """Return ``tr(H^order) / n`` and its standard error; exact for each probe up to order ``2 steps - 1``."""
         values = (self.weights * self.nodes ** check_int("order", order, 0)).sum(axis=1)
         return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
 
@@ -70,24 +70,24 @@ class SpectralDensity(Record):
 
     @property
     def trace_standard_error(self) -> float:
-        """Of :attr:`trace`, over the probes."""
+        """Standard error of :attr:`trace` over the probes."""
         return self.n_parameters * self.moment(1)[1]
 
     def curves(self) -> pd.DataFrame:
-        """The density with one standard error on both sides, as far as that is positive."""
+        """Return the density with one standard error on both sides, where that is positive."""
         table = self.frame()
         low = (table.density - table.standard_error).clip(lower=table.density.max() * 1e-9)
         return table.assign(low=low, high=table.density + table.standard_error)
 
     def frame(self) -> pd.DataFrame:
-        """Columns ``eigenvalue``, ``density``, ``standard_error``, one row per grid point."""
+        """Return columns ``eigenvalue``, ``density``, ``standard_error``, one row per grid point."""
         return pd.DataFrame(
             {"eigenvalue": self.grid, "density": self.density, "standard_error": self.density_standard_error}
         )
 
 
 def _kernel(grid: NDArray[np.float64], nodes: NDArray[np.float64], sigma: float) -> NDArray[np.float64]:
-    """Gaussians ``(points, steps)`` of width ``sigma`` around the nodes."""
+    """Return Gaussians ``(points, steps)`` of width ``sigma`` around the nodes."""
     z = (grid[:, None] - nodes[None, :]) / sigma
     return np.exp(-0.5 * z**2) / (sigma * np.sqrt(2 * np.pi))
 
@@ -106,11 +106,11 @@ def spectral_density(
     grid_points: int = 1001,
     sigma: float | None = None,
 ) -> SpectralDensity:
-    """Spectral density of ``d^2 loss / d theta^2``: ``phi(t) ~ mean_v sum_i tau_i^2 N(t; theta_i, sigma^2)``.
+    """Estimate the density of ``d^2 loss / d theta^2``: ``phi(t) ~ mean_v sum_i tau_i^2 N(t; theta_i, sigma^2)``.
 
     For each probe ``v``, uniform on the sphere, Lanczos gives nodes ``theta_i`` and weights ``tau_i^2``
     (squared first components of the eigenvectors of ``T``), a Gauss quadrature of the spectral measure of
-    ``v``. The model is judged in evaluation mode and is left exactly as it was found.
+    ``v``. The model is run in evaluation mode and is restored exactly.
 
     Args:
         model: ``model(x) -> outputs``.
@@ -118,18 +118,18 @@ def spectral_density(
         y: targets, one per sequence.
         n_vectors: probes, 2 or more (one has no standard error).
         steps: Lanczos steps of each.
-        seed: of the probes.
+        seed: seed of the probes.
         loss: ``(outputs, targets) -> scalar``, a mean over samples; default: cross entropy of logits.
         parameters: ``"all"`` that require a gradient, ``"recurrent"``, or a list of names.
         batch_size: sum over minibatches of this size; ``None``: one batch.
-        grid_points: of the grid.
+        grid_points: number of grid points.
         sigma: width of the kernel; ``None``: 1 % of the spectrum's extent.
 
     Returns:
         Density, nodes and weights.
 
     Raises:
-        ConfigurationError: an option or tensor that does not fit.
+        ConfigurationError: an invalid option or tensor.
         DimensionError: lengths of x and y differ.
         NonFiniteError: NaN in data, weights or loss.
         UnsupportedError: two passes over the data disagree.
@@ -161,7 +161,7 @@ def _smoothed(
     points: int = 1001,
     width: float | None = None,
 ) -> SpectralDensity:
-    """The density by the Krylov space of each probe."""
+    """Return the density from the Krylov space of each probe."""
     n_vectors, steps = len(spaces), max(space.steps for space in spaces)
     nodes, weights = np.zeros((n_vectors, steps)), np.zeros((n_vectors, steps))
     for row, space in enumerate(spaces):
@@ -196,16 +196,16 @@ def _smoothed(
 def spectrum_of(
     operator: HessianOperator, *, steps: int, probes: int, seed: int = 0, parameters: str = "all"
 ) -> tuple[HessianSummary, SpectralDensity]:
-    """Ends, trace and density together: the first probe's Krylov space gives the ends, too.
+    """Estimate extreme eigenvalues, trace and density together; the first probe's Krylov space serves for all.
 
     It is the space that ``hessian_summary`` makes with this seed, with all its steps.
 
     Args:
-        operator: the Hessian, of which no product has been taken.
-        steps: of Lanczos, for each probe.
-        probes: of the density, and of the trace beside the first one's space.
-        seed: of all probes.
-        parameters: as they were asked for, for the record.
+        operator: the Hessian, before any product.
+        steps: steps of Lanczos, for each probe.
+        probes: number of probes of the density, and of the trace outside the first one's space.
+        seed: seed of all probes.
+        parameters: the selection, for the record.
 
     Returns:
         The summary, whose count of products has the first space in it, and the density.

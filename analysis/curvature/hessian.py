@@ -1,4 +1,4 @@
-"""The spectrum's ends and the trace of a loss's Hessian, with the error bars that go with them."""
+"""Extreme eigenvalues and trace of a loss's Hessian, with residuals and confidence intervals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .products import HessianOperator, LossFunction, hessian_of
 from .pyhessian import Estimates, Search, pyhessian_estimates, sample_mean
 
 CONDITION_DEFINITION = "|lambda_max / lambda_min|, the largest over the smallest eigenvalue in algebraic order"
-DENSE_LIMIT = 4096
+DENSE_LIMIT = 4096  # parameters up to which ``dense`` forms the Hessian: 128 MiB in float64
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class HessianSummary(Record):
 
     Attributes:
         method: ``lanczos``, ``pyhessian`` or ``dense``.
-        parameters: ``all``, ``recurrent`` or the names.
+        parameters: ``all``, ``recurrent``, or names.
         n_parameters: size of ``H``.
         loss: the loss itself at these parameters.
         gradient_norm: ``|d loss / d theta|_2``.
@@ -38,17 +38,17 @@ class HessianSummary(Record):
         lambda_max_residual: ``|H v - lambda_max v|`` of the unit vector found: an eigenvalue lies within it.
         lambda_min_residual: likewise.
         top_magnitude: the eigenvalue of largest magnitude, signed (what PyHessian calls the top one).
-        trace: of ``H``.
-        trace_standard_error: of its estimate over the random probes; 0 where it is exact.
+        trace: trace of ``H``.
+        trace_standard_error: standard error of the trace over the random probes; 0 where it is exact.
         trace_half_width: half the width of the 95 % interval of the trace, Student's: with four probes that is 3.2
             standard errors, not 2; 0 where it is exact.
-        trace_samples: how many probes.
-        condition_number: see ``condition_definition``; ``None`` where ``lambda_min`` is not told apart from 0.
+        trace_samples: number of probes.
+        condition_number: see ``condition_definition``; ``None`` where ``lambda_min`` is indistinguishable from 0.
         condition_definition: in words.
         matvecs: Hessian-vector products taken.
         converged: each residual is at most ``tol`` times the magnitude of its own eigenvalue.
-        seed: of start vector and probes.
-        notes: what a reader must know about these numbers.
+        seed: seed of start vector and probes.
+        notes: remarks on the validity of these numbers.
     """
 
     method: str
@@ -76,7 +76,7 @@ class HessianSummary(Record):
 def _trace(
     operator: HessianOperator, krylov: Krylov, samples: int, rng: np.random.Generator
 ) -> tuple[float, float, int]:
-    """``tr H = tr T + E[g^T (I - QQ^T) H (I - QQ^T) g]``, ``g`` random signs: sampled beside ``Q`` only.
+    """Estimate ``tr H = tr T + E[g^T (I - QQ^T) H (I - QQ^T) g]`` with random signs ``g``: sampled outside ``Q`` only.
 
     ``Q`` does not depend on the probes, so the estimate is unbiased; the outliers, which cause most of
     Hutchinson's variance, are in ``Q``.
@@ -91,7 +91,7 @@ def _trace(
 
 
 def _residual(v: Vector, product: Vector) -> tuple[float, float]:
-    """Rayleigh quotient of the unit vector ``v``, by its product, and ``|H v - theta v|``."""
+    """Return the Rayleigh quotient of the unit vector ``v`` from its product, and ``|H v - theta v|``."""
     theta = float(v @ product)
     return theta, float(np.linalg.norm(product - theta * v))
 
@@ -102,13 +102,13 @@ def _by_lanczos(operator: HessianOperator, settings: Search) -> Estimates:
 
 
 def ends_and_trace(operator: HessianOperator, krylov: Krylov, samples: int, rng: np.random.Generator) -> Estimates:
-    """Both ends from a Krylov space, with their residuals, and the trace.
+    """Return both extreme eigenvalues from a Krylov space, with their residuals, and the trace.
 
     Args:
         operator: the Hessian.
         krylov: a space of it, from any start.
         samples: probes of the trace beside the space.
-        rng: of these probes.
+        rng: generator of these probes.
     """
     _, vectors = krylov.ritz()
     ends = vectors[:, [0, -1]].T @ krylov.basis
@@ -154,12 +154,12 @@ def hessian_summary(
     tol: float = 1e-3,
     trace_samples: int = 32,
 ) -> HessianSummary:
-    """Largest and smallest eigenvalue, trace and condition number of ``H = d^2 loss / d theta^2``.
+    """Estimate extreme eigenvalues, trace and condition number of ``H = d^2 loss / d theta^2``.
 
-    ``lanczos`` takes both ends from one Krylov space with full re-orthogonalisation and stops when both
+    ``lanczos`` takes both ends from one Krylov space with full re-orthogonalization and stops when both
     residuals fall below ``tol`` times the magnitude of their own eigenvalue; the trace is exact on that space and
     sampled beside it. ``pyhessian`` drives the library of that name and works around its faults (listed in
-    ``notes``). ``dense`` forms ``H``: small models only. The model is judged in evaluation mode and is left
+    ``notes``). ``dense`` forms ``H``: small models only. The model is run in evaluation mode and is left
     exactly as it was found.
 
     Args:
@@ -169,7 +169,7 @@ def hessian_summary(
         loss: ``(outputs, targets) -> scalar``, a mean over samples; default: cross entropy of logits.
         parameters: ``"all"`` that require a gradient, ``"recurrent"``, or a list of names.
         method: ``"lanczos"``, ``"pyhessian"`` or ``"dense"``.
-        seed: of the start vector and the probes.
+        seed: seed of the start vector and the probes.
         batch_size: sum over minibatches of this size; ``None``: one batch, its graph kept (fastest).
         max_iter: at most this many products for the eigenvalues.
         tol: largest residual of each eigenvalue, relative to its own magnitude; an eigenvalue near zero may not get
@@ -180,7 +180,7 @@ def hessian_summary(
         The summary.
 
     Raises:
-        ConfigurationError: an option or tensor that does not fit.
+        ConfigurationError: an invalid option or tensor.
         DimensionError: lengths of x and y differ.
         NonFiniteError: NaN in data, weights or loss.
         UnsupportedError: two passes over the data disagree.
@@ -208,18 +208,18 @@ def hessian_summary(
 
 
 def summary_of(
-    operator: HessianOperator, found: Estimates, settings: Search, method: str, parameters: str | Sequence[str]
+    operator: HessianOperator, result: Estimates, settings: Search, method: str, parameters: str | Sequence[str]
 ) -> HessianSummary:
-    """What a method found of a Hessian, with what is known of the loss itself.
+    """Return the summary of a method's estimates for a Hessian, with loss and gradient norm.
 
     Args:
         operator: the Hessian; the products that it counts are the summary's.
-        found: both ends and the trace.
-        settings: how they were looked for.
-        method: by what.
-        parameters: as they were asked for.
+        result: both ends and the trace.
+        settings: settings of the estimate.
+        method: name of the method.
+        parameters: the selection, as an argument of ``select_parameters``.
     """
-    (largest, largest_residual), (smallest, smallest_residual) = found.largest, found.smallest
+    (largest, largest_residual), (smallest, smallest_residual) = result.largest, result.smallest
     top = largest if abs(largest) >= abs(smallest) else smallest
     return HessianSummary(
         method=method,
@@ -232,14 +232,14 @@ def summary_of(
         lambda_max_residual=largest_residual,
         lambda_min_residual=smallest_residual,
         top_magnitude=top,
-        trace=found.trace[0],
-        trace_standard_error=found.trace[1],
-        trace_half_width=student_half_width(*found.trace[1:]),
-        trace_samples=found.trace[2],
-        condition_number=_condition(largest, found.smallest),
+        trace=result.trace[0],
+        trace_standard_error=result.trace[1],
+        trace_half_width=student_half_width(*result.trace[1:]),
+        trace_samples=result.trace[2],
+        condition_number=_condition(largest, result.smallest),
         condition_definition=CONDITION_DEFINITION,
         matvecs=operator.matvecs,
-        converged=all(residual <= settings.tol * abs(value) for value, residual in (found.largest, found.smallest)),
+        converged=all(residual <= settings.tol * abs(value) for value, residual in (result.largest, result.smallest)),
         seed=settings.seed,
-        notes=found.notes,
+        notes=result.notes,
     )

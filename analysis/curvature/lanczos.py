@@ -1,4 +1,4 @@
-"""Lanczos tridiagonalisation of a symmetric operator that is known by its products with vectors only."""
+"""Lanczos tridiagonalization of a symmetric operator given by its products with vectors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Krylov:
-    """``H Q = Q T + beta_k q_{k+1} e_k^T`` after k steps, ``Q (n, k)`` orthonormal, ``T`` tridiagonal.
+    """Krylov decomposition ``H Q = Q T + beta_k q_{k+1} e_k^T``, ``Q (n, k)`` orthonormal, ``T`` tridiagonal.
 
     Attributes:
         basis: ``(k, n)``, the rows are the columns of ``Q``.
@@ -32,17 +32,17 @@ class Krylov:
 
     @property
     def steps(self) -> int:
-        """How many products with the operator were taken."""
+        """Number of products with the operator."""
         return len(self.diagonal)
 
     def ritz(self) -> tuple[Vector, Vector]:
-        """Ritz values ascending ``(k,)`` and the eigenvectors of ``T`` in columns ``(k, k)``."""
+        """Return the Ritz values ascending ``(k,)`` and the eigenvectors of ``T`` in columns ``(k, k)``."""
         values, vectors = eigh_tridiagonal(self.diagonal, self.off_diagonal)
         return np.asarray(values), np.asarray(vectors)
 
 
 def random_direction(n: int, rng: np.random.Generator) -> Vector:
-    """A unit vector ``(n,)`` with a uniformly distributed direction."""
+    """Return a unit vector ``(n,)`` with a uniformly distributed direction."""
     v = rng.standard_normal(n)
     return v / np.linalg.norm(v)
 
@@ -56,7 +56,7 @@ def _orthogonalise(w: Vector, basis: Vector) -> Vector:
 def lanczos(
     matvec: Callable[[Vector], Vector], start: Vector, steps: int, *, tol: float = 0.0, noise: float = 1e-14
 ) -> Krylov:
-    """Lanczos with full re-orthogonalisation: no ghost copies of converged eigenvalues.
+    """Run Lanczos with full re-orthogonalization, which prevents ghost copies of converged eigenvalues.
 
     Stops early when the Krylov space is invariant, or when both extreme Ritz values carry a residual bound
     of at most ``tol`` times their own magnitude.

@@ -1,4 +1,4 @@
-"""PyHessian's largest eigenvalue and trace beside those of Lanczos: a second opinion by other code on the same data."""
+"""Second opinion on a Hessian: PyHessian's largest eigenvalue and trace beside those of Lanczos."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .pyhessian import Search, pyhessian_estimates
 
 
 def opinion_on(summary: HessianSummary, operator: HessianOperator, search: Search) -> dict[str, Any]:
-    """Ask PyHessian about the Hessian of a summary; none of the operator's own products is used.
+    """Run PyHessian on the Hessian of a summary, with its own products only.
 
     Args:
-        summary: of this Hessian.
+        summary: summary of the same Hessian.
         operator: supplies model, data, loss and the parameters' names.
         search: power iterations, probes and seed.
 

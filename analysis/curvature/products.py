@@ -1,4 +1,4 @@
-"""The Hessian of a loss as a linear operator: products with vectors, never a matrix.
+"""Hessian of a loss as a linear operator: products with vectors, never a matrix.
 
 A product is the derivative of the gradient's graph (double backward).
 """
@@ -24,7 +24,7 @@ LossFunction = Callable[[Tensor, Tensor], Tensor]
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Mean cross entropy of logits ``(batch, classes)`` or ``(batch, time, classes)`` against integer labels.
+    """Return the mean cross entropy of logits ``(batch, classes)`` or ``(batch, time, classes)`` for integer labels.
 
     One logit ``z`` a sequence stands for the two logits ``(0, z)``: this is binary cross entropy.
 
@@ -48,7 +48,7 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def _recurrent(model: nn.Module) -> list[str]:
-    """Names of the parameters that the recurrent matrices are made of."""
+    """Return the names of the parameters that form the recurrent matrices."""
     chosen: set[int] = set()
     for module in model.modules():
         if isinstance(module, nn.RNNBase | nn.RNNCellBase):
@@ -65,7 +65,7 @@ def _recurrent(model: nn.Module) -> list[str]:
 
 
 def select_parameters(model: nn.Module, parameters: str | Sequence[str]) -> dict[str, nn.Parameter]:
-    """The parameters a Hessian is about, by name.
+    """Return the parameters of the Hessian by name.
 
     Args:
         model: any module.
@@ -74,7 +74,7 @@ def select_parameters(model: nn.Module, parameters: str | Sequence[str]) -> dict
 
     Raises:
         ConfigurationError: an unknown word or name, or nothing selected.
-        UnsupportedError: ``"recurrent"`` asked of a module whose recurrent matrices are not known.
+        UnsupportedError: ``"recurrent"`` for a module with unknown recurrent matrices.
     """
     named = dict(model.named_parameters())
     if parameters == "all":
@@ -103,7 +103,7 @@ def select_parameters(model: nn.Module, parameters: str | Sequence[str]) -> dict
 
 
 def batches_of(x: Any, y: Any, batch_size: int | None) -> list[tuple[Tensor, Tensor]] | Iterable[Any]:
-    """Minibatches of ``(x, y)``; a loader (``y=None``) is handed through.
+    """Split ``(x, y)`` into minibatches; a loader (``y=None``) is returned unchanged.
 
     Raises:
         NonFiniteError: inputs that are not finite.
@@ -127,7 +127,7 @@ def batches_of(x: Any, y: Any, batch_size: int | None) -> list[tuple[Tensor, Ten
 
 
 class HessianOperator:
-    """``v -> H v``, ``H = d^2 loss / d theta^2``, ``theta`` the selected parameters, flattened and joined.
+    """Hessian ``v -> H v`` of a loss, ``H = d^2 loss / d theta^2``; ``theta`` joins the selected parameters.
 
     The loss is a mean over samples: over several minibatches their products are averaged with the numbers
     of samples as weights. With one batch the graph of the gradient is kept, so a product costs one backward
@@ -139,7 +139,7 @@ class HessianOperator:
         model: in the mode in which it is to be judged (see :func:`~stability.analysis.guard.untouched`).
         batches: list or loader of ``(x, y)``.
         loss: ``(outputs, targets) -> scalar``, a mean over the batch.
-        parameters: by name, real.
+        parameters: real parameters by name.
 
     Raises:
         ConfigurationError: an empty loader, or a loss that is no scalar or does not depend on the parameters.
@@ -171,7 +171,7 @@ class HessianOperator:
         return max(torch.finfo(p.dtype).eps for p in self.parameters)
 
     def krylov(self, steps: int, rng: np.random.Generator, tol: float = 0.0) -> Krylov:
-        """``lanczos`` from a random direction; what falls below the parameters' precision is noise."""
+        """Run ``lanczos`` from a random direction; residuals below the parameters' precision count as noise."""
         start = random_direction(self.size, rng)
         return lanczos(self.matvec, start, steps, tol=tol, noise=10 * self.precision)
 
@@ -218,7 +218,7 @@ class HessianOperator:
         return torch.cat(parts).numpy()
 
     def unflatten(self, v: NDArray[np.float64]) -> list[Tensor]:
-        """``(n,)`` cut into tensors of the parameters' shapes, dtypes and devices."""
+        """Split ``(n,)`` into tensors of the parameters' shapes, dtypes and devices."""
         pieces = torch.from_numpy(np.ascontiguousarray(v)).split([p.numel() for p in self.parameters])
         return [piece.reshape(p.shape).to(p.device, p.dtype) for piece, p in zip(pieces, self.parameters)]
 
@@ -237,7 +237,7 @@ class HessianOperator:
         return self._flatten(products)
 
     def matvec(self, v: NDArray[np.float64]) -> NDArray[np.float64]:
-        """``H v`` for ``v (n,)`` float64; computed in the parameters' own precision."""
+        """Return ``H v`` for ``v (n,)`` float64, computed in the parameters' own precision."""
         self.matvecs += 1
         direction = self.unflatten(v)
         with torch.enable_grad():
@@ -251,7 +251,7 @@ class HessianOperator:
         return total / count
 
     def dense(self) -> NDArray[np.float64]:
-        """The matrix ``(n, n)``, symmetrised, by n products."""
+        """Return the symmetrised matrix ``(n, n)`` from n products."""
         columns = np.stack([self.matvec(v) for v in np.eye(self.size)])
         return (columns + columns.T) / 2
 
@@ -260,10 +260,10 @@ class HessianOperator:
 def hessian_of(
     model: nn.Module, x: Any, y: Any, loss: LossFunction | None, parameters: str | Sequence[str], batch_size: int | None
 ) -> Iterator[HessianOperator]:
-    """The Hessian of a loss on given data, cross entropy by default; the model is left as it was found.
+    """Yield the Hessian of a loss on given data, cross entropy by default; the model is restored afterwards.
 
     Args:
-        model: judged in evaluation mode.
+        model: run in evaluation mode.
         x: sequences, or a loader.
         y: targets.
         loss: ``(outputs, targets) -> scalar``.

@@ -1,4 +1,4 @@
-"""PyHessian behind a front that works around its faults without changing its numbers' meaning.
+"""Adapter to PyHessian that works around its faults without changing the meaning of its numbers.
 
 What is worked around, and how (each is said in the result's notes):
 
@@ -35,12 +35,12 @@ _NOTES = (
     "trace over all samples asked for: PyHessian's own stopping rule ends after a few",
     "matvecs is an upper bound: PyHessian does not tell how many it took",
 )
-_POWER_TOLERANCE = 1e-7  # between two iterates of a power iteration, whose error is far larger than their difference
+_POWER_TOLERANCE = 1e-7  # relative change between two power iterates; the error is far larger than this
 
 
 @dataclass(frozen=True)
 class Search:
-    """How an estimate is made: iterations at most, relative tolerance, probes for the trace, seed."""
+    """Settings of an estimate: most iterations, relative tolerance, number of trace probes, seed."""
 
     max_iter: int
     tol: float
@@ -50,7 +50,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Estimates:
-    """What a method delivers: (value, residual) of both ends; (mean, error, samples) of the trace."""
+    """Estimates of a method: (value, residual) of both extreme eigenvalues; (mean, error, samples) of the trace."""
 
     largest: tuple[float, float]
     smallest: tuple[float, float]
@@ -59,12 +59,12 @@ class Estimates:
 
 
 def sample_mean(values: Sequence[float]) -> tuple[float, float, int]:
-    """Mean, its standard error, and the number of samples."""
+    """Return the mean, its standard error, and the number of samples."""
     return float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values))), len(values)
 
 
 class _Driver:
-    """One PyHessian object for ``H - shift I`` on a copy of the operator's model."""
+    """PyHessian object for ``H - shift I`` on a copy of the operator's model."""
 
     def __init__(self, operator: HessianOperator, shift: float) -> None:
         from pyhessian import hessian  # heavy, and needed by this method alone
@@ -98,7 +98,7 @@ class _Driver:
         return list(hessian_vector_product(self.hessian.gradsH, self.hessian.params, v))
 
     def top(self, max_iter: int) -> tuple[float, float]:
-        """Eigenvalue of largest magnitude of ``H - shift I`` and the residual of its vector."""
+        """Return the eigenvalue of ``H - shift I`` of largest magnitude and the residual of its vector."""
         _, vectors = self.hessian.eigenvalues(maxIter=max_iter, tol=_POWER_TOLERANCE)
         self.matvecs += max_iter  # an upper bound: PyHessian does not tell
         v = [part.double() for part in vectors[0]]
@@ -118,7 +118,7 @@ class _Driver:
 
 
 def _seeded(seed: int) -> contextlib.ExitStack:
-    """PyHessian draws from torch's global generator (the caller restores its state), and warns of what it does."""
+    """Seed torch's global generator, from which PyHessian draws (the caller restores it), and silence its warnings."""
     torch.manual_seed(seed)
     quiet = contextlib.ExitStack()
     quiet.enter_context(warnings.catch_warnings())
@@ -127,7 +127,7 @@ def _seeded(seed: int) -> contextlib.ExitStack:
 
 
 def pyhessian_estimates(operator: HessianOperator, search: Search, both: bool = True) -> Estimates:
-    """Both ends of the spectrum and samples of the trace by PyHessian 0.1.
+    """Estimate both extreme eigenvalues and sample the trace with PyHessian 0.1.
 
     Args:
         operator: supplies model, data, loss and the parameters' names; its count of products alone is changed.

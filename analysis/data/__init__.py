@@ -1,1 +1,1 @@
-"""The data that ships with the package: MNIST images, spoken digits, a text; each with its licence beside it."""
+"""Data shipped with the package: MNIST images, spoken digits, a text; each with its license."""

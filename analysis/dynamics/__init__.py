@@ -1,4 +1,4 @@
-"""What states do over time: norms, exponents, and what theory and proofs allow."""
+"""Dynamics of hidden states: norms, Lyapunov exponents, recovery, and their theoretical bounds."""
 
 from .lyapunov import LyapunovSpectrum, certified_bound, lyapunov_exponents
 from .norms import NormDrift, norm_drift

@@ -1,4 +1,4 @@
-r"""What theory expects of the norm of a hidden state, and what a proof allows.
+r"""Expected norm of a hidden state, and its certified upper bound.
 
 **Expected.** Linear layers know :math:`E|x_t|^2` for white input: entries of mean zero and equal variance, independent
 over time and features. For RotRNN it is :math:`\sum_{heads} c\,(1 - \gamma^{2t})`. It scales with the variance of the
@@ -39,14 +39,14 @@ from ..unroll import flat_state
 from .stepbound import SLACK, StepBound, step_bound
 
 Array = NDArray[np.float64]
-DOUBT = 6.0  # standard errors of a sample statistic beyond which input is not called white
-LAGS = 8
-BLOCK = 1 << 22  # numbers of a block of images
-SETTLE = 200  # steps of the mean input after which a state is near its equilibrium: only a good guess is wanted
+DOUBT = 6.0  # standard errors of a sample statistic beyond which input does not count as white
+LAGS = 8  # time lags of the correlations in the test for white noise
+BLOCK = 1 << 22  # numbers per block of states, 32 MiB in float64
+SETTLE = 200  # steps of the mean input towards an equilibrium; the reference state need not be exact
 
 
 def why_not_white(x: Tensor) -> str | None:
-    """Why sequences are no sample of white noise, or ``None`` where nothing speaks against it.
+    """Return the reason why sequences are no sample of white noise, or ``None`` if the tests pass.
 
     Looked at are the mean, the variance of each feature and of each time step, and correlations between features and
     over up to eight steps, each within six standard errors of what white noise has.
@@ -88,13 +88,13 @@ def why_not_white(x: Tensor) -> str | None:
 
 
 def expected_rms(layer: Any, x: Tensor, length: int, extension: str) -> tuple[Array | None, str]:
-    """Root of the expected squared norm over time for white input of the given input's power, and what it assumes.
+    """Return the expected root mean square norm over time for white input of the same power, and its assumption.
 
     Args:
         layer: a recurrent layer; its ``expected_norm(t)`` is about white input of variance one.
         x: ``(batch, length, features)``, the given sequences.
         length: steps of the curve.
-        extension: how they go on after their end: only ``noise`` stays white.
+        extension: continuation of the sequences: only ``noise`` stays white.
 
     Returns:
         ``(length,)``, NaN where nothing is expected, or ``None``; and a sentence, empty for a layer without a law.
@@ -112,7 +112,7 @@ def expected_rms(layer: Any, x: Tensor, length: int, extension: str) -> tuple[Ar
 
 
 def norm_bound(layer: RecurrentLayer, x: Tensor, certificate: Certificate | None = None) -> tuple[Array | None, str]:
-    """A bound over time of the hidden state's norm for every one of the given sequences, and where it comes from.
+    """Bound the hidden state's norm over time for every given sequence; also return the source of the bound.
 
     In real arithmetic on the stored weights, from the layer's own initial state; computed in float64 (with a slack of
     1e-9), not in intervals.
@@ -120,7 +120,7 @@ def norm_bound(layer: RecurrentLayer, x: Tensor, certificate: Certificate | None
     Args:
         layer: a recurrent layer.
         x: ``(batch, time, features)``.
-        certificate: of this layer, whose proof by the multiplier inequality is checked again; by default the proof that
+        certificate: certificate by the multiplier inequality, whose proof is checked again; by default the proof that
             the layer carries, the norm of an orthogonal map, or that of a linear one.
 
     Returns:
@@ -150,7 +150,7 @@ def norm_bound(layer: RecurrentLayer, x: Tensor, certificate: Certificate | None
 
 
 def _step(layer: RecurrentLayer, certificate: Certificate | None) -> tuple[StepBound, str] | None:
-    """A norm and the factor by which one step shrinks differences in it, at most one; or ``None``."""
+    """Return a norm and the factor, at most one, by which a step shrinks differences in it; or ``None``."""
     witness = layer.witness()
     if certificate is not None:
         if not isinstance(certificate, Certificate):
@@ -184,7 +184,7 @@ def _euclidean(states: int, rate: float) -> StepBound:
 
 
 class _Replay:
-    """The stored map in float64, applied to one state under the inputs of all sequences."""
+    """Float64 copy of the stored map, applied to one state under the inputs of all sequences."""
 
     def __init__(self, layer: RecurrentLayer, x: Tensor) -> None:
         self.subject = None if isinstance(layer, (LinearLayer, OrthogonalLayer)) else layer.driven()
@@ -196,14 +196,14 @@ class _Replay:
         self.start = to_numpy(flat_state(state))
 
     def displacements(self, reference: Array, root: Array) -> Array:
-        """``|R (f(r, u_t) - r)|`` for one state ``r (n,)``, shape ``(batch, time)``."""
+        """Return ``|R (f(r, u_t) - r)|`` for one state ``r (n,)``, shape ``(batch, time)``."""
         batch, steps, _ = self.x.shape
         block = max(1, BLOCK // (batch * len(reference)))
         parts = [self._images(reference, slice(t, t + block)) for t in range(0, steps, block)]
         return np.concatenate([np.linalg.norm((part - reference) @ root.T, axis=2) for part in parts], axis=1)
 
     def _images(self, reference: Array, when: slice) -> Array:
-        """``f(r, u_t)`` for some of the times, ``(batch, times, n)``."""
+        """Return ``f(r, u_t)`` at the selected times, ``(batch, times, n)``."""
         if self.subject is not None:  # the layer's matrices rounded as they run
             return self.subject.advance(reference, self.x[:, when].cpu().numpy())
         drives = self.drives[:, when]
@@ -213,7 +213,7 @@ class _Replay:
         return to_numpy(flat_state(images)).reshape(*drives.shape[:2], -1)
 
     def references(self) -> list[Array]:
-        """States to compare with: zero, and where the network settles under the mean of the inputs."""
+        """Return reference states: zero, and the settled state under the mean input."""
         zero = np.zeros(self.start.shape[1])
         if self.subject is None:
             return [zero]

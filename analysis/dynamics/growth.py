@@ -1,4 +1,4 @@
-r"""Where on the data a network is unstable: how much each step stretches small differences of the state.
+r"""Local growth along data: the factor by which each step stretches small differences of the state.
 
 Along a trajectory with one-step Jacobians :math:`J_t` two numbers a step: the largest singular value
 :math:`\sigma(J_t)`, by which some difference grows in this step (in the Euclidean norm), and the local exponent
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from ..campaign.work import Work
 
 WORST = 5
-"""Sequences that are named."""
+"""Number of sequences listed by name."""
 MOST_STEPS, FEWEST = 700, 4
-"""Steps of all sequences together, about, and how few sequences are looked at however long they are."""
+"""Approximate number of steps over all sequences, and least number of sequences; they bound the work."""
 ROUNDING = 1e-9
-"""A step that stretches by less is one that keeps norms."""
+"""Excess over one below which the largest singular value counts as norm-preserving."""
 SPECTRA = 24
-"""Jacobians whose eigenvalues are kept."""
+"""Number of Jacobians whose eigenvalues are kept."""
 
 
 @dataclass(frozen=True, eq=False)
 class LocalGrowth(Record):
-    """How much steps stretch, along the trajectories that sequences drive.
+    """Growth of small differences in each step, along the trajectories of given sequences.
 
     Attributes:
         stretch: ``(batch, steps)``, the largest singular value of each step's Jacobian.
@@ -76,18 +76,18 @@ class LocalGrowth(Record):
 
     @property
     def worst(self) -> np.ndarray:
-        """Sequences, that of the largest mean exponent first."""
+        """Return the sequences in descending order of their mean exponent."""
         return np.argsort(-self.exponents.mean(1), kind="stable")
 
     def frame(self) -> pd.DataFrame:
-        """One row a step: ``sequence, t, stretch, exponent``; steps count from 1."""
+        """Return one row per step: ``sequence, t, stretch, exponent``; steps count from 1."""
         batch, steps = self.stretch.shape
         row, t = np.indices((batch, steps))
         table = {"sequence": row, "t": t + 1, "stretch": self.stretch, "exponent": self.exponents}
         return pd.DataFrame({name: values.ravel() for name, values in table.items()})
 
     def eigenvalues(self, beside: np.ndarray | None = None) -> pd.DataFrame:
-        """One row an eigenvalue: ``what, real, imag``; ``data`` for those here, ``slope`` for those given beside."""
+        """Return one row per eigenvalue: ``what, real, imag``; ``what``: ``data`` here, ``slope`` for the argument."""
         parts = {"data": self.spectra.ravel(), "slope": np.zeros(0) if beside is None else beside}
         return pd.concat(
             [pd.DataFrame({"what": what, "real": v.real, "imag": v.imag}) for what, v in parts.items() if len(v)],
@@ -96,14 +96,14 @@ class LocalGrowth(Record):
 
 
 def local_growth(model: nn.Module, x: Tensor, *, spectra: int = SPECTRA) -> LocalGrowth:
-    """Largest singular values, local exponents and eigenvalues of one-step Jacobians along given sequences.
+    """Compute largest singular values, local exponents and eigenvalues of one-step Jacobians along sequences.
 
     All arithmetic is in float64 on a copy of the layer, from its own initial state; the state is the complete one.
 
     Args:
         model: a recurrent layer, or a model that holds one (``torch.nn``'s included), or a ``DeepNetwork``.
-        x: ``(batch, time, features)``, what the model takes.
-        spectra: how many Jacobians' eigenvalues are kept.
+        x: ``(batch, time, features)``, inputs of the model.
+        spectra: number of Jacobians whose eigenvalues are kept.
 
     Returns:
         The numbers, per step.
@@ -152,7 +152,7 @@ def _finite(value: float) -> float | None:
 
 
 def _steepest(work: Work) -> np.ndarray | None:
-    """Eigenvalues of the map with every slope of its activation at the largest; ``None`` for maps of other forms."""
+    """Return the eigenvalues of the map with every activation slope at its maximum; ``None`` for other maps."""
     subject = work.certificate.subject if work.certificate is not None else None
     system: Any = getattr(subject, "system", subject)
     if not isinstance(system, LureSystem) or not system.is_discrete or system.D.any():

@@ -3,7 +3,7 @@ r"""Finite-time Lyapunov exponents along driven trajectories, by QR.
 Along a trajectory with one-step Jacobians :math:`J_t` an orthonormal frame is pushed forward and orthonormalised again,
 :math:`Q_{t+1} R_{t+1} = J_t Q_t`; the exponents are the means of :math:`\log |R_{ii}|` (Benettin, Galgani, Giorgilli,
 Strelcyn 1980; Engelken, Wolf, Abbott 2023 for recurrent networks). The largest one is the mean rate at which
-neighbouring trajectories separate over the steps that count.
+neighboring trajectories separate over the steps that count.
 
 Which directions the frame begins with is forgotten in the long run, and decides over a short one: a random direction
 first shrinks into those that last, and what it loses on its way looks like an exponent, for ``n`` directions of like
@@ -57,8 +57,8 @@ from ..unroll import flat_state, layer_inputs, only_layer, step_jacobians
 if TYPE_CHECKING:
     from ..campaign.work import Work
 
-_ROUNDING = 1e-12  # relative; of the few operations below
-_KEPT = 2**24  # entries of Jacobians that are kept for a second pass; more are computed again
+_ROUNDING = 1e-12  # relative allowance for the rounding of the bound in float64
+_KEPT = 2**24  # entries of Jacobians kept for a second pass, 128 MiB in float64; more are recomputed
 STARTS = ("fastest", "random")
 
 
@@ -95,12 +95,12 @@ class LyapunovSpectrum(Record):
 
     @property
     def per_time(self) -> np.ndarray | None:
-        """The exponents per unit of time, where steps have a duration."""
+        """Exponents per unit of time, if steps have a duration."""
         return None if self.dt is None else self.exponents / self.dt
 
     @property
     def kaplan_yorke(self) -> float:
-        """Kaplan-Yorke dimension: how many directions, fractions included, keep their volume.
+        """Kaplan-Yorke dimension: number of directions, fractions included, that keep their volume.
 
         A lower bound if ``k < n``.
         """
@@ -113,7 +113,7 @@ class LyapunovSpectrum(Record):
         return positive + float(sums[positive - 1] / abs(self.exponents[positive]))
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values, with the derived numbers; without the running estimates."""
+        """Return JSON values with the derived numbers, without the running estimates."""
         values = super().to_dict()
         values.pop("running")
         per_time = None if self.per_time is None else self.per_time.tolist()
@@ -121,12 +121,12 @@ class LyapunovSpectrum(Record):
         return {**values, **plain_value(derived)}
 
     def curves(self) -> pd.DataFrame:
-        """The exponents, each with one standard error on both sides."""
+        """Return the exponents, each with one standard error on both sides."""
         table = self.frame()
         return table.assign(low=table.per_step - table.standard_error, high=table.per_step + table.standard_error)
 
     def frame(self) -> pd.DataFrame:
-        """One row an exponent: ``index, per_step, per_time, standard_error``."""
+        """Return one row per exponent: ``index, per_step, per_time, standard_error``."""
         return pd.DataFrame(
             {
                 "index": np.arange(1, len(self.exponents) + 1),
@@ -138,7 +138,7 @@ class LyapunovSpectrum(Record):
 
 
 def certified_bound(certificate: Certificate, steps: int, *, dt: float | None = None) -> float | None:
-    r"""The largest finite-time exponent that a certificate allows over a number of steps.
+    r"""Bound the largest finite-time exponent over a number of steps by the certified rates.
 
     .. math:: \lambda_1 \le \min_i\; (\log \rho_i + \log(C_i) / k)
 
@@ -150,7 +150,7 @@ def certified_bound(certificate: Certificate, steps: int, *, dt: float | None = 
     is about: inputs in its box where it names one.
 
     Args:
-        certificate: of the layer whose exponents are measured.
+        certificate: certificate of the layer whose exponents are measured.
         steps: ``k``, the steps that count: ``LyapunovSpectrum.steps``.
         dt: for the certificate of a differential equation, the time between two looks at its state. The Euler or
             midpoint map of such an equation is another system, with a certificate of its own.
@@ -187,7 +187,7 @@ def certified_bound(certificate: Certificate, steps: int, *, dt: float | None = 
 
 
 def _rate_and_overshoot(subject: Any, claim: Claim) -> tuple[float, float] | None:
-    """``(rho, C)`` or ``(lambda, C)`` of ``|d(t)|_2 <= C rho^t |d(0)|_2`` where a claim states it."""
+    """Return ``(rho, C)`` or ``(lambda, C)`` of ``|d(t)|_2 <= C rho^t |d(0)|_2`` if a claim states it."""
     if claim.verdict is not Verdict.CERTIFIED or claim.proof is None or claim.value is None:
         return None
     if claim.name == "nonexpansive":
@@ -209,21 +209,21 @@ def lyapunov_exponents(
     seed: int = 0,
     part: str | None = None,
 ) -> LyapunovSpectrum:
-    """Finite-time Lyapunov exponents of a recurrent layer along the trajectories that given sequences drive.
+    """Compute finite-time Lyapunov exponents of a recurrent layer along the trajectories of given sequences.
 
     All arithmetic is in float64 on a copy of the layer. The state is the complete one: ``(h, c)`` for an
     LSTM, the states of all layers for a stack or a ``DeepNetwork``.
 
     Args:
         model: a recurrent layer, or a model that holds one (``torch.nn``'s included), or a ``DeepNetwork``.
-        x: ``(batch, time, features)``, what the model takes; one trajectory a sequence of what the layer reads, from
+        x: ``(batch, time, features)``, inputs of the model; one trajectory per sequence of the layer's inputs, from
             the layer's own initial state. Short sequences show the transient from there, not the long run.
-        k: how many exponents, the largest ones; ``None`` for all.
+        k: number of exponents, the largest ones; ``None`` for all.
         skip: steps at the beginning that do not count, the frame turning on through them; by default a tenth. With
             none, the exponents are the logarithms of the singular values of all steps' product, by their number.
         start: the initial frame: ``fastest``, the directions that grow most over all steps, or ``random``, whose
             turning towards these counts as decay where steps are few; ``finite_time_exponents`` has the random one.
-        seed: of a random initial frame.
+        seed: seed of a random initial frame.
         part: the path of the layer, where the model holds several.
 
     Returns:
@@ -274,7 +274,7 @@ def lyapunov_exponents(
 
 
 def _along(layer: RecurrentLayer, drives: Iterable[Tensor], state: Any, prepared: Any) -> Iterator[Tensor]:
-    """The Jacobians ``(batch, n, n)`` of one step after the other."""
+    """Yield the Jacobians ``(batch, n, n)`` step by step."""
     for t, drive in enumerate(drives):
         jacobians, state = step_jacobians(layer, drive, state, prepared)
         if not (torch.isfinite(jacobians).all() and torch.isfinite(flat_state(state)).all()):
@@ -283,7 +283,7 @@ def _along(layer: RecurrentLayer, drives: Iterable[Tensor], state: Any, prepared
 
 
 def _fastest(along: Iterable[Tensor]) -> Tensor:
-    """Right singular vectors ``(batch, n, n)`` of the product of matrices, the columns by falling singular values."""
+    """Return the right singular vectors ``(batch, n, n)`` of a matrix product, by falling singular values."""
 
     def scaled(matrix: Tensor) -> Tensor:  # the product of many would leave the range of float64
         size = matrix.abs().amax(dim=(1, 2), keepdim=True)
@@ -297,7 +297,7 @@ def _fastest(along: Iterable[Tensor]) -> Tensor:
 
 
 def _spectrum(logs: np.ndarray, skip: int, dt: float | None, states: int) -> LyapunovSpectrum:
-    """Means of ``logs (steps, batch, k)``."""
+    """Average ``logs (steps, batch, k)`` over the counted steps."""
     steps, batch, _ = logs.shape
     own = logs.mean(0)
     mean = own.mean(0)
@@ -327,7 +327,7 @@ def lyapunov_step(work: Work) -> None:
 
 
 def _bound_for(work: Work, steps: int) -> float | None:
-    """What a certificate says about exponents of so many steps on the data; see ``certified_bound``."""
+    """Return the certified upper bound of exponents on the data; see ``certified_bound``."""
     certificate = work.certificate
     if certificate is None or certificate.verdict is not Verdict.CERTIFIED:
         return None

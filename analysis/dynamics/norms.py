@@ -1,4 +1,4 @@
-r"""How the norms of hidden states, and of the gradients by them, drift over time and depth.
+r"""Norms of hidden states and of their gradients over time and depth.
 
 :math:`\|h_t\|` along given sequences and beyond their end, per layer; beside it what theory expects and what a proof
 allows (``envelope.py``), and :math:`\|\partial L / \partial s_t\|` for the complete state ``s_t``, which vanishes or
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 EXTENSIONS = ("repeat", "zero", "hold", "noise")
 LOSS = "random projection of the last state"  # where no targets are given
 NUMBERS = 2**27
-"""Entries of sequences, or of their hidden states, that are followed at most: 1 GiB in float64."""
+"""Most entries of the extended sequences or of their hidden states: 1 GiB in float64."""
 QUANTILES = {"q10": 0.1, "q50": 0.5, "q90": 0.9}
 
 
@@ -60,11 +60,11 @@ class NormDrift(Record):
             nothing; or ``None``.
         envelope: ``(time,)``, a bound that a proof gives for ``|h_t|`` of every one of the sequences (certified
             contraction, orthogonal and linear maps); or ``None``.
-        sources: what ``expected`` and ``envelope`` are, in words, or why nothing is expected of these sequences.
+        sources: descriptions of ``expected`` and ``envelope``, or the reason why one is missing.
         length: time steps of the given sequences; what follows is their continuation.
-        extension: how they were continued.
-        loss: what ``L`` is.
-        sequences: how many.
+        extension: continuation of the sequences.
+        loss: description of ``L``.
+        sequences: number of sequences.
     """
 
     curve = Curve("t", ("q50", "expected", "envelope"), ("q10", "q90"), by="layer", words="norm of the state", log=True)
@@ -87,15 +87,15 @@ class NormDrift(Record):
 
     @property
     def drift_index(self) -> float:
-        """The number to rank by: the largest ``drift`` of the layers. 0 is a constant norm, 1 a factor of two."""
+        """Largest ``drift`` of the layers, for rankings: 0 is a constant norm, 1 a factor of two."""
         return float(self.drift.max())
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values, with ``drift_index``."""
+        """Return JSON values, with ``drift_index``."""
         return {**super().to_dict(), "drift_index": self.drift_index if np.isfinite(self.drift_index) else None}
 
     def frame(self) -> pd.DataFrame:
-        """One row a layer and step, ``t`` counts from 1: the columns of ``norms.csv``."""
+        """Return one row per layer and step, ``t`` counts from 1: the columns of ``norms.csv``."""
         layers, steps = self.mean.shape
         nothing = np.full(steps, np.nan)
         shared = {
@@ -112,14 +112,14 @@ class NormDrift(Record):
 
 
 def extend(x: Tensor, factor: int, how: str = "repeat", seed: int = 0) -> Tensor:
-    """Sequences made ``factor`` times as long.
+    """Continue sequences to ``factor`` times their length.
 
     Args:
         x: ``(batch, time, features)``.
-        factor: how many times as long, an integer >= 1.
+        factor: factor of the length, an integer >= 1.
         how: ``repeat`` the sequence, or go on with ``zero``, with its last input (``hold``), or with
             ``noise`` of each feature's mean and standard deviation.
-        seed: of the noise.
+        seed: seed of the noise.
 
     Returns:
         ``(batch, factor * time, features)``, the first ``time`` steps as given.
@@ -151,12 +151,12 @@ def extend(x: Tensor, factor: int, how: str = "repeat", seed: int = 0) -> Tensor
 
 
 def check_followed(x: Tensor, factor: int, model: nn.Module | None = None) -> None:
-    """Refuse, before memory is taken, sequences that would be made too long to be followed.
+    """Raise an error, before memory is allocated, if extended sequences would be too large.
 
     Args:
         x: ``(batch, time, features)``.
-        factor: how many times as long.
-        model: whose hidden states are kept over all steps, too.
+        factor: factor of the length.
+        model: model whose hidden states are also kept over all steps.
 
     Raises:
         ConfigurationError: more than 2^27 numbers, of the inputs or of the widest states.
@@ -189,22 +189,22 @@ def norm_drift(
     seed: int = 0,
     part: str | None = None,
 ) -> NormDrift:
-    """Hidden-state and gradient norms over time; the model is left as it was found.
+    """Measure norms of hidden states and of gradients over time; the model is restored afterwards.
 
     Args:
         model: a recurrent layer, or a model that holds one (``torch.nn``'s included); of a ``DeepNetwork`` each
-            recurrent layer by itself on what it reads there, without gradients, expected norms and envelope.
-        x: ``(batch, time, features)``, what the model takes; measured is the layer on what it reads of them.
+            recurrent layer separately on its own inputs, without gradients, expected norms and envelope.
+        x: ``(batch, time, features)``, inputs of the model; the layer is measured on its own inputs.
         y: targets; with them ``L`` is the loss of each sequence under the model's head.
         loss: ``loss(outputs, targets)``, such as ``task.loss``; needed with ``y``.
-        factor: how many times as long as given the sequences shall run.
-        extension: how they go on, see ``extend``.
-        certificate: of the layer, for the proof behind the envelope; by default the one that the layer carries.
+        factor: number of steps to run, in multiples of the given length.
+        extension: continuation of the sequences, see ``extend``.
+        certificate: certificate behind the envelope; by default the proof that the layer carries.
         gradients: whether to compute gradient norms; without ``y``, ``L`` is the inner product of the last
             state with a random unit vector, so that the norm at ``t`` is the factor by which a gradient has
             grown on its way back.
         name: for tables; by default the layer's name.
-        seed: of noise and random vectors.
+        seed: seed of noise and random vectors.
         part: the path of the layer, where the model holds several.
 
     Returns:
@@ -282,7 +282,7 @@ def _norms(layer: Any, x: Tensor) -> Tensor:
 
 
 def _norms_over_depth(network: DeepNetwork, x: Tensor) -> Tensor:
-    """The same for the recurrent layers of a deep network; each reads what the blocks below put out."""
+    """Return the norms of each recurrent layer of a deep network, on the output of the blocks below."""
     parts = zip(network.layers, network.layer_inputs(x))
     return torch.stack([layer.states(u).double().norm(dim=-1).T for layer, u in parts])
 
@@ -290,7 +290,7 @@ def _norms_over_depth(network: DeepNetwork, x: Tensor) -> Tensor:
 def _gradient_norms(
     model: nn.Module, layer: Any, x: Tensor, y: Tensor | None, loss: Callable[..., Tensor] | None, seed: int
 ) -> np.ndarray:
-    """Mean over the sequences of ``|dL / ds_t|``; each sequence's own loss, so that none dilutes another's."""
+    """Return the mean over the sequences of ``|dL / ds_t|``, with a loss per sequence, so that none dilutes another."""
     steps = list(layer.walk(x, _leaf(layer.begin(x)[1])))
     states = [step.after for step in steps]
     if y is None or loss is None:
@@ -312,14 +312,14 @@ def _gradient_norms(
 
 
 def _leaf(state: Any) -> Any:
-    """The same state, requiring a gradient, so that constant layers too have a graph through time."""
+    """Return the state with a gradient, so that constant layers too have a graph through time."""
     for tensor in state_leaves(state):
         tensor.requires_grad_()
     return state
 
 
 def _log_slope(curve: np.ndarray) -> float:
-    """Least-squares slope of the logarithm per step; NaN when fewer than two points are positive."""
+    """Return the least-squares slope of the logarithm per step; NaN for fewer than two positive points."""
     t = np.flatnonzero((curve > 0) & np.isfinite(curve))
     return float(np.polyfit(t, np.log(curve[t]), 1)[0]) if len(t) > 1 else float("nan")
 

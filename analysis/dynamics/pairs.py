@@ -1,8 +1,8 @@
-r"""How two trajectories under one input move: along the data, and along the counter-example of a refutation.
+r"""Distance of two trajectories under the same input: along the data, and along a refutation's counterexample.
 
-Contraction in one picture: the distance of two states that read the same inputs, over that at the start. Along the data
-two states that test sequences led to read a third sequence, over and over; of a refutation the pair is the one that its
-proof gives, or begins beside the unstable state of it. What is proved of every pair, ``C rho^k``, needs no measuring.
+The distance of two states that read the same inputs, relative to the initial one, shows contraction. Along the data,
+two states after test sequences read a third sequence repeatedly. A refutation gives the pair, or an unstable state next
+to which the second state begins. The proved bound of every pair is ``C rho^k``.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 PAIRS, STRETCH, LONGEST = 100, 3, 1000
-"""Pairs of a report, lengths of a sequence that they are followed for, and the most steps of that."""
+"""Pairs in a report, followed steps in units of the sequence length, and their maximum."""
 NUDGE = 1e-3
-"""How far beside an unstable state the second trajectory begins, relative to the state's size."""
+"""Distance of the second trajectory from an unstable state, relative to the norm of that state."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,30 +51,30 @@ class PairDistances(Record):
     start: float
 
     def curves(self) -> pd.DataFrame:
-        """Median and the band of 80 % over the pairs, a row a step."""
+        """Return the median and the 80 % band over the pairs, one row per step."""
         low, middle, high = np.quantile(self.distance, (0.1, 0.5, 0.9), axis=1)
         return pd.DataFrame({"step": np.arange(len(middle)), "q10": low, "median": middle, "q90": high})
 
     @property
     def pairs(self) -> int:
-        """How many."""
+        """Number of pairs."""
         return self.distance.shape[1]
 
     @property
     def steps(self) -> int:
-        """How long they were followed."""
+        """Number of steps."""
         return len(self.distance) - 1
 
 
 def pair_distances(model: nn.Module, x: Tensor, *, steps: int, seed: int = 0, part: str | None = None) -> PairDistances:
-    """Distances of two states that read the same sequence, in float64 on a copy of the layer.
+    """Measure the distance of two states that read the same sequence, in float64 on a copy of the layer.
 
     Args:
         model: a recurrent layer, or a model that holds one (``torch.nn``'s included).
-        x: ``(pairs, time, features)``, what the model takes, two sequences or more; pair ``i`` begins at the states
+        x: ``(pairs, time, features)``, inputs of the model, two sequences or more; pair ``i`` begins at the states
             after sequence ``i`` and after another one, and both read sequence ``i`` over and over.
-        steps: how long.
-        seed: of who is paired with whom.
+        steps: number of steps.
+        seed: seed of the pairing.
         part: the path of the layer, where the model holds several.
 
     Returns:
@@ -118,14 +118,14 @@ def pair_distances(model: nn.Module, x: Tensor, *, steps: int, seed: int = 0, pa
 
 
 def counter_pair(certificate: Certificate, steps: int) -> tuple[Array, Array, Array, str] | None:
-    """Two states and the inputs under which a refuted map keeps them apart.
+    """Return two states and the inputs under which a refuted map keeps them apart.
 
     Args:
         certificate: its proof is taken at its word.
-        steps: how long they will be followed.
+        steps: number of steps.
 
     Returns:
-        Both states ``(n,)``, the inputs ``(q, p)`` that are used in turn, and what the pair is, in words; ``None``
+        Both states ``(n,)``, the periodic inputs ``(q, p)``, and a description of the pair; ``None``
         where the proof names no trajectories, or is about no map with inputs.
     """
     subject, proof = certificate.subject, certificate.proof
@@ -157,13 +157,13 @@ def counter_pair(certificate: Certificate, steps: int) -> tuple[Array, Array, Ar
 
 
 def _row(data: Mapping[str, Any], *names: str) -> Array | None:
-    """The first point of the first of these fields that is there."""
+    """Return the first point of the first existing field among these."""
     found = next((data[name] for name in names if data.get(name) is not None), None)
     return None if found is None else np.atleast_2d(np.asarray(found, dtype=np.float64))[0]
 
 
 def _beside(subject: Any, state: Array, inputs: Array, period: int) -> Array:
-    """A state beside this one, in the direction that grows most along its orbit."""
+    """Return a nearby state in the direction that grows most along the orbit."""
     product, at = np.eye(len(state)), state
     for t in range(max(period, len(inputs))):
         u = inputs[t % len(inputs)]
@@ -176,14 +176,14 @@ def _beside(subject: Any, state: Array, inputs: Array, period: int) -> Array:
 
 
 def counter_distance(certificate: Certificate, steps: int) -> tuple[Array, str] | None:
-    """The distance of the trajectories of ``counter_pair`` in floating point, over that at the start.
+    """Compute the distance of the trajectories of ``counter_pair`` in floating point, relative to the start.
 
     Args:
-        certificate: of a refuted map.
-        steps: how long.
+        certificate: certificate of a refuted map.
+        steps: number of steps.
 
     Returns:
-        ``(steps + 1,)``, NaN from where it is not finite, and what the pair is; ``None`` where there is no pair.
+        ``(steps + 1,)``, NaN once it is not finite, and a description of the pair; ``None`` without a pair.
     """
     pair = counter_pair(certificate, steps)
     if pair is None:

@@ -1,8 +1,8 @@
-r"""How soon a disturbed state comes back, measured: two runs under the same inputs, one of them pushed once.
+r"""Measured recovery time: two runs under the same inputs, one of them disturbed once.
 
-The network reads a sequence, then its state is moved by a vector of a given length and both copies read on, the same
-sequence over and over. Counted is the last step at which they still differ by the tolerance. What a certificate proves
-about it for every state, disturbance and input is ``stability.recovery.recovery_time``: no measured one may be longer.
+The network reads a sequence, then its state is disturbed by a vector of given norm, and both copies read the same
+sequence repeatedly. The recovery time is the last step at which they differ by the tolerance. The certified bound for
+every state, disturbance and input is ``stability.recovery.recovery_time``; no measured time may exceed it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ if TYPE_CHECKING:
     from ..campaign.work import Work
 
 SIZE, TOL, LIMIT, FORGOTTEN = 1.0, 1e-3, 1000, 1e-6
-"""The disturbance and tolerance of a report, the most steps that are waited, and the share of the tolerance below which
-a difference is taken to be gone for good."""
+"""Settings of a report: norm of the disturbance, tolerance, most steps, and the share of the
+tolerance below which a difference counts as gone for good.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredRecovery(Record):
-    """Steps until disturbed runs came back.
+    """Steps until disturbed runs have returned to the undisturbed ones.
 
     Attributes:
         size: Euclidean norm of the disturbance.
-        tol: what came back means: a difference below it from then on.
+        tol: difference below which a run counts as returned, from then on.
         steps: ``(sequences, directions)``, NaN where the runs still differed at the end.
         limit: steps that were waited.
     """
@@ -49,25 +50,25 @@ class MeasuredRecovery(Record):
     limit: int
 
     def curves(self) -> pd.DataFrame:
-        """The share of the runs that have not come back, after each step on which one did."""
+        """Return the share of runs that have not returned, after each step on which one did."""
         every = np.sort(self.steps, axis=None)
         at = np.unique(np.concatenate([[0.0], every[np.isfinite(every)], [float(self.limit)]]))
         return pd.DataFrame({"step": at, "still_apart": [1.0 - float((every <= step).mean()) for step in at]})
 
     @property
     def worst(self) -> float | None:
-        """The longest of all runs; ``None`` where one did not come back."""
+        """Longest recovery time of all runs in steps; ``None`` if one did not return."""
         return None if np.isnan(self.steps).any() else float(self.steps.max())
 
     @property
     def median(self) -> float | None:
-        """The median of all runs; ``None`` where half of them did not come back."""
+        """Median recovery time of all runs in steps; ``None`` if half of them did not return."""
         middle = float(np.sort(np.where(np.isnan(self.steps), np.inf, self.steps), axis=None)[self.steps.size // 2])
         return middle if np.isfinite(middle) else None
 
     @property
     def recovered(self) -> float:
-        """Share of the runs that came back."""
+        """Share of runs that returned."""
         return float(1.0 - np.isnan(self.steps).mean())
 
 
@@ -82,16 +83,16 @@ def measured_recovery(
     seed: int = 0,
     part: str | None = None,
 ) -> MeasuredRecovery:
-    """Steps after which a disturbance of the state is forgotten along given sequences; in float64 on a copy.
+    """Measure the steps until a disturbance of the state has decayed, along given sequences, in float64.
 
     Args:
         model: a recurrent layer, or a model that holds one (``torch.nn``'s included).
-        x: ``(batch, time, features)``, what the model takes; the disturbance comes at its end, then it is repeated.
+        x: ``(batch, time, features)``, inputs of the model; the disturbance comes at its end, then it is repeated.
         size: Euclidean norm of the disturbance of the complete state (``(h, c)`` of an LSTM).
         tol: below which the difference counts as forgotten.
         directions: random disturbances of each sequence's state.
         limit: steps at most.
-        seed: of the directions.
+        seed: seed of the directions.
         part: the path of the layer, where the model holds several.
 
     Returns:

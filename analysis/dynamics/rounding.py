@@ -1,8 +1,7 @@
-"""How far a network that runs in its own precision is from the map that a certificate is about.
+"""Distance between a network in its own precision and the exact map of its certificate.
 
-A certificate is about the stored weights in exact arithmetic. A run in float32 rounds at every step; how far that leads
-is measured here, beside a run in float64, and proved nowhere. Where the map contracts, errors are forgotten as fast as
-they come, and the distance stays small for as long as one likes.
+A certificate is about the stored weights in exact arithmetic. A run in float32 rounds at every step. Its distance from
+a run in float64 is measured, not proved. If the map contracts, errors decay, and the distance stays bounded.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ class RoundingDistance(Record):
 
     Attributes:
         distance: ``(time,)``, the largest Euclidean distance over the sequences, after each step.
-        largest: of all steps.
+        largest: maximum over all steps.
         relative: ``largest`` in units of the largest norm of a state.
-        steps: how many.
-        sequences: how many.
+        steps: number of steps.
+        sequences: number of sequences.
         dtype: the model's precision.
     """
 
@@ -47,16 +46,16 @@ class RoundingDistance(Record):
     dtype: str
 
     def curves(self) -> pd.DataFrame:
-        """The largest distance over the sequences, a row a step."""
+        """Return the largest distance over the sequences, one row per step."""
         return pd.DataFrame({"step": np.arange(1, len(self.distance) + 1), "distance": self.distance})
 
 
 def rounding_distance(model: nn.Module, x: Tensor) -> RoundingDistance:
-    """Run a model's recurrent layer in its own precision and in float64, and follow how far the states are apart.
+    """Measure the distance between the states of a layer in its own precision and in float64.
 
     Args:
         model: a recurrent layer, or a model that holds one.
-        x: ``(batch, time, features)``, what the model takes.
+        x: ``(batch, time, features)``, inputs of the model.
 
     Returns:
         The distances; zero for a model in float64.

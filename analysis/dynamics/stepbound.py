@@ -1,4 +1,4 @@
-"""How far one step, and then a whole sequence, can carry two trajectories apart."""
+"""Bounds of the difference of two trajectories after one step and after a sequence."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from stability.systems import DrivenSystem, LureSystem, PairwiseSystem
 from ..guard import check_int
 
 Array = NDArray[np.float64]
-SLACK = 1e-9  # relative; the norms below are computed in float64, not enclosed
+SLACK = 1e-9  # relative allowance for rounding: the norms below are computed in float64, not enclosed
 
 
 @dataclass(frozen=True, eq=False)
 class StepBound:
-    """One step of a difference of trajectories: ``|d+|_P <= rate |d|_P + drive |u|_2``, ``|d|_P = |R d|_2``.
+    """One-step bound of a difference of trajectories: ``|d+|_P <= rate |d|_P + drive |u|_2``, ``|d|_P = |R d|_2``.
 
     Attributes:
         root: ``R (n, n)``, upper triangular, ``P = R^T R``.
@@ -39,7 +39,7 @@ class StepBound:
     source: str
 
     def accumulated(self, horizon: int, mean: bool = False) -> float:
-        """``|d_T|_P <= accumulated |u|_2`` over a sequence: ``drive sqrt(sum_k rate^{2k})``; or for the mean.
+        """Return ``c`` in ``|d_T|_P <= c |u|_2``: ``drive sqrt(sum_k rate^{2k})``; or the ``c`` of the mean state.
 
         By Cauchy-Schwarz over the time steps, with weights ``rate^k`` (last state), ``(1 + ... + rate^k) / T`` (mean).
         """
@@ -51,7 +51,7 @@ class StepBound:
             return float(self.drive * np.linalg.norm(weights) * (1 + SLACK))
 
     def at_every_step(self, horizon: int) -> Array:
-        """``accumulated(t)`` for ``t = 1 ... horizon``."""
+        """Return ``accumulated(t)`` for ``t = 1 ... horizon``."""
         with np.errstate(over="ignore"):
             squares = np.power(self.rate, 2.0 * np.arange(horizon))
             return self.drive * np.sqrt(np.cumsum(squares)) * (1 + SLACK)
@@ -59,14 +59,14 @@ class StepBound:
 
 @dataclass(frozen=True, eq=False)
 class JointBound(StepBound):
-    """One step in which state and input share one bound: ``|d+|^2 <= rate^2 |d|^2 + drive^2 |u|^2``.
+    """One-step bound that joins state and input: ``|d+|^2 <= rate^2 |d|^2 + drive^2 |u|^2``.
 
     An input then adds to the square of the distance and not to the distance: over a sequence nothing is multiplied by
     the root of its length.
     """
 
     def accumulated(self, horizon: int, mean: bool = False) -> float:
-        """``|d_T|^2 <= drive^2 sum_k rate^{2k} |u_{T-1-k}|^2``: ``drive`` times the largest ``rate^k``; or of the mean.
+        """Return ``c`` in ``|d_T| <= c |u|``: ``drive`` times the largest ``rate^k``; or for the mean state.
 
         The mean is at most the largest of the states, and at most the root of the mean of their squares.
         """
@@ -79,7 +79,7 @@ class JointBound(StepBound):
             return self.drive * whole * (1 + SLACK)
 
     def at_every_step(self, horizon: int) -> Array:
-        """``accumulated(t)`` for ``t = 1 ... horizon``."""
+        """Return ``accumulated(t)`` for ``t = 1 ... horizon``."""
         with np.errstate(over="ignore"):
             powers = np.power(self.rate, np.arange(horizon), dtype=np.float64)
             return self.drive * np.maximum.accumulate(powers) * (1 + SLACK)
@@ -90,7 +90,7 @@ def _norm(matrix: Array) -> float:
 
 
 def _feedback_gain(system: LureSystem) -> float:
-    """``|w|_2 <= s |f|_2`` through ``v = f + D w, |w| <= beta |v|``, for an acyclic or small ``D``."""
+    """Return ``s`` in ``|w|_2 <= s |f|_2`` for ``v = f + D w, |w| <= beta |v|`` with an acyclic or small ``D``."""
     slope = float(np.maximum(np.abs(system.alpha), np.abs(system.beta)).max(initial=0.0))
     total, power = 1.0, slope * np.abs(system.D)
     reach = power.copy()
@@ -114,7 +114,7 @@ def _pairs(subject: PairwiseSystem) -> StepBound:
 
 
 def joint_bound(subject: PairwiseSystem, horizon: int, mean: bool = False) -> JointBound | None:
-    """The bound of one step by the norms of state and input weights together, proved by the rule ``norm_gain``.
+    """Return the one-step bound by the joint norm of state and input weights, proved by the rule ``norm_gain``.
 
     Args:
         subject: a network with an activation on pairs.
@@ -187,13 +187,13 @@ def step_bound(subject: DrivenSystem | PairwiseSystem, witness: Mapping[str, Any
 
 
 def horizon_gain(bound: StepBound, output: Array, horizon: int, mean: bool = False) -> float:
-    """``|H d_T|_2 <= g |u|_2``: ``g = |H R^{-1}|_2`` times the accumulated bound.
+    """Return ``g`` in ``|H d_T|_2 <= g |u|_2``: ``g = |H R^{-1}|_2`` times the accumulated bound.
 
     Args:
-        bound: of one step.
+        bound: bound of one step.
         output: ``H (k, n)``.
         horizon: time steps.
-        mean: of the mean of the states instead of the last one.
+        mean: bound the mean of the states instead of the last one.
 
     Returns:
         The gain; infinite where it overflows.
@@ -204,12 +204,12 @@ def horizon_gain(bound: StepBound, output: Array, horizon: int, mean: bool = Fal
 
 
 def pair_gains(root: Array, output: Array, total: float) -> Array:
-    """Bounds ``(k, k)`` of ``|(h_i - h_j) d| / |u|`` for the rows of ``H``, given ``|R d| <= total |u|``.
+    """Return bounds ``(k, k)`` of ``|(h_i - h_j) d| / |u|`` for the rows of ``H``, given ``|R d| <= total |u|``.
 
     Args:
         root: ``R (n, n)``, upper triangular.
         output: ``H (k, n)``.
-        total: of the whole sequence.
+        total: total of the whole sequence.
 
     Returns:
         The gains; infinite where ``total`` is.

@@ -1,4 +1,4 @@
-"""Certified robustness of single decisions."""
+"""Certified robustness radii of single decisions."""
 
 from .certified import CertifiedRadius, certified_radius
 

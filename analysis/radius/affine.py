@@ -1,4 +1,4 @@
-"""Networks whose logits are an affine function of the input sequence: what one can move is known exactly."""
+"""Exact gains of networks whose logits are an affine function of the input sequence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 
 
 def is_affine(model: nn.Module, every_step: bool = False) -> bool:
-    """Whether the logits are an affine function of the input: a linear recurrence, one way or both, under a head.
+    """Return True if the logits are affine in the input: a linear recurrence, one-way or bidirectional, under a head.
 
     Args:
         model: any module.
@@ -36,13 +36,13 @@ def is_affine(model: nn.Module, every_step: bool = False) -> bool:
 
 
 def affine_gains(model: nn.Module, horizon: int, features: int) -> tuple[float, Array, str]:
-    """The norm of the map from input sequences to logits, and of the difference of every two of its rows.
+    """Return the norm of the map from input sequences to logits, and of the differences of its rows.
 
     The map is read off its derivative in float64, which is the same everywhere. A radius from it is the distance to the
     nearest decision boundary itself.
 
     Args:
-        model: one that ``is_affine``.
+        model: a model for which ``is_affine`` is true.
         horizon: time steps.
         features: input features per step.
 
@@ -56,10 +56,10 @@ def affine_gains(model: nn.Module, horizon: int, features: int) -> tuple[float, 
 
 
 def affine_gains_at_steps(model: nn.Module, horizon: int, features: int) -> tuple[float, Array, str]:
-    """The same for the logits at every step: those after ``t`` steps are the last ones of the last ``t`` inputs.
+    """Return the gains for logits at every step: those after ``t`` steps depend on the last ``t`` inputs.
 
     Args:
-        model: one that ``is_affine`` at every step.
+        model: a model for which ``is_affine`` is true at every step.
         horizon: time steps.
         features: input features per step.
 
@@ -76,7 +76,7 @@ def affine_gains_at_steps(model: nn.Module, horizon: int, features: int) -> tupl
 
 
 def _kernel(model: nn.Module, horizon: int, features: int) -> Array:
-    """Derivative ``(classes, time, features)`` of the (last) logits by the input, in float64."""
+    """Return the derivative ``(classes, time, features)`` of the (last) logits by the input, in float64."""
     with untouched(model):
         exact = copy.deepcopy(model).double().cpu()
 

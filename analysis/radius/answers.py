@@ -1,4 +1,4 @@
-"""Several answers a sequence: a class at every step, or at the own last step of sequences of unequal length."""
+"""Sequences with several labels: one at every step, or one at the last step of each of several lengths."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ..tasks.scores import counted
 
 
 def check_step_labelled(model: Any, x: Any, y: Any) -> tuple[Tensor, Tensor]:
-    """Sequences with a class at steps of theirs.
+    """Check sequences with labels at some steps.
 
     Args:
         model: any module.
         x: ``(batch, time, features)``.
-        y: ``(batch, time)`` integers, ``IGNORED`` (-100) where no class is asked for; one at least in every sequence.
+        y: ``(batch, time)`` integers, ``IGNORED`` (-100) at steps without label; every sequence has at least one label.
 
     Returns:
         Both, checked; ``y`` as int64.
@@ -41,7 +41,7 @@ def check_step_labelled(model: Any, x: Any, y: Any) -> tuple[Tensor, Tensor]:
 
 
 def step_logits(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """The model's logits at every step, checked.
+    """Return the model's checked logits at every step.
 
     Args:
         model: called as ``model(x)``.
@@ -70,12 +70,12 @@ def step_logits(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return logits
 
 
-def by_row(values: NDArray[Any], asked: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Of every sequence the mean over what is asked of it.
+def by_row(values: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return each sequence's mean over the selected entries.
 
     Args:
         values: ``(batch,)`` or ``(batch, time)``.
-        asked: of the same shape.
+        mask: mask in the same shape.
 
     Returns:
         ``(batch,)``.
@@ -85,5 +85,5 @@ def by_row(values: NDArray[Any], asked: NDArray[np.bool_]) -> NDArray[np.float64
         [1.0, 0.5]
     """
     shape = (len(values), -1)
-    values, asked = values.reshape(shape), asked.reshape(shape)
-    return np.where(asked, values, 0.0).sum(axis=1) / asked.sum(axis=1)
+    values, mask = values.reshape(shape), mask.reshape(shape)
+    return np.where(mask, values, 0.0).sum(axis=1) / mask.sum(axis=1)

@@ -1,4 +1,4 @@
-"""Certified robustness: how far an input sequence may move before its class can change."""
+"""Certified robustness: radius of a ball of inputs in which the class is proved to be constant."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ..campaign.work import Work
 
 Array = NDArray[np.float64]
-MOST_PAIRS = 2**24  # of classes, over all steps: words as classes have more
+MOST_PAIRS = 2**24  # pairs of classes over all steps, 128 MiB in float64; tasks with words as classes exceed it
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ class CertifiedRadius(Record):
         radius_linf: ``(batch,)``, ``radius / sqrt(time * features)``; of an answer at a step, the steps up to it count.
         margin: ``(batch,)``, logit of the true class minus the runner-up's; 0 where misclassified.
         gain: bound ``g_T`` of ``|change of the logits|_2 / |change of the input|_2``; the smaller one of two proofs.
-        method: where the gain comes from; with two proofs each sequence has the larger of its two radii.
+        method: source of the gain; with two proofs each sequence has the larger of its two radii.
         horizon: time steps.
         features: input features per step.
     """
@@ -78,7 +78,7 @@ class CertifiedRadius(Record):
     features: int
 
     def accuracy_at(self, epsilon: float, norm: str = "l2") -> float:
-        """Certified accuracy: share of sequences whose radius exceeds ``epsilon``; no attack gets below it.
+        """Return the certified accuracy, the share of sequences with a radius above ``epsilon``; no attack gets lower.
 
         Of sequences with several answers: the mean over the sequences of each one's own share.
 
@@ -92,13 +92,13 @@ class CertifiedRadius(Record):
         return float(shares.mean())
 
     def curves(self) -> pd.DataFrame:
-        """Certified accuracy over the radius, a row where it falls."""
+        """Return certified accuracy over the radius, one row where it falls."""
         known = self.radius[np.isfinite(self.radius)]
         at = np.unique(np.concatenate([[0.0], known, np.nextafter(known, np.inf)]))
         return pd.DataFrame({"radius": at, "certified_accuracy": [self.accuracy_at(float(r)) for r in at]})
 
     def frame(self) -> pd.DataFrame:
-        """One row per sequence: ``sample, margin, radius, radius_linf``; or per answer, with its ``step``."""
+        """Return one row per sequence, ``sample, margin, radius, radius_linf``; or per label, with its ``step``."""
         there = np.nonzero(~np.isnan(self.radius))
         columns = {"margin": self.margin, "radius": self.radius, "radius_linf": self.radius_linf}
         values = {name: column[there] for name, column in columns.items()}
@@ -106,14 +106,14 @@ class CertifiedRadius(Record):
 
 
 def _logits(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """Logits in float64: the radius is about the stored weights, not about their rounding in a pass."""
+    """Return the logits in float64, since the radius is about the stored weights without rounding."""
     with untouched(model), torch.no_grad():
         exact = copy.deepcopy(model).double()
         return logits_of(exact, x.double(), y) if y.dim() == 1 else step_logits(exact, x.double(), y)
 
 
 def _from_gain(gain: Any, model: nn.Module, horizon: int) -> tuple[float, Array | None, str]:
-    """Gain to the logits, bounds for pairs of classes where its proof gives them, and the method in words."""
+    """Return the gain to the logits, bounds for pairs of classes if its proof gives them, and the method's name."""
     if not isinstance(gain, Gain):
         return check_number("gain", getattr(gain, "value", gain), strict=True), None, "given gain"
     if gain.proof is None:
@@ -141,7 +141,7 @@ def _from_gain(gain: Any, model: nn.Module, horizon: int) -> tuple[float, Array 
 
 
 def _carried(model: nn.Module) -> Gain | None:
-    """The gain to the logits whose proof a layer carries."""
+    """Return the gain to the logits that a layer proves by construction."""
     if not isinstance(model, SequenceModel) or not isinstance(model.layer, BoundedGainRNN):
         return None
     found = model.layer.carried_gain(to_numpy(model.head.weight))
@@ -149,7 +149,7 @@ def _carried(model: nn.Module) -> Gain | None:
 
 
 def _same(one: Any, other: DrivenSystem | PairwiseSystem) -> bool:
-    """Whether two subjects are one network, whatever it is called and whose part it is."""
+    """Return True if two subjects are the same network, apart from names."""
     if isinstance(one, PairwiseSystem) and isinstance(other, PairwiseSystem):
         return one.activation == other.activation and digest_of(one) == digest_of(other)
     if not isinstance(one, DrivenSystem) or not isinstance(other, DrivenSystem):
@@ -161,7 +161,7 @@ def _same(one: Any, other: DrivenSystem | PairwiseSystem) -> bool:
 
 
 def _from_steps(model: nn.Module, certificate: Any, horizon: int, every_step: bool = False) -> tuple[float, Array, str]:
-    """The same three by bounds of one step: with a proof of contraction and without, whichever is smaller."""
+    """Return gain, pair bounds and method from one-step bounds: the smaller with or without a contraction proof."""
     network = network_of(model, every_step)
     subject, witness = network.subject, network.witness(certificate)
     n = subject.states
@@ -179,14 +179,14 @@ def _from_steps(model: nn.Module, certificate: Any, horizon: int, every_step: bo
 
 
 def _scaled(pairs: Array, total: Any) -> Array:
-    """``pairs`` times what the state reaches, or times what it reaches after every step; infinite where that is."""
+    """Multiply ``pairs`` by the reach ``total`` of the state (an array: after every step); infinite if that is."""
     reached = np.asarray(total)[..., None, None]
     with np.errstate(invalid="ignore"):
         return np.where(np.isinf(reached), math.inf, pairs * reached)
 
 
 def _radii(gaps: Array, truth: NDArray[np.int64], at: Any, gain: float, pairs: Array | None) -> Array:
-    """Radii ``(answers,)`` from what logits are apart ``(answers, classes)``, infinite for the true class.
+    """Return radii ``(answers,)`` from logit gaps ``(answers, classes)``, which are infinite for the true class.
 
     ``pairs`` is ``(classes, classes)``, or ``(time, classes, classes)`` with the step ``at`` of each answer.
     """
@@ -201,7 +201,7 @@ def _radii(gaps: Array, truth: NDArray[np.int64], at: Any, gain: float, pairs: A
 def _reaches(
     model: nn.Module, gain: Any, certificate: Any, horizon: int, features: int, every_step: bool
 ) -> list[tuple[float, Array | None, str]]:
-    """How far inputs move logits, by each proof that there is."""
+    """Return the gain from inputs to logits by each available proof."""
     bounds = [] if gain is None else [_from_gain(gain, model, horizon)]
     if gain is None and isinstance(model, SequenceModel) and is_stack_of_pairs(model):
         bounds.append(stack_reach(model, horizon))
@@ -222,7 +222,7 @@ def _reaches(
 def certified_radius(
     model: nn.Module, x: Tensor, y: Tensor, *, gain: Any = None, certificate: Certificate | None = None
 ) -> CertifiedRadius:
-    """For each sequence, an l2 radius within which no perturbation changes the class; or for each of its answers.
+    """Compute an l2 radius within which the class is constant, for each sequence or each of its labels.
 
     With ``g_T`` a bound of the incremental gain from input sequence to logits, two logits differ by at most
     ``sqrt(2) g_T |u|``, so ``margin / (sqrt(2) g_T)`` is certified. Without ``gain`` it is bounded here from one step
@@ -243,11 +243,11 @@ def certified_radius(
             own in which there is one recurrent part (``torch.nn.RNN``, a registered cell) and one linear head on its
             last or mean output; any model when ``gain`` is given.
         x: ``(batch, time, features)``.
-        y: ``(batch,)`` class labels; or ``(batch, time)``, -100 where no class is asked for, for logits at every step.
+        y: ``(batch,)`` class labels; or ``(batch, time)``, -100 at steps without label, for logits at every step.
         gain: from ``logit_gain`` or :func:`stability.incremental_gain` of the model's layer, with ``output`` the
             head's weight and the sequences' length as ``horizon`` (slower, usually many times better; its proof
             is checked again and, where it can, bounds every pair of classes); or a number, taken on trust.
-        certificate: of the model's layer; its proof is checked again. One without a quadratic norm (a proof by another
+        certificate: certificate of the layer, proved again. One without a quadratic norm (a proof by another
             criterion than the multiplier inequality) is not used.
 
     Returns:
@@ -306,7 +306,7 @@ def certified_radius(
 
 
 def logit_gain(model: nn.Module, horizon: int, *, worth: float = math.inf, time_limit: TimeLimit = None) -> Gain:
-    """The proved gain behind the radii: from input sequences to the logits, with what pairs of them differ by small.
+    """Prove the gain from input sequences to the logits, optimized for small bounds on pairs of classes.
 
     Args:
         model: a ``SequenceModel`` on a Lur'e network or on one with an activation on pairs, or a module of one's own
@@ -333,7 +333,7 @@ def logit_gain(model: nn.Module, horizon: int, *, worth: float = math.inf, time_
 
 
 def _worth(result: CertifiedRadius, attacked: list[float]) -> float:
-    """The gain at which the most certain answer stands up to half of the smallest attack that is made."""
+    """Return the gain at which the most certain decision withstands half of the smallest attack of the sweep."""
     smallest = min((e for e in attacked if e > 0.0), default=0.0)
     margin = float(np.nanmax(result.margin, initial=0.0))
     return margin / (math.sqrt(2) * 0.5 * smallest) if smallest > 0.0 and margin > 0.0 else math.inf

@@ -1,4 +1,4 @@
-"""How far one input may move: certified from below, attacked from above, sample by sample."""
+"""Certified and attacked radius of single inputs."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from .request import as_arrays, checked_limit, first_steps, prepare
 
 Array = NDArray[np.float64]
 _AT_ONCE = {"l2": 64, "linf": 8}
-"""Samples that an engine gets together: their proofs are there before the next ones are begun."""
+"""Samples per call of a search; their proofs are kept before the next ones start."""
 _WORK = 6e7
-"""Steps times the square of the states, over all of them, at most: of long sequences an interrupt loses few."""
+"""Most steps times squared states over the samples of one call, so that an interrupt loses little work."""
 
 
 @dataclass(frozen=True, eq=False)
 class LocalRadius(Record):
-    """For every input a ball in which its class is proved to be the same, and the smallest change that was found.
+    """Certified ball around every input, and the smallest adversarial perturbation found.
 
     No perturbation within ``radius`` changes the class, for the stored weights in exact arithmetic; one of size
     ``attack_radius`` does. What lies between is not known. Nothing is said of other inputs, nor of whether the class
@@ -61,7 +61,7 @@ class LocalRadius(Record):
             these steps alone, their number counts as given. ``None``: all steps.
         agrees: ``(n,)`` whether the classifier gave the packing network's own logits; where it did not, the sequence
             was not examined, has no radius and no attack, and counts as not correct. ``None``: all are examined.
-        masked: how many entries of an input may change, where a mask says which; ``None``: all of them.
+        masked: number of entries of an input that a mask lets change; ``None``: no mask.
         size: ``(n,)`` norm of each sequence, over its own steps, as the radius is measured.
     """
 
@@ -85,30 +85,30 @@ class LocalRadius(Record):
 
     @property
     def share(self) -> Array:
-        """``radius`` as a share of the norm of each sequence; NaN for a sequence of zeros."""
+        """Certified radius relative to the norm of each sequence; NaN for a sequence of zeros."""
         return np.divide(self.radius, self.size, out=np.full_like(self.radius, np.nan), where=self.size > 0)
 
     @property
     def unread(self) -> int:
-        """How many sequences were not examined, since a packing network answers to them otherwise."""
+        """Number of sequences that were not examined, since the packing network's own logits differ."""
         return 0 if self.agrees is None else int((~self.agrees).sum())
 
     @property
     def ratio(self) -> Array:
-        """``radius / attack_radius`` of the correctly classified inputs that an attack succeeded on."""
+        """Ratio ``radius / attack_radius`` of the correctly classified inputs with a successful attack."""
         both = self.correct & np.isfinite(self.attack_radius)
         return self.radius[both] / self.attack_radius[both]
 
     def certified_accuracy(self, epsilon: float) -> float:
-        """Share of the inputs whose class no perturbation within ``epsilon`` changes, as proved."""
+        """Return the share of inputs whose class is proved to be constant within ``epsilon``."""
         return float((self.correct & (self.radius >= check_number("epsilon", epsilon))).mean())
 
     def attacked_accuracy(self, epsilon: float) -> float:
-        """Share of the inputs whose class no perturbation within ``epsilon`` was found to change."""
+        """Return the share of inputs whose class no attack within ``epsilon`` changed."""
         return float((self.correct & (self.attack_radius > check_number("epsilon", epsilon))).mean())
 
     def curves(self) -> pd.DataFrame:
-        """The shares of the samples that are certified beyond a radius and that no attack within it changed."""
+        """Return the shares of samples certified beyond a radius and of samples that no attack within it changed."""
         attacks = self.attack_radius[np.isfinite(self.attack_radius)]
         at = np.unique(np.concatenate([[0.0], self.radius, attacks]))
         shares = {"certified": self.radius, "left_by_attacks": self.attack_radius}
@@ -117,7 +117,7 @@ class LocalRadius(Record):
         )
 
     def frame(self) -> pd.DataFrame:
-        """One row a sample: ``index, label, correct, radius, attack_radius, share, certified, seconds``.
+        """Return one row per sample: ``index, label, correct, radius, attack_radius, share, certified, seconds``.
 
         Of a network that packs its sequences also ``steps`` and ``agrees``.
         """
@@ -128,7 +128,7 @@ class LocalRadius(Record):
         return pd.DataFrame({**columns, "certified": certified, "seconds": self.seconds, **more})
 
     def to_dict(self) -> dict[str, Any]:
-        """The answer as the command line prints it: no proofs, no perturbed inputs."""
+        """Return the JSON values of the command line: without proofs and perturbed inputs."""
         rows = [
             {key: plain_value(value) for key, value in row.items()}
             for row in self.frame().astype(object).to_dict("records")
@@ -149,7 +149,7 @@ class LocalRadius(Record):
 
 
 def _median(values: Array) -> float | None:
-    """Of what there is; ``None`` for nothing, and where it is infinite."""
+    """Return the median; ``None`` for no values, and for an infinite median."""
     if not len(values):
         return None
     middle = float(np.sort(values)[[(len(values) - 1) // 2, len(values) // 2]].mean())
@@ -173,7 +173,7 @@ def local_radius(
     keep: Callable[[int, Claim], Any] | None = None,
     progress: Callable[[str, int, int], Any] | None = None,
 ) -> LocalRadius:
-    """The certified and the attacked radius of every input.
+    """Compute the certified and the attacked radius of every input.
 
     The certificates are proofs that include rounding, made by ``stability.search.local`` and accepted by the kernel;
     the attacks of ``attack_radii`` run the same stored weights in float64. A certified radius above an attacked one
@@ -186,7 +186,7 @@ def local_radius(
         x: ``(n, time, features)``, a tensor or an array; as it is, float32 becomes float64 exactly.
         y: ``(n,)`` class labels.
         norm: ``"l2"`` or ``"linf"``, over the whole sequence.
-        budget: what a radius limits, in the proofs and in the attacks: ``"total"``, the norm of the whole perturbation
+        budget: norm limited by a radius, in proofs and attacks: ``"total"``, the norm of the whole perturbation
             ``u``; ``"step"`` (l2 alone), that of every step, ``max_t |u_t|_2``: the ball of radius ``r`` then holds
             perturbations of norm up to ``sqrt(time) r`` in all. In l_inf both are one.
         epsilon: decide only whether this radius is certified; ``None``: the largest radius that is found. One size for
@@ -197,10 +197,10 @@ def local_radius(
             so are the proofs, which are about the network with its input weights multiplied by them; a feature with 0
             may not change. ``None``: the unit of the data.
         time_limit: seconds a sample, attacks not included; ``None`` or infinity: as long as the searches need.
-        restarts: of the attacks.
-        seed: of everything random.
+        restarts: restarts of the attacks.
+        seed: seed of everything random.
         keep: called with a sample's index and its claim as soon as it is proved.
-        progress: called with what is done (``"attacks"``, ``"certificates"``), how many are done, of how many.
+        progress: called with the stage (``"attacks"``, ``"certificates"``), the number done, and the total.
 
     Returns:
         The radii.
@@ -268,7 +268,7 @@ def local_radius(
 
 
 class _Samples:
-    """What is known of the samples of one call so far; those that are not examined have no radius and no attack."""
+    """Results for the samples of one call so far; samples that are not examined have no radius and no attack."""
 
     def __init__(self, inputs: Array, labels: NDArray[np.int64]) -> None:
         n = len(inputs)
@@ -277,12 +277,12 @@ class _Samples:
         self.upper, self.seconds = np.full(n, np.inf), np.zeros(n)
         self.claims: list[Claim | None] = [None] * n
 
-    def attacked(self, subject: Classifier, rows: NDArray[np.int64], found: AttackResult) -> None:
-        """The attacks on some samples of one length, each success recomputed by the subject itself."""
-        steps, z = found.adversarial.shape[1], found.adversarial.numpy()
+    def attacked(self, subject: Classifier, rows: NDArray[np.int64], result: AttackResult) -> None:
+        """Add attacks on samples of one length; the subject itself recomputes each success."""
+        steps, z = result.adversarial.shape[1], result.adversarial.numpy()
         self.seen[rows] = True
         self.correct[rows] = subject.logits(self.inputs[rows, :steps]).argmax(axis=1) == self.labels[rows]
-        upper = _upper(subject, z, self.labels[rows], found.norms.numpy(), self.correct[rows])
+        upper = _upper(subject, z, self.labels[rows], result.norms.numpy(), self.correct[rows])
         self.upper[rows] = upper
         succeeded = rows[upper < np.inf]
         self.adversarial[succeeded, :steps] = z[upper < np.inf]
@@ -290,23 +290,23 @@ class _Samples:
     def proved(
         self,
         rows: NDArray[np.int64],
-        found: Sequence[Claim | None],
+        claims: Sequence[Claim | None],
         seconds: float,
         keep: Callable[[int, Claim], Any] | None,
         norm: str,
         budget: str,
     ) -> None:
-        """The proofs about some samples that were made together."""
+        """Add the proofs of samples that were certified together."""
         self.asked[rows] = True
         self.seconds[rows] = seconds / len(rows)
-        for row, claim in zip(rows, found, strict=True):
+        for row, claim in zip(rows, claims, strict=True):
             _refuse_crossing(int(row), claim, float(self.upper[row]), norm, budget)
             self.claims[row] = claim
             if claim is not None and keep is not None:
                 keep(int(row), claim)
 
     def result(self, read: Reading, norm: str, budget: str, epsilon: float | None) -> LocalRadius:
-        """All of it."""
+        """Return the complete result."""
         radius = np.array([0.0 if claim is None or claim.value is None else claim.value for claim in self.claims])
         certified = None if epsilon is None else self.correct & (radius >= epsilon)
         parts = (norm, radius, self.upper, certified, self.correct, self.labels, epsilon, self.seconds)
@@ -321,7 +321,7 @@ def _own(lengths: NDArray[np.int64], x: Array) -> NDArray[np.bool_]:
 
 
 def _upper(subject: Classifier, z: Array, labels: NDArray[np.int64], norms: Array, correct: NDArray[np.bool_]) -> Array:
-    """Attack radii, each success recomputed by the subject itself from the perturbed input."""
+    """Return attack radii; the subject itself recomputes each success from the perturbed input."""
     logits = subject.logits(z)
     rows = np.arange(len(z))
     others = logits.copy()
@@ -331,7 +331,7 @@ def _upper(subject: Classifier, z: Array, labels: NDArray[np.int64], norms: Arra
 
 
 def _refuse_crossing(index: int, claim: Claim | None, upper: float, norm: str, budget: str) -> None:
-    """The sandwich: a proof and a counter-example to it cannot both be right."""
+    """Raise an error if an attack succeeded inside a certified ball: one of the two must be wrong."""
     if claim is not None and claim.value is not None and claim.value > upper:
         size = f"{claim.value!r} at every step" if budget == "step" else repr(claim.value)
         raise ContradictionError(

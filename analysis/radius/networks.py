@@ -1,4 +1,4 @@
-"""Which part of a model moves its logits: the recurrent part and the linear head that bounds of slopes are about."""
+"""Decomposition of a model into the recurrent part and the linear head that gain bounds need."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GIVEN = "; a gain that you proved yourself can be passed to certified_radius as 
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A network as bounds are about it: its recurrent part, and the head on the last or mean state.
+    """Recurrent part and linear head on the last or mean state, for gain bounds.
 
     Attributes:
         subject: the recurrent part.
@@ -44,7 +44,7 @@ class Network:
     layer: RecurrentLayer | None = None
 
     def witness(self, certificate: Any) -> Mapping[str, Any] | None:
-        """A metric and a rate: of the certificate, or of the proof that a layer carries."""
+        """Return a metric and a rate, from the certificate or from the layer's proof by construction."""
         own = None if self.layer is None else self.layer.witness()
         if certificate is None:
             return own
@@ -57,10 +57,10 @@ class Network:
 
 
 def network_of(model: nn.Module, every_step: bool = False) -> Network:
-    """The network behind logits that bounds of slopes follow.
+    """Return the recurrent part and the head behind a model's logits.
 
     Args:
-        model: a ``SequenceModel``, or a module of one's own in which one recurrent part and one linear head are found.
+        model: a ``SequenceModel``, or a user's module with one recurrent part and one linear head.
         every_step: whether it answers at every step.
 
     Returns:
@@ -89,7 +89,7 @@ def network_of(model: nn.Module, every_step: bool = False) -> Network:
 
 
 def _of_ones_own(model: nn.Module, every_step: bool) -> Network:
-    """A module in which one recurrent part and a linear head behind it were found, and run beside it."""
+    """Find one recurrent part and its linear head in a user's module, and check them against it."""
     name = type(model).__name__
     if every_step:
         raise UnsupportedError(f"{name} is no SequenceModel: its logits at every step are not read here{GIVEN}")

@@ -82,7 +82,7 @@ def checked_limit(seconds: Any) -> float | None:
 
 
 def _as_tensor(name: str, value: Any) -> Any:
-    """An array as a tensor, anything else as it is.
+    """Convert an array to a tensor; return anything else unchanged.
 
     Raises:
         ConfigurationError: an array that is none of numbers, or of a kind that torch does not have; no dense tensor.

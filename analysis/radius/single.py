@@ -1,4 +1,4 @@
-"""The step ``local``: certified and attacked radii of single inputs, and the least robust of them."""
+"""Step ``local``: certified and attacked radii of single inputs, and the least robust inputs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 NORM = "l2"
 SHOWN = 2
-"""Inputs whose perturbation is kept to be drawn."""
+"""Number of inputs whose perturbation is kept for a figure."""
 LARGEST = 4096
-"""Numbers of an input that is drawn."""
+"""Most entries of an input that is kept for a figure."""
 
 
 def local_step(work: Work) -> None:
@@ -48,10 +48,10 @@ def _count(work: Work) -> int:
 
 
 def summary(result: LocalRadius) -> dict[str, object]:
-    """What the radii come to: medians over the correctly classified inputs, and how much lies between the two.
+    """Return medians of the radii over the correctly classified inputs, and their gap.
 
     Args:
-        result: of ``local_radius``.
+        result: result of ``local_radius``.
 
     Returns:
         ``norm``, ``samples``, ``correct``, ``proved``, ``counted`` (correctly classified inputs whose search has a
@@ -79,15 +79,15 @@ def summary(result: LocalRadius) -> dict[str, object]:
 
 
 def _is_exact(claim: Claim | None) -> bool:
-    """Return True if the radius is the true one: networks without activations need no search."""
+    """Return True if the radius is exact: networks without activations need no search."""
     return claim is not None and claim.proof is not None and claim.proof.kind == "local_linear"
 
 
 def least_robust(result: LocalRadius, x: np.ndarray) -> pd.DataFrame:
-    """The inputs that the smallest perturbations change, entry by entry: ``sample, t, feature, value, change``.
+    """Return the inputs with the smallest perturbations, by entry: ``sample, t, feature, value, change``.
 
     Args:
-        result: of ``local_radius``.
+        result: result of ``local_radius``.
         x: ``(n, time, features)``, the inputs.
     """
     rows = np.flatnonzero(result.correct & np.isfinite(result.attack_radius))

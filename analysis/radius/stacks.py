@@ -1,4 +1,4 @@
-"""How far an input can move the logits of a stack of layers whose gains follow from the norms of their weights."""
+"""Gains from inputs to logits of stacks of layers, bounded by the norms of their weights."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Array = NDArray[np.float64]
 
 
 def is_stack_of_pairs(model: Any) -> bool:
-    """Whether a model is a head on a stack of layers with activations on pairs, ``BoundedGainRNN`` and its kin."""
+    """Return True for a head on a stack of layers with pairwise activations, such as ``BoundedGainRNN``."""
     layers = model.layer.parts if isinstance(model, SequenceModel) and isinstance(model.layer, Stack) else []
     read = bool(layers) and all(layer.outputs_hidden for layer in layers)
     return read and all(isinstance(layer.driven(), PairwiseSystem) for layer in layers)
 
 
 def stack_reach(model: SequenceModel, horizon: int) -> tuple[float, Array, str]:
-    """The gain to the logits, that of every pair of classes, and where it comes from.
+    """Return the gain to the logits, the gains to the pairs of classes, and the method's name.
 
     The gain of the stack to its last state, proved, holds after every number of steps up to the horizon: for the state
     at each of them, and for the mean of the states, which moves no further than the one that moves most.
@@ -55,12 +55,12 @@ def stack_reach(model: SequenceModel, horizon: int) -> tuple[float, Array, str]:
 
 
 def is_residual(model: Any) -> TypeGuard[DeepNetwork]:
-    """Whether a model is a deep network with a gain through what stands between its layers."""
+    """Return True for a deep network whose residual blocks have a gain."""
     return isinstance(model, DeepNetwork) and why_without_gain(model) is None and model.reduction != "all"
 
 
 def residual_reach(model: DeepNetwork, horizon: int) -> tuple[float, Array, str]:
-    """The same of residual blocks around recurrent layers, under the decoder; see ``is_residual``.
+    """Return the gains of residual blocks around recurrent layers, under the decoder; see ``is_residual``.
 
     Args:
         model: the network.
@@ -80,7 +80,7 @@ def residual_reach(model: DeepNetwork, horizon: int) -> tuple[float, Array, str]
 
 
 def _pairs_of(network: ResidualStack, claim: Claim, head: Array) -> Array:
-    """Bounds ``(classes, classes)`` from a proved gain of the blocks, the last one's branch followed to each pair."""
+    """Return bounds ``(classes, classes)`` from a proved gain of the blocks, following the last block to each pair."""
     assert claim.proof is not None
     data = claim.proof.data
     span = Span(data["measure"], data["horizon"])

@@ -42,15 +42,15 @@ PARTS = "parts.json"
 Size = Mapping[str, Any]
 Row = dict[str, Any]
 Frame = Any
-"""A pandas data frame; pandas' types do not say what a selection of it is."""
+"""Data frame of pandas, whose types do not describe a selection."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A network on a task: one training for each seed.
+    """Network on a task: one training for each seed.
 
     Attributes:
-        columns: what distinguishes it in the table, such as ``model``.
+        columns: table columns that identify it, such as ``model``.
         make: makes the model for the task.
         task: name of the task.
         options: options of ``make_task``.
@@ -80,7 +80,7 @@ class Study:
 
     Attributes:
         name: name on the command line.
-        summary: one line: what it reruns.
+        summary: the rerun experiment in one line.
         title: title of its page.
         paper: the paper and its table or figure.
         sizes: ``full``, ``quick``, and ``folder`` where a folder of full data gets sizes of its own; each with the
@@ -209,7 +209,7 @@ class _Parts:
 
 @dataclass(frozen=True)
 class _Job:
-    """The trainings of a study in one size."""
+    """Trainings of a study in one size."""
 
     study: Study
     size: Size
@@ -246,7 +246,7 @@ class _Job:
         return rows, curves
 
     def _task(self, name: str, options: tuple[tuple[str, Any], ...], seed: int) -> Task:
-        """Task of a case: stored data are chosen with the study's seed, generated ones drawn with the training's."""
+        """Make the task of a case: stored data are chosen with the study's seed, generated ones with the training's."""
         if reads_data(name):
             return make_task(name, data_dir=self.data_dir, seed=self.seed, **dict(options))
         return make_task(name, seed=seed, **dict(options))
@@ -287,7 +287,7 @@ class _Job:
 
 
 def _resampled(task: Task) -> Task:
-    """The task with batches drawn from its training sequences with replacement."""
+    """Return the task with batches drawn from its training sequences with replacement."""
     x, y = task.train
 
     def sample(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -298,7 +298,7 @@ def _resampled(task: Task) -> Task:
 
 
 def network(layer: Any, hidden: int, **options: Any) -> Callable[[Task], SequenceModel]:
-    """Return a maker of a one-layer network for a task.
+    """Return a factory of one-layer networks for a task.
 
     Args:
         layer: class of the layer, called as ``layer(input_size, hidden, **options)``.

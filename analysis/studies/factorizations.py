@@ -28,14 +28,14 @@ STEP = 6e-6  # step of central differences: the cube root of the unit of roundin
 
 
 class Dual(NamedTuple):
-    """A value and its derivative along a direction."""
+    """Value and its derivative along a direction."""
 
     value: np.ndarray
     slope: np.ndarray
 
 
 def _dual_qr(A: np.ndarray, E: np.ndarray) -> tuple[Dual, Dual]:
-    """Factors of QR with positive diagonal and their derivatives along ``E``, by the Gram-Schmidt process."""
+    """Return the QR factors with positive diagonal and their derivatives along ``E``, by the Gram-Schmidt process."""
     m, n = A.shape
     k = min(m, n)
     Q, dQ = np.zeros((m, k), A.dtype), np.zeros((m, k), A.dtype)
@@ -72,14 +72,14 @@ def _drawn(m: int, n: int, kind: str, condition: float, rng: np.random.Generator
 
 
 def _torch_qr(A: Tensor) -> tuple[Tensor, Tensor]:
-    """``torch.linalg.qr`` in the gauge of a positive diagonal, by signs that count as constants."""
+    """Return ``torch.linalg.qr`` with a positive diagonal, by signs that count as constants."""
     Q, R = torch.linalg.qr(A)
     phase = torch.sgn(R.diagonal().detach())
     return Q * phase, phase.conj()[:, None] * R
 
 
 def _transposed(factor: Callable[[Tensor], Any], A: Tensor) -> tuple[Tensor, Tensor]:
-    """An LQ factorisation of ``A^H``, read as QR of A."""
+    """Return an LQ factorization of ``A^H`` as the QR factors of A."""
     L, Q = factor(A.mH)
     return Q.mH, L.mH
 
@@ -94,7 +94,7 @@ SHAPES = {"square": (1, 1), "deep": (2, 1), "wide": (1, 2)}
 
 
 def _errors(method: str, m: int, n: int, kind: str, condition: float, size: Size, seed: int) -> Row:
-    """Median relative errors of directional derivatives: of the gradient and of central differences."""
+    """Return the median relative errors of directional derivatives: of the gradient and of central differences."""
     found = []
     for draw in range(size["draws"]):
         rng = np.random.default_rng([seed, draw, m, n, KINDS.index(kind)])
@@ -129,7 +129,7 @@ def _against(
     A: np.ndarray, order: np.ndarray, gradient: np.ndarray, weights: list[np.ndarray], directions: int,
     rng: np.random.Generator, factor: Callable[[Tensor], Any], condition: float,
 ) -> tuple[float, float]:  # fmt: skip
-    """Root mean square errors over directions, relative to the reference: of a gradient, of differences."""
+    """Return root mean square errors over directions against the reference: of a gradient and of differences."""
     wide = np.clongdouble if np.iscomplexobj(A) else np.longdouble
     size = float(np.linalg.norm(A, 2))
     exact, ours, differences = [], [], []

@@ -16,7 +16,7 @@ from .base import Case, Frame, Row, Size, Study, means, network, ranking, regist
 from .result import Compared, Figure
 
 PAPER = "Erichson, Azencot, Queiruga, Hodgkinson, Mahoney, Lipschitz recurrent neural networks (ICLR 2021)"
-GAMMA = 0.001
+GAMMA = 0.001  # damping of both matrices in the paper
 SEEDS = "Mean over the seeds, band from the least to the largest."
 SHORT: dict[str, Any] = {"lr": 1e-2, "batch_size": 32, "clip": 1.0}
 SMALLER = (

@@ -29,7 +29,7 @@ from .base import Case, Frame, Row, Size, Study, means, network, register_study,
 from .lipschitz import GAMMA, PAPER, SEEDS
 from .result import Compared, Figure
 
-STEPS, STEP_SIZE = 7, 0.01
+STEPS, STEP_SIZE = 7, 0.01  # iterations and step size of PGD in the paper, section 7
 LEVELS = {
     "white": (0.0, 0.1, 0.2, 0.3, 0.4),
     "salt_pepper": (0.0, 0.05, 0.1, 0.2, 0.3),

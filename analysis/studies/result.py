@@ -40,10 +40,10 @@ class Figure:
         where: columns and the values that select the rows.
         xlabel: label of the axis; the column's name where it is empty.
         ylabel: likewise.
-        log: which axes are logarithmic: ``x``, ``y``, ``xy`` or none.
+        log: logarithmic axes: ``x``, ``y``, ``xy`` or none.
         percent: whether values are shares, shown in per cent.
         marks: horizontal lines, each a value and its name.
-        caption: what to see in it.
+        caption: finding that the figure shows.
     """
 
     kind: str
@@ -75,7 +75,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Compared:
-    """A number of ours beside the paper's.
+    """Number of this study beside the paper's.
 
     Attributes:
         what: the quantity, with its model and data.
@@ -95,13 +95,13 @@ class StudyResult(Record):
     """Result of a study.
 
     Attributes:
-        study: its name.
+        study: name of the study.
         title: the table or figure that it reruns.
         quick: whether it is the small version.
         settings: sizes that decided the numbers.
         rows: the table, one mapping a row; a row for each training.
         curves: numbers along training or along a parameter, one mapping a row.
-        keys: columns that distinguish what is trained; rows of equal keys differ in their seed.
+        keys: columns that identify a training; rows of equal keys differ in their seed.
         environment: versions, machine, seed, times.
         seconds: time of all trainings.
         conclusion: the outcome in one sentence, also where a claim of the paper was not found again.
@@ -141,7 +141,7 @@ class StudyResult(Record):
         return groups.agg(_over_seeds).reset_index()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values; the curves stand in their own file."""
+        """Return JSON values; the curves have a separate file."""
         return {name: value for name, value in super().to_dict().items() if name != "curves"}
 
     def text(self) -> str:

@@ -32,7 +32,7 @@ def _network(kind: str, theta: float, shape: dict[str, Any], task: Task) -> Deep
 # ---- table 1: accuracy ---------------------------------------------------------------------------------------------
 
 LRA = {"rotrnn": 0.611, "lru": 0.579}
-"""The paper's test accuracies on ListOps; the LRU's is the one that its authors trained."""
+"""The paper's test accuracies on ListOps; the LRU's is the one trained by the paper's authors."""
 
 
 def _accuracy_cases(size: Size) -> list[Case]:

@@ -47,7 +47,7 @@ def parts_of(name: str, options: Mapping[str, Any]) -> list[tuple[int, int]]:
     """Return the range of test sequences of each job of an analysis.
 
     Args:
-        name: of the analysis.
+        name: name of the analysis.
         options: its options, complete.
 
     Returns:
@@ -76,7 +76,7 @@ def analyse_network(name: str, options: Mapping[str, Any], inputs: Inputs) -> Fo
     """Run one part of an analysis on the network of the parent job.
 
     Args:
-        name: of the analysis.
+        name: name of the analysis.
         options: its options, with ``start``, ``stop``, and ``training``: the options of the parent.
         inputs: network of the parent, and paths of data.
 
@@ -84,7 +84,7 @@ def analyse_network(name: str, options: Mapping[str, Any], inputs: Inputs) -> Fo
         JSON values: ``unavailable`` with the reason where the network or its task has no such result.
 
     Raises:
-        StabilityError: as the analysis.
+        StabilityError: an error of the analysis.
     """
     with tempfile.TemporaryDirectory(prefix="stability-job-") as folder:
         path = Path(folder) / "model.safetensors"
@@ -174,7 +174,7 @@ def merged(name: str, options: Mapping[str, Any], parts: Sequence[Mapping[str, A
     """Merge the parts of an analysis.
 
     Args:
-        name: of the analysis.
+        name: name of the analysis.
         options: its options, complete.
         parts: results of its jobs, in order.
 

@@ -35,7 +35,7 @@ LARGEST = 64 * 2**20
 
 @dataclass(frozen=True)
 class Sweep:
-    """Models, tasks, options and seeds whose combinations are trained, certified and analysed.
+    """Models, tasks, options and seeds whose combinations are trained, certified and analyzed.
 
     Attributes:
         models: names of layers; files of models; or mappings with ``model`` and ``name``, ``hidden``, ``layers``,
@@ -182,10 +182,10 @@ class Sweep:
         return name or kind, {"task": kind, "options": options}
 
     def _training(
-        self, name: str, chosen: Mapping[str, Any], called: str, asked: Mapping[str, Any], point: Mapping[str, Any]
+        self, name: str, model: Mapping[str, Any], called: str, task: Mapping[str, Any], point: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Return the options of a training without its seed."""
-        whole, options = {**chosen, "set": dict(chosen["set"])}, dict(asked["options"])
+        whole, options = {**model, "set": dict(model["set"])}, dict(task["options"])
         for key, value in point.items():
             place, _, inner = key.rpartition(".")
             if key in (*SETTINGS, *SIZES):
@@ -197,12 +197,12 @@ class Sweep:
         settings = {k: v for k, v in whole.items() if k in SETTINGS}
         Settings().changed(**{**TRAINING, **settings, "clip": settings.get("clip", 1.0) or None})
         certificate = self.analyses.get("certificate", {})
-        reads = self.data_dir is not None and reads_data(asked["task"])
+        reads = self.data_dir is not None and reads_data(task["task"])
         made = {
             "model": whole["model"],
             **{key: check_int(key, whole[key]) for key in SIZES},
             "set": whole["set"],
-            "task": [asked["task"], {k: v for k, v in options.items() if k != "file" or asked["task"] != "data"}],
+            "task": [task["task"], {k: v for k, v in options.items() if k != "file" or task["task"] != "data"}],
             "train": settings,
             "certificate": None if certificate is False else dict(certificate),
             "device": self.device,
@@ -225,9 +225,9 @@ class Sweep:
             analyses[name] = options, tuple(parts)
         return Row(head, job, analyses)
 
-    def _of_file(self, name: str, chosen: Mapping[str, Any]) -> Row:
+    def _of_file(self, name: str, model: Mapping[str, Any]) -> Row:
         certificate = self.analyses.get("certificate", {})
-        options = {"file": chosen["file"], "seed": self._seeds[0], "certificate": dict(certificate or {})}
+        options = {"file": model["file"], "seed": self._seeds[0], "certificate": dict(certificate or {})}
         job = Job("certificate", options)
         return Row({"model": name, "task": None, "seed": self._seeds[0]}, job)
 
@@ -251,17 +251,17 @@ def _toml(path: Path) -> dict[str, Any]:
         raise FileFormatError(f"{path} is no TOML: {str(error)[:200]}") from error
 
 
-def _known(what: str, given: Any, known: Sequence[str] | Mapping[str, Any]) -> None:
+def _known(what: str, table: Any, allowed: Sequence[str] | Mapping[str, Any]) -> None:
     """Check the names of a table.
 
     Raises:
         ConfigurationError: an unknown name; the text lists the known ones.
     """
-    if not isinstance(given, Mapping):
-        raise ConfigurationError(f"{what} must be a table of names and values, got {given!r}")
-    strange = next((name for name in given if name not in known), None)
+    if not isinstance(table, Mapping):
+        raise ConfigurationError(f"{what} must be a table of names and values, got {table!r}")
+    strange = next((name for name in table if name not in allowed), None)
     if strange is not None:
-        raise ConfigurationError(f"{what}: unknown name {strange!r}; the known ones are {', '.join(known)}")
+        raise ConfigurationError(f"{what}: unknown name {strange!r}; the known ones are {', '.join(allowed)}")
 
 
 def _underscored(train: Any) -> Any:

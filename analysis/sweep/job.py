@@ -68,12 +68,12 @@ def _version(name: str) -> str:
 
 @dataclass(frozen=True)
 class Job:
-    """A piece of work whose result depends on its options, its parent's result and the code alone.
+    """Piece of work whose result depends on its options, its parent's result and the code alone.
 
     Attributes:
         kind: ``training``, ``certificate`` or the name of an analysis.
         options: JSON values.
-        parent: ``id`` of the training whose network is analysed; empty for none.
+        parent: ``id`` of the training whose network is analyzed; empty for none.
 
     Example:
         >>> job = Job("training", {"model": "elman", "seed": 0})
@@ -98,7 +98,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table with its jobs.
+    """Row of the table with its jobs.
 
     Attributes:
         head: first columns: model, task, seed and the values of the grid.

@@ -26,7 +26,7 @@ from .training import certify_file, train_and_certify
 
 MAX_ERRORS = 20
 """Number of errors that an outcome quotes."""
-ERROR_LENGTH = 2000
+ERROR_LENGTH = 2000  # characters of an error that a result keeps
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class _Run:
 
 
 def compute(ticket: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """Compute a job; its errors are results, too.
+    """Compute a job; its errors are also results.
 
     Args:
         ticket: ``spec`` of the job, ``paths`` of files, and ``network``: the trained network of its parent.

@@ -20,7 +20,7 @@ def table_of(rows: Sequence[Row], results: Mapping[str, Result]) -> Iterator[dic
     """Yield the rows of the table that have a result or an error, in the order of the description.
 
     Args:
-        rows: of the sweep.
+        rows: rows of the sweep.
         results: known results by job.
 
     Yields:
@@ -50,7 +50,7 @@ def over_trainings(rows: Sequence[Mapping[str, Any]], by: Sequence[str]) -> list
     """Average rows over the seeds.
 
     Args:
-        rows: of a table.
+        rows: rows of a table.
         by: columns that identify a group.
 
     Returns:

@@ -31,11 +31,11 @@ def task_of(options: Mapping[str, Any], inputs: Inputs) -> Task:
     """Make the task of a training.
 
     Args:
-        options: of the training.
+        options: options of the training.
         inputs: paths of data files.
 
     Raises:
-        StabilityError: as ``make_task``.
+        StabilityError: see ``make_task``.
     """
     name, own = options["task"]
     own = {**own, "file": str(inputs.file(own["digest"]))} if name == "data" else dict(own)
@@ -95,7 +95,7 @@ def certify_file(options: Mapping[str, Any], inputs: Inputs) -> Found:
         The columns of the certificate, and ``certificate.json``.
 
     Raises:
-        StabilityError: as ``load_subject`` and ``certify``.
+        StabilityError: see ``load_subject`` and ``certify``.
     """
     path = str(inputs.file(options["file"]))
     subject: Any = npz_system(path)
@@ -118,10 +118,10 @@ def _certified(network: nn.Module, task: Task, seed: int, options: Mapping[str, 
         return {**dict.fromkeys(CERTIFICATE), "statement": f"no claim can be made: {error}"}, {}
 
 
-def _columns(found: Certificate) -> Found:
-    """Columns of a certificate, and its file."""
+def _columns(result: Certificate) -> Found:
+    """Return the columns of a certificate, and its file."""
     with tempfile.TemporaryDirectory(prefix="stability-job-") as folder:
-        found.save(Path(folder) / "certificate.json")
+        result.save(Path(folder) / "certificate.json")
         raw = (Path(folder) / "certificate.json").read_bytes()
-    values = {name: getattr(found, name) for name in CERTIFICATE}
-    return {**values, "verdict": str(found.verdict), "evidence": str(found.evidence)}, {"certificate.json": raw}
+    values = {name: getattr(result, name) for name in CERTIFICATE}
+    return {**values, "verdict": str(result.verdict), "evidence": str(result.evidence)}, {"certificate.json": raw}

@@ -1,4 +1,4 @@
-"""Data of one's own as a task: what ``--data`` names."""
+"""User data as a task: the option ``--data``."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ OTHER_EACH_TIME = ": a function must give the same data each time, so seed what 
 
 @register_task("data")
 def data(*, seed: int = 0, file: str = "", digest: str | None = None, held_out: float | None = None) -> Task:
-    """Data of one's own: what ``--data`` names.
+    """Make a task from user data, as the option ``--data`` does.
 
     Args:
-        seed: of the order of the sequences, and of the split.
+        seed: seed of the order of the sequences, and of the split.
         file: a ``.npz`` file, a folder, or ``package.module:function``, see ``read_source``: ``x`` and ``y``,
             optionally ``x_test``, ``y_test``, ``classes``, ``lower``, ``upper``, ``lengths`` and ``lengths_test`` as in
             ``task_from_arrays``, or ``mask`` and ``mask_test``; nothing else. Pickled objects are never read.
@@ -77,7 +77,7 @@ def data(*, seed: int = 0, file: str = "", digest: str | None = None, held_out: 
 
 
 def labelled_sequences(file: str | Path) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Sequences and classes of a ``.npz`` file as they stand in it: in its order, in its precision, nothing held out.
+    """Return sequences and classes of a ``.npz`` file in its own order and precision, with nothing held out.
 
     Args:
         file: the source, as for the task ``data``.
@@ -115,7 +115,7 @@ def labelled_sequences(file: str | Path) -> tuple[np.ndarray, np.ndarray, bool]:
 
 
 def data_options(file: str | Path, held_out: float | None = None) -> dict[str, Any]:
-    """Options of the task ``data`` for this source as it is now, its digest included.
+    """Return the options of the task ``data`` for a source, including its present digest.
 
     Raises:
         FileFormatError: no regular file or folder, or one that cannot be read.

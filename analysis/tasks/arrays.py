@@ -1,4 +1,4 @@
-"""Data of one's own as a task. Everything is checked before anything is run."""
+"""User arrays as a task, with all checks before any computation."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .lengths import check_lengths, cut_to, padded
 from .ranges import Range
 from .scores import counted
 
-MOST_CLASSES = 100_000
+MOST_CLASSES = 100_000  # a larger label is taken for a mistake, not for a class
 MOST_TOKENS = 2**24
-"""Numbers up to here are exact in float32."""
+"""Largest token plus one: integers up to here are exact in float32."""
 
 
 def task_from_arrays(
@@ -37,7 +37,7 @@ def task_from_arrays(
     seed: int = 0,
     name: str = "data",
 ) -> Task:
-    """A task from arrays of one's own.
+    """Make a task from user arrays.
 
     Integer targets are classes (cross entropy, accuracy), floating ones values (mean squared error). The sequences are
     put into an order drawn with ``seed``, since analyzers take the first so many, and files are often sorted by class.
@@ -60,8 +60,8 @@ def task_from_arrays(
         lengths_test: the same for ``x_test``.
         loss: ``loss(outputs, targets) -> scalar`` to train with, and for the curvature, in place of cross entropy or
             mean squared error; accuracy and mean squared error are measured all the same.
-        seed: of order and split.
-        name: of the task.
+        seed: seed of order and split.
+        name: name of the task.
 
     Returns:
         The task.
@@ -130,7 +130,7 @@ def task_from_arrays(
 
 
 def _cut(parts: list[Pair], lengths: Any, lengths_test: Any) -> list[Pair]:
-    """The parts with their padding made and their targets at every step."""
+    """Return the parts with their padding and with targets at every step."""
     if lengths_test is not None and len(parts) == 1:
         raise ConfigurationError("lengths_test comes with x_test, which is missing")
     said = (("lengths", lengths), ("lengths_test", lengths_test))
@@ -175,7 +175,7 @@ def _are_tokens(x: Any) -> bool:
 
 
 def _tokens(name: str, array: np.ndarray) -> Tensor:
-    """Tokens as sequences of one number, exact in float32, until a model's embedding is known."""
+    """Return tokens as sequences with one feature, exact in float32, until the model's embedding is known."""
     low, high = int(array.min()), int(array.max())
     if low < 0 or high >= MOST_TOKENS:
         raise ConfigurationError(f"{name} holds integers from {low} to {high}: tokens are numbered from 0")
@@ -183,7 +183,7 @@ def _tokens(name: str, array: np.ndarray) -> Tensor:
 
 
 def _ragged(name: str, x: Any, lengths: Any) -> tuple[Any, Any]:
-    """A list of sequences of unequal length as one array with their lengths; anything else as it is."""
+    """Pad a list of sequences of unequal length and return their lengths; return anything else unchanged."""
     if not isinstance(x, (list, tuple)) or not all(hasattr(row, "__len__") for row in x):
         return x, lengths
     if len({len(row) for row in x}) < 2 or any(np.ndim(row) not in (1, 2) for row in x):
@@ -230,7 +230,7 @@ def _targets(name: str, value: Any) -> Tensor:
 
 
 def _refuse_one_hot(name: str, array: np.ndarray) -> None:
-    """Rows of one 1 among 0s are classes: as values they would be measured by their squared error, without a word."""
+    """Raise an error for one-hot rows: as values they would be scored by their squared error without a warning."""
     if array.ndim < 2 or array.shape[-1] < 2 or array.size < 2 * array.shape[-1]:
         return
     if ((array == 0) | (array == 1)).all() and (array.sum(-1) == 1).all():
@@ -316,7 +316,7 @@ def _bounds(bounds: Any, inputs: dict[str, Tensor]) -> Range:
 
 
 def _end(name: str, value: Any, features: int) -> np.ndarray:
-    """One end of the bounds as float32, like the inputs: ``()`` or ``(features,)``."""
+    """Return one bound as float32, like the inputs: ``()`` or ``(features,)``."""
     array = _array(name, value)
     if array.dtype.kind == "b":
         raise ConfigurationError(f"{name} must hold numbers, it has dtype {array.dtype}")

@@ -1,7 +1,7 @@
-"""What a task is, and the register of tasks by name.
+"""Tasks (data, loss, metric and chance level) and the registry of tasks by name.
 
-A task is data, ready for a recurrent network: ``x (n, time, features)`` float32 and targets, the loss to
-train with, the metric to report, and what a guess that ignores the input would reach.
+A task is data for a recurrent network: ``x (n, time, features)`` float32 and targets, the training loss, the reported
+metric, and the metric of the best guess that ignores the input.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .ranges import Range
 from .scores import METRICS, as_loss, by_sequence, counted, own_steps
 
 Pair = tuple[Tensor, Tensor]
-MAX_NUMBERS = 2**30
+MAX_NUMBERS = 2**30  # entries of a generated part: 4 GiB in float32
 TASKS: dict[str, Callable[..., "Task"]] = {}
 
 
@@ -38,7 +38,7 @@ class Task:
     Attributes:
         name: the name in ``TASKS``.
         input_size: features per time step.
-        output_size: numbers that a model must put out (classes, or regression targets).
+        output_size: number of outputs of a model (classes, or regression targets).
         steps: time steps of a sequence.
         reduction: ``"last"`` when the target belongs to the whole sequence, ``"all"`` when every step has
             one.
@@ -49,9 +49,9 @@ class Task:
             count for nothing.
         test: the same, never trained on.
         options: the options it was made with, so that ``make_task(name, **options)`` makes it again.
-        data: where the data came from.
-        scored: which steps the metric counts, ``(time,)`` bool; ``None`` for all.
-        bounds: the interval that the inputs live in, for attacks: two numbers, or two tuples with one for each feature;
+        data: origin of the data.
+        scored: mask of the steps that the metric counts, ``(time,)`` bool; ``None`` for all.
+        bounds: range of the inputs, for attacks: two numbers, or two tuples with one for each feature;
             ``None`` where there is none.
         classes: names of the classes, where they have some.
         sample: ``sample(n, seed) -> (x, y)`` for generated tasks: as many fresh sequences as one asks for.
@@ -81,16 +81,16 @@ class Task:
 
     @property
     def metric_name(self) -> str:
-        """``accuracy``, ``mse``, ``bits_per_character`` or ``perplexity``."""
+        """Name of the metric: ``accuracy``, ``mse``, ``bits_per_character`` or ``perplexity``."""
         return self.measured_by or ("accuracy" if self.kind == "classes" else "mse")
 
     @property
     def labels_sequences(self) -> bool:
-        """Whether each sequence has one class, and all are of one length."""
+        """True if each sequence has one class and all have the same length."""
         return self.kind == "classes" and self.reduction == "last"
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The training loss, a mean over the targets that count.
+        """Return the training loss, a mean over the targets that count.
 
         Args:
             outputs: ``(n, output_size)``, or ``(n, time, output_size)`` where every step has a target.
@@ -110,11 +110,11 @@ class Task:
         return functional.cross_entropy(outputs.flatten(0, -2), targets.flatten())
 
     def metric(self, outputs: Tensor, targets: Tensor) -> float:
-        """The metric over the targets that count.
+        """Return the metric over the targets that count.
 
         Args:
-            outputs: as for ``loss``.
-            targets: as for ``loss``.
+            outputs: see ``loss``.
+            targets: see ``loss``.
 
         Returns:
             A number.
@@ -122,11 +122,11 @@ class Task:
         return self.reported(self.score(outputs, targets))
 
     def score(self, outputs: Tensor, targets: Tensor) -> float:
-        """The mean behind the metric: scores of parts are averaged by ``weight``, then ``reported``.
+        """Return the mean behind the metric: scores of parts are averaged by ``weight``, then ``reported``.
 
         Args:
-            outputs: as for ``loss``.
-            targets: as for ``loss``.
+            outputs: see ``loss``.
+            targets: see ``loss``.
 
         Returns:
             A number.
@@ -136,16 +136,16 @@ class Task:
         return float(METRICS[self.metric_name].of(outputs, targets)[counted(targets)].double().mean())
 
     def reported(self, score: float) -> float:
-        """The metric whose mean over targets is ``score``."""
+        """Return the metric whose mean over targets is ``score``."""
         return METRICS[self.metric_name].reported(score)
 
     def scores(self, outputs: Tensor, targets: Tensor, *, loss: bool = False) -> Tensor:
-        """The score of each sequence, the mean over its own targets.
+        """Return the score of each sequence, the mean over its own targets.
 
         Args:
-            outputs: as for ``loss``.
-            targets: as for ``loss``.
-            loss: what training pushes in place of the metric's score, with a gradient.
+            outputs: see ``loss``.
+            targets: see ``loss``.
+            loss: return the training loss in place of the metric's score, with a gradient.
 
         Returns:
             ``(n,)``.
@@ -156,11 +156,11 @@ class Task:
         return by_sequence((metric.loss if loss else metric.of)(outputs, targets), targets)
 
     def weight(self, targets: Tensor) -> float:
-        """How many sequences' worth of targets count: a part's share in means over several parts."""
+        """Return the weight of these targets in means over several parts, in units of sequences."""
         return float(counted(targets).sum()) / max(1, math.prod(targets.shape[1:]))
 
     def own_steps(self, targets: Tensor) -> Tensor | None:
-        """Which steps of padded sequences are their own, ``(n, time)`` bool; ``None`` for all."""
+        """Return the mask ``(n, time)`` of steps before the padding; ``None`` if no sequence is padded."""
         return own_steps(targets, self.reduction == "all")
 
     def _scored(self, outputs: Tensor, targets: Tensor) -> Pair:
@@ -170,17 +170,17 @@ class Task:
         return outputs[:, keep], targets[:, keep]
 
     def to(self, device: str | torch.device) -> Task:
-        """The same task with its sequences and targets on a device."""
+        """Return the same task with its sequences and targets on a device."""
         return self.mapped(lambda x, y: (x.to(device), y.to(device)))
 
     def mapped(self, change: Callable[[Tensor, Tensor], Pair], **more: Any) -> Task:
-        """The task with both parts changed, one part where both are the same, and other fields besides."""
+        """Return the task with both parts (one, if they are the same) and further fields replaced."""
         train = change(*self.train)
         test = train if self.test[0] is self.train[0] else change(*self.test)
         return replace(self, train=train, test=test, **more)
 
     def describe(self) -> dict[str, Any]:
-        """The task in plain numbers and strings (for run files and reports)."""
+        """Return the task as plain numbers and strings, for run files and reports."""
         return {
             "name": self.name,
             "options": dict(self.options),
@@ -208,7 +208,7 @@ class Task:
 
 
 def register_task(name: str) -> Callable[[Callable[..., Task]], Callable[..., Task]]:
-    """Function decorator: the maker becomes known to ``make_task`` and to the command line as ``name``.
+    """Decorate the function that makes a task, to register it for ``make_task`` and the command line.
 
     The task gets that name, and the options that it was made with, in the order of the maker's signature, except those
     that the maker records itself.
@@ -232,7 +232,7 @@ def register_task(name: str) -> Callable[[Callable[..., Task]], Callable[..., Ta
 
 
 def task_of(train: Pair, test: Pair, **more: Any) -> Task:
-    """A task with all that its sequences tell: sizes, kind, whether every step has a target.
+    """Make a task, with sizes, kind and reduction inferred from its sequences.
 
     Args:
         train: ``(x, y)`` as in ``Task``.
@@ -264,7 +264,7 @@ def make_task(name: str, *, data_dir: str | Path | None = None, seed: int = 0, *
         name: one of ``TASKS``.
         data_dir: folder with the data in its standard format; not for generated tasks. ``digits`` has data of
             its own.
-        seed: of the choice of a subset, or of the generated sequences.
+        seed: seed of the choice of a subset, or of the generated sequences.
         **options: those of the task's own function (for example ``stability.analysis.tasks.digits``).
 
     Returns:
@@ -295,7 +295,7 @@ def make_task(name: str, *, data_dir: str | Path | None = None, seed: int = 0, *
 
 
 def reads_data(name: str) -> bool:
-    """Whether a task reads a folder of data; one that is generated, or a file of one's own, does not.
+    """Return True if a task reads a data folder: False for generated tasks and the user's own files.
 
     Example:
         >>> reads_data("digits"), reads_data("adding")
@@ -305,7 +305,7 @@ def reads_data(name: str) -> bool:
 
 
 def text_options(name: str | None) -> set[str]:
-    """Options of a task that take a text and nothing else: ``7`` is a file's name there, no number.
+    """Return the options of a task that are always text: ``7`` is a file name there, no number.
 
     Example:
         >>> text_options("characters"), text_options("digits"), text_options(None)
@@ -316,7 +316,7 @@ def text_options(name: str | None) -> set[str]:
 
 
 def identity(task: tuple[str, dict[str, Any]]) -> list[Any]:
-    """What decides a task: of a file of one's own its digest, not where it lies.
+    """Return the JSON values that identify a task; a user's file counts by its digest, not by its path.
 
     Example:
         >>> identity(("data", {"file": "d.npz", "digest": "ab"}))
@@ -329,13 +329,13 @@ def identity(task: tuple[str, dict[str, Any]]) -> list[Any]:
 def generated_parts(
     make: Callable[[int, np.random.Generator], Pair], seed: int, train: int, test: int, *, numbers: int
 ) -> dict[str, Any]:
-    """The parts of a generated task, as arguments of ``Task``.
+    """Generate the parts of a task, as arguments of ``Task``.
 
     Args:
-        make: ``make(n, rng)``: so many sequences with their targets.
-        seed: of the task.
-        train: how many training sequences.
-        test: how many test sequences.
+        make: ``make(n, rng)`` returns ``n`` sequences with their targets.
+        seed: seed of the task.
+        train: number of training sequences.
+        test: number of test sequences.
         numbers: in the input of one sequence, steps times features.
 
     Returns:
@@ -364,10 +364,10 @@ def generated_parts(
 
 
 def check_size(name: str, value: Any, low: int = 1, high: int = 10**7) -> int:
-    """``value`` as an integer in ``[low, high]``.
+    """Return ``value`` as an integer in ``[low, high]``.
 
     Raises:
-        ConfigurationError: when it is none.
+        ConfigurationError: otherwise.
     """
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
         raise ConfigurationError(f"{name} must be an integer from {low} to {high}, got {value!r}")
@@ -375,10 +375,10 @@ def check_size(name: str, value: Any, low: int = 1, high: int = 10**7) -> int:
 
 
 def check_fraction(name: str, value: Any) -> float:
-    """``value`` as a float strictly between 0 and 1.
+    """Return ``value`` as a float strictly between 0 and 1.
 
     Raises:
-        ConfigurationError: when it is none.
+        ConfigurationError: otherwise.
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1:
         raise ConfigurationError(f"{name} must be a number between 0 and 1, got {value!r}")
@@ -386,7 +386,7 @@ def check_fraction(name: str, value: Any) -> float:
 
 
 def majority(labels: Tensor) -> float:
-    """Accuracy of always naming the most frequent class."""
+    """Return the accuracy of always naming the most frequent class."""
     counts = labels[counted(labels)].bincount()
     return int(counts.max()) / int(counts.sum())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stability.errors import ConfigurationError, FileFormatError
 
-MAX_BYTES = 64 * 2**20
+MAX_BYTES = 64 * 2**20  # default size limit of a data file in bytes
 
 
 def embedded_data(name: str = "") -> Path:

@@ -1,4 +1,4 @@
-"""The IDX format of MNIST and its relatives, read strictly.
+"""Strict reader of the IDX format of MNIST and related data sets.
 
 Two zero bytes, a type byte, a byte with the number of axes, each axis as a big-endian 32-bit integer, then
 the entries. Only unsigned bytes (type 8), which is what all of these data sets use.
@@ -22,7 +22,7 @@ MAX_ENTRIES = 2**27  # near three times MNIST; as float32 four times as many byt
 
 
 def read_idx(path: str | Path, axes: int | None = None) -> np.ndarray:
-    """Read an IDX file of unsigned bytes, gzipped or not (told by its first bytes, not by its name).
+    """Read an IDX file of unsigned bytes, gzipped or not (recognized by its first bytes, not by its name).
 
     Args:
         path: the file.
@@ -69,7 +69,7 @@ def _read(stream: BinaryIO, path: Path, axes: int | None) -> np.ndarray:
 
 
 def _shape(stream: BinaryIO, path: Path, axes: int | None) -> tuple[int, ...]:
-    """The header: type byte, number of axes, sizes."""
+    """Read the header: type byte, number of axes, sizes."""
     head = stream.read(4)
     if len(head) < 4 or head[:2] != b"\0\0":
         raise FileFormatError(f"{path} is no IDX file: it must begin with two zero bytes, a type and a number of axes")
@@ -85,7 +85,7 @@ def _shape(stream: BinaryIO, path: Path, axes: int | None) -> tuple[int, ...]:
 
 
 def find_idx(folder: Path, stem: str, axes: int) -> Path:
-    """The file of a standard name, such as ``train-images-idx3-ubyte.gz``, with its usual spellings.
+    """Find the file with a standard name, such as ``train-images-idx3-ubyte.gz``, in its usual spellings.
 
     Raises:
         FileFormatError: when the folder has none of them.
@@ -100,7 +100,7 @@ def find_idx(folder: Path, stem: str, axes: int) -> Path:
 
 
 def read_labelled_images(folder: Path, part: str, classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
-    """One part (``train`` or ``t10k``) of an MNIST-like data set.
+    """Read one part (``train`` or ``t10k``) of an MNIST-like data set.
 
     Returns:
         Images ``(n, height, width)`` and labels ``(n,)``, both uint8.

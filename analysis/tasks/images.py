@@ -1,4 +1,4 @@
-"""Images read as sequences: by rows, by groups of 8 pixels, by pixels, in a fixed random order if wished."""
+"""Images as sequences of rows, of groups of 8 pixels, or of pixels, optionally in a fixed random order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .folders import data_folder, embedded_data
 from .idx import read_labelled_images
 
 LAYOUTS = ("rows", "8", "pixels")
-PERMUTATION_SEED = 784
+PERMUTATION_SEED = 784  # default seed of the fixed pixel order
 
 
 @register_task("digits")
@@ -33,20 +33,20 @@ def digits(
     limit: int | None = None,
     test_limit: int | None = None,
 ) -> Task:
-    """Handwritten digits (MNIST) as sequences, pixels in [0, 1].
+    """Make the task of handwritten digits (MNIST) as sequences, with pixels in [0, 1].
 
     Without ``data_dir``: the 4,000 + 1,000 real images that ship with the package (both out of MNIST's
     training set). With it: the standard IDX files in that folder (or in its subfolder ``mnist``).
 
     Args:
         data_dir: folder of ``train-images-idx3-ubyte[.gz]`` and the three other files, also of Fashion-MNIST.
-        seed: of the choice under ``limit``.
+        seed: seed of the choice under ``limit``.
         layout: ``"rows"`` (28 steps of 28 pixels), ``8`` or ``"8"`` (98 steps of 8), ``"pixels"`` (784 steps of 1).
         size: 28, or 14 or 7: each square of 2 or 4 pixels replaced by its mean (quick runs; another,
             easier-to-run task).
         permuted: read the pixels in one fixed random order.
-        permutation_seed: of that order.
-        limit: how many training images at most, chosen at random, the same number of each class as far as
+        permutation_seed: seed of that order.
+        limit: largest number of training images, chosen at random, the same number of each class as far as
             possible.
         test_limit: the same for the test images.
 
@@ -74,7 +74,7 @@ def digits(
 
 
 def _layout(value: Any) -> str:
-    """A layout by its name; the number of pixels a step counts as one (``layout=8`` on the command line is a number).
+    """Return a layout by its name, given as text or number (``layout=8`` on the command line is a number).
 
     Raises:
         ConfigurationError: an unknown one.
@@ -86,13 +86,13 @@ def _layout(value: Any) -> str:
 def image_sequences(
     layout: str | int, size: int = 28, permuted: bool = False, permutation_seed: int = PERMUTATION_SEED
 ) -> Callable[[np.ndarray], Tensor]:
-    """The function that turns images into sequences: the same for training, test and any further images.
+    """Return the function that converts images to sequences, for training, test and further images.
 
     Args:
         layout: one of ``LAYOUTS``.
         size: side of the images that the network sees.
-        permuted: whether pixels come in a fixed random order.
-        permutation_seed: of that order.
+        permuted: whether pixels are in a fixed random order.
+        permutation_seed: seed of that order.
 
     Returns:
         ``prepare(images)``: ``(n, 28, 28)`` uint8 to ``(n, time, features)`` float32 in [0, 1]. Its attribute
@@ -142,7 +142,7 @@ def _folder(data_dir: str | Path) -> tuple[Any, dict[str, Any]]:
 
 
 def _subset(labels: np.ndarray, limit: int | None, name: str, rng: np.random.Generator) -> np.ndarray:
-    """Row numbers: all, or ``limit`` with class counts that differ by at most one where the data allow it."""
+    """Return row numbers: all, or ``limit`` with class counts that differ by at most one if the data allow it."""
     if limit is None:
         return np.arange(len(labels))
     limit = min(check_size(name, limit), len(labels))

@@ -1,4 +1,4 @@
-"""Sequences of one's own that are shorter than their batch."""
+"""Padded batches: lengths, masks and targets of sequences shorter than their batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .scores import IGNORED, read_out
 
 
 def check_lengths(name: str, lengths: Any, x: Tensor) -> np.ndarray:
-    """How long each sequence of a batch is.
+    """Check the lengths of the sequences of a batch.
 
     Args:
         name: for errors.
@@ -47,7 +47,7 @@ def check_lengths(name: str, lengths: Any, x: Tensor) -> np.ndarray:
 
 
 def lengths_of_mask(name: str, mask: Any) -> np.ndarray:
-    """How long each sequence is, from a mask of the steps that are its own.
+    """Return the length of each sequence from the mask of its own steps.
 
     Args:
         name: for errors.
@@ -78,7 +78,7 @@ def lengths_of_mask(name: str, mask: Any) -> np.ndarray:
 
 
 def padded(rows: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Sequences of unequal length as one array, each continued by zeros, and their lengths.
+    """Stack sequences of unequal length in one array, continued by zeros, and return their lengths.
 
     Args:
         rows: arrays ``(time_i, features)``, or ``(time_i,)`` tokens.
@@ -104,7 +104,7 @@ def padded(rows: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def cut_to(lengths: np.ndarray, x: Tensor, y: Tensor) -> Pair:
-    """A part whose padding repeats each sequence's own last step, and has no target.
+    """Replace each sequence's padding by its own last step, without target.
 
     Args:
         lengths: see ``check_lengths``.

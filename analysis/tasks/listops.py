@@ -20,15 +20,15 @@ END = "]"
 LISTOPS_TOKENS = (*map(str, range(10)), *OPERATORS, END)
 """The alphabet: digits, operators, the closing bracket; a one-hot input has one feature for each."""
 
-_OPERATOR_P = 0.25
+_OPERATOR_P = 0.25  # probability of a list at a node of the Arena's generator
 _INDEX = {token: k for k, token in enumerate(LISTOPS_TOKENS)}
 
 
 def solve_listops(tokens: Sequence[str]) -> int:
-    """The value of an expression: MIN, MAX, MED (median, rounded down), SM (sum modulo 10).
+    """Return the value of an expression: MIN, MAX, MED (median, rounded down), SM (sum modulo 10).
 
     Args:
-        tokens: of ``LISTOPS_TOKENS``.
+        tokens: tokens out of ``LISTOPS_TOKENS``.
 
     Returns:
         A digit.
@@ -72,13 +72,13 @@ def _apply(operator: str, values: list[int]) -> int:
 def listops_expression(
     rng: random.Random, *, max_depth: int = 10, max_args: int = 10, max_length: int | None = None
 ) -> list[str] | None:
-    """One draw of the grammar.
+    """Draw an expression from the grammar.
 
     A node is a list with probability 1/4, unless it is at the greatest depth, else a uniform digit; a list has a
     uniform operator and 2 to ``max_args`` arguments, which are nodes one deeper.
 
     Args:
-        rng: where the draws come from.
+        rng: random number generator of the draws.
         max_depth: depth at which there are digits only, counted from 1.
         max_args: most arguments of a list.
         max_length: give up on an expression that grows longer.
@@ -121,7 +121,7 @@ def listops(
     train: int = 2000,
     test: int = 500,
 ) -> Task:
-    """ListOps of the Long Range Arena: the value of a nested expression, one of ten classes.
+    """Make the ListOps task of the Long Range Arena: the value of a nested expression, one of ten classes.
 
     Inputs are one-hot tokens; shorter expressions are padded with zeros in front, so that the last step is always
     their last token. Expressions outside the lengths are drawn again, as in the Arena (500 to 2,000 tokens, 96,000
@@ -129,13 +129,13 @@ def listops(
     naming the most frequent value of the test set.
 
     Args:
-        seed: of the expressions.
+        seed: seed of the expressions.
         max_length: most tokens, and the time steps of a sequence; up to 2048.
         min_length: fewest tokens.
         max_depth: depth at which there are digits only, counted from 1.
         max_args: most arguments of a list.
-        train: how many training sequences.
-        test: how many test sequences.
+        train: number of training sequences.
+        test: number of test sequences.
 
     Returns:
         The task.

@@ -1,4 +1,4 @@
-"""Where data of one's own come from: an archive, a folder of arrays, or a function; what is read is plain arrays."""
+"""Readers of user data: an archive, a folder of arrays, or a function."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _HELD: dict[str, Source] = {}
 
 @dataclass(frozen=True)
 class Source:
-    """Arrays as they were read.
+    """Arrays read from a source of user data.
 
     Attributes:
-        arrays: by the names of ``KEYS``; masks have become lengths.
-        digest: SHA-256 of what was read: of a file its bytes, of a function's arrays their types, shapes and bytes.
-        place: what reads the same again: a path, or ``package.module:function``.
-        what: what readers call it.
-        loss: a loss that a function gave with the arrays, or ``None``.
+        arrays: arrays by the names of ``KEYS``; masks are converted to lengths.
+        digest: SHA-256 of a file's bytes, or of the types, shapes and bytes of a function's arrays.
+        place: name for reading it again: a path, or ``package.module:function``.
+        what: name for readers.
+        loss: loss function returned with the arrays, or ``None``.
     """
 
     arrays: Mapping[str, Any]
@@ -51,7 +51,7 @@ class Source:
 
 
 def read_source(spec: str | Path) -> Source:
-    """Data of one's own.
+    """Read user data.
 
     Args:
         spec: a ``.npz`` file with arrays of the names of ``KEYS``; a folder with ``x.npy``, ``y.npy`` ... of these
@@ -88,7 +88,7 @@ def read_source(spec: str | Path) -> Source:
 
 
 def source_digest(spec: str | Path) -> tuple[str, str]:
-    """Place and digest of a source; of a file without reading its arrays."""
+    """Return place and digest of a source; the arrays of a file are not read."""
     path = Path(str(spec))
     if "\0" in str(spec):
         raise FileFormatError("--data names a .npz file, a folder of arrays, or package.module:function")
@@ -99,7 +99,7 @@ def source_digest(spec: str | Path) -> tuple[str, str]:
 
 
 def archive_digest(path: Path) -> str:
-    """The SHA-256 of a ``.npz`` file.
+    """Return the SHA-256 of a ``.npz`` file.
 
     Raises:
         FileFormatError: no regular file, or none of this kind.
@@ -117,11 +117,11 @@ def archive_digest(path: Path) -> str:
 
 
 def checked(arrays: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The arrays that are needed and those that are known, masks as lengths.
+    """Check the names of arrays and convert masks to lengths.
 
     Args:
-        arrays: by name.
-        where: what errors call their source.
+        arrays: arrays by name.
+        where: name of their source in error messages.
 
     Raises:
         FileFormatError: a name that is missing or unknown, or a mask with gaps.
@@ -182,10 +182,10 @@ def _from_function(name: str) -> Source:
 
 @contextmanager
 def in_memory(arrays: Mapping[str, Any]) -> Iterator[str]:
-    """Arrays of this process as a source, for the time of a block.
+    """Register arrays of this process as a source for the time of a block.
 
     Args:
-        arrays: by the names of ``KEYS``, and ``loss``.
+        arrays: arrays by the names of ``KEYS``, and ``loss``.
 
     Yields:
         The name by which ``read_source`` finds them.
@@ -198,15 +198,15 @@ def in_memory(arrays: Mapping[str, Any]) -> Iterator[str]:
         del _HELD[place]
 
 
-def _from_arrays(given: dict[str, Any], name: str, what: str) -> Source:
-    loss = given.pop("loss", None)
+def _from_arrays(entries: dict[str, Any], name: str, what: str) -> Source:
+    loss = entries.pop("loss", None)
     if loss is not None and not callable(loss):
         raise ConfigurationError(f"{what}: the loss is no function (outputs, targets) -> number")
     for part in ("", "_test"):
-        rows = given.get("x" + part)
+        rows = entries.get("x" + part)
         if isinstance(rows, (list, tuple)) and len({len(row) for row in rows}) > 1:
-            given["x" + part], given["lengths" + part] = padded(rows)
-    arrays = {key: _plain(key, value, what) for key, value in given.items() if value is not None}
+            entries["x" + part], entries["lengths" + part] = padded(rows)
+    arrays = {key: _plain(key, value, what) for key, value in entries.items() if value is not None}
     digest = hashlib.sha256()
     for key, array in sorted(arrays.items()):
         digest.update(f"{key} {array.dtype.str} {array.shape}".encode())

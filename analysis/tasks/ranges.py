@@ -1,11 +1,11 @@
-"""Ranges of inputs: whether one covers another, and their width."""
+"""Ranges of inputs: inclusion and width."""
 
 from __future__ import annotations
 
 import numpy as np
 
 Range = tuple[float | tuple[float, ...], float | tuple[float, ...]]
-"""Low and high end of inputs: numbers, or one for each feature."""
+"""Lower and upper bound of inputs: numbers, or one per feature."""
 
 
 def covers(box: Range | None, span: Range | None) -> bool:
@@ -21,12 +21,12 @@ def covers(box: Range | None, span: Range | None) -> bool:
     return bool((low <= least).all() and (most <= high).all())
 
 
-def width(ends: Range) -> float:
+def width(bounds: Range) -> float:
     """Return the width of a range, that of the widest feature where each has its own.
 
     Example:
         >>> width((-1.0, 3.0)), width(((0.0, 10.0), (1.0, 12.0)))
         (4.0, 2.0)
     """
-    low, high = ends
+    low, high = bounds
     return float(np.max(np.subtract(high, low)))

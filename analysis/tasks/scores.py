@@ -1,8 +1,7 @@
-"""What is scored: one number a target, from which loss and metric are means over the targets that count.
+"""Scores of outputs: one number per target, averaged to the loss and the metric.
 
-A class target ``IGNORED``, or a value that is NaN, counts for nothing: so sequences of unequal length lie in one batch.
-Their padding repeats the last step (no entry of the inputs is made up) and has no target; where a whole sequence has
-one class, it is the target of the sequence's own last step, where the network is read out.
+A class target ``IGNORED``, or a value NaN, has no score, so that sequences of unequal length fit in one batch. Their
+padding repeats the last step and has no target. The class of a whole sequence is the target of its own last step.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from torch.nn import functional
 from stability.errors import DimensionError
 
 IGNORED = -100
-"""The class of a step without a target; it is torch's own ``ignore_index``."""
+"""Class label of a step without a target; equal to torch's ``ignore_index``."""
 
 
 def counted(targets: Tensor) -> Tensor:
-    """Where there is a target, of the shape of ``targets``.
+    """Return the mask of entries with a target, in the shape of ``targets``.
 
     Example:
         >>> counted(torch.tensor([2, IGNORED])), counted(torch.tensor([0.5, torch.nan]))
@@ -34,7 +33,7 @@ def counted(targets: Tensor) -> Tensor:
 
 
 def own_steps(targets: Tensor, every_step: bool) -> Tensor | None:
-    """Which steps of padded sequences are their own: all up to the last one with a target.
+    """Return the mask of steps before the padding: all up to the last one with a target.
 
     Args:
         targets: the ``y`` of a task.
@@ -71,11 +70,11 @@ def _squared(outputs: Tensor, targets: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric: a number a target, and what is reported of their mean.
+    """Metric: a score per target, and the reported function of its mean.
 
     Attributes:
         of: ``(outputs, targets)`` to one number a target, of the shape of the targets.
-        reported: of the mean.
+        reported: reported function of the mean score.
         loss: the same for what training and attacks push, with a gradient.
     """
 
@@ -94,15 +93,15 @@ METRICS = {
     "bits_per_character": Metric(_nats, lambda nats: nats / math.log(2.0), _nats),
     "perplexity": Metric(_nats, _exp, _nats),
 }
-"""By the name of the metric; of the first alone more is better."""
+"""Metrics by name; larger is better for ``accuracy`` only."""
 
 
 def by_sequence(scores: Tensor, targets: Tensor) -> Tensor:
-    """Mean of ``scores`` over the targets of each sequence that count.
+    """Return the mean of ``scores`` over the targets of each sequence that count.
 
     Args:
         scores: one number a target.
-        targets: of the same shape.
+        targets: targets in the same shape.
 
     Returns:
         ``(n,)``; 0 for a sequence without any target.
@@ -113,7 +112,7 @@ def by_sequence(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def entropy(targets: Tensor) -> float:
-    """Nats of the best guess that ignores the input: the entropy of the targets' frequencies.
+    """Return the entropy of the targets' frequencies in nats: the loss of the best guess that ignores the input.
 
     Example:
         >>> round(entropy(torch.tensor([0, 1, 0, 1, IGNORED])) / math.log(2), 6)
@@ -125,12 +124,12 @@ def entropy(targets: Tensor) -> float:
 
 
 def read_out(labels: np.ndarray, lengths: Sequence[int], length: int) -> Tensor:
-    """Targets of sequences with a class each: ``(n,)``, or at each one's last step where lengths differ.
+    """Return targets ``(n,)`` of labelled sequences, or ``(n, length)`` at each last step if lengths differ.
 
     Args:
         labels: ``(n,)`` classes.
-        lengths: of the sequences.
-        length: of the batch.
+        lengths: lengths of the sequences.
+        length: length of the batch.
 
     Returns:
         int64: ``(n,)`` where all are as long as the batch, else ``(n, length)``.
@@ -148,7 +147,7 @@ def read_out(labels: np.ndarray, lengths: Sequence[int], length: int) -> Tensor:
 
 
 def as_loss(value: Any) -> Tensor:
-    """What a loss of one's own gives, as a scalar.
+    """Check the value of a user's loss and return it as a scalar.
 
     Raises:
         DimensionError: no tensor of one number.

@@ -18,7 +18,7 @@ from .base import Pair, Task, check_size, register_task, task_of
 from .folders import data_folder, embedded_data, read_bytes
 
 TEST_TAKES = 5  # takes 0 to 4 of every speaker and digit are the usual test part
-RATE = 8000
+RATE = 8000  # samples per second
 NAME = re.compile(r"(\d)_(\w+)_(\d+)\.wav")
 
 
@@ -32,7 +32,7 @@ def spoken(
     limit: int | None = None,
     test_limit: int | None = None,
 ) -> Task:
-    """Spoken digits (Free Spoken Digit Dataset, 8 kHz, 16 bit), raw samples in [-1, 1].
+    """Make the task of spoken digits (Free Spoken Digit Dataset, 8 kHz, 16 bit), raw samples in [-1, 1].
 
     The folder holds the recordings as ``{digit}_{speaker}_{take}.wav``, or one ``.npz`` with ``samples`` (all
     recordings end to end), ``offsets``, ``digit`` and ``take``. Takes 0 to 4 are the test part. A recording
@@ -41,11 +41,11 @@ def spoken(
 
     Args:
         data_dir: the folder (or one with a subfolder ``fsdd``); ``None``: 120 recordings that ship with the package.
-        seed: of the choice under the limits.
+        seed: seed of the choice under the limits.
         length: samples of a sequence, a multiple of ``frame``.
         frame: samples that one time step sees (1: as raw as can be).
-        limit: how many training recordings at most.
-        test_limit: how many test recordings at most.
+        limit: largest number of training recordings.
+        test_limit: largest number of test recordings.
 
     Returns:
         The task: 10 classes, one per sequence.
@@ -67,8 +67,8 @@ def spoken(
     records, digit, take = _bundle(bundles[0]) if bundles else _waves(place)
     rng = np.random.default_rng(seed)
 
-    def part(name: str, chosen: np.ndarray, most: int | None) -> Pair:
-        rows = np.flatnonzero(chosen)
+    def part(name: str, mask: np.ndarray, most: int | None) -> Pair:
+        rows = np.flatnonzero(mask)
         if len(rows) == 0:
             split = f"takes 0 to {TEST_TAKES - 1} test, the others train"
             raise FileFormatError(f"{place} has no {name} recordings ({split})")

@@ -1,4 +1,4 @@
-"""Generated tasks: exact targets, endless data. Training and test sequences come from separate random streams."""
+"""Generated tasks with exact targets; training and test sequences come from separate random streams."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .base import Pair, Task, check_size, generated_parts, register_task, task_o
 
 @register_task("adding")
 def adding(*, seed: int = 0, steps: int = 100, train: int = 4000, test: int = 1000) -> Task:
-    """The adding problem (Hochreiter and Schmidhuber 1997): the sum of the two marked numbers.
+    """Make the adding problem (Hochreiter and Schmidhuber 1997): the sum of the two marked numbers.
 
     Feature 0 is uniform in [0, 1]; feature 1 marks one step in each half with a 1. The chance level is the
     variance of the target, 1/6: the error of always answering 1.
 
     Args:
-        seed: of the sequences.
+        seed: seed of the sequences.
         steps: length, at least 2.
-        train: how many training sequences.
-        test: how many test sequences.
+        train: number of training sequences.
+        test: number of test sequences.
 
     Returns:
         The task: one value per sequence.
@@ -58,19 +58,19 @@ def adding(*, seed: int = 0, steps: int = 100, train: int = 4000, test: int = 10
 def copying(
     *, seed: int = 0, delay: int = 50, length: int = 10, symbols: int = 8, train: int = 4000, test: int = 1000
 ) -> Task:
-    """The copying problem: repeat ``length`` symbols after ``delay`` blanks, when the cue comes.
+    """Make the copying problem: repeat ``length`` symbols after ``delay`` blanks, when the cue comes.
 
     Inputs are one-hot over ``symbols`` letters, a blank and a cue; ``delay + 2 length`` steps. The target is
     blank until the cue has come, then the letters in order. The metric counts the last ``length`` steps only:
     chance ``1 / symbols``.
 
     Args:
-        seed: of the sequences.
+        seed: seed of the sequences.
         delay: steps between the letters and their recall, at least 1 (the last one carries the cue).
         length: letters to remember.
         symbols: size of the alphabet.
-        train: how many training sequences.
-        test: how many test sequences.
+        train: number of training sequences.
+        test: number of test sequences.
 
     Returns:
         The task: one class per step (letters ``0 .. symbols - 1``, blank ``symbols``).
@@ -104,8 +104,7 @@ def copying(
 
 
 def pendulum_flow(start: np.ndarray, times: np.ndarray, damping: float) -> np.ndarray:
-    r"""Solutions of the damped pendulum :math:`\ddot\theta = -\sin\theta - c\,\dot\theta` (DOP853, tolerance
-    1e-10).
+    r"""Solve the damped pendulum :math:`\ddot\theta = -\sin\theta - c\,\dot\theta` (DOP853, tolerance 1e-10).
 
     Args:
         start: ``(n, 2)`` angles and angular velocities at time 0.
@@ -137,10 +136,10 @@ def pendulum(
     train: int = 500,
     test: int = 200,
 ) -> Task:
-    """The damped pendulum from random initial angles and velocities; states ``(angle, angular velocity)``.
+    """Make the task of a damped pendulum with random initial states ``(angle, angular velocity)``.
 
     Args:
-        seed: of the initial states: angles uniform within 0.75 pi of rest, velocities within 0.75,
+        seed: seed of the initial states: angles uniform within 0.75 pi of rest, velocities within 0.75,
             so that it never swings over the top.
         steps: time steps of a trajectory.
         dt: time between two samples.
@@ -148,8 +147,8 @@ def pendulum(
         target: ``"next"``: from the states so far, the next state (chance: the error of repeating the present
             one); ``"trajectory"``: from the initial state, held as a constant input, the whole trajectory
             (chance: the variance).
-        train: how many training trajectories.
-        test: how many test trajectories.
+        train: number of training trajectories.
+        test: number of test trajectories.
 
     Returns:
         The task: two values per step.

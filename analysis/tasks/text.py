@@ -13,7 +13,7 @@ from .base import Pair, Task, check_fraction, check_size, register_task, task_of
 from .folders import embedded_data, read_text, single_file
 from .scores import METRICS, entropy
 
-MAX_SYMBOLS = 256
+MAX_SYMBOLS = 256  # most distinct characters, each of which is one input feature
 METRIC = "bits_per_character"
 
 
@@ -29,7 +29,7 @@ def characters(
     test_limit: int = 1000,
     test_fraction: float = 0.1,
 ) -> Task:
-    """Predict the character that comes ``ahead`` steps later, at every step of a text; characters are one-hot.
+    """Make the task of predicting a text's character ``ahead`` steps later, at every step; one-hot inputs.
 
     The last ``test_fraction`` of the text is the test part; both are cut into pieces of ``steps`` characters
     that do not overlap, of which ``limit`` and ``test_limit`` are chosen at random. The alphabet is that of
@@ -38,13 +38,13 @@ def characters(
     Args:
         data_dir: folder with one ``.txt`` file (UTF-8), or the file itself; ``None``: 120,000 characters of
             Shakespeare that ship with the package.
-        seed: of the choice of pieces.
-        file: its name, when the folder has several.
+        seed: seed of the choice of pieces.
+        file: name of the file, if the folder has several.
         steps: length of a piece.
-        ahead: how many characters ahead the target lies (1 and 5 in the literature).
-        limit: how many training pieces at most.
-        test_limit: how many test pieces at most.
-        test_fraction: which share of the text is for testing.
+        ahead: distance of the target in characters (1 and 5 in the literature).
+        limit: largest number of training pieces.
+        test_limit: largest number of test pieces.
+        test_fraction: share of the text for testing.
 
     Returns:
         The task: one class per step, measured in bits per character; chance is the entropy of the characters'

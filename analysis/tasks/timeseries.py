@@ -14,17 +14,17 @@ from .arrays import task_from_arrays
 from .base import Task, register_task
 from .folders import data_folder, read_text, single_file
 
-MAX_BYTES = 512 * 2**20
+MAX_BYTES = 512 * 2**20  # size limit of a ``.ts`` file in bytes
 TRAIN = "_TRAIN.ts"
 
 
 @register_task("ucr")
 def ucr(*, data_dir: str | Path | None = None, seed: int = 0, problem: str = "", scale: bool = True) -> Task:
-    """Classify or predict from a problem of the UCR and UEA archives (Dau et al. 2019, Bagnall et al. 2018).
+    """Make a task from a problem of the UCR and UEA archives (Dau et al. 2019, Bagnall et al. 2018).
 
     Args:
         data_dir: folder with ``NAME_TRAIN.ts`` and ``NAME_TEST.ts`` (or one with a subfolder ``NAME``).
-        seed: of the order of the sequences.
+        seed: seed of the order of the sequences.
         problem: NAME, where the folder has several.
         scale: subtract the mean and divide by the standard deviation of each feature over the training part.
 
@@ -61,7 +61,7 @@ def ucr(*, data_dir: str | Path | None = None, seed: int = 0, problem: str = "",
 
 
 def _padded(rows: list[np.ndarray], longest: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sequences as one array ``(n, longest, features)``, and their lengths."""
+    """Return sequences as one array ``(n, longest, features)``, and their lengths."""
     out = [np.pad(row, ((0, longest - len(row)), (0, 0))) for row in rows]
     return np.stack(out), np.array([len(row) for row in rows])
 

@@ -1,4 +1,4 @@
-"""Training: the front door, the loop, its settings, and what is recorded on the way."""
+"""Training: settings, loop, objectives, run directories and spectra along the way."""
 
 from .front import resume_run, train
 from .measured import evaluate

@@ -2,7 +2,7 @@ r"""Lyapunov exponents as a differentiable function of the weights, through the 
 
 :math:`Q_{t+1} R_{t+1} = J_t Q_t` with ``diag(R) > 0``; the finite-time exponents are the means of
 :math:`\log R_{ii}`. Everything in it has a derivative by the weights: the states, the Jacobians along them, and the QR
-factorisation (Roberts and Roberts; ``stability.models.qr``), through which the frame's own turning is followed. So a
+factorization (Roberts and Roberts; ``stability.models.qr``), through which the frame's own turning is followed. So a
 network can be trained towards an exponent as towards any other number (Engelken, "Gradient flossing: improving
 gradient descent through dynamic control of Jacobians", NeurIPS 2023, does so with zero as the target).
 """
@@ -22,13 +22,13 @@ from ..guard import as_tensor, check_dense, check_int, check_model, check_real_s
 from ..unroll import as_layer, flat_state, layer_inputs, push_frame, recurrent_layers
 
 SEQUENCES, STEPS = 8, 50
-"""Of a batch, for the penalty: short trajectories of a few sequences, since each costs some passes over time."""
+"""Sequences of a batch and time steps in the penalty; each sequence costs several passes over time."""
 
 
 def finite_time_exponents(
     model: nn.Module, x: Tensor, k: int = 1, *, skip: int | None = None, seed: int = 0, per_time: bool = False
 ) -> Tensor:
-    r"""The ``k`` first finite-time Lyapunov exponents of each trajectory, differentiable in the layer's parameters.
+    r"""Compute the ``k`` first finite-time Lyapunov exponents of each trajectory, differentiably.
 
     .. math:: \lambda_i = \frac{1}{T - s} \sum_{t > s} \log (R_t)_{ii}, \qquad Q_t R_t = J_t Q_{t-1}
 
@@ -40,11 +40,11 @@ def finite_time_exponents(
         model: a recurrent layer, or a model that holds one (``torch.nn.RNN`` of one layer, ``LSTM``, ``GRU`` and
             ``RNNCell`` included), whose exponents are the layer's: what stands before it counts as data, and no
             gradient reaches it. Or a ``DeepNetwork``, as it is evaluated: norms with their running statistics.
-        x: ``(batch, time, features)``, what the model takes; one trajectory a sequence, from the layer's own initial
+        x: ``(batch, time, features)``, inputs of the model; one trajectory per sequence, from the layer's own initial
             state.
-        k: how many exponents; for all ``n`` their sum is the mean of ``log |det J_t|``.
+        k: number of exponents; for all ``n`` their sum is the mean of ``log |det J_t|``.
         skip: steps ``s`` at the beginning that do not count, while the frame finds its directions; a tenth by default.
-        seed: of the initial frame.
+        seed: seed of the initial frame.
         per_time: per unit of time instead of per step, for layers that integrate a differential equation.
 
     Returns:
@@ -95,21 +95,21 @@ def finite_time_exponents(
 
 
 def lyapunov_penalty(model: nn.Module, x: Tensor, target: float, *, seed: int = 0) -> Tensor:
-    r"""How far the largest exponent of short trajectories is from a target: :math:`(\bar\lambda_1 - \lambda^*)^2`.
+    r"""Return the squared distance of the largest exponent from a target: :math:`(\bar\lambda_1 - \lambda^*)^2`.
 
     Of the first 8 sequences of ``x`` and their first 50 steps; the exponent is their mean, per step.
 
     Args:
-        model: as for ``finite_time_exponents``.
+        model: see ``finite_time_exponents``.
         x: ``(batch, time, features)``.
-        target: the exponent to come to, per step.
-        seed: of the initial frame.
+        target: target exponent, per step.
+        seed: seed of the initial frame.
 
     Returns:
         A differentiable scalar, to be added to a training loss.
 
     Raises:
-        ConfigurationError: what is no dense tensor.
+        ConfigurationError: no dense tensor.
         UnsupportedError: a model without exactly one recurrent layer that runs forward; and what else
             ``finite_time_exponents`` raises.
 
@@ -128,7 +128,7 @@ def lyapunov_penalty(model: nn.Module, x: Tensor, target: float, *, seed: int = 
 
 
 def _own_layer(model: nn.Module) -> RecurrentLayer:
-    """The one recurrent layer; for a module of ``torch.nn`` another one that computes with its very parameters."""
+    """Return the only recurrent layer; for a ``torch.nn`` module a layer that shares its parameters."""
     if isinstance(model, DeepNetwork):
         return model.recurrence()
     found = recurrent_layers(model)

@@ -1,8 +1,7 @@
-"""Training: seeded, tracked, interruptible, and resumable to the last bit.
+"""Training entry points: seeded, tracked, interruptible, and resumable to the last bit.
 
-An epoch is the unit of everything: its batches are ordered by ``(seed, epoch)`` alone, after it all files are
-written aside and renamed, and an interruption of any kind takes the model back to the end of the last
-finished one.
+The order of an epoch's batches depends on ``(seed, epoch)`` alone. After each epoch all files are written atomically.
+An interruption restores the model of the last finished epoch.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def train(
 
     Args:
         model: called as ``model(x)`` on ``(batch, time, features)``; changed in place.
-        task: what to train on.
+        task: training data.
         settings: all choices that decide the result, see ``stability.analysis.training.settings``; by default
             ``Settings()``. The weights' initial values are the model's own affair.
         tracker: records spectra along the way; it is attached for the time of training.
@@ -116,23 +115,23 @@ def resume_run(
     time_limit: float | None = None,
     device: str | torch.device = "cpu",
 ) -> tuple[nn.Module, TrainResult]:
-    """Go on with an interrupted (or finished) run from its folder alone.
+    """Resume an interrupted (or finished) run from its folder alone.
 
     Args:
         path: the run directory.
-        epochs: epochs in all; by default what was asked for at first.
-        data_dir: where the data lie now, if not where they lay then.
-        file: where the ``.npz`` file lies now that a run on data of one's own began with.
-        progress: as for ``train``.
-        time_limit: as for ``train``.
-        device: where to train.
+        epochs: total number of epochs; by default that of the first call.
+        data_dir: present folder of the data, if they were moved.
+        file: present path of the ``.npz`` file that the run began with.
+        progress: see ``train``.
+        time_limit: see ``train``.
+        device: device of the training.
 
     Returns:
         The model and the result.
 
     Raises:
         FileFormatError: a folder that holds no run, or a damaged one, or data that are gone.
-        ConfigurationError: as ``train``.
+        ConfigurationError: see ``train``.
 
     Example:
         >>> import tempfile
@@ -160,7 +159,7 @@ def resume_run(
 
 
 def _same_tracker(model: nn.Module, options: Mapping[str, Any], path: Path, device: Any) -> SpectrumTracker:
-    """A tracker like the one that training began with."""
+    """Return a tracker with the options of the run's first tracker."""
     try:
         probe = None if options["probe"] is None else read_checkpoint(path)["tracker"]["probe"].to(device)
         kept, margins = options["eigenvalues"], list(options["margins"])

@@ -1,4 +1,4 @@
-r"""A network held to a gain while it is trained: its weights are projected, and the gain is proved.
+r"""Training under a bound on the incremental gain: weights are projected, and the gain is proved.
 
 For :math:`h^+ = \phi(W h + V x + b)` with slopes in [-1, 1], :math:`|[W\; V / g]| \le 1` gives
 :math:`|d_{t+1}|^2 \le |d_t|^2 + g^2 |u_t|^2` for the difference of two runs from one state whose inputs differ by
@@ -32,26 +32,26 @@ from ...models.lure import LureLayer
 from ..unroll import as_layer, recurrent_layers
 
 ROOM = 1e-5
-"""Below one: for rounding in float32 and in the proof."""
+"""Distance below one, for rounding in float32 and in the proof."""
 LEAST_GAP = 1e-3
-"""Contraction gap, a rate per unit of time, of weights that are pulled."""
-TRIES, BISECTIONS = 4, 3
+"""Contraction gap after a pull, a rate per unit of time."""
+TRIES, BISECTIONS = 4, 3  # scalings of the input weights before an error; bisection steps on the line of a pull
 
 
 def is_plain(layer: nn.Module) -> bool:
-    """Whether a layer is ``h+ = phi(W h + V x + b)`` with both matrices as parameters: Elman, ``torch.nn``'s."""
+    """Return True for a layer ``h+ = phi(W h + V x + b)`` with both matrices as parameters: Elman, ``torch.nn``'s."""
     one_way = type(layer) is nn.RNN and layer.num_layers == 1 and not layer.bidirectional
     return isinstance(layer, ElmanRNN) or type(layer) is nn.RNNCell or one_way
 
 
 def plain_weights(layer: nn.Module) -> tuple[Tensor, Tensor]:
-    """``W (n, n)`` and ``V (n, p)`` of a plain recurrent layer, the parameters themselves."""
+    """Return the parameters ``W (n, n)`` and ``V (n, p)`` of a plain recurrent layer."""
     end = "_l0" if isinstance(layer, nn.RNN) else ""
     return getattr(layer, f"weight_hh{end}"), getattr(layer, f"weight_ih{end}")
 
 
 def _held(model: nn.Module) -> nn.Module:
-    """The one layer of a model, which can be held to a gain."""
+    """Return the only recurrent layer of a model, if its gain can be bounded."""
     layers = [layer for _, layer in recurrent_layers(model)]
     if len(layers) != 1:
         raise UnsupportedError(f"gain_target is about a model with one recurrent layer, this one has {len(layers)}")
@@ -67,7 +67,7 @@ def _held(model: nn.Module) -> nn.Module:
 
 @torch.no_grad()
 def project_gain(model: nn.Module, target: float) -> None:
-    """The nearest weights whose gain from inputs to states is at most ``target``, in place.
+    """Project the weights onto those with a gain from inputs to states of at most ``target``, in place.
 
     Args:
         model: with one plain recurrent layer; of another layer nothing is changed, see ``scale_to_gain``.
@@ -135,10 +135,10 @@ def _gain_of(layer: LureLayer) -> Gain:
 
 @torch.no_grad()
 def pull_to_contraction(layer: nn.Module) -> float:
-    """Move the weights of a Lipschitz RNN as little as its contraction gap asks towards weights that contract.
+    """Move the weights of a Lipschitz RNN to nearby weights with a positive contraction gap.
 
     Args:
-        layer: whose ``A`` has a symmetric part.
+        layer: a layer whose ``A`` has a symmetric part.
 
     Returns:
         The share of the way that was gone, on the straight line to ``A = -a I, W = -gamma I``.
@@ -182,7 +182,7 @@ def pull_to_contraction(layer: nn.Module) -> float:
 
 
 class HeldGain:
-    """What keeps a model to a gain along its training.
+    """Bound on a model's gain during training, enforced before, during and after each epoch.
 
     Args:
         model: with one recurrent layer.
@@ -199,14 +199,14 @@ class HeldGain:
 
     @torch.no_grad()
     def before_epoch(self) -> None:
-        """How large the input weights may become before the gain is computed again."""
+        """Compute the largest norm of the input weights until the next proof of the gain."""
         room = scale_to_gain(self.model, self.target)
         layer = _held(self.model)
         self.largest = math.inf if is_plain(layer) else room * float(torch.linalg.matrix_norm(layer.weight_ih, 2))  # type: ignore[arg-type]
 
     @torch.no_grad()
     def after_step(self) -> None:
-        """A plain layer within its gain; another contracting where it can be pulled, its input weights small enough."""
+        """Project a plain layer onto the gain; pull another layer to contraction and limit its input weights."""
         project_gain(self.model, self.target)
         layer = _held(self.model)
         if isinstance(layer, LipschitzRNN):
@@ -216,16 +216,16 @@ class HeldGain:
             weight.mul_(min(1.0, self.largest / max(float(torch.linalg.matrix_norm(weight, 2)), 1e-30)))
 
     def after_epoch(self) -> None:
-        """The gain proved."""
+        """Scale the input weights until the gain is proved."""
         scale_to_gain(self.model, self.target)
 
 
 def proved_gain(model: nn.Module, target: float) -> Gain:
-    """The gain of a model with one recurrent layer, proved; infinite where none is proved.
+    """Prove the gain of a model with one recurrent layer; infinite if there is no proof.
 
     Args:
         model: trained with ``gain_target``.
-        target: ``g``; of a plain layer its norms are asked for this bound, of others for the least there is.
+        target: ``g``; the norms of a plain layer must prove this bound, other layers prove their smallest one.
 
     Raises:
         UnsupportedError: another model.

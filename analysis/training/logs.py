@@ -1,4 +1,4 @@
-"""Records and verdicts of a tracker as named numbers, for the log of a training."""
+"""Log entries of a tracker: records and verdicts as named numbers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from stability.kernel.format.claims import Verdict
 
 Log = Callable[[Mapping[str, float], int], Any]
 VERDICTS = {Verdict.CERTIFIED: 1.0, Verdict.INCONCLUSIVE: 0.0, Verdict.REFUTED: -1.0}
-"""A verdict as a number, for logs that draw curves."""
+"""Verdicts as numbers, for logs that draw curves."""
 
 
 def numbers_of(rows: Iterable[tuple[Any, ...]]) -> dict[str, float]:
-    """The rows of a record as named numbers, those that are finite.
+    """Return the finite rows of a record as named numbers.
 
     Args:
         rows: ``(step, epoch, matrix, quantity, value)``.
@@ -31,10 +31,10 @@ def numbers_of(rows: Iterable[tuple[Any, ...]]) -> dict[str, float]:
 
 
 def verdict_of(model: nn.Module, seconds: float | None) -> tuple[dict[str, float], str]:
-    """The verdict about a model as it is now, as numbers for a log, and in a word.
+    """Certify the present model; return the verdict as numbers for a log, and as a word.
 
     Args:
-        model: the model, in whatever mode; it is asked as it would run in evaluation.
+        model: the model in any mode; it is certified in evaluation mode.
         seconds: time limit of the certificate; ``None``: none.
 
     Returns:

@@ -1,4 +1,4 @@
-r"""Margins of stability criteria for layers: numbers for the record, and one that training can push on.
+r"""Margins of stability criteria for layers: recorded numbers, and a differentiable contraction gap.
 
 The differentiable one is the contraction gap, a sufficient condition in operator norms for the map that runs,
 with ``M`` the slope of the activation:
@@ -77,7 +77,7 @@ MARGINS: dict[str, Callable[[nn.Module], dict[str, float]]] = {
 
 
 def why_no_margin(name: str, layer: nn.Module) -> str | None:
-    """Why a criterion has no margin for a kind of layer, whatever its weights; ``None`` where it has one.
+    """Return the reason why a criterion has no margin for a kind of layer; ``None`` if it has one.
 
     Args:
         name: a key of ``MARGINS``.
@@ -100,7 +100,7 @@ def why_no_margin(name: str, layer: nn.Module) -> str | None:
 
 
 def layer_margins(layer: nn.Module, names: Sequence[str]) -> dict[str, float]:
-    """Margins of the named criteria for one layer, positive where they hold.
+    """Return the margins of the named criteria for one layer, positive where they hold.
 
     Args:
         layer: a recurrent module.
@@ -118,7 +118,7 @@ def layer_margins(layer: nn.Module, names: Sequence[str]) -> dict[str, float]:
 
 
 def contraction_gap(layer: nn.Module) -> Tensor:
-    """The contraction gap of a layer (see above), differentiable; positive where the map that runs contracts.
+    """Return the differentiable contraction gap of a layer; positive if the map that runs contracts.
 
     Args:
         layer: a layer with a linear part (Lipschitz RNN), an Elman RNN, or ``torch.nn.RNN``.
@@ -127,7 +127,7 @@ def contraction_gap(layer: nn.Module) -> Tensor:
         A scalar: a rate per unit of time, or per step for discrete layers.
 
     Raises:
-        UnsupportedError: a layer that no weights make contracting, or of which no such bound is known.
+        UnsupportedError: a layer that contracts for no weights, or without a known bound.
 
     Example:
         >>> from stability.models import LipschitzRNN
@@ -145,7 +145,7 @@ def contraction_gap(layer: nn.Module) -> Tensor:
 
 
 def margin_penalty(model: nn.Module, target: float = 0.0) -> Tensor:
-    """By how much the contraction gaps of a model's layers fall short of a target, summed.
+    """Return the sum of the shortfalls of the layers' contraction gaps from a target.
 
     Args:
         model: any module with recurrent layers.

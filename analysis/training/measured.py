@@ -15,7 +15,7 @@ from ..tasks.scores import counted
 
 
 def evaluate(model: nn.Module, x: Tensor, y: Tensor, task: Task, batch_size: int = 1000) -> tuple[float, float]:
-    """Loss and metric on given sequences, in evaluation mode, without a graph.
+    """Return loss and metric on given sequences, in evaluation mode, without a graph.
 
     Args:
         model: called as ``model(x)``; its mode is restored, also when it fails.

@@ -1,4 +1,4 @@
-r"""What training minimises on a batch: the task's loss or one that aims at certified radii, on clean or moved inputs.
+r"""Training objectives on a batch: the task's loss or one for certified radii, on clean or perturbed inputs.
 
 With ``z`` the logits, ``y`` the class, ``t`` the temperature, and ``d_ij = g |w_i - w_j|`` what a unit of the input's
 l2 norm can move the difference of two logits (``g`` the gain that the layer prescribes, ``w`` the rows of the head),
@@ -38,16 +38,16 @@ from .gains import HeldGain
 from .settings import Aim
 
 STEPS = 5
-"""Of the attack of adversarial training."""
+"""Gradient steps of the attack in adversarial training."""
 
 
 class Objective:
-    """The loss of a batch, and the inputs that it is taken at.
+    """Loss of a batch, and the perturbed inputs at which it is evaluated.
 
     Args:
-        model: what is trained.
-        task: gives the loss where nothing else is asked for.
-        aim: what is aimed at.
+        model: the trained model.
+        task: task with the default loss.
+        aim: aims of training.
 
     Raises:
         ConfigurationError: an objective about classes on a task that has none for whole sequences.
@@ -81,7 +81,7 @@ class Objective:
         self.held = None if target is None else HeldGain(model, target)
 
     def inputs(self, x: Tensor, y: Tensor) -> Tensor:
-        """Inputs ``(batch, time, features)`` to train on: with noise, then moved by an attack on the model as it is.
+        """Return inputs ``(batch, time, features)`` to train on: with noise, then attacked on the present model.
 
         Both draw from torch's generator, which training seeds for every epoch.
         """
@@ -96,44 +96,44 @@ class Objective:
         return x
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The loss of a batch, a scalar, from the outputs at its inputs."""
+        """Return the loss of a batch, a scalar, from the outputs at its inputs."""
         return self._loss(self, outputs, y)
 
     def before_epoch(self) -> None:
-        """What is asked of the weights before the first step of an epoch."""
+        """Prepare the weights before the first step of an epoch."""
         if self.held is not None:
             self.held.before_epoch()
 
     def after_step(self) -> None:
-        """What holds of the weights before training and after every step of it."""
+        """Enforce the constraints on the weights before training and after every step."""
         if self.held is not None:
             self.held.after_step()
 
     def after_epoch(self) -> None:
-        """What holds of the weights that an epoch leaves: the gain that is asked for, proved."""
+        """Enforce the constraints on the weights after an epoch, with the gain proved."""
         if self.held is not None:
             self.held.after_epoch()
 
     def is_reached(self) -> bool:
-        """Whether training goes on until its network is certified, and it is."""
+        """Return True if training is to end once the network is certified, and it is."""
         if not self.aim.until_certified:
             return False
         return certify(self.model, rate="any", refute=False).verdict is Verdict.CERTIFIED
 
     def scaled(self, z: Tensor, y: Tensor) -> Tensor:
-        """The task's loss of ``t z``."""
+        """Return the task's loss of ``t z``."""
         t = self.aim.temperature
         return self.task.loss(z if t == 1.0 else t * z, y)
 
     def radii(self, z: Tensor, y: Tensor) -> Tensor:
-        """Certified radii ``(batch,)``, negative by the distance that is missing where another class is seen."""
+        """Return certified radii ``(batch,)``; for misclassified sequences the negative missing distance."""
         own = functional.one_hot(y, z.shape[1]).bool()
         gaps = (z.gather(1, y[:, None]) - z) / reach(self.model)[y].clamp(min=1e-12)
         return gaps.masked_fill(own, float("inf")).amin(dim=1)
 
 
 def _check_certifiable(model: nn.Module) -> None:
-    """Refuse a network that no training certifies under every input.
+    """Raise an error for a network that no training certifies under every input.
 
     Raises:
         UnsupportedError: gates, or a step that no criterion is about.
@@ -148,7 +148,7 @@ def _check_certifiable(model: nn.Module) -> None:
 
 
 def reach(model: nn.Module) -> Tensor:
-    """``(classes, classes)``: how far a unit of the input's l2 norm can move the difference of two logits.
+    """Return ``(classes, classes)``: the gain from the input's l2 norm to each difference of two logits.
 
     Args:
         model: a ``SequenceModel`` with a layer that prescribes its gain, with logits at the last step or of the mean;

@@ -1,4 +1,4 @@
-"""What training reports: figures of an epoch, news on the way, and the result."""
+"""Results of training: numbers of an epoch, progress reports, and the final result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..results import Record, plain_value
 
 @dataclass(frozen=True)
 class Epoch:
-    """Figures of one finished epoch.
+    """Numbers of one finished epoch.
 
     Attributes:
         epoch: its number; the first is 1.
@@ -38,14 +38,14 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Progress:
-    """What a progress callback is told: after every batch, and after every epoch with its figures.
+    """Argument of a progress callback, after every batch and after every epoch.
 
     Attributes:
         epoch: number of the epoch, from 1.
-        epochs: how many there will be.
+        epochs: total number of epochs.
         batch: number of the batch in it, from 1.
-        batches: how many there are in an epoch.
-        loss: of the batch; after an epoch the mean over it.
+        batches: number of batches in an epoch.
+        loss: loss of the batch; after an epoch the mean over it.
         finished: the figures of the epoch that has just ended, ``None`` after a batch.
     """
 
@@ -59,18 +59,18 @@ class Progress:
 
 @dataclass(frozen=True)
 class TrainResult(Record):
-    """What training came to.
+    """Result of a training.
 
     Attributes:
         epochs: finished epochs.
         kept_epoch: the epoch whose weights the model has now: the last, or with patience the best.
-        train_loss: of the kept epoch; ``None``, as the next three, when none was finished.
-        train_metric: of the kept epoch.
-        test_loss: of the kept epoch.
-        test_metric: of the kept epoch.
+        train_loss: training loss of the kept epoch; ``None``, as the next three, when none was finished.
+        train_metric: training metric of the kept epoch.
+        test_loss: test loss of the kept epoch.
+        test_metric: test metric of the kept epoch.
         metric: name of the metric.
         chance: its chance level.
-        seconds: of training in all.
+        seconds: total time of training in seconds.
         stopped: ``epochs`` (all done), ``certified``, ``patience``, ``time_limit``, ``interrupted`` or ``diverged``.
         detail: one sentence on why it stopped.
         history: figures of every epoch.
@@ -99,13 +99,13 @@ class TrainResult(Record):
 
     @property
     def interrupted(self) -> bool:
-        """Whether someone stopped it before it was done."""
+        """True if a user stopped the training."""
         return self.stopped == "interrupted"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
+        """Return JSON values."""
         return {**plain_value(self), "interrupted": self.interrupted}
 
     def frame(self) -> pd.DataFrame:
-        """One row an epoch."""
+        """Return one row per epoch."""
         return pd.DataFrame([vars(e) for e in self.history], columns=list(Epoch.__dataclass_fields__))

@@ -1,4 +1,4 @@
-"""What settings add to the loss of a batch: margins of stability and Lyapunov exponents that training pushes on."""
+"""Penalty terms of the loss: stability margins and Lyapunov exponents."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .settings import Settings
 
 
 def penalties(model: nn.Module, x: Tensor, settings: Settings) -> Tensor | float:
-    """The terms beside the task's loss, weighted and summed; zero where the settings ask for none.
+    """Return the weighted sum of the penalty terms; zero if the settings have none.
 
     Args:
-        model: what is trained.
+        model: the trained model.
         x: ``(batch, time, features)``, the batch.
         settings: with ``aim.margin_penalty`` or ``aim.lyapunov_target`` for a term of the loss.
 

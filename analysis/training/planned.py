@@ -1,4 +1,4 @@
-"""From names and options to a network and its settings: what ``stability train`` and sweeps of trainings share."""
+"""Construction of a network and its settings from names and options, for ``stability train`` and sweeps."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ...models.stack import stack_configs
 from ..tasks import Task
 
 PARAMETERS = 2**27
-"""Of a model that is trained; with what the optimizer keeps of each, 2 GiB in single precision."""
+"""Most parameters of a trained model; with the optimizer's state 2 GiB in single precision."""
 DEEP = "deep"
-"""The name of a network of blocks around recurrent layers, see ``stability.models.DeepNetwork``."""
+"""Name of a network of blocks around recurrent layers, see ``stability.models.DeepNetwork``."""
 DEFAULTS: dict[str, Any] = {"epochs": 10, "lr": 3e-3, "batch_size": 64, "optimizer": "adam", "clip": 1.0}
-"""What holds where neither an option nor a preset says otherwise; all else has the defaults of ``Settings``."""
+"""Options without a value from the user or a preset; all others have the defaults of ``Settings``."""
 ABOUT_CLASSES = ("temperature", "objective", "target_radius")
-"""Settings of training that mean nothing where targets are not one class a sequence."""
+"""Training settings without meaning unless each sequence has one class."""
 NEEDS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "momentum": ("optimizer", ("sgd",)),
     "milestones": ("schedule", ("steps",)),
@@ -37,22 +37,22 @@ NEEDS: dict[str, tuple[str, tuple[Any, ...]]] = {
 
 
 def check_layer(model: Any) -> str:
-    """Refuse what is neither a registered layer nor ``deep``; returns the name."""
+    """Check that ``model`` is a registered layer or ``deep``; return the name."""
     return as_choice("model", model, (*LAYERS, DEEP))
 
 
 def layer_defaults(model: str) -> dict[str, Any]:
-    """The settings that a layer asks for where nobody says otherwise."""
+    """Return the training settings that a layer declares as its defaults."""
     return dict(LAYERS[model].training_defaults) if model in LAYERS else {}
 
 
-def settings_for(model: str, given: Mapping[str, Any], task: Task) -> dict[str, Any]:
-    """Fields of ``Settings``: what is given, else what the layer asks for, else ``DEFAULTS``.
+def settings_for(model: str, options: Mapping[str, Any], task: Task) -> dict[str, Any]:
+    """Return the fields of ``Settings``: the user's, else the layer's own, else ``DEFAULTS``.
 
     Args:
         model: the layer's name.
-        given: fields that were asked for; ``clip`` 0 is none.
-        task: to train on; what a layer asks for in terms of classes holds for tasks that have them.
+        options: fields chosen by the user; ``clip`` 0 is none.
+        task: training task; a layer's defaults about classes apply only to tasks with classes.
 
     Returns:
         Options of ``train``.
@@ -68,14 +68,14 @@ def settings_for(model: str, given: Mapping[str, Any], task: Task) -> dict[str, 
     soft = layer_defaults(model)
     if not task.labels_sequences:
         soft = {name: value for name, value in soft.items() if name not in ABOUT_CLASSES}
-    return chosen_settings(given, soft)
+    return chosen_settings(options, soft)
 
 
-def chosen_settings(given: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, Any]:
+def chosen_settings(options: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, Any]:
     """Return options of a training: the given ones, else those of a preset, else ``DEFAULTS``.
 
     Args:
-        given: options that were asked for; ``clip`` 0 is none.
+        options: options chosen by the user; ``clip`` 0 is none.
         preset: options that hold where they have an effect.
 
     Raises:
@@ -85,19 +85,19 @@ def chosen_settings(given: Mapping[str, Any], preset: Mapping[str, Any]) -> dict
         >>> chosen_settings({"optimizer": "adam"}, {"optimizer": "sgd", "momentum": 0.9, "lr": 0.1})["lr"]
         0.1
     """
-    chosen: dict[str, Any] = {"schedule": "steps", **DEFAULTS, **preset, **given}
+    chosen: dict[str, Any] = {"schedule": "steps", **DEFAULTS, **preset, **options}
     for name, (other, values) in NEEDS.items():
         if chosen[other] not in values:
-            if name in given:
+            if name in options:
                 raise ConfigurationError(f"{name} has an effect with {other} {values[0]}, and this is {chosen[other]}")
             chosen.pop(name, None)  # of the preset, whose optimizer or schedule another one has replaced
-    if "decay" in given and not chosen.get("milestones"):
+    if "decay" in options and not chosen.get("milestones"):
         raise ConfigurationError("decay is the factor at milestones, and there are none")
     return {**chosen, "clip": chosen["clip"] or None}
 
 
 def describe_network(model: str, hidden: int, layers: int, config: Mapping[str, Any], task: Task) -> dict[str, Any]:
-    """The model for a task, as ``stability.models.build`` takes it: a layer under a head, or a deep network.
+    """Return the model for a task as input of ``stability.models.build``: a layer under a head, or a deep network.
 
     Of a deep network ``layer``, ``blocks`` (or ``depth``), ``width``, ``norm``, ``mixing``, ``dropout`` and
     ``reduction`` are its own; what else is set goes to its layers.
@@ -105,7 +105,7 @@ def describe_network(model: str, hidden: int, layers: int, config: Mapping[str, 
     Args:
         model: a registered layer, or ``deep``.
         hidden: size of the hidden state.
-        layers: so many of them, each reading the one below.
+        layers: number of layers, each reading the one below.
         config: options of the layer.
         task: gives the sizes of input and output.
 
@@ -136,15 +136,15 @@ def describe_network(model: str, hidden: int, layers: int, config: Mapping[str, 
 
 
 def make_network(model: str, hidden: int, layers: int, config: Mapping[str, Any], task: Task, seed: int) -> nn.Module:
-    """The network for a task, its weights drawn with a seed.
+    """Make the network for a task, with weights drawn from a seed.
 
     Args:
         model: a registered layer, or ``deep``.
         hidden: size of the hidden state.
-        layers: so many of them.
+        layers: number of layers.
         config: options of the layer.
-        task: what it is for.
-        seed: of the weights; sets torch's own.
+        task: task that gives the sizes.
+        seed: seed of the weights; it also seeds torch.
 
     Returns:
         The network, on the CPU.
@@ -164,7 +164,7 @@ def make_network(model: str, hidden: int, layers: int, config: Mapping[str, Any]
 
 
 def _size(description: dict[str, Any]) -> int:
-    """Parameters of a model, counted on a device that has no memory; zero for a description that makes no model."""
+    """Count the parameters of a model on a device without memory; zero for an invalid description."""
     with contextlib.suppress(Exception), torch.device("meta"):
         return sum(p.numel() for p in build(description).parameters())
     return 0

@@ -1,8 +1,7 @@
-"""Settings that were found to work: what the main report trains when it is given no models.
+"""Presets: tested networks and training settings, for the report without models and for papers' experiments.
 
-Chosen on the embedded digits read by rows (28 steps of 28 pixels, 4,000 images to train on), 64 hidden units.
-Each trains in seconds on one core; ``training`` is for the full report, ``QUICK`` replaces part of it for a
-look.
+They were tuned on the embedded digits read by rows (28 steps of 28 pixels, 4,000 training images) with 64 hidden units.
+Each trains in seconds on one core. ``QUICK`` shortens ``training`` for a quick report.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ QUICK: dict[str, Any] = {"epochs": 6, "milestones": (5,)}
 
 @dataclass(frozen=True)
 class Preset:
-    """A network with settings for its training; an experiment of a paper has its task, too.
+    """Network with settings for its training; a paper's experiment also has its task.
 
     Attributes:
         layer: name of the layer; ``deep`` for a network of blocks.
-        config: options of the layer, besides its sizes.
+        config: options of the layer except its sizes.
         training: options of ``train``.
         title: name in reports; of an experiment its paper and place.
-        why: what it is there to show.
+        why: purpose of the model in the report.
         hidden: size of the hidden state.
         task: name of the task; empty for presets of the report, which fit any task.
         options: options of the task.
-        open: what the source of an experiment does not say, with what was chosen here.
+        open: settings that the source of an experiment leaves open, with the values chosen here.
     """
 
     layer: str
@@ -123,9 +122,7 @@ PRESETS: dict[str, Preset] = {
         "a unitary W and modReLU, which acts on pairs of units: far from zero it keeps every distance",
         reflections=16,
     ),
-    DEEP: _units(
-        DEEP, "Deep network", "blocks of a recurrent layer, a norm and mixing, for long sequences"
-    ),
+    DEEP: _units(DEEP, "Deep network", "blocks of a recurrent layer, a norm and mixing, for long sequences"),
 }
 """Networks of the report, chosen on the embedded digits read by rows."""
 
@@ -180,7 +177,7 @@ PAPERS: dict[str, Preset] = {
         ),
     ),
 }  # fmt: skip
-"""Experiments of the papers: a value stands here because its source gives it; ``open`` names the others."""
+"""Experiments of the papers with the values of their sources; ``open`` lists the values chosen here."""
 
 
 DEFAULT_MODELS = (
@@ -197,14 +194,15 @@ DEFAULT_MODELS = (
     "lstm",
     "gru",
 )
-"""The models of a report that is given none: those of the four papers, two that carry a proof by construction, and the
-gated ones they are compared with."""
+"""Models of a report without models: those of the four papers, two with a proof by construction, and gated ones
+for comparison.
+"""
 QUICK_MODELS = ("contracting", "lipschitz", "gru")
-"""The models of a quick report that is given none: with seed 0 one of each verdict, in half a minute on two cores."""
+"""Models of a quick report without models: with seed 0 one of each verdict, in half a minute on two cores."""
 
 
 def known_presets() -> dict[str, Preset]:
-    """All presets; a registered layer that has none of its own, such as a user's, gets common settings.
+    """Return all presets; a registered layer without its own preset gets common settings.
 
     Example:
         >>> known_presets()["elman"] is PRESETS["elman"]
@@ -215,11 +213,11 @@ def known_presets() -> dict[str, Preset]:
     return {**PRESETS, **own}
 
 
-def preset_names(asked: str | None, quick: bool = False) -> tuple[str, ...]:
+def preset_names(words: str | None, quick: bool = False) -> tuple[str, ...]:
     """Return the names of the presets that a word stands for.
 
     Args:
-        asked: ``"default"`` or ``None``; ``"all"``; or names with commas between them.
+        words: ``"default"`` or ``None``; ``"all"``; or names with commas between them.
         quick: take ``QUICK_MODELS`` for ``None``.
 
     Returns:
@@ -232,13 +230,13 @@ def preset_names(asked: str | None, quick: bool = False) -> tuple[str, ...]:
         >>> preset_names("rotrnn, lru"), len(preset_names("default")) < len(preset_names("all"))
         (('rotrnn', 'lru'), True)
     """
-    if asked in (None, "default"):
-        return QUICK_MODELS if quick and asked is None else DEFAULT_MODELS
-    if asked == "all":
+    if words in (None, "default"):
+        return QUICK_MODELS if quick and words is None else DEFAULT_MODELS
+    if words == "all":
         return tuple(known_presets())
-    names = tuple(name.strip() for name in str(asked).split(",") if name.strip())
+    names = tuple(name.strip() for name in str(words).split(",") if name.strip())
     if not names or len(set(names)) < len(names):
-        raise ConfigurationError(f"--models takes all, default, or different names with commas, got {asked!r}")
+        raise ConfigurationError(f"--models takes all, default, or different names with commas, got {words!r}")
     return names
 
 
@@ -262,12 +260,12 @@ def paper_preset(name: str) -> Preset:
 
 
 def preset_model(name: str, task: Task, *, seed: int = 0) -> nn.Module:
-    """A freshly initialised model of a preset, fitting a task.
+    """Make a freshly initialized model of a preset for a task.
 
     Args:
         name: a key of ``known_presets()``.
         task: gives input and output sizes.
-        seed: of the initial weights; the global random state stays as it is.
+        seed: seed of the initial weights; the global random state is unchanged.
 
     Returns:
         The model.
@@ -287,7 +285,7 @@ def preset_model(name: str, task: Task, *, seed: int = 0) -> nn.Module:
 
 
 def preset_training(name: str, *, quick: bool = False) -> dict[str, Any]:
-    """Keyword arguments of ``train`` for a preset.
+    """Return the keyword arguments of ``train`` for a preset.
 
     Args:
         name: a key of ``known_presets()``.
@@ -320,11 +318,11 @@ def train_preset(
 
     Args:
         name: a key of ``known_presets()``.
-        task: what to train on.
+        task: training data.
         quick: fewer epochs.
-        seed: of weights and training.
+        seed: seed of weights and training.
         every: steps between two records of the spectra.
-        device: where to train.
+        device: device of the training.
         **options: further (or other) keyword arguments of ``train``, such as ``out`` and ``progress``.
 
     Returns:

@@ -1,10 +1,10 @@
-r"""Read-outs solved in one go: the head of a network by least squares, its recurrent layer as it is.
+r"""Linear read-outs by least squares: the head of a network is solved for, its recurrent layer stays fixed.
 
 With the rows :math:`\varphi_i = (\text{what the head reads}, 1)` of all sequences (and steps) and targets ``y``
 
 .. math:: \min_w \; \sum_i |\varphi_i w - y_i|^2 + \mu |w|^2
 
-by QR, block by block: the triangle so far is stacked on the next rows and factorised again, so that memory holds
+by QR, block by block: the triangle so far is stacked on the next rows and factorized again, so that memory holds
 ``n^2`` numbers however many rows there are, and no normal equations square the condition number. The last triangle is
 solved by ``lstsq``.
 """
@@ -28,14 +28,14 @@ from .measured import evaluate
 
 @dataclass(frozen=True)
 class Readout(Record):
-    """What solving for a read-out came to.
+    """Result of solving for a read-out.
 
     Attributes:
         rows: equations: sequences, or sequences times steps.
         features: unknowns for each output, the constant included.
-        residual: root mean square of what is left over, on the training rows.
+        residual: root mean square error on the training rows.
         condition: largest over smallest diagonal entry of the last triangle, a lower bound of its condition number.
-        train_metric: of the task, with the new head.
+        train_metric: metric of the task on the training sequences, with the new head.
         test_metric: likewise, on sequences never fitted to.
     """
 
@@ -50,14 +50,14 @@ class Readout(Record):
 def fit_readout(
     model: nn.Module, task: Task, *, ridge: float = 1e-6, washout: int = 0, batch_size: int = 256
 ) -> Readout:
-    r"""Solve for the head of a network by least squares; its recurrent layer stays as it is.
+    r"""Solve for the head of a network by least squares, with its recurrent layer fixed.
 
     The answer of an echo state network (Jaeger 2001); any ``SequenceModel`` has one, trained or not. Classes are
     fitted as 0 and 1.
 
     Args:
         model: a ``SequenceModel``; its head is changed in place.
-        task: whose training sequences are fitted.
+        task: task with the training sequences to fit.
         ridge: ``mu``, times the number of rows: at 0 the features must be linearly independent.
         washout: steps at the beginning that do not count, for tasks with a target at every step.
         batch_size: sequences at a time.
@@ -115,7 +115,7 @@ def fit_readout(
 def _triangle(
     model: SequenceModel, task: Task, ridge: float, washout: int, batch_size: int
 ) -> tuple[Tensor, Tensor, Tensor, int]:
-    """``R (n, n)`` and ``c = Q^T y`` of all rows, ``|y|^2`` and the number of rows; in double precision."""
+    """Return ``R (n, n)`` and ``c = Q^T y`` of all rows, ``|y|^2`` and the number of rows, in double precision."""
     n = model.head.in_features + 1
     like = model.head.weight
     R, c = torch.zeros(0, n).to(like).double(), torch.zeros(0, task.output_size).to(like).double()
@@ -136,7 +136,7 @@ def _triangle(
 
 
 def _rows(model: SequenceModel, task: Task, x: Tensor, y: Tensor, washout: int) -> tuple[Tensor, Tensor]:
-    """``phi (k, n)`` and targets ``(k, outputs)``."""
+    """Return the features ``phi (k, n)`` and targets ``(k, outputs)``."""
     read = over_time(model.layer(x)[0], model.reduction)
     target = nn.functional.one_hot(y, task.output_size) if task.kind == "classes" else y
     if model.reduction == "all":
@@ -145,7 +145,7 @@ def _rows(model: SequenceModel, task: Task, x: Tensor, y: Tensor, washout: int) 
 
 
 def _reduced(R: Tensor, c: Tensor, more: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """The triangle of what there was and of more rows."""
+    """Return the triangle of the rows so far and of further rows."""
     stacked = torch.cat([R, *(phi for phi, _ in more)])
     targets = torch.cat([c, *(target for _, target in more)])
     if len(stacked) < stacked.shape[1]:

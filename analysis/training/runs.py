@@ -1,8 +1,8 @@
-"""The run directory: what training leaves behind, and everything else reads.
+"""Run directories: files of a training, written atomically and read by all other commands.
 
-``run.json`` (what was done, with what, and what came of it), ``model.safetensors``, ``metrics.csv`` (one line
-an epoch), ``spectra.csv`` and ``eigenvalues.csv`` (from the tracker), ``checkpoint.pt`` (all that is
-needed to go on). Each file is written aside and renamed: whatever happens, it is whole.
+Files: ``run.json`` (settings, data and result), ``model.safetensors``, ``metrics.csv`` (one row per epoch),
+``spectra.csv`` and ``eigenvalues.csv`` (from the tracker), ``checkpoint.pt`` (state for resuming). Each file is written
+to a temporary name and renamed, so that it is always complete.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ STATE = {"model", "best", "optimizer", "settings", "task", "history", "bad", "st
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run directory that was read.
+    """Run directory that was read.
 
     Attributes:
         path: the directory.
@@ -74,7 +74,7 @@ class Run:
         return str(self.document["model"].get("layer") or self.document["model"].get("class") or "model")
 
     def model(self) -> nn.Module:
-        """The trained model, on the CPU.
+        """Load the trained model on the CPU.
 
         Raises:
             FileFormatError: missing or damaged weights.
@@ -87,15 +87,15 @@ class Run:
 
     @property
     def reads_data(self) -> bool:
-        """Whether its task reads a folder of data, see ``stability.analysis.tasks.base``."""
+        """Return True if its task reads a data folder, see ``stability.analysis.tasks.base``."""
         return reads_data(str(self.document["task"].get("name")))
 
     def task(self, data_dir: str | Path | None = None, file: str | Path | None = None) -> Task:
-        """The task that it was trained on, made again.
+        """Make the task of its training again.
 
         Args:
-            data_dir: where the data lie now; by default where they lay then.
-            file: where the ``.npz`` file of data of one's own lies now; it must be the same file.
+            data_dir: present folder of the data; by default the recorded one.
+            file: present path of the user's ``.npz`` file; it must be the same file.
 
         Raises:
             ConfigurationError: a file for a run that was trained on a task by name.
@@ -145,7 +145,7 @@ class Run:
         return [(f"--{n.replace('_', '-')}", str(said[n])) for n in names if said.get(n, usual[n]) != usual[n]]
 
     def metrics(self) -> pd.DataFrame:
-        """One row an epoch.
+        """Return one row per epoch.
 
         Raises:
             FileFormatError: missing or damaged.
@@ -154,7 +154,7 @@ class Run:
         return read_csv(self.path / "metrics.csv", ALL_COLUMNS if held_out else METRIC_COLUMNS)
 
     def spectra(self) -> pd.DataFrame:
-        """Long table ``step, epoch, matrix, quantity, value``; empty when training was not tracked.
+        """Return the long table ``step, epoch, matrix, quantity, value``; empty for an untracked training.
 
         Raises:
             FileFormatError: damaged.
@@ -162,7 +162,7 @@ class Run:
         return self._tracked("spectra.csv")
 
     def eigenvalues(self) -> pd.DataFrame:
-        """Table ``step, epoch, matrix, real, imag``; empty when training was not tracked; refused like spectra."""
+        """Return the table ``step, epoch, matrix, real, imag``; empty for an untracked training."""
         return self._tracked("eigenvalues.csv")
 
     def _tracked(self, name: str) -> pd.DataFrame:
@@ -177,7 +177,7 @@ def read_run(path: str | Path) -> Run:
         path: the directory (or the ``run.json`` in it).
 
     Returns:
-        The run; its model and tables are read when asked for.
+        The run; its model and tables are read on demand.
 
     Raises:
         FileFormatError: missing, damaged, another format or version.
@@ -210,7 +210,7 @@ def read_run(path: str | Path) -> Run:
 
 @contextmanager
 def new_run(path: str | Path, overwrite: bool) -> Iterator[Path]:
-    """Own the folder of a new run for the time of a block.
+    """Lock the folder of a new run for the time of a block.
 
     Args:
         path: the folder.
@@ -246,7 +246,7 @@ def _check_new(path: Path, overwrite: bool) -> None:
 
 @contextmanager
 def old_run(path: str | Path) -> Iterator[Path]:
-    """Own the folder of a run that goes on for the time of a block.
+    """Lock the folder of a resumed run for the time of a block.
 
     Yields:
         The folder.
@@ -263,9 +263,9 @@ def old_run(path: str | Path) -> Iterator[Path]:
 
 
 def model_description(model: nn.Module) -> dict[str, Any]:
-    """What ``run.json`` says about a model: enough to build it again, or its class where that cannot be.
+    """Return the description of a model in ``run.json``: enough to build it again, or only its class.
 
-    Of a network of one's own the activation of its ``torch.nn`` RNN stands there too, which weights do not tell.
+    For a user's network it includes the activation of its ``torch.nn`` RNN, which the weights do not determine.
     """
     try:
         return describe(model)
@@ -276,7 +276,7 @@ def model_description(model: nn.Module) -> dict[str, Any]:
 
 
 def with_code(model: nn.Module) -> dict[str, Any]:
-    """``model_description``, and under ``code`` the factory or the layer's class that making it again needs."""
+    """Return ``model_description``, with the factory or class that builds the model under ``code``."""
     said = model_description(model)
     code = factory_of(model) if said["layer"] is None else layer_code(model)
     if not code:
@@ -288,13 +288,13 @@ def with_code(model: nn.Module) -> dict[str, Any]:
 def write_run(
     path: Path, document: Mapping[str, Any], model: nn.Module, weights: Mapping[str, Tensor], metrics: str
 ) -> None:
-    """Write the files that others read; ``checkpoint.pt`` comes first, see ``write_checkpoint``.
+    """Write the files of a run that others read; write ``checkpoint.pt`` first, see ``write_checkpoint``.
 
     Args:
         path: the folder.
         document: all of ``run.json`` but format and version.
-        model: what was trained.
-        weights: of the epoch that is kept, for ``model.safetensors``.
+        model: the trained model.
+        weights: weights of the epoch that is kept, for ``model.safetensors``.
         metrics: the text of ``metrics.csv``.
 
     Raises:
@@ -310,7 +310,7 @@ def write_run(
 
 
 def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
-    """Write all that is needed to go on, in one file: tensors and plain values.
+    """Write the state for resuming in one file: tensors and plain values.
 
     Raises:
         FileFormatError: when the folder cannot be written to.
@@ -321,7 +321,7 @@ def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Read what ``write_checkpoint`` wrote; nothing in the file is run.
+    """Read a checkpoint without running code from the file.
 
     Raises:
         FileFormatError: missing or damaged.

@@ -1,4 +1,4 @@
-"""Settings of a training: how the weights are optimized, and what training aims at beside the task's loss."""
+"""Settings of a training: optimization of the weights, and aims beside the task's loss."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _check(values: Any, checks: Mapping[str, Callable[[str, Any], Any]], optiona
 
 @dataclass(frozen=True)
 class Aim:
-    """What training aims at beside the task's loss: margins, exponents, certified radii, gains.
+    """Aims of training beside the task's loss: margins, exponents, certified radii, gains.
 
     Attributes:
         margin_penalty: weight of ``sum_layers max(0, margin_target - contraction_gap)`` in the loss; 0: no such term.
@@ -103,7 +103,7 @@ _AIM_CHECKS: dict[str, Callable[[str, Any], Any]] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that decides the trained weights besides the model, the task and the arithmetic.
+    """Settings that determine the trained weights, besides the model, the task and the arithmetic.
 
     Attributes:
         epochs: passes over the training sequences.
@@ -114,7 +114,7 @@ class Settings:
         clip: largest norm of the gradient, or ``None``.
         momentum: momentum of ``sgd``.
         weight_decay: weight decay of the optimizer.
-        schedule: of the learning rate: ``steps`` (by ``milestones``) or ``cosine``, from batch to batch down to zero.
+        schedule: schedule of the learning rate: ``steps`` (at ``milestones``) or ``cosine``, per batch, down to zero.
         milestones: epochs after which the learning rate is multiplied by ``decay``.
         decay: factor of the learning rate at a milestone.
         warm_up: share of all batches in which a ``cosine`` schedule rises linearly at first.
@@ -122,7 +122,7 @@ class Settings:
             ``None``: the training sequences.
         patience: stop when the loss on a tenth of the training sequences, held out for that, has not improved for so
             many epochs, and keep the best weights; ``None``: train to the end and keep the last.
-        aim: what training aims at beside the task's loss.
+        aim: aims of training beside the task's loss.
     """
 
     epochs: int = 10
@@ -203,7 +203,7 @@ class Settings:
         """Return the optimizer for the parameters that require a gradient.
 
         Raises:
-            ConfigurationError: when none does.
+            ConfigurationError: no parameter requires a gradient.
         """
         trained = [p for p in model.parameters() if p.requires_grad]
         if not trained:
@@ -212,7 +212,7 @@ class Settings:
         return OPTIMIZERS[self.optimizer](trained, lr=self.lr, weight_decay=self.weight_decay, **more)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values in one mapping, aims that are not asked for left out; ``changed`` reads them again."""
+        """Return JSON values in one mapping, without unused aims; ``changed`` reads them again."""
         values = {name: value for name, value in asdict(self).items() if name != "aim"}
         asked = {name: value for name, value in asdict(self.aim).items() if value != getattr(Aim, name)}
         return {**values, "milestones": list(self.milestones), **asked}

@@ -48,11 +48,11 @@ EIGENVALUE_COLUMNS = tuple(artifact("eigenvalues.csv").columns)
 QUANTITIES = ("max_real", "min_real", "spectral_radius", "sym_max", "sym_min", "sigma_max", "sigma_min", "henrici")
 RADII = Curve("step", ("value",), by="matrix", words="spectral radius")
 Present = tuple[str, dict[str, float], Iterable[complex]]
-"""Name, quantities and eigenvalues of something that is recorded."""
+"""Name, quantities and eigenvalues of a recorded matrix."""
 
 
 def matrix_quantities(matrix: np.ndarray) -> tuple[dict[str, float], np.ndarray]:
-    """The numbers of this module's list for one matrix, and its eigenvalues.
+    """Return this module's quantities for one matrix, and its eigenvalues.
 
     Args:
         matrix: ``(n, n)``, real or complex.
@@ -77,7 +77,7 @@ def matrix_quantities(matrix: np.ndarray) -> tuple[dict[str, float], np.ndarray]
 
 
 def _proposition1(layer: nn.Module) -> dict[str, dict[str, float]]:
-    """Bounds on the real parts for the matrices of a layer that knows some, by matrix name."""
+    """Return the bounds on real parts for the matrices of a layer that provides them, by matrix name."""
     if not isinstance(layer, RecurrentLayer):
         return {}
     out: dict[str, dict[str, float]] = {}
@@ -92,13 +92,13 @@ def _radius(matrix: np.ndarray) -> float:
 
 
 class SpectrumTracker:
-    """Records spectra and margins while a model trains, whatever loop trains it.
+    """Recorder of spectra and margins while a model trains, in any training loop.
 
     A layer without recurrent matrices adds no rows, unless ``probe`` gives its Jacobians.
 
     Args:
         model: any module with recurrent layers, ``torch.nn``'s included.
-        every: record at every so many optimizer steps, at step 0, and when `train` ends.
+        every: number of optimizer steps between records; also recorded: step 0 and the end of `train`.
         probe: ``(batch, time, features)``: sequences along which state Jacobians are taken as well, at three
             times (matrix ``J@t``, the one of the batch with the largest spectral radius), and the mean norm of the
             hidden state (matrix ``h``).
@@ -109,7 +109,7 @@ class SpectrumTracker:
         out: folder for ``spectra.csv`` and ``eigenvalues.csv``, which are written anew after each record;
             ``None`` keeps them in memory only.
         log: function ``(numbers, step)`` that receives each record as a dictionary of named numbers.
-        verdict_every: ask ``certify`` at every so many steps (a multiple of ``every``) and log the verdict, 1
+        verdict_every: run ``certify`` every this many steps (a multiple of ``every``) and log the verdict, 1
             certified, 0 inconclusive, -1 refuted, and the rate; ``None``: never.
         verdict_seconds: time limit of each verdict in seconds; ``None``: no limit.
 
@@ -183,7 +183,7 @@ class SpectrumTracker:
             self._out = Path(out)
 
     def _recordable(self, margins: Sequence[str] | None) -> tuple[str, ...]:
-        """The margins that will be recorded; one that was asked for and that no layer has is refused."""
+        """Return the margins to record; raise an error for a requested margin that no layer has."""
         kept = []
         for name in ("theorem1",) if margins is None else margins:
             reasons = [why_no_margin(name, layer) for _, layer in self._layers]
@@ -194,7 +194,7 @@ class SpectrumTracker:
         return tuple(kept)
 
     def options(self) -> dict[str, Any]:
-        """What ``run.json`` says about the tracker, in JSON's own types: all that makes another like it but the probe.
+        """Return the options of the tracker for ``run.json``: all that recreates it except the probe.
 
         Example:
             >>> SpectrumTracker(nn.RNN(2, 3), every=5).options()
@@ -208,7 +208,7 @@ class SpectrumTracker:
         }
 
     def attach(self, optimizer: torch.optim.Optimizer) -> SpectrumTracker:
-        """Record now, and from now on after every ``every``-th step of the optimizer.
+        """Record now, and after every ``every``-th step of the optimizer from now on.
 
         Args:
             optimizer: any.
@@ -236,12 +236,12 @@ class SpectrumTracker:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        """The last state is recorded, whatever step it is, and the optimizer is let go."""
+        """Record the last state and detach from the optimizer."""
         self.record()
         self.detach()
 
     def reached(self, step: int, epoch: int | None = None) -> None:
-        """For loops that count by themselves: record where the step is one of those to be recorded.
+        """Record if the step is due, for loops that count steps themselves.
 
         Args:
             step: optimizer steps so far.
@@ -253,7 +253,7 @@ class SpectrumTracker:
             self.step = step
 
     def detach(self) -> None:
-        """Stop riding on the optimizer; the records stay."""
+        """Detach from the optimizer; the records stay."""
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
@@ -286,7 +286,7 @@ class SpectrumTracker:
         self.seconds += time.perf_counter() - begun
 
     def _tell(self, rows: list[tuple[Any, ...]]) -> None:
-        """Hand a record on, with a verdict where it is time for one."""
+        """Pass a record to the log, with a verdict if one is due."""
         numbers = numbers_of(rows) if self.log is not None else {}
         if self.verdict_every is not None and self.step % self.verdict_every == 0:
             verdict, self.verdicts[self.step] = verdict_of(self.model, self.verdict_seconds)
@@ -298,7 +298,7 @@ class SpectrumTracker:
         return f"{path}." if len(self._layers) > 1 else ""
 
     def _present(self) -> Iterator[Present]:
-        """The square matrices of all layers, and their margins."""
+        """Yield the square matrices of all layers, and their margins."""
         for path, layer in self._layers:
             bounds = _proposition1(layer)
             for name, tensor in recurrent_matrices(layer).items():
@@ -310,7 +310,7 @@ class SpectrumTracker:
             yield f"{self._prefix(path)}margins", layer_margins(layer, self.margins), ()
 
     def _present_of_the_probe(self) -> Iterator[Present]:
-        """Jacobians along the probe and norms, of the first layer: what deeper ones see depends on the model."""
+        """Yield Jacobians along the probe and norms, of the first layer: deeper inputs depend on the model."""
         if self.probe is None or not self._layers:
             return
         path, module = self._layers[0]
@@ -326,7 +326,7 @@ class SpectrumTracker:
         yield f"{self._prefix(path)}h", {"mean_norm": float(np.mean(norms)), "last_norm": norms[-1]}, ()
 
     def rewind(self, step: int) -> None:
-        """Forget what was recorded after a step, and count on from there."""
+        """Remove the records after a step, and continue from there."""
         self._spectra = [row for row in self._spectra if row[0] <= step]
         if self._eigenvalues is not None:
             self._eigenvalues = [row for row in self._eigenvalues if row[0] <= step]
@@ -348,14 +348,14 @@ class SpectrumTracker:
             self._eigenvalues = list(state["eigenvalues"])
 
     def frame(self) -> pd.DataFrame:
-        """All records as a long table with the columns ``step, epoch, matrix, quantity, value``."""
+        """Return all records as a long table with the columns ``step, epoch, matrix, quantity, value``."""
         return pd.DataFrame(self._spectra, columns=list(SPECTRA_COLUMNS))
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """The spectral radius of every matrix over the steps that were recorded.
+        """Draw the spectral radius of every matrix over the recorded steps.
 
         Args:
-            ax: where to draw; a new figure without it.
+            ax: axes to draw on; ``None``: a new figure.
 
         Returns:
             The axes.
@@ -364,13 +364,13 @@ class SpectrumTracker:
         return draw("SpectrumTracker", rows.query("quantity == 'spectral_radius'"), RADII, ax)
 
     def _repr_html_(self) -> str:
-        """The table that Jupyter shows: the last records."""
+        """Return the table that Jupyter shows: the last records."""
         table = self.frame()
         shown = table.tail(ROWS).to_html(index=False, border=0, escape=True)
         return f"<div><p>SpectrumTracker: {len(table)} rows, the last ones:</p>{shown}</div>"
 
     def eigenvalues(self) -> pd.DataFrame:
-        """All eigenvalues: columns ``step, epoch, matrix, real, imag``; empty when they were not kept."""
+        """Return all eigenvalues: columns ``step, epoch, matrix, real, imag``; empty if they were not kept."""
         return pd.DataFrame(self._eigenvalues or [], columns=list(EIGENVALUE_COLUMNS))
 
     def write_to(self, out: str | Path) -> None:

@@ -1,4 +1,4 @@
-"""What ends a training before its last epoch, and the random numbers of an epoch."""
+"""Early ends of a training, and the random numbers of an epoch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 class Stop(Exception):
-    """Training ends here.
+    """Early end of a training.
 
     Args:
         stopped: why, as ``TrainResult.stopped`` has it.
@@ -23,10 +23,10 @@ class Stop(Exception):
 
 @contextmanager
 def stopping(words: str, *errors: type[Exception]) -> Iterator[None]:
-    """Training has diverged where one of these errors comes.
+    """Convert errors within a block to the end of a diverged training.
 
     Args:
-        words: what it is a sign of.
+        words: explanation in the message.
         errors: their types.
 
     Raises:
@@ -40,7 +40,7 @@ def stopping(words: str, *errors: type[Exception]) -> Iterator[None]:
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Dropout and the like depend on the seed alone; the caller's random state stays as it is."""
+    """Seed torch for a block; the caller's random state is restored afterwards."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield

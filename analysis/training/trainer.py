@@ -1,4 +1,4 @@
-"""The training loop behind ``train``: one object, the state of the last finished epoch, and the way back to it."""
+"""Training loop behind ``train``, with the state of the last finished epoch for interruptions."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from .spectra import SpectrumTracker
 from .stops import Stop, seeded, stopping
 
 UNHELD = "the gain that is asked for cannot be held"
-VALIDATION = 0.1  # share of the training sequences held out where patience is asked for
+VALIDATION = 0.1  # share of the training sequences held out with ``patience``
 
 
 @dataclass(frozen=True)
 class _Finished:
-    """All that the last finished epoch left behind; replaced as a whole: no interruption finds half of it."""
+    """State after the last finished epoch; replaced as a whole, so that no interruption leaves half of it."""
 
     weights: dict[str, Tensor]
     optimizer: dict[str, Any]
@@ -49,7 +49,7 @@ class _Finished:
 
     @property
     def kept(self) -> Epoch | None:
-        """The epoch with the best validation loss, or the last."""
+        """Epoch with the best validation loss, or the last."""
         return self.history[-1 - self.bad] if self.history else None
 
     @property
@@ -58,7 +58,7 @@ class _Finished:
 
 
 class Trainer:
-    """One training run; ``train`` checks the arguments, this one works."""
+    """Training run with checked arguments."""
 
     def __init__(
         self,
@@ -111,11 +111,11 @@ class Trainer:
 
     @property
     def seconds(self) -> float:
-        """Spent on training so far, earlier sessions included."""
+        """Time of training so far in seconds, earlier sessions included."""
         return self.earlier + time.perf_counter() - self.clock
 
     def run(self) -> TrainResult:
-        """Train until something ends it; the model is then that of the kept epoch."""
+        """Train until the last epoch or an early end; the model is then that of the kept epoch."""
         with threads_fitting(self.model):
             return self._run()
 
@@ -154,12 +154,12 @@ class Trainer:
             self.tracker.attach(self.optimizer)
 
     def _pace(self) -> float:
-        """Seconds that the next epoch will take, going by those of this session."""
+        """Return the expected time of the next epoch in seconds, from the epochs of this session."""
         epochs = len(self.done.history) - self.before
         return (time.perf_counter() - self.clock) / epochs if epochs else 0.0
 
-    def _check_time(self, ahead: float = 0.0) -> None:
-        if self.time_limit is not None and time.perf_counter() - self.clock + ahead > self.time_limit:
+    def _check_time(self, expected: float = 0.0) -> None:
+        if self.time_limit is not None and time.perf_counter() - self.clock + expected > self.time_limit:
             raise Stop("time_limit", f"the time limit of {self.time_limit:g} s is reached")
 
     def _epoch(self, epoch: int) -> None:
@@ -199,7 +199,7 @@ class Trainer:
         self._tell(Progress(epoch, settings.epochs, batches, batches, record.train_loss, record))
 
     def _batches(self, epoch: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """The training sequences in the epoch's order, or fresh ones, numbered through all epochs."""
+        """Yield the training sequences in the epoch's order, or fresh ones, numbered through all epochs."""
         size, fresh = self.settings.batch_size, self.settings.fresh
         if fresh is None:
             order = torch.randperm(len(self.x), generator=torch.Generator().manual_seed(seed))
@@ -265,7 +265,7 @@ class Trainer:
         )
 
     def _save(self, stopped: str, detail: str) -> None:
-        """Write everything; the checkpoint first, since all else follows from it."""
+        """Write all files, the checkpoint first, since it determines the others."""
         if self.out is None:
             return
         done = self.done
@@ -288,7 +288,7 @@ class Trainer:
         write_run(self.out, plain_value(self._document(stopped, detail)), self.model, done.kept_weights, metrics)
 
     def _document(self, stopped: str, detail: str) -> dict[str, Any]:
-        """What ``run.json`` says."""
+        """Return the content of ``run.json``."""
         result = self._result(stopped, detail).to_dict()
         del result["history"]
         training: dict[str, Any] = self.settings.to_dict()
@@ -318,7 +318,7 @@ class Trainer:
         return plain_value({**described, "options": options, "seed": seed})
 
     def resume(self, path: Path) -> None:
-        """Go on from the checkpoint of a run.
+        """Resume from the checkpoint of a run.
 
         Raises:
             FileFormatError: a missing or damaged checkpoint.

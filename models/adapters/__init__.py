@@ -1,1 +1,1 @@
-"""Foreign modules as subjects: ``torch.nn``, containers, state dicts, quantised ones; each is cross-checked."""
+"""Adapters from modules to subjects of claims, cross-checked: ``torch.nn``, containers, state dicts, quantized ones."""

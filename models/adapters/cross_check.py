@@ -1,4 +1,4 @@
-"""A module run beside the system that was read from it: where they disagree, nothing may be certified.
+"""Cross-check of a module against the system read from it; a disagreement is an error.
 
 Reading weights by their names is a guess about what the module does with them. Here the module itself is run, as it is
 (hooks, subclasses and mode included) and in evaluation mode, on a copy in float64, from random states under random
@@ -25,10 +25,10 @@ from .quantized import is_quantized
 Array = np.ndarray
 Run = Callable[[Array, list[Array]], tuple[Array | None, list[Array]]]
 _SCALES = (0.0, 0.1, 1.0, 1.0, 2.0, 5.0)
-"""Of the samples of a batch: at zero only the bias acts, small ones are nearly linear, large ones saturate."""
+"""Scales of the samples of a batch: at zero only the bias acts, small inputs are nearly linear, large ones saturate."""
 _SMALL = (0.0, 0.1, 0.3, 0.3, 0.5, 0.5)
-"""For modules that round to steps of the largest entry of a batch."""
-_RELATIVE = 1e-9
+"""Scales of samples for modules that round to steps of a batch's largest entry."""
+_RELATIVE = 1e-9  # allowed relative rounding of a float64 run
 _ADVICE = (
     "Something else changes the map: a hook, an overridden method, stale or random weights. Teach your class with "
     "stability.models.register_adapter"
@@ -41,14 +41,14 @@ def _layers(subject: Any) -> tuple[Any, ...]:
 
 
 def samples(subject: Any, steps: int, scales: Sequence[float] = _SCALES) -> tuple[Array, list[Array]]:
-    """Random inputs ``(steps, batch, p)`` and one random state ``(batch, n)`` a layer, always the same ones."""
+    """Return random inputs ``(steps, batch, p)`` and a random state ``(batch, n)`` per layer, equal at every call."""
     rng, scale = np.random.default_rng(0), np.array(scales)[:, None]
     x = rng.normal(size=(steps, len(scale), subject.inputs)) * scale
     return x, [rng.normal(size=(len(scale), layer.states)) * scale for layer in _layers(subject)]
 
 
 def follow(subject: Any, x: Array, states: Sequence[Array]) -> tuple[Array, list[Array]]:
-    """A subject over a sequence, level by level, each direction in its own time.
+    """Run a subject over a sequence, level by level, each direction in its own time.
 
     Args:
         subject: a discrete ``DrivenSystem``, ``GatedCell`` or ``LayerStack``.
@@ -78,7 +78,7 @@ def cross_check(module: nn.Module, subject: Any) -> None:
 
     Args:
         module: the module; it is copied, not touched.
-        subject: what was read from it.
+        subject: the system that was read from it.
 
     Raises:
         DisagreementError: they give different numbers.
@@ -94,7 +94,7 @@ def cross_check_step(step: Callable[..., Any], module: nn.Module, subject: Any) 
     Args:
         step: one step: ``x (batch, p)``, ``h (batch, n)`` to ``(batch, n)``.
         module: the module; it is copied, not touched.
-        subject: what the adapter made of it.
+        subject: system returned by the adapter.
 
     Raises:
         DisagreementError: they give different numbers.
@@ -115,7 +115,7 @@ def cross_check_step(step: Callable[..., Any], module: nn.Module, subject: Any) 
 
 
 def cross_check_layer(layer: RecurrentLayer, subject: Any) -> None:
-    """Run a layer of this toolkit, or one that a user wrote after its contract, beside what its ``driven`` gives.
+    """Run a layer of this toolkit, or a user's layer with the same interface, beside its ``driven`` system.
 
     Raises:
         DisagreementError: they give different numbers, or the state is not the system's.
@@ -154,15 +154,15 @@ def _random_like(state: Any, generator: torch.Generator) -> Any:
 def in_each_mode(
     module: nn.Module, copied: nn.Module, run: Run, subject: Any, who: str, start: Callable[..., Any] | None = None
 ) -> None:
-    """Compare a run of the copy in the mode that it is in, then in evaluation mode, where that is another one.
+    """Compare a run of the copy in its present mode, then in evaluation mode if that is another one.
 
     Args:
-        module: whose rounding is allowed.
-        copied: what runs; it is put into evaluation mode.
-        run: as for ``compare``.
-        subject: what was read.
-        who: what errors call it.
-        start: as for ``compare``.
+        module: module whose rounding is allowed.
+        copied: module that runs, in evaluation mode.
+        run: see ``compare``.
+        subject: the module or system that was read.
+        who: name in error messages.
+        start: see ``compare``.
 
     Raises:
         DisagreementError: they give different numbers.
@@ -176,7 +176,7 @@ def in_each_mode(
 
 
 def _precision(module: nn.Module) -> float:
-    """Relative rounding to allow: float64's, or the weights' own where matrices are computed in their precision."""
+    """Return the allowed relative rounding: that of float64, or of the dtype in which matrices are computed."""
     if not isinstance(module, RecurrentLayer) and not is_reparametrised(module):
         return _RELATIVE
     eps = [torch.finfo(p.dtype).eps for p in module.parameters() if p.is_floating_point()]
@@ -195,18 +195,18 @@ def compare(
     start: Callable[[Array], list[Array]] | None = None,
     advice: str = _ADVICE,
 ) -> None:
-    """Compare a run of the real thing with its subject, from random states under random inputs.
+    """Compare a module's run with its subject's, from random states under random inputs.
 
     Args:
         run: ``(x, states) -> (outputs or None, last states)``, as ``follow``.
         subject: the subject.
-        who: what errors call the real thing.
+        who: name of the required object in error messages.
         relative: rounding that is allowed, relative to the largest number.
-        slack: what is allowed beside rounding.
+        slack: relative allowance beside rounding.
         lengths: numbers of steps.
-        scales: of the samples of a batch.
+        scales: scales of the samples of a batch.
         start: ``inputs -> one state a layer``, where the real thing has its own way to write states.
-        advice: what errors say behind the numbers.
+        advice: text of errors after the numbers.
 
     Raises:
         DisagreementError: showing both numbers where they are farthest apart.
@@ -230,7 +230,7 @@ def compare(
 
 
 def _rounding(subject: Any, x: Array, states: list[Array], result: tuple[Array, list[Array]], relative: float) -> float:
-    """How far two correct runs may be apart: ``relative``, and a hundred times what changes a thousandth of it do."""
+    """Bound the distance of two correct runs: ``relative``, and 100 times the effect of a thousandth of it."""
     rng = np.random.default_rng(1)
 
     def moved(array: Array) -> Array:
@@ -273,7 +273,7 @@ def _guarded(run: Run, x: Array, states: list[Array], who: str) -> tuple[Array |
 
 
 def _runner(module: Any, dtype: torch.dtype = torch.float64) -> Run:
-    """``(x, states) -> (outputs, last states)`` of a layer or cell of ``torch.nn``."""
+    """Return the run ``(x, states) -> (outputs, last states)`` of a layer or cell of ``torch.nn``."""
     lstm = isinstance(module, (nn.LSTM, nn.LSTMCell)) or (is_quantized(module) and "LSTM" in type(module).__name__)
 
     layered = hasattr(module, "num_layers")
@@ -299,12 +299,12 @@ def _runner(module: Any, dtype: torch.dtype = torch.float64) -> Run:
 
 
 def _coarse(array: Array, rng: np.random.Generator) -> Array:
-    """Each entry moved by itself, by at most one step of an 8-bit number that reaches to the largest entry."""
+    """Perturb each entry independently by at most one step of an 8-bit grid up to the largest entry."""
     return array + rng.uniform(-1.0, 1.0, array.shape) * np.abs(array).max() / 127.0
 
 
 def cross_check_quantised(module: Any, subject: Any) -> None:
-    """Run a dynamically quantised module beside its subject for one step.
+    """Run a dynamically quantized module beside its subject for one step.
 
     Its inputs and states are rounded to about 7 bits of their range: four times what such changes do is allowed.
 

@@ -1,7 +1,7 @@
-"""Whether a module runs the map that its weights describe; what could make it another map is refused by name.
+"""Detection of modules that do not run the map of their weights; the error names the cause.
 
-A subject is read from weights. That is worth something only where the module does with them what its class says: no
-overridden ``forward``, no hook that changes what comes out, no weight that is recomputed before each pass, no dropout.
+A subject read from weights is valid only if the module uses them as its class does: no overridden ``forward``, no hook
+that changes outputs, no weight that is recomputed before each pass, no dropout.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _RUN = (
 
 
 def refuse_altered(module: nn.Module, kind: type) -> None:
-    """Refuse a module that does something else than its class, by the name of what alters it.
+    """Raise an error for a module that differs from its class, naming the alteration.
 
     Args:
         module: a recurrent module.
@@ -63,7 +63,7 @@ def _refuse_overridden(module: nn.Module, kind: type) -> None:
 
 
 def _refuse_swapped_weights(module: nn.Module) -> None:
-    """``nn.RNN``, ``LSTM`` and ``GRU`` run a list of weights of their own, made anew where a parameter was replaced."""
+    """Raise an error for replaced parameters: ``nn.RNN``, ``LSTM`` and ``GRU`` run their own list of weights."""
     if not isinstance(module, nn.RNNBase) or parametrize.is_parametrized(module):
         return  # what parametrize computes is another tensor each time, so that the list is made anew at each pass
     named = [getattr(module, name, None) for name in module._flat_weights_names]
@@ -76,7 +76,7 @@ def _refuse_swapped_weights(module: nn.Module) -> None:
 
 
 def _hooks(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Every hook that can change what a forward pass gives, with the submodule that carries it."""
+    """Yield every hook that can change the result of a forward pass, with its submodule."""
     for path, part in module.named_modules():
         for hook in (*part._forward_pre_hooks.values(), *part._forward_hooks.values()):
             yield path, hook
@@ -104,7 +104,7 @@ def _called(hook: Any) -> str:
 
 
 def refuse_dropout(module: nn.Module) -> None:
-    """Refuse a module in training mode with dropout, which makes a random map of every step.
+    """Raise an error for a module in training mode with dropout, which makes every step random.
 
     Raises:
         UnsupportedError: naming the part that drops.
@@ -120,7 +120,7 @@ def refuse_dropout(module: nn.Module) -> None:
 
 
 def is_reparametrised(module: nn.Module) -> bool:
-    """Whether a weight is computed from others before it is used: by ``parametrize``, or by one of the older hooks."""
+    """Return True if a weight is computed before use: by ``parametrize``, or by one of the older hooks."""
     hooked = any(isinstance(hook, _REPARAMETRISED) for _, hook in _hooks(module))
     return hooked or any(parametrize.is_parametrized(part) for part in module.modules())
 
@@ -133,7 +133,7 @@ def computes_weights(module: nn.Module) -> bool:
 
 
 def settled(module: nn.Module) -> nn.Module:
-    """The module with the weights of its next forward pass: a copy in float64 where they are recomputed, else itself.
+    """Return the module with the weights of its next forward pass: a float64 copy if they are recomputed, else itself.
 
     ``torch.nn.utils.weight_norm``, ``spectral_norm`` and ``prune`` store a product that is made anew before each
     forward pass; until then it is stale. ``torch.nn.utils.parametrize`` makes it whenever it is read.
@@ -165,7 +165,7 @@ def _refuse_restless(part: nn.Module, name: str) -> None:
 
 
 def twin(module: nn.Module) -> Any:
-    """A deep copy that shares nothing with the module, computed weights included.
+    """Return a deep copy that shares no tensor with the module, computed weights included.
 
     Raises:
         UnsupportedError: a module that cannot be copied.

@@ -1,6 +1,6 @@
-"""Any trained module as a subject of claims: ``torch.nn``, containers, and classes that a user registers.
+"""Conversion of trained modules to subjects of claims: ``torch.nn``, containers, and classes registered by a user.
 
-Importing ``stability.models`` teaches all this to ``stability.certify``.
+Importing ``stability.models`` registers these conversions for ``stability.certify``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _ADAPTERS: dict[type, tuple[Callable[[Any], Subject], Step | None]] = {}
 def register_adapter(
     kind: type, *, step: Step | None = None, replace: bool = False
 ) -> Callable[[Callable[[Any], Subject]], Callable[[Any], Subject]]:
-    """Teach the toolkit a module class of your own: ``register_adapter(MyRNN)(function)``, or as a decorator.
+    """Register a user's module class: ``register_adapter(MyRNN)(function)``, or as a decorator.
 
     Args:
         kind: the class; instances of subclasses that run the same methods are taken as well.
@@ -97,7 +97,7 @@ def register_adapter(
 
 
 def lure_system(module: Any) -> LureSystem:
-    """The Lur'e system of a layer, of ``torch.nn.RNN`` or ``RNNCell``, or of anything registered.
+    """Return the Lur'e system of a layer, of ``torch.nn.RNN`` or ``RNNCell``, or of a registered module.
 
     Several layers of a ``torch.nn.RNN`` become one system: what a layer reads from the one below is an entry of
     ``D``. Two directions become the two blocks of one system, each in its own running direction.
@@ -129,10 +129,10 @@ def lure_system(module: Any) -> LureSystem:
 
 
 def recurrent_subject(module: Any) -> Subject:
-    """The subject behind one recurrent module.
+    """Return the subject of claims about one recurrent module.
 
     Raises:
-        UnsupportedError: when nobody knows it.
+        UnsupportedError: an unknown one.
     """
     for kind in type(module).__mro__:
         if kind in _ADAPTERS:
@@ -152,7 +152,7 @@ def with_origin(module: Any, subject: Subject) -> Subject:
 
 
 def _adapted(module: Any, kind: type) -> Subject:
-    """What a user's adapter makes of a module that runs the methods of the class it was written for."""
+    """Return the result of a user's adapter, for a module that runs its class's own methods."""
     function, step = _ADAPTERS[kind]
     if not isinstance(module, nn.Module):
         return function(module)
@@ -164,7 +164,7 @@ def _adapted(module: Any, kind: type) -> Subject:
 
 
 def _driven(module: Any) -> Subject:
-    """What a layer says of itself with ``driven``, held against what it runs."""
+    """Return a layer's ``driven`` system, cross-checked against its run."""
     if isinstance(module, SequenceModel) and type(module).driven is SequenceModel.driven:
         subject = _driven(module.layer)
         altered, name = _is_altered(module, SequenceModel), type(module).__name__
@@ -177,7 +177,7 @@ def _driven(module: Any) -> Subject:
 
 
 def _is_altered(module: nn.Module, kind: type) -> bool:
-    """Whether something around a layer that runs as it should may do more than its class: feed an output back, say."""
+    """Return True if hooks or wrappers around a layer may change its map, such as an output fed back."""
     try:
         refuse_altered(module, kind)
     except UnsupportedError:
@@ -186,7 +186,7 @@ def _is_altered(module: nn.Module, kind: type) -> bool:
 
 
 def refuse_altered_layer(module: Any) -> None:
-    """Refuse a layer, or one inside it, that does something else than the class that wrote its ``driven``.
+    """Raise an error for a layer, or one inside it, that differs from the class that wrote its ``driven``.
 
     Raises:
         UnsupportedError: an overridden method, a hook.
@@ -201,12 +201,12 @@ def refuse_altered_layer(module: Any) -> None:
 
 
 def is_foreign_cell(module: Any) -> bool:
-    """Whether a user taught the toolkit its class, by ``register_adapter`` or ``register_cell``."""
+    """Return True for a class registered by ``register_adapter`` or ``register_cell``."""
     return isinstance(module, (*_ADAPTERS, *CELLS))
 
 
 def foreign_layer(module: nn.Module) -> StepLayer:
-    """A module of a class that a user taught the toolkit, as a layer that runs the user's step with its own tensors.
+    """Return a registered user module as a layer that runs the user's step with the module's own tensors.
 
     Args:
         module: one for which ``is_foreign_cell`` holds.
@@ -239,7 +239,7 @@ def foreign_layer(module: nn.Module) -> StepLayer:
 
 
 def _system_step(subject: DrivenSystem, module: nn.Module, x: Tensor, h: Tensor) -> Tensor:
-    """One step of a network, in the precision and on the device of its state."""
+    """Run one step of a network, in the precision and on the device of its state."""
     system = subject.system
     kept = (system.A, system.B, system.C, subject.E, subject.b, subject.F)
     A, B, C, E, b, F = (torch.tensor(value).to(h) for value in kept)
@@ -247,13 +247,13 @@ def _system_step(subject: DrivenSystem, module: nn.Module, x: Tensor, h: Tensor)
 
 
 def is_recurrent(module: Any) -> bool:
-    """Whether ``recurrent_subject`` knows the module."""
+    """Return True if ``recurrent_subject`` accepts the module."""
     own = is_foreign_cell(module) or callable(getattr(module, "driven", None))
     return own or is_torch_recurrent(module)
 
 
 def recurrent_parts(module: nn.Module) -> dict[str, Subject]:
-    """Every recurrent part of a module, found by walking it.
+    """Return all recurrent parts of a module by path.
 
     Args:
         module: any module.
@@ -285,7 +285,7 @@ def recurrent_parts(module: nn.Module) -> dict[str, Subject]:
 
 
 def certify_all(module: nn.Module, **options: Any) -> dict[str, Certificate]:
-    """One certificate for each recurrent part of a module.
+    """Certify each recurrent part of a module.
 
     Args:
         module: any module.
@@ -310,7 +310,7 @@ def certify_all(module: nn.Module, **options: Any) -> dict[str, Certificate]:
 
 
 def _walk(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Recurrent modules, not looking into those found; a module used twice comes once."""
+    """Yield the outermost recurrent modules; a module used twice is yielded once."""
     seen: set[int] = set()
     stack = [("", module)]
     while stack:
@@ -326,7 +326,7 @@ def _walk(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _joint(stack: LayerStack) -> LureSystem:
-    """A stack of plain maps ``h+ = phi(W h + U below + ...)`` as one system."""
+    """Return a stack of plain maps ``h+ = phi(W h + U below + ...)`` as one system."""
     layers = stack.layers
     if stack.directions == 2 and stack.levels > 1:
         raise UnsupportedError("layers of two directions are no single Lur'e system: use certify(module)")
@@ -345,7 +345,7 @@ def _joint(stack: LayerStack) -> LureSystem:
 
 
 def _parts_of(module: nn.Module) -> dict[str, Subject]:
-    """The recurrent parts of a module that must have some."""
+    """Return the recurrent parts of a module; raise an error if there are none."""
     parts = recurrent_parts(module)
     if parts:
         return parts

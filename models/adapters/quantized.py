@@ -1,6 +1,6 @@
-"""Weights of dynamically quantised recurrent modules, as exact float64 numbers.
+"""Weights of dynamically quantized recurrent modules, as exact float64 numbers.
 
-A quantised weight is ``scale (q - zero point)`` with an 8-bit ``q``; the product of a scale of 24 bits and such an
+A quantized weight is ``scale (q - zero point)`` with an 8-bit ``q``; the product of a scale of 24 bits and such an
 integer is exact in float64, which torch's own ``dequantize`` (float32) is not.
 """
 
@@ -19,16 +19,16 @@ _MODULES = ("torch.ao.nn.quantized.dynamic", "torch.nn.quantized.dynamic")
 
 
 def is_quantized(module: Any) -> bool:
-    """Whether it is one of torch's dynamically quantised recurrent modules."""
+    """Return True for torch's dynamically quantized recurrent modules."""
     cls = type(module)
     return cls.__module__.startswith(_MODULES) and cls.__name__ in KINDS
 
 
 def quantized_weights(module: Any) -> RecurrentWeights:
-    """Read the weights.
+    """Read the weights as exact float64 numbers.
 
     Raises:
-        UnsupportedError: quantised in a way other than per tensor or per channel.
+        UnsupportedError: quantized in a way other than per tensor or per channel.
     """
     weights, biases = module.get_weight(), module.get_bias()
     stored = ", ".join(sorted({str(w.dtype).removeprefix("torch.") for w in weights.values()}))

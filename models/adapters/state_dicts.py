@@ -1,7 +1,7 @@
-"""From a plain dictionary of tensors to the recurrent parts that it describes.
+"""Recurrent parts of a plain dictionary of tensors.
 
 Names are those of ``torch.nn`` (``encoder.rnn.weight_hh_l0_reverse``); the ratio of the shapes tells an RNN (1), a
-GRU (3) and an LSTM (4) apart. What the shapes cannot tell, tanh or ReLU, is asked for.
+GRU (3) and an LSTM (4) apart. The user must choose between tanh and ReLU, which shapes do not determine.
 
 A module that holds more than a plain one of ``torch.nn`` may compute something else: its further weights are refused by
 name. Beside the part, the weights of plain layers (a head, an embedding) are taken: then the claim is about the part.
@@ -41,7 +41,7 @@ Parts = dict[str, dict[tuple[int, bool], dict[str, Any]]]
 
 
 def state_dict_parts(state: Mapping[str, Any]) -> Parts:
-    """Weights grouped by the module's path, then by layer and direction.
+    """Group weights by the module's path, then by layer and direction.
 
     Args:
         state: tensors or arrays by name.
@@ -66,22 +66,22 @@ def state_dict_parts(state: Mapping[str, Any]) -> Parts:
 def state_dict_subject(
     state: Mapping[str, Any], *, cell: str | None = None, part: str | None = None, where: str = "the state dict"
 ) -> tuple[Subject, dict[str, Any]]:
-    """The subject that a state dict describes.
+    """Return the subject of claims that a state dict describes.
 
     Args:
         state: tensors or arrays by name.
         cell: ``rnn_tanh``, ``rnn_relu`` (``rnn`` is ``rnn_tanh``), ``lstm`` or ``gru``; needed where the shapes do not
             tell.
         part: the path of the module to take where there are several.
-        where: what errors call it.
+        where: name of the source in error messages.
 
     Returns:
-        The subject, and what was read: ``cell``, ``part``, ``layers``, ``directions``.
+        The subject and its description: ``cell``, ``part``, ``layers``, ``directions``.
 
     Raises:
         ConfigurationError: ambiguous: several parts, or an RNN whose activation is not said.
         FileFormatError: nothing recurrent inside, or shapes that do not fit together.
-        UnsupportedError: projections, weights stored as parameters of a parametrisation, or further weights that may
+        UnsupportedError: projections, weights stored as parameters of a parametrization, or further weights that may
             change the map.
         DisagreementError: a module of ``torch.nn`` with these weights computes something else.
 
@@ -96,7 +96,7 @@ def state_dict_subject(
         as_choice("cell", cell, CELLS)
     odd = [k for k, v in state.items() if not isinstance(k, str) or (_KEY.fullmatch(k) and not _is_array(v))]
     if odd:
-        raise FileFormatError(f"{where} holds no tensors under the names {shown(odd)}: save model.state_dict()")
+        raise FileFormatError(f"{where} holds no tensors under the names {quote(odd)}: save model.state_dict()")
     parts = state_dict_parts(state)
     if not parts:
         raise _nothing(state, where)
@@ -135,50 +135,50 @@ def state_dict_subject(
 
 
 def _refuse_further(state: Mapping[str, Any], path: str, named: bool, where: str) -> None:
-    """Refuse, by their names, weights that may change what the part computes.
+    """Raise an error for further weights that may change the computation, listing their names.
 
     Args:
         state: everything.
-        path: of the part.
+        path: path of the part.
         named: whether the user named the part: what stands elsewhere is then none of the claim's business.
-        where: what errors call it.
+        where: name of the source in error messages.
 
     Raises:
         FileFormatError: weights of a cell and of layers at once.
-        UnsupportedError: projections, weights of a parametrisation, or others that may change the map.
+        UnsupportedError: projections, weights of a parametrization, or others that may change the map.
     """
     prefix, label = f"{path}." if path else "", ascii(path)[1:-1] or "the module"
     own = {key: m for key, m in _matches(state) if m["path"] == prefix}
     steps = {match["layer"] is None for match in own.values()}
     if len(steps) > 1:
-        raise FileFormatError(f"{where}: {label} holds weights of a cell and of layers at once: {shown(own)}")
+        raise FileFormatError(f"{where}: {label} holds weights of a cell and of layers at once: {quote(own)}")
     single = f"{prefix}bias"
     one = {single} if steps == {True} and f"{prefix}bias_ih" not in state else set()
     rest = [key for key in map(str, state) if key not in own and key not in one]
     inside = [key for key in rest if key.startswith(prefix)]
     if inside:
         raise UnsupportedError(
-            f"{where}: beside the weights of a plain torch.nn module, {label} holds {shown(inside)}, so "
+            f"{where}: beside the weights of a plain torch.nn module, {label} holds {quote(inside)}, so "
             "that it may run another map than these weights describe: give package.module:factory, with an adapter for "
             "the class (stability.models.register_adapter)"
         )
     strange = [] if named else [key for key in rest if not _plain_layer(key, state, steps == {False})]
     if strange:
         raise UnsupportedError(
-            f"{where} holds {shown(strange)} beside {label}, which may change what it computes. For a claim about "
+            f"{where} holds {quote(strange)} beside {label}, which may change what it computes. For a claim about "
             f"{label} by itself, name it after the file: FILE#{label}"
         )
 
 
 def _matches(state: Mapping[str, Any]) -> Iterator[tuple[str, re.Match[str]]]:
-    """The keys that name weights of recurrent parts, taken apart."""
+    """Yield the parsed keys of recurrent weights."""
     matches = ((str(key), _KEY.fullmatch(str(key))) for key in state)
     return ((key, match) for key, match in matches if match is not None)
 
 
 def _plain_layer(key: str, state: Mapping[str, Any], sequences: bool) -> bool:
-    """Whether a key belongs to a linear map, an embedding or a convolution; or to a norm, beside a part that runs whole
-    sequences by itself (``sequences``), so that nothing can act between its steps.
+    """Return True if a key belongs to a linear map, an embedding or a convolution; or to a norm, beside a part that
+    runs whole sequences (``sequences``), so that the norm cannot act between steps.
     """
     module, _, name = key.rpartition(".")
     weight = state.get(f"{module}.weight")
@@ -190,8 +190,8 @@ def _plain_layer(key: str, state: Mapping[str, Any], sequences: bool) -> bool:
     return sequences and name in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
 
 
-def shown(names: Iterable[Any]) -> str:
-    """Names from a file as an error shows them: quoted, printable, the first few."""
+def quote(names: Iterable[Any]) -> str:
+    """Format names from a file for an error: quoted, printable, the first few."""
     listed = [ascii(str(name)[:60]) for name in names]
     return ", ".join(listed[:6]) + (f" and {len(listed) - 6} more" if len(listed) > 6 else "")
 
@@ -218,11 +218,11 @@ def _array(value: Any, name: str, where: str) -> np.ndarray:
 def _choose(parts: Parts, part: str | None, where: str) -> str:
     if part is not None:
         if part not in parts:
-            raise ConfigurationError(f"{where} has no recurrent part {part!r}; it has {shown(parts)}")
+            raise ConfigurationError(f"{where} has no recurrent part {part!r}; it has {quote(parts)}")
         return part
     if len(parts) > 1:
         raise ConfigurationError(
-            f"{where} has {len(parts)} recurrent parts: name one of {shown(parts)} after the file, "
+            f"{where} has {len(parts)} recurrent parts: name one of {quote(parts)} after the file, "
             f"as in FILE#{ascii(next(iter(parts)))[1:-1]}"
         )
     return next(iter(parts))
@@ -247,10 +247,10 @@ def _kind(weights: Mapping[str, Any], cell: str | None, where: str) -> str:
     return cell or found
 
 
-def _check(places: Mapping[tuple[int, bool], Mapping[str, Any]], kind: str, where: str, path: str) -> None:
-    """Shapes and sizes before anything is copied."""
+def _check(layers: Mapping[tuple[int, bool], Mapping[str, Any]], kind: str, where: str, path: str) -> None:
+    """Check shapes and sizes before any copy."""
     numbers, gates = 0, {"lstm": 4, "gru": 3}.get(kind, 1)
-    for (layer, _), weights in sorted(places.items()):
+    for (layer, _), weights in sorted(layers.items()):
         if "weight_hr" in weights:
             raise UnsupportedError(f"{where} holds an LSTM with projections (weight_hr): there is no criterion for it")
         if "weight_ih" not in weights or "weight_hh" not in weights:
@@ -275,7 +275,7 @@ _LIQUID = {
 
 
 def liquid_cell(names: Iterable[str]) -> str | None:
-    """What the weights of a liquid cell of ``ncps`` are, and why there is no criterion for it; ``None`` for others.
+    """Return the kind of a liquid cell of ``ncps`` and why no criterion applies to it; ``None`` for other weights.
 
     Example:
         >>> str(liquid_cell(f"rnn_cell.{name}.weight" for name in ("ff1", "ff2", "time_a", "time_b")))[:10]
@@ -299,4 +299,4 @@ def _nothing(state: Mapping[str, Any], where: str) -> StabilityError:
             f"{where} holds a parametrised weight_hh as the parameters behind it, not as the matrix that runs: save it "
             "after torch.nn.utils.parametrize.remove_parametrizations, or give package.module:factory"
         )
-    return FileFormatError(f"{where} holds no weight_hh of a torch.nn layer; it holds {shown(state) or 'nothing'}")
+    return FileFormatError(f"{where} holds no weight_hh of a torch.nn layer; it holds {quote(state) or 'nothing'}")

@@ -1,8 +1,8 @@
-"""A system read from a step while it runs: every operation on what depends on state or input is followed as algebra.
+"""System of a step function, read from one run: affine expressions follow every operation on states and inputs.
 
-The step runs once, in float64, on numbers of which only the shapes matter. Below autograd torch reports each operation
-that it carries out (``TorchDispatchMode``); affine ones and known activations are followed, anything else (a gate, a
-norm, a look at a value) ends the reading with its name. What was read is then run beside the step from random states.
+The step runs once, in float64, on arbitrary numbers. ``TorchDispatchMode`` reports each torch operation below autograd.
+Affine operations and known activations are traced; any other one (a gate, a norm, a branch on a value) stops the trace
+with its name. The resulting system is then cross-checked against the step from random states.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from .inspection import refuse_altered, twin
 
 Array = np.ndarray
 _BATCH = 7
-"""Sequences of the run that is followed; no size of a weight is taken for it, since what has it is checked."""
+"""Number of sequences in the traced run; operations on this axis are checked, so an equal weight size is harmless."""
 _SAME = ("alias", "detach", "clone", "lift_fresh", "contiguous", "expand", "view", "_unsafe_view", "reshape", "dropout")
 _CHANNELS = {"tanh": "tanh", "relu": "relu", "sigmoid": "sigmoid"}
 
 
 class StepModule(Protocol):
-    """``nn.Module`` that is made of a step function and the module whose weights the function uses."""
+    """Module made of a step function and the module with the weights that it uses."""
 
     input_size: int
     hidden_size: int
@@ -49,7 +49,7 @@ class StepModule(Protocol):
 
 
 class _Follower(TorchDispatchMode):
-    """Affine expressions behind the tensors of a run, by their identity."""
+    """Dispatch mode that maps the tensors of a run to affine expressions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,15 +60,15 @@ class _Follower(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Nothing is compiled here: without this torch would import its compiler first, for a second and a half."""
+        """Return True, so that torch does not import its compiler (1.5 s)."""
         return False
 
     def begin(self, tensor: Tensor, name: str) -> None:
-        """A tensor ``(batch, size)`` is a new variable."""
+        """Register a tensor ``(batch, size)`` as a new variable."""
         self.keep(tensor, Affine(tensor.shape[-1], {name: np.eye(tensor.shape[-1])}))
 
     def keep(self, tensor: Tensor, value: Affine) -> None:
-        """What stands behind a tensor.
+        """Register the expression of a tensor.
 
         Raises:
             UnsupportedError: expressions that take more room than is given to them, or a tensor of no rows.
@@ -82,7 +82,7 @@ class _Follower(TorchDispatchMode):
         self.alive.append(tensor)
 
     def of(self, value: Any) -> Any:
-        """An expression, or the numbers of a constant."""
+        """Return the expression of a value, or the numbers of a constant."""
         if not isinstance(value, Tensor):
             return value
         known = self.values.get(id(value))
@@ -128,7 +128,7 @@ class _Follower(TorchDispatchMode):
         return Affine(z.size, {variable: np.eye(z.size)})
 
     def _cut(self, name: str, tensor: Tensor, *given: Any, **named: Any) -> Affine:
-        """``clip(z, a, b)`` is ``m + c sat((z - m) / c)``; a soft threshold is a dead zone, scaled."""
+        """Express ``clip(z, a, b)`` as ``m + c sat((z - m) / c)``, and a soft threshold as a scaled dead zone."""
         if name == "softshrink":
             size = float([*given, *named.values(), 0.5][0])
             ends: Any = (-size, size)
@@ -205,15 +205,15 @@ _RULES: dict[str, Callable[..., Any]] = {
     "split_with_sizes": _split,
     "cat": _cat,
 }
-"""Operations of torch that are affine in what moves, by their names below autograd."""
+"""Affine operations of torch by their names below autograd."""
 
 
 def read_step(layer: StepModule, name: str) -> Any:
-    """The system that a step runs.
+    """Read the system that a step function runs.
 
     Args:
         layer: the step with its weights; it is copied, not touched.
-        name: what reports call it.
+        name: name in reports.
 
     Returns:
         A ``DrivenSystem``; a ``LureSystem`` where several kinds of activations meet, or something is added beside them;

@@ -1,4 +1,4 @@
-r"""The recurrent modules of ``torch.nn`` as subjects of claims.
+r"""Recurrent modules of ``torch.nn`` as subjects of claims.
 
 ``torch.nn.RNN`` and ``RNNCell`` compute :math:`h^+ = \phi(W_{ih} x + b_{ih} + W_{hh} h + b_{hh})`: a ``DrivenSystem``
 with ``A = 0``, ``B = I``, ``C = W_hh``. LSTM and GRU become a ``GatedCell``; several layers or two directions a
@@ -28,12 +28,12 @@ _CLASSES: tuple[type, ...] = tuple(getattr(nn, name) for name in KINDS)
 
 
 def is_torch_recurrent(module: Any) -> bool:
-    """Whether it is a recurrent module of ``torch.nn``, a subclass, or a dynamically quantised one."""
+    """Return True for recurrent modules of ``torch.nn``, subclasses, and dynamically quantized ones."""
     return isinstance(module, _CLASSES) or is_quantized(module)
 
 
 def torch_subject(module: Any) -> Subject:
-    """The subject behind a recurrent module of ``torch.nn``.
+    """Return the subject of claims about a recurrent module of ``torch.nn``.
 
     Args:
         module: one for which ``is_torch_recurrent`` holds.
@@ -42,7 +42,7 @@ def torch_subject(module: Any) -> Subject:
         A ``DrivenSystem``, ``GatedCell`` or ``LayerStack``.
 
     Raises:
-        UnsupportedError: projections, a lazy module without weights, a foreign quantisation, an overridden method, a
+        UnsupportedError: projections, a lazy module without weights, a foreign quantization, an overridden method, a
             hook, dropout that is switched on.
         DisagreementError: run beside its subject, the module gives other numbers.
         NonFiniteError: NaN or infinite weights.
@@ -63,12 +63,12 @@ def torch_subject(module: Any) -> Subject:
 
 
 def torch_kind(module: nn.Module) -> type:
-    """The class of ``torch.nn`` whose map a recurrent module runs, unless it was altered."""
+    """Return the class of ``torch.nn`` whose map an unaltered recurrent module runs."""
     return next(kind for kind in _CLASSES if isinstance(module, kind))
 
 
 def read(module: Any) -> Subject:
-    """The subject that a module's weights describe, whatever else the module does.
+    """Return the subject described by a module's weights, without a check of its run.
 
     Args:
         module: an instance of a recurrent class of ``torch.nn``.
@@ -98,11 +98,11 @@ def read(module: Any) -> Subject:
 
 
 def as_array(tensor: Any, name: str = "weight") -> np.ndarray:
-    """A tensor as a float64 array with the same numbers: half, bfloat16 and float32 convert exactly.
+    """Convert a tensor to float64 with the same numbers: half, bfloat16 and float32 convert exactly.
 
     Args:
         tensor: a tensor, parameter or array.
-        name: what an error calls it.
+        name: name in error messages.
 
     Returns:
         The array.
@@ -130,11 +130,11 @@ def as_array(tensor: Any, name: str = "weight") -> np.ndarray:
 
 
 def from_rows(tensor: Any, name: str = "weight") -> np.ndarray:
-    """A matrix that its module multiplies from the right, ``h @ W``, in the column convention ``W^T h``.
+    """Convert a matrix of ``h @ W`` to the column convention ``W^T h``.
 
     Args:
         tensor: ``(p, n)``, as the module stores it.
-        name: what an error calls it.
+        name: name in error messages.
 
     Returns:
         The transpose ``(n, p)`` in float64.

@@ -1,6 +1,6 @@
-"""Weights of a recurrent network in torch's layout, whatever they were read from: what they describe, and a module.
+"""Weights of a recurrent network in torch's layout, with the subject and the module that they define.
 
-Torch modules, quantised ones, state dicts and ONNX nodes all end here.
+Readers of torch modules, quantized modules, state dicts and ONNX nodes all return these weights.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from ..lure import rnn_subject
 
 Subject = Any
 WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-"""What a cell has, by the names of torch's parameters; a bias may be absent."""
+"""Parameter names of a cell in torch; a bias may be absent."""
 KINDS = {"RNN": "rnn", "LSTM": "lstm", "GRU": "gru", "RNNCell": "rnn", "LSTMCell": "lstm", "GRUCell": "gru"}
 """Torch's recurrent classes by name."""
 
 
 @dataclass(frozen=True, eq=False)
 class RecurrentWeights:
-    """Layers of one kind, level by level and direction by direction.
+    """Weights of layers of one kind, level by level and direction by direction.
 
     Attributes:
         kind: ``rnn``, ``lstm`` or ``gru``.
         layers: ``[w_ih, w_hh, b_ih, b_hh]`` of each, float64; a bias may be ``None``.
-        names: what reports call each layer.
-        label: what reports call the whole.
+        names: names of the layers in reports.
+        label: name of the whole in reports.
         directions: 1 or 2.
-        activation: of an ``rnn``.
+        activation: activation of an ``rnn``.
         reset_after: for a ``gru``, whether its reset gate acts behind the recurrent weights, as in torch.
     """
 
@@ -49,7 +49,7 @@ class RecurrentWeights:
     reset_after: bool = True
 
     def subject(self) -> Subject:
-        """A single cell as it is, several as a ``LayerStack``.
+        """Return a single cell, or several as a ``LayerStack``.
 
         Raises:
             UnsupportedError: no weights.
@@ -67,7 +67,7 @@ class RecurrentWeights:
         return rnn_subject(w_hh, w_ih, sum(given[1:], given[0]) if given else None, self.activation, name)
 
     def module(self) -> nn.Module:
-        """The module of ``torch.nn`` with these weights, in float64; an absent bias is zero."""
+        """Return the module of ``torch.nn`` with these weights, in float64; an absent bias is zero."""
         own, hidden = self.layers[0][0].shape[1], self.layers[0][1].shape[1]
         depth = len(self.layers) // self.directions
         options: dict[str, Any] = {"num_layers": depth, "bidirectional": self.directions == 2, "dtype": torch.float64}
@@ -84,14 +84,14 @@ class RecurrentWeights:
 def module_weights(
     module: Any, kind: str, label: str, array: Callable[[str], Any], name: Callable[[str], str]
 ) -> RecurrentWeights:
-    """The weights of a recurrent module of torch, layer by layer and direction by direction.
+    """Return the weights of a recurrent torch module, layer by layer and direction by direction.
 
     Args:
         module: any that names its parameters as torch does.
         kind: ``rnn``, ``lstm`` or ``gru``.
-        label: what reports call the whole.
-        array: the weight of a name such as ``weight_ih_l0_reverse``, float64, or ``None`` where there is none.
-        name: what reports call a layer, from what is behind the names of its weights: ``_l0_reverse``.
+        label: name of the whole in reports.
+        array: the weight of a name such as ``weight_ih_l0_reverse``, float64, or ``None`` if it does not exist.
+        name: name of a layer in reports, from the suffix of its weights' names: ``_l0_reverse``.
     """
     suffixes, directions = [""], 1 + getattr(module, "bidirectional", False)
     if hasattr(module, "num_layers"):

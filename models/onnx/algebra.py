@@ -79,7 +79,7 @@ class Body:
         return self.values[name]
 
     def _inputs(self, name: str) -> list[str]:
-        """Return what a value is computed from; nothing for variables and constants."""
+        """Return the names that a value is computed from; empty for variables and constants."""
         if self._is_known(name):
             return []
         node = self.graph.producers.get(name)

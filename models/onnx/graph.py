@@ -1,4 +1,4 @@
-"""An ONNX graph whose constants are folded, and whose pieces run in onnx's own reference evaluator."""
+"""ONNX graph with folded constants; its pieces run in onnx's own reference evaluator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DOMAINS = ("", "ai.onnx")
 
 
 class Graph:
-    """A graph whose nodes are in order, and whose constants are folded by onnx's reference evaluator.
+    """Graph with sorted nodes and with constants folded by onnx's reference evaluator.
 
     Args:
         proto: ``onnx.GraphProto``.
@@ -104,8 +104,8 @@ class Graph:
         hidden = self.outer is None or name in self.producers or name in self._fed
         return None if hidden else self.outer.constant(name)  # type: ignore[union-attr]
 
-    def _folded(self, node: Any, given: Sequence[np.ndarray | None]) -> dict[str, np.ndarray]:
-        """Return the outputs of a node of constants by name; none where it cannot be evaluated."""
+    def _folded(self, node: Any, values: Sequence[np.ndarray | None]) -> dict[str, np.ndarray]:
+        """Return the outputs of a node of constants by name; empty if it cannot be evaluated."""
         from onnx import TensorProto
         from onnx.reference.op_run import RuntimeTypeError
 
@@ -116,15 +116,15 @@ class Graph:
             if "sparse_value" in options or options.get("to") == TensorProto.STRING:
                 return {}
             if node.op_type == "Identity":
-                return {node.output[0]: given[0]}  # type: ignore[dict-item]
-            entries = entries_of(node, given, options)
+                return {node.output[0]: values[0]}  # type: ignore[dict-item]
+            entries = entries_of(node, values, options)
             if entries > self._root._room:
                 raise FileFormatError(f"the ONNX value {node.output[0][:60]!a} unfolds to {entries} entries")
             self._root._room -= entries
-            known = {name: value for name, value in zip(node.input, given) if value is not None}
+            known = {name: value for name, value in zip(node.input, values) if value is not None}
             (operator,) = self._operators([node], known, node.output)
             with np.errstate(all="ignore"):
-                results = operator.run(*given)
+                results = operator.run(*values)
         except FileFormatError:
             raise
         except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeTypeError):
@@ -165,7 +165,7 @@ class Graph:
 
         Raises:
             FileFormatError: a value with too many entries.
-            StabilityError: what a node's own reading raised.
+            StabilityError: an error while reading a node.
             UnsupportedError: a value that is neither fed nor constant, or an operator that cannot be evaluated.
         """
         key = (tuple(outputs), *((name, value.shape, value.dtype) for name, value in feeds.items()))
@@ -192,7 +192,7 @@ class Graph:
     def _piece(
         self, outputs: Sequence[str], feeds: Mapping[str, np.ndarray]
     ) -> tuple[list[Any], dict[str, np.ndarray]]:
-        """Return the operators between what is fed and what is wanted, and the constants that they read."""
+        """Return the operators between the fed and the wanted values, and the constants that they read."""
         wanted, constants, nodes = {name for name in outputs if name not in feeds}, {}, []
         for node in reversed(self.nodes):
             if wanted.isdisjoint(name for name in node.output if name not in self._constants):
@@ -212,13 +212,13 @@ class Graph:
                 constants[name] = constants[name].astype(np.float64)
         return self._operators(nodes, {**feeds, **constants}, outputs), constants
 
-    def _operators(self, nodes: list[Any], given: Mapping[str, np.ndarray], outputs: Sequence[str]) -> list[Any]:
+    def _operators(self, nodes: list[Any], values: Mapping[str, np.ndarray], outputs: Sequence[str]) -> list[Any]:
         """Return nodes as operators of onnx's reference evaluator, for values of the given kinds and shapes."""
         from onnx import helper
 
         inputs = [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
-            for name, value in given.items()
+            for name, value in values.items()
         ]
         ends = [helper.make_empty_tensor_value_info(name) for name in outputs]
         graph = helper.make_graph(nodes, self.proto.name, inputs, ends)
@@ -250,7 +250,7 @@ def evaluator(model: Any) -> Any:
 
 
 def _stored(tensor: Any, name: str) -> np.ndarray:
-    """Return the numbers of a stored tensor, whose shape must be that of its bytes."""
+    """Return the numbers of a stored tensor, after a check of its shape against its bytes."""
     from onnx import numpy_helper
 
     count = math.prod(tensor.dims)
@@ -263,7 +263,7 @@ def _stored(tensor: Any, name: str) -> np.ndarray:
 
 
 def read_names(node: Any) -> set[str]:
-    """Return the names that a node reads: its inputs, and what its inner graphs read from outside."""
+    """Return the names that a node and its inner graphs read."""
     names = set(filter(None, node.input))
     for attribute in node.attribute:
         for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
@@ -279,7 +279,7 @@ def name_of(node: Any) -> str:
 
 
 def refuse_rounding(graph: Graph, node: Any, where: str) -> None:
-    """Refuse a node that looks like a change of form and hands on other numbers than it gets.
+    """Raise an error for a node that appears to keep its values but changes numbers.
 
     Raises:
         UnsupportedError: a cast to anything but float and double, or dropout in training mode.

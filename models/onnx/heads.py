@@ -1,4 +1,4 @@
-"""Whole networks of ONNX graphs: recurrent nodes, their last or mean output, and a linear head."""
+"""Whole networks in ONNX graphs: recurrent nodes, their last or mean output, and a linear head."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _COMPARED = 8
 
 
 class OnnxGraph:
-    """The file's own graph from sequences ``(batch, time, features)`` to logits, run by onnx's reference evaluator.
+    """Graph of a file from sequences ``(batch, time, features)`` to logits, run by onnx's reference evaluator.
 
     The evaluator gets the nodes and the stored numbers of the file, in float64, and nothing that was read of them.
 
@@ -44,7 +44,7 @@ class OnnxGraph:
         graph: the graph; its guarded run of each new shape bounds the memory that the evaluator takes.
         logits: name of the logits.
         batch_first: True if the first axis of the input is the batch, False if it is the time.
-        dtype: of the input in the file.
+        dtype: dtype of the input in the file.
 
     Attributes:
         steps: the declared number of time steps; zero where it is left open.
@@ -94,15 +94,15 @@ class OnnxGraph:
             self._lengths.add(x.shape[1])
 
 
-def _in_float64(graph: Graph, logits: str, given: str) -> Any:
-    """Return the nodes that the logits are computed by, with the stored numbers of the file, as a model in float64."""
+def _in_float64(graph: Graph, logits: str, source: str) -> Any:
+    """Return the nodes behind the logits, with the stored numbers of the file, as a model in float64."""
     from onnx import TensorProto, helper, numpy_helper
 
     floats = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
     needed = closure([logits], lambda name: graph.producers[name].input if name in graph.producers else ())
     nodes = [in_double(node) for node in graph.nodes if not needed.isdisjoint(node.output)]
     held = [tensor for name, tensor in graph.initializers.items() if name in needed]
-    read, written = ([helper.make_empty_tensor_value_info(name)] for name in (given, logits))
+    read, written = ([helper.make_empty_tensor_value_info(name)] for name in (source, logits))
     made = helper.make_graph(nodes, "logits", read, written, held)  # copies of all of them
     for tensor in tensors_of(made):
         if tensor.data_type in floats:
@@ -112,7 +112,7 @@ def _in_float64(graph: Graph, logits: str, given: str) -> Any:
 
 
 def onnx_network(graph: Graph, nodes: list[Any], subject: Any) -> ClassifierNetwork:
-    """Return the network of a graph: recurrent nodes in a chain, what is read of their outputs, a linear head.
+    """Return the network of a graph: recurrent nodes in a chain, the reduction of their outputs, a linear head.
 
     A softmax at the end is left off: the answers are the logits before it. Every node between the input and the head
     must be one that turns axes, takes the last step or the mean of all. The graph itself is then run beside the
@@ -121,14 +121,14 @@ def onnx_network(graph: Graph, nodes: list[Any], subject: Any) -> ClassifierNetw
     Args:
         graph: the graph.
         nodes: its recurrent nodes, in a chain.
-        subject: what was read from them.
+        subject: the system that was read from them.
 
     Returns:
         The network, for sequences ``(batch, time, features)`` whatever the graph's own order of axes, in its precision.
 
     Raises:
-        UnsupportedError: saying what stands in the way.
-        DisagreementError: run beside the graph, what was read gives other numbers.
+        UnsupportedError: the text names the obstacle.
+        DisagreementError: the graph and the network read from it differ.
     """
     logits, read, weight, bias = _linear_head(graph)
     given = _inputs(graph)
@@ -156,8 +156,8 @@ def onnx_network(graph: Graph, nodes: list[Any], subject: Any) -> ClassifierNetw
     raise errors[0]
 
 
-def _refuse_unread(graph: Graph, name: str, ends: Sequence[str], operators: Sequence[str], where: str) -> None:
-    """Refuse every node between a value and what it is made of that does more than the operators given.
+def _refuse_unread(graph: Graph, name: str, sources: Sequence[str], operators: Sequence[str], where: str) -> None:
+    """Raise an error for every node between a value and its sources whose operator is not among those given.
 
     Raises:
         UnsupportedError: another operator, a slice that leaves out more than all but the last step, a cast that rounds,
@@ -165,7 +165,7 @@ def _refuse_unread(graph: Graph, name: str, ends: Sequence[str], operators: Sequ
     """
     inputs = {value.name for value in _inputs(graph)}
     end, walked = graph.source(name, operators)
-    if end not in ends:
+    if end not in sources:
         node = graph.producers.get(end)
         found = "another input" if node is None else f"{name_of(node)} ({node.op_type})"
         raise UnsupportedError(f"{where} stands {found}: only changes of axes, the last step or the mean are read")
@@ -194,7 +194,7 @@ def _is_whole_or_last(graph: Graph, node: Any) -> bool:
 
 
 def _linear_head(graph: Graph) -> tuple[str, str, Array, Array]:
-    """Return the names of the logits and of what the head reads, and the head: ``weight (k, n)``, ``bias (k,)``."""
+    """Return the names of the logits and of the head's input, and the head: ``weight (k, n)``, ``bias (k,)``."""
     name = logits = graph.proto.output[0].name
     while (node := graph.producers.get(name)) is not None and node.domain in DOMAINS:
         if node.op_type in _AT_THE_END and name == logits:
@@ -214,7 +214,7 @@ def _linear_head(graph: Graph) -> tuple[str, str, Array, Array]:
 
 
 def _refuse_start(graph: Graph, node: Any) -> None:
-    """Refuse another direction, initial states that are not zero, and those that depend on the input's values.
+    """Raise an error for another direction, non-zero initial states, or states that depend on the input.
 
     Zeros in the shape of the input are left to the comparison with the graph.
 

@@ -1,4 +1,4 @@
-r"""Cells inside ``Scan`` and ``Loop``: the body is read as algebra, not matched against a list of patterns.
+r"""Cells inside ``Scan`` and ``Loop``, read as algebra from the body.
 
 Every value in the body is followed as an affine expression :math:`\sum_s M_s s + c` in the states, the inputs and the
 outputs of the activations met so far. An activation of such an expression is a new channel. What comes out as the next
@@ -57,7 +57,7 @@ def loop_subject(graph: Graph, node: Any) -> System:
         FileFormatError: a node without a body, or one whose names and values do not match.
         NonFiniteError: a stored number that the states depend on is NaN or infinite.
         DisagreementError: the system that was read gives other numbers than the body.
-        UnsupportedError: anything but affine maps and known activations; the text says what was met.
+        UnsupportedError: another operation than affine maps and known activations; the text names it.
     """
     where = f"{node.op_type} node {name_of(node)}"
     body, carried, entries, results = _opened(graph, node, where)
@@ -79,7 +79,7 @@ def step_subject(graph: Graph, named: str | None) -> System | None:
 
     Raises:
         ConfigurationError: the states have to be named, or there are none of the names given.
-        StabilityError: what reading the step raised.
+        StabilityError: an error while reading the step.
     """
     inputs = [value.name for value in graph.proto.input if value.name not in graph.initializers]
     outputs = [value.name for value in graph.proto.output]
@@ -150,10 +150,10 @@ def _read(body: Body, where: str, pairs: list[tuple[str, str]], entries: list[st
 
 
 def _opened(graph: Graph, node: Any, where: str) -> tuple[Body, list[str], list[str], list[str]]:
-    """Return the body of a node, and the names of what it carries, of what it reads each step, and of its results.
+    """Return the body of a node, and the names of its carried values, its inputs per step, and its results.
 
     Raises:
-        FileFormatError: no body, too large, or one that gives fewer values than it carries.
+        FileFormatError: no body, a body that is too large, or one with fewer results than carried values.
         UnsupportedError: attributes that are not known here.
     """
     options = attributes(node)

@@ -20,7 +20,7 @@ from stability.kernel.format.serialization import encode
 from stability.kernel.systems.layer_stack import LayerStack
 
 from ..adapters.cross_check import GRAPH_ADVICE, Run, compare
-from ..adapters.state_dicts import shown
+from ..adapters.state_dicts import quote
 from ..adapters.weights import RecurrentWeights
 from ..readers.closure import closure
 from ..readers.limits import LAYERS, UNFOLDED
@@ -34,24 +34,24 @@ Array = np.ndarray
 _FORMS = (*RESHAPES, "Transpose")
 _USUAL = {"RNN": ["tanh"], "GRU": ["sigmoid", "tanh"], "LSTM": ["sigmoid", "tanh", "tanh"]}
 _ORDER = {"RNN": (0,), "GRU": (1, 0, 2), "LSTM": (0, 2, 3, 1)}
-"""Of the gates, as torch has them: r, z, n from z, r, h; i, f, g, o from i, o, f, c."""
+"""Order of the gates as in torch: r, z, n from z, r, h; i, f, g, o from i, o, f, c."""
 _ATTRIBUTES = {"activations", "direction", "hidden_size", "layout", "output_sequence"}
 _MAX_BATCH = 1024  # of a state that is numbered; a larger one fits no state
 _OWN = {"RNN": set(), "GRU": {"linear_before_reset"}, "LSTM": {"input_forget"}}
 
 
 def onnx_subject(path: str | Path, part: str | None = None) -> tuple[Subject, dict[str, Any]]:
-    """Return the recurrent part of an ONNX file, and the whole network where the rest of it is a linear head.
+    """Return the recurrent part of an ONNX file, and the whole network if the rest is a linear head.
 
     Args:
         path: the file.
         part: the name of the node to take where there are several that do not form one chain.
 
     Returns:
-        The subject, and what was read: ``network`` is the network as a module, or in words why there is none.
+        The subject and its description: ``network`` is the network as a module, or the reason why there is none.
 
     Raises:
-        StabilityError: what reading a part raised.
+        StabilityError: an error while reading a part.
         FileFormatError: unreadable, truncated, or without a recurrent part.
         ConfigurationError: several parts and none named, or ``onnx`` is not installed.
         UnsupportedError: a variant without criterion (peepholes, clipping, coupled gates, other activations).
@@ -78,12 +78,12 @@ def _part(graph: Graph, path: str, part: str | None) -> tuple[Subject, dict[str,
     if len(names) < len(found):
         names = {str(node.output[0]): node for node in found}
     if part is not None and part not in names:
-        raise ConfigurationError(f"{path} has no recurrent node {part!r}; it has {shown(names)}")
+        raise ConfigurationError(f"{path} has no recurrent node {part!r}; it has {quote(names)}")
     found = found if part is None else [names[part]]
     nodes = [node for node in found if node.op_type in _ORDER]
     if len(found) > 1 and (len(nodes) < len(found) or not _is_chain(graph, nodes)):
         raise ConfigurationError(
-            f"{path} has {len(names)} recurrent nodes that form no chain: name one of {shown(names)}, as in FILE#NAME"
+            f"{path} has {len(names)} recurrent nodes that form no chain: name one of {quote(names)}, as in FILE#NAME"
         )
     if found[0].op_type == "If":
         subject = _inside_if(graph, found[0], path, None)[0]
@@ -103,7 +103,7 @@ def _step(graph: Graph, path: str, part: str | None) -> tuple[Subject, dict[str,
     kinds = sorted({node.op_type for node in graph.nodes})[:8]
     raise FileFormatError(
         f"{path} has no RNN, LSTM, GRU, Scan or Loop node, and is no step of one sample with its states as inputs and "
-        f"outputs (it has {shown(kinds)}): where its loop was unrolled, export the layer as one node "
+        f"outputs (it has {quote(kinds)}): where its loop was unrolled, export the layer as one node "
         "(torch.onnx.export(..., dynamo=False)), or give its state dict"
     )
 
@@ -240,7 +240,7 @@ def _chain(graph: Graph, nodes: list[Any], where: str) -> Subject:
 
 
 def _check_link(graph: Graph, before: Any, node: Any) -> None:
-    """Run what stands between two nodes: the upper one must read the outputs of all directions side by side."""
+    """Check the nodes between two recurrent nodes: the upper one must read all directions' outputs side by side."""
     where = f"between the nodes {name_of(before)} and {name_of(node)}"
     W, R = (np.asarray(graph.constant(name)) for name in before.input[1:3])
     directions, _, hidden = R.shape
@@ -303,7 +303,7 @@ def _weights(graph: Graph, node: Any, options: Mapping[str, Any], where: str) ->
     unknown += ["input_forget"] if options.get("input_forget") else []
     unknown += ["peepholes"] if peepholes is not None and peepholes.any() else []
     if unknown:
-        raise UnsupportedError(f"{where} has {shown(unknown)}, for which there is no criterion")
+        raise UnsupportedError(f"{where} has {quote(unknown)}, for which there is no criterion")
     return W, R, B
 
 
@@ -336,5 +336,5 @@ def _activations(node: Any, options: Mapping[str, Any], place: tuple[int, int], 
         raise FileFormatError(f"{where} has {len(given)} activations, {len(usual)} a direction are needed")
     own = given[k * len(usual) : (k + 1) * len(usual)] or usual
     if own != usual and not (node.op_type == "RNN" and own[0] in ("relu", "sigmoid")):
-        raise UnsupportedError(f"{where} has the activations {shown(own)}, for which there is no criterion")
+        raise UnsupportedError(f"{where} has the activations {quote(own)}, for which there is no criterion")
     return own

@@ -12,7 +12,7 @@ from ..readers.limits import UNFOLDED
 
 _BROADCAST = ("Add", "Sub", "Mul", "Div", "Sum")
 RESHAPES = ("Identity", "Cast", "Squeeze", "Unsqueeze", "Reshape", "Dropout", "Flatten")
-"""Operators that hand on the entries of a vector as they are."""
+"""Operators that keep the entries of a vector."""
 _SAME = (*RESHAPES, "Transpose", "Slice", "Split", "Neg")
 FOLDED = (*_SAME, *_BROADCAST[:4], "Concat", "Gather", "Shape", "ConstantOfShape", "Expand")
 """Operators that exporters put between the constants of a graph."""
@@ -20,15 +20,15 @@ _CELLS = ("RNN", "LSTM", "GRU")
 RECURRENT = (*_CELLS, "Scan", "Loop")
 _COMPUTED = ("Sum", "Tanh", "Relu", "Sigmoid", "LeakyRelu", "Clip", "Shrink", "MatMul", "Gemm", "ReduceMean")
 RUN = (*FOLDED, "Constant", *_CELLS, *_COMPUTED)
-"""Operators that are run beside a system; of each the size of the result is known before."""
+"""Operators that run in the cross-check; the size of each result is known in advance."""
 
 
 def entries_of(node: Any, values: Sequence[np.ndarray | None], options: Mapping[str, Any]) -> int:
     """Bound the number of entries of the outputs of a node.
 
     Args:
-        node: of an operator in ``RUN``.
-        values: its inputs, ``None`` for one that is left out.
+        node: node of an operator in ``RUN``.
+        values: its inputs, ``None`` for an omitted one.
         options: its attributes.
 
     Returns:

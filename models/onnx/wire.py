@@ -1,4 +1,4 @@
-"""Reading of ONNX files: the memory that the protobuf message takes is bounded before it is parsed.
+"""Reader of ONNX files that bounds the memory of the protobuf message before parsing.
 
 The message is walked in its encoding: two bytes can be an empty node of two hundred bytes in memory, one byte an
 eight-byte integer.
@@ -18,16 +18,16 @@ from stability.storage.read_errors import as_file_errors
 from ..readers.limits import GRAPH_BYTES, GRAPH_DEPTH, GRAPH_FIELDS, GRAPH_NODES, GRAPH_PACKED
 
 _PACKED = {"TensorProto": {5: 1, 7: 1, 11: 1}, "AttributeProto": {7: 32, 8: 32}, "SparseTensorProto": {3: 1}}
-"""Fields of numbers that take more in memory than in the file; those of attributes become Python objects."""
+"""Fields of numbers that take more memory than file space; those of attributes become Python objects."""
 
 
 def check_message(raw: bytes, message: Any, path: Path) -> None:
-    """Refuse an ONNX message that would take far more memory than its bytes, or time without end.
+    """Raise an error for an ONNX message that would take far more memory than its bytes, or endless time.
 
     Args:
         raw: the message.
         message: the protobuf descriptor of its type, which knows those of the messages inside.
-        path: what errors call the file.
+        path: path in error messages.
 
     Raises:
         FileFormatError: too many fields or nodes, or graphs nested too deeply.
@@ -83,11 +83,11 @@ def _varint(raw: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def read_model(path: Path) -> Any:
-    """Return the ``onnx.ModelProto`` of a file, with the data that lie beside it.
+    """Return the ``onnx.ModelProto`` of a file, with its external data.
 
     Raises:
         ConfigurationError: ``onnx`` is not installed.
-        FileFormatError: no ONNX model, too large, or with data where none may be.
+        FileFormatError: no ONNX model, too large, or with misplaced data.
     """
     try:
         import onnx
@@ -120,7 +120,7 @@ def tensors_of(graph: Any) -> Iterator[Any]:
 
 
 def _check_beside(model: Any, path: Path) -> None:
-    """Refuse data beside the file that are in no regular files, or too many."""
+    """Raise an error for external data in too many or non-regular files."""
     from onnx import TensorProto
 
     total = 0

@@ -1,4 +1,4 @@
-"""A recurrent layer as an ONNX graph whose ``Scan`` is the map that is certified, weights in float64.
+"""ONNX export of a recurrent layer as a ``Scan`` over the certified map, with float64 weights.
 
 The graph holds the matrices of the layer's own system, so that reading it back gives the same system to the last bit,
 and the same verdict with the same rate.
@@ -38,7 +38,7 @@ def export_onnx(model: nn.Module, path: str | Path) -> Path:
             or dead zone: Elman, Lipschitz and contracting RNNs, neural ODEs, antisymmetric RNNs by Euler's rule,
             ``torch.nn.RNN``, cells of one's own that are read so; or a model of the toolkit with a linear head on its
             last output.
-        path: of the file.
+        path: path of the file.
 
     Returns:
         The path. The graph takes ``x (time, batch, features)`` and ``h0 (batch, n)`` in float64 and gives the states at

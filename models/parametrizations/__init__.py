@@ -1,1 +1,1 @@
-"""Parametrisations: from free parameters to constrained matrices and back."""
+"""Parametrizations: maps from free parameters to constrained matrices, and their inverses."""

@@ -1,6 +1,6 @@
-r"""Networks that contract for every value of their free parameters, with the proof built alongside.
+r"""Parametrization of networks that contract for every value of their free parameters, with the proof.
 
-Both parametrisations satisfy the multiplier LMI for slopes in [0, 1] by construction, at a witness ``(P, L)`` that
+Both parametrizations satisfy the multiplier LMI for slopes in [0, 1] by construction, at a witness ``(P, L)`` that
 comes with the matrices, and reach every network that the LMI certifies with the margin. The discrete one is an explicit
 relative (no channel feedback) of the recurrent equilibrium networks of Revay, Wang, Manchester, "Recurrent Equilibrium
 Networks: Flexible Dynamic Models with Guaranteed Stability and Robustness" (2021).
@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 class ContinuousFactors(NamedTuple):
-    """``dh/dt = A h + phi(W h + ...)`` with the witness: ``P (n, n)``, ``L (n,)``."""
+    """Network ``dh/dt = A h + phi(W h + ...)`` with its proof: ``P (n, n)``, ``L (n,)``."""
 
     A: Tensor
     W: Tensor
@@ -25,7 +25,7 @@ class ContinuousFactors(NamedTuple):
 
 
 class DiscreteFactors(NamedTuple):
-    """``h+ = A h + B phi(W h + ...)`` with the witness in factors: ``P = E^T H33^{-1} E``, and ``L (n,)``."""
+    """Network ``h+ = A h + B phi(W h + ...)`` with its proof in factors: ``P = E^T H33^{-1} E``, and ``L (n,)``."""
 
     A: Tensor
     B: Tensor
@@ -35,7 +35,7 @@ class DiscreteFactors(NamedTuple):
     L: Tensor
 
     def metric(self) -> Tensor:
-        """``P``, symmetric to the last bit."""
+        """Return ``P``, symmetric to the last bit."""
         P = self.E.T @ torch.linalg.solve(self.H33, self.E)
         return 0.5 * (P + P.T)
 
@@ -45,7 +45,7 @@ def _eye(like: Tensor, n: int | None = None) -> Tensor:
 
 
 def unit_ball(raw: Tensor) -> Tensor:
-    r"""A smooth bijection from all square matrices onto those of spectral norm below 1.
+    r"""Map all square matrices smoothly and bijectively onto those of spectral norm below 1.
 
     .. math:: S = R\, U^{-1}, \quad U^T U = I + R^T R, \quad\text{so}\quad I - S^T S = (U U^T)^{-1} > 0 .
 
@@ -66,7 +66,7 @@ def unit_ball(raw: Tensor) -> Tensor:
 def continuous_factors(
     V: Tensor, l: Tensor, X: Tensor, S_raw: Tensor, K_raw: Tensor, rate: float, margin: float
 ) -> ContinuousFactors:
-    r"""A continuous-time network that contracts at least at ``rate``, for slopes in [0, 1].
+    r"""Return a continuous-time network that contracts at least at ``rate``, for slopes in [0, 1].
 
     .. math:: P = V^T V + \delta I, \quad Q = X^T X + \epsilon I, \quad L = \mathrm{diag}(e^{l}), \quad
               A = P^{-1}(-Q/2 - \lambda P + K), \quad W = L^{-1}(\sqrt 2 L^{1/2} S X - P)
@@ -99,7 +99,7 @@ def continuous_factors(
 def discrete_factors(
     X: Tensor, Y: Tensor, W: Tensor, V: Tensor, l: Tensor, rho: float, margin: float
 ) -> DiscreteFactors:
-    r"""A discrete-time network that contracts at least by ``rho`` a step, for slopes in [0, 1].
+    r"""Return a discrete-time network that contracts at least by ``rho`` per step, for slopes in [0, 1].
 
     .. math:: M = X^T X + \epsilon, \quad L = \mathrm{diag}(e^{l}), \quad \kappa = (1 + \delta) / 2,
 
@@ -138,5 +138,5 @@ def discrete_factors(
 
 
 def _strict(block: Tensor, margin: float) -> Tensor:
-    """``block`` with ``margin`` times the mean of its diagonal added to the diagonal."""
+    """Add ``margin`` times the mean of the diagonal to the diagonal of ``block``."""
     return block + margin * block.diagonal().mean() * _eye(block)

@@ -1,9 +1,9 @@
-r"""Wide matrices with orthonormal rows as the beginning of a product of Householder reflections.
+r"""Wide matrices with orthonormal rows as the leading rows of a product of Householder reflections.
 
 .. math:: K^T = \bigl(H_N(u_N) \cdots H_{N-n+1}(u_{N-n+1})\bigr)\begin{bmatrix} I_n \\ 0 \end{bmatrix}, \qquad
           K K^T = I_n, \quad n < N .
 
-Every ``K`` of orthonormal rows is of this form: its transpose is the Q of its own QR factorisation by reflections. The
+Every ``K`` of orthonormal rows is of this form: its transpose is the Q of its own QR factorization by reflections. The
 gradient costs some 4 n N^2 operations; the retraction of ``stiefel`` reaches the same matrices at eight times the cost
 (measured at 128 rows).
 """
@@ -21,7 +21,7 @@ from .vectors import reduce_by_reflections
 
 
 def reflected_frame(U: Tensor) -> Tensor:
-    """``K (n, N)`` with orthonormal rows, from reflection vectors.
+    """Return ``K (n, N)`` with orthonormal rows, from reflection vectors.
 
     Args:
         U: ``(N, n)``, ``n < N``, lower trapezoidal (what stands above the diagonal is ignored).
@@ -38,10 +38,10 @@ def reflected_frame(U: Tensor) -> Tensor:
 
 
 def frame_vectors(K: Tensor) -> Tensor:
-    """Right inverse: the reflection vectors of a matrix with orthonormal rows, or of the retraction of any other.
+    """Return reflection vectors of a matrix with orthonormal rows, or of the retraction of any other matrix.
 
     Args:
-        K: ``(n, N)``, real, ``n < N``, of full rank; of one whose rows are not orthonormal the LQ factorisation with a
+        K: ``(n, N)``, real, ``n < N``, of full rank; of one whose rows are not orthonormal the LQ factorization with a
             positive diagonal is taken.
 
     Returns:
@@ -72,7 +72,7 @@ def frame_vectors(K: Tensor) -> Tensor:
 
 
 def _reduced(square: Tensor, count: int) -> Tensor:
-    """The vectors that reduce the first columns; those after them are not looked at."""
+    """Return the vectors that reduce the first columns, ignoring the later ones."""
     complement = torch.linalg.qr(torch.cat([square[:, :count], torch.eye(len(square), dtype=square.dtype)], dim=1)).Q
     whole = torch.cat([square[:, :count], complement[:, count : len(square)]], dim=1)
     return reduce_by_reflections(whole, count)[0]

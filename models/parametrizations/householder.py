@@ -1,4 +1,4 @@
-r"""Orthogonal matrices by Householder reflections, for ``torch.nn.utils.parametrize``: four verbs.
+r"""Orthogonal matrices by Householder reflections, for ``torch.nn.utils.parametrize``.
 
 ``forward`` (vectors to matrix), ``right_inverse`` (Algorithm 2: any orthogonal matrix to its vectors),
 ``in_manifold``, ``sample``. With ``n`` reflections every orthogonal matrix is reached, of both determinants.
@@ -19,7 +19,7 @@ from .vectors import ReflectionMap, check_square, householder_vectors, reduce_by
 def random_reflections(
     n: int, m: int, *, generator: torch.Generator | None = None, dtype: torch.dtype | None = None
 ) -> Tensor:
-    """``U (n, m)`` with unit columns: uniform entries in [-1, 1] on and below the diagonal, then normalised.
+    """Draw ``U (n, m)`` with unit columns: uniform entries in [-1, 1] on and below the diagonal, then normalized.
 
     Args:
         n: size of the matrix.
@@ -36,7 +36,7 @@ def random_reflections(
 
 
 class Householder(ReflectionMap):
-    r"""The map :math:`U \mapsto H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})` for ``torch.nn.utils.parametrize``.
+    r"""Map :math:`U \mapsto H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})` for ``torch.nn.utils.parametrize``.
 
     Args:
         n: size of the matrix.
@@ -55,17 +55,17 @@ class Householder(ReflectionMap):
 
     @property
     def idle_parameters(self) -> int:
-        """The zeros above the diagonal of U."""
+        """Count the zeros above the diagonal of U."""
         return self.reflections * (self.reflections - 1) // 2
 
     def forward(self, U: Tensor) -> Tensor:
-        """``W (n, n)`` of the vectors ``U (n, m)``; raises what ``householder_matrix`` raises."""
+        """Return ``W (n, n)`` of the vectors ``U (n, m)``; errors as in ``householder_matrix``."""
         if isinstance(U, Tensor) and tuple(U.shape) != (self.n, self.reflections):
             raise DimensionError("U", (self.n, self.reflections), tuple(U.shape))
         return householder_matrix(U)
 
     def right_inverse(self, W: Tensor) -> Tensor:
-        """Vectors of an orthogonal matrix; a matrix that is not orthogonal is retracted by QR first.
+        """Return vectors of an orthogonal matrix; any other matrix is retracted by QR first.
 
         Args:
             W: ``(n, n)``.
@@ -81,7 +81,7 @@ class Householder(ReflectionMap):
         return householder_vectors(W, self.reflections)
 
     def in_manifold(self, W: Tensor, tolerance: float | None = None) -> bool:
-        """Whether ``W`` is orthogonal up to rounding and, for ``m < n``, a product that Algorithm 2 finds.
+        """Return True if ``W`` is orthogonal up to rounding and, for ``m < n``, a product that Algorithm 2 finds.
 
         Args:
             W: ``(n, n)``.
@@ -99,11 +99,11 @@ class Householder(ReflectionMap):
         return bool(rest <= max(10 * self.tolerance(W, tolerance), 100 * self.n * torch.finfo(W.dtype).eps))
 
     def sample(self, *, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-        """A random member of the image (not Haar-distributed).
+        """Draw a random member of the image (not Haar-distributed).
 
         Args:
-            seed: seed of its own generator; the global random state stays as it is.
-            dtype: of the result.
+            seed: seed of a separate generator; the global random state is unchanged.
+            dtype: dtype of the result.
 
         Returns:
             ``(n, n)``.
@@ -113,15 +113,15 @@ class Householder(ReflectionMap):
 
 
 def make_orthogonal(module: nn.Module, name: str = "weight", reflections: int | None = None) -> nn.Module:
-    """Make a square weight of a module orthogonal from now on.
+    """Parametrize a square weight of a module as orthogonal.
 
     Args:
         module: any module.
         name: the parameter, a square matrix.
-        reflections: as for ``Householder``.
+        reflections: see ``Householder``.
 
     Returns:
-        The module itself, with the parametrisation registered.
+        The module itself, with the parametrization registered.
 
     Raises:
         ConfigurationError: the module has no such parameter.

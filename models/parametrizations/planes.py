@@ -1,4 +1,4 @@
-r"""Rotations with the four verbs: :math:`A = P \Theta P^\top` in SO(d) from angles and a free matrix, and back.
+r"""Rotations :math:`A = P \Theta P^\top` in SO(d) from angles and a free matrix, and the inverse map.
 
 Every rotation turns :math:`\lfloor d/2 \rfloor` orthogonal planes by an angle each: in the basis P of its real Schur
 form it is block-diagonal. The same form gives the logarithm of P itself, and so the free matrix M of
@@ -24,10 +24,10 @@ from .vectors import check_square, orthogonality_error
 
 
 def rotation_planes(A: Tensor) -> tuple[Tensor, Tensor]:
-    r"""The planes of a rotation: P in SO(d) and angles with :math:`A = P \Theta P^\top`.
+    r"""Decompose a rotation as :math:`A = P \Theta P^\top`: P in SO(d) and the angles.
 
     Args:
-        A: ``(d, d)`` of determinant 1; retracted to the Q of its QR factorisation where it is not orthogonal.
+        A: ``(d, d)`` of determinant 1; retracted to the Q of its QR factorization where it is not orthogonal.
 
     Returns:
         ``P (d, d)`` and ``theta (d // 2,)`` in ``[-pi, pi]``, in double precision; for odd d the last column of P is
@@ -65,7 +65,7 @@ def rotation_planes(A: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _blocks(T: np.ndarray) -> tuple[list[int], list[float], list[int], list[int]]:
-    """Columns and angles of the 2x2 blocks of a real Schur form, and the columns of its eigenvalues 1 and -1."""
+    """Return columns and angles of the 2x2 blocks of a real Schur form, and the columns of its eigenvalues 1 and -1."""
     columns: list[int] = []
     angles: list[float] = []
     plus: list[int] = []
@@ -83,7 +83,7 @@ def _blocks(T: np.ndarray) -> tuple[list[int], list[float], list[int], list[int]
 
 
 def rotation_generator(P: Tensor) -> Tensor:
-    """A free matrix M with ``rotation_basis(M) = P``: half of the skew-symmetric logarithm of a rotation.
+    """Return M with ``rotation_basis(M) = P``: half of the skew-symmetric logarithm of a rotation.
 
     Args:
         P: ``(d, d)`` in SO(d); raises what ``rotation_planes`` raises.
@@ -105,7 +105,7 @@ def rotation_generator(P: Tensor) -> Tensor:
 
 
 class Rotation(nn.Module):
-    r"""The map :math:`(\theta, M) \mapsto P \Theta P^\top`, :math:`P = e^{M - M^\top}`, onto SO(d).
+    r"""Map :math:`(\theta, M) \mapsto P \Theta P^\top`, :math:`P = e^{M - M^\top}`, onto SO(d).
 
     For ``torch.nn.utils.parametrize``; ``RotRNN`` has one of these a head and takes given ones by ``load_rotations``.
 
@@ -132,11 +132,11 @@ class Rotation(nn.Module):
 
     @property
     def idle_parameters(self) -> int:
-        """Entries of M that nothing depends on: its symmetric part."""
+        """Count the entries of M without effect: its symmetric part."""
         return self.d * (self.d + 1) // 2
 
     def forward(self, theta: Tensor, M: Tensor) -> Tensor:
-        """``A (d, d)`` of ``theta (d // 2,)`` and ``M (d, d)``.
+        """Return ``A (d, d)`` of ``theta (d // 2,)`` and ``M (d, d)``.
 
         Raises:
             DimensionError: a wrong shape.
@@ -147,7 +147,7 @@ class Rotation(nn.Module):
         return rotation_matrix(theta, self.d, rotation_basis(M))
 
     def right_inverse(self, A: Tensor) -> tuple[Tensor, Tensor]:
-        """``theta`` and ``M`` of a rotation, in its dtype; a matrix that is none is retracted by QR first.
+        """Return ``theta`` and ``M`` of a rotation, in its dtype; any other matrix is retracted by QR first.
 
         Raises:
             DimensionError: A is not d by d; and what else ``rotation_planes`` raises.
@@ -158,23 +158,23 @@ class Rotation(nn.Module):
         return theta.to(A.dtype), rotation_generator(P).to(A.dtype)
 
     def in_manifold(self, A: Any, tolerance: float | None = None) -> bool:
-        """Whether ``A (d, d)`` is orthogonal up to rounding (``10 d`` units by default), with determinant 1."""
+        """Return True if ``A (d, d)`` is orthogonal up to rounding (``10 d`` units by default), with determinant 1."""
         if not isinstance(A, Tensor) or not A.is_floating_point() or A.shape != (self.d, self.d):
             return False
         allowed = 10 * self.d * torch.finfo(A.dtype).eps if tolerance is None else tolerance
         return orthogonality_error(A) <= allowed and bool(torch.linalg.det(A.detach().double()) > 0)
 
     def sample(self, *, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-        """A rotation drawn evenly from SO(d) (Haar measure): the Q of a Gaussian matrix, one column turned if needed.
+        """Draw a rotation from the Haar measure on SO(d): the Q of a Gaussian matrix, one column negated if needed.
 
         Args:
-            seed: of its own generator.
-            dtype: of the result.
+            seed: seed of a separate generator.
+            dtype: dtype of the result.
         """
         generator = torch.Generator().manual_seed(seed)
         Q = qr(torch.randn(self.d, self.d, generator=generator, dtype=torch.float64)).Q
         return (torch.cat([Q[:, :1] * torch.linalg.det(Q).sign(), Q[:, 1:]], dim=1)).to(dtype)
 
     def extra_repr(self) -> str:
-        """What ``repr`` shows."""
+        """Return the arguments for ``repr``."""
         return f"d={self.d}"

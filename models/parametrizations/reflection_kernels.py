@@ -17,7 +17,7 @@ BLOCK = 48  # reflections in one WY block of the full matrix (measured)
 
 
 class _Matrix(SavedFunction):
-    """``W``, by blocks of reflections: each block is in WY form and acts on what the later blocks made.
+    """Autograd function of ``W``, in blocks of reflections: each block in WY form acts on the result of the later ones.
 
     Block by block ``W <- (I - V X) W`` on the trailing rows and columns, ``4/3 n^3`` operations for ``m = n``
     instead of the ``5 n^3`` of one WY form. On the way back each block is undone, so no copy of W is kept.
@@ -64,7 +64,7 @@ class _Matrix(SavedFunction):
 
 
 class _Reflections(SavedFunction):
-    """Algorithm 1: ``W h`` for rows, reflection by reflection; a second derivative by Theorem 2."""
+    """Autograd function of Algorithm 1, ``W h`` for rows, reflection by reflection; second derivative by Theorem 2."""
 
     @staticmethod
     def forward(U: Tensor, h: Tensor) -> Tensor:
@@ -98,7 +98,7 @@ class _Reflections(SavedFunction):
 
 
 def _theorem2(U: Tensor, h: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of ``C = W h`` for rows ``h`` and ``g = dL/dC``, both ``(b, n)``."""
+    """Return gradients of ``C = W h`` for rows ``h`` and ``g = dL/dC``, both ``(b, n)``."""
     V, scale = scaled(U)
     T = triangle(V)
     ht = torch.linalg.solve_triangular(T.mT, h @ V.conj(), upper=False, left=False)
@@ -108,7 +108,7 @@ def _theorem2(U: Tensor, h: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _matrix_rule(U: Tensor, g: Tensor) -> Tensor:
-    """Gradient of W as one WY form, Theorem 2 with ``h = I``, in differentiable operations."""
+    """Return the gradient of W as one WY form, Theorem 2 with ``h = I``, in differentiable operations."""
     V, scale = scaled(U)
     T = triangle(V)
     ht = torch.linalg.solve_triangular(T, V.mH, upper=True)
@@ -117,7 +117,7 @@ def _matrix_rule(U: Tensor, g: Tensor) -> Tensor:
 
 
 def scaled(U: Tensor) -> tuple[Tensor, Tensor]:
-    """The vectors divided by the size of their largest entry, and those sizes as constants.
+    """Return the vectors divided by their largest entry, and these entries as constants.
 
     W does not depend on lengths, so this leaves it and (divided likewise) its gradient as they are, and keeps
     squares of extreme lengths from over- and underflow.
@@ -128,7 +128,7 @@ def scaled(U: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def triangle(V: Tensor) -> Tensor:
-    """``T = striu(V^H V) + diag(V^H V) / 2``."""
+    """Return ``T = striu(V^H V) + diag(V^H V) / 2``."""
     T = (V.mH @ V).triu()
     T.diagonal().mul_(0.5)
     return T

@@ -1,4 +1,4 @@
-r"""Products of Householder reflections as pure functions, real or complex, with their own gradients.
+r"""Products of Householder reflections as pure functions, real or complex, with hand-written gradients.
 
 .. math:: W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1}), \quad
           H_k(u) = \mathrm{diag}(I_{n-k},\, I_k - 2 u u^H / |u|^2), \quad H_1(u) = \mathrm{diag}(I_{n-1}, u)
@@ -10,7 +10,7 @@ zero). ``W`` depends on the directions of the vectors only.
 
 Compact WY form: :math:`W = I - U T^{-1} U^H`, :math:`T = \mathrm{striu}(U^H U) + \mathrm{diag}(U^H U)/2`,
 and for ``m = n`` this with ``H_1`` on the right. Source: Mhammedi, Hellicar, Rahman, Bailey, "Efficient
-orthogonal parametrisation of recurrent neural networks using Householder reflections" (ICML 2017), eq. 8
+orthogonal parametrization of recurrent neural networks using Householder reflections" (ICML 2017), eq. 8
 to 17.
 """
 
@@ -31,7 +31,7 @@ DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
 class CompactWY(NamedTuple):
-    """``W = (I - V X) diag(1, ..., 1, sign)``: two thin factors; no ``H_1``: ``sign`` is None."""
+    """Compact form ``W = (I - V X) diag(1, ..., 1, sign)`` with two thin factors; ``sign`` is None without ``H_1``."""
 
     V: Tensor
     X: Tensor
@@ -40,7 +40,7 @@ class CompactWY(NamedTuple):
 
 @full_precision
 def householder_matrix(U: Tensor) -> Tensor:
-    """The orthogonal (unitary) matrix ``W (n, n)`` of the reflections in ``U``, through the compact WY form.
+    """Return the orthogonal (unitary) matrix ``W (n, n)`` of the reflections in ``U``, by the compact WY form.
 
     Args:
         U: ``(n, m)``, ``1 <= m <= n``, no zero column (above the diagonal nothing counts). Complex vectors
@@ -67,7 +67,7 @@ def householder_matrix(U: Tensor) -> Tensor:
 
 @full_precision
 def householder_apply(U: Tensor, h: Tensor) -> Tensor:
-    """``W h`` for rows ``h (..., n)`` by Algorithm 1: one by one, O(nm) a row, little memory.
+    """Return ``W h`` for rows ``h (..., n)`` by Algorithm 1: one reflection at a time, O(nm) a row, little memory.
 
     Only U, h and the result are kept for the backward pass: reflections are their own inverses, so the
     intermediate ``H_k`` are regenerated from the result on the way back.
@@ -99,7 +99,7 @@ def householder_apply(U: Tensor, h: Tensor) -> Tensor:
 
 @full_precision
 def compact_wy(U: Tensor) -> CompactWY:
-    """The thin factors ``V (n, p)``, ``X = T^{-1} V^H (p, n)`` with ``p = min(m, n - 1)``: T is solved once.
+    """Return the thin factors ``V (n, p)``, ``X = T^{-1} V^H (p, n)`` with ``p = min(m, n - 1)``: T is solved once.
 
     Args:
         U: ``(n, m)`` as for ``householder_matrix``.
@@ -123,7 +123,7 @@ def compact_wy(U: Tensor) -> CompactWY:
 
 
 def check_reflections(U: Any) -> Tensor:
-    """The front door of this file: refuse what defines no orthogonal matrix; returns ``U``.
+    """Check that ``U`` defines an orthogonal matrix; return it.
 
     Raises:
         RankError: a zero reflection vector.
@@ -154,7 +154,7 @@ def check_reflections(U: Any) -> Tensor:
 
 
 def _split(U: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The proper reflection vectors ``(n, min(m, n-1))``, a view, and the sign of H_1."""
+    """Return the proper reflection vectors ``(n, min(m, n-1))``, a view, and the sign of H_1."""
     n, m = U.shape
     if m < n:
         return U, None
@@ -163,7 +163,7 @@ def _split(U: Tensor) -> tuple[Tensor, Tensor | None]:
 
 
 def _last_factor(sign: Tensor, n: int) -> Tensor:
-    """The diagonal ``(1, ..., 1, sign)`` of ``H_1``."""
+    """Return the diagonal ``(1, ..., 1, sign)`` of ``H_1``."""
     diagonal = torch.ones(n, dtype=sign.dtype, device=sign.device)
     diagonal[-1] = sign
     return diagonal

@@ -1,8 +1,8 @@
-r"""Damped rotations and the normalisers that keep the expected size of their states.
+r"""Damped rotations and normalizers that keep the expected norm of their states.
 
 :math:`x_t = \gamma A x_{t-1} + \xi B u_t` with :math:`A = P \Theta P^\top` in SO(d). For white input
 (independent, mean 0, covariance I) :math:`E\|x_t\|^2 = \gamma^2 E\|x_{t-1}\|^2 + \xi^2\,\mathrm{Tr}(B^\top B)`,
-whatever A is.
+for every A.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from stability.errors import ConfigurationError
 
 
 def rotation_basis(M: Tensor) -> Tensor:
-    r"""``P = expm(M - M^T)`` in SO(d), for any real ``M (..., d, d)``.
+    r"""Return ``P = expm(M - M^T)`` in SO(d), for any real ``M (..., d, d)``.
 
     Source:
         RotRNN paper, Lemma 1: the exponential map takes skew-symmetric matrices onto SO(d).
@@ -28,7 +28,7 @@ def rotation_basis(M: Tensor) -> Tensor:
 
 
 def rotation_matrix(theta: Tensor, d: int, P: Tensor | None = None) -> Tensor:
-    r"""``A = P Theta P^T``: 2x2 rotations by ``theta_i`` on the diagonal, in the basis of P.
+    r"""Return ``A = P Theta P^T``: 2x2 rotations by ``theta_i`` on the diagonal, in the basis of P.
 
     Args:
         theta: ``(..., d // 2)`` angles.
@@ -60,7 +60,7 @@ def rotation_matrix(theta: Tensor, d: int, P: Tensor | None = None) -> Tensor:
 
 
 def damping(gamma_log: Tensor) -> tuple[Tensor, Tensor]:
-    r""":math:`\gamma = \exp(-\exp(g))` and :math:`1 - \gamma^2`, the latter without cancellation.
+    r"""Return :math:`\gamma = \exp(-\exp(g))` and :math:`1 - \gamma^2`, the latter without cancellation.
 
     Near the limits ``gamma`` rounds to 1 (or to 0) while ``1 - gamma^2`` keeps its relative accuracy.
 
@@ -74,7 +74,7 @@ def damping(gamma_log: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def damping_parameter(uniform: Tensor, low: float, high: float) -> Tensor:
-    r"""``gamma_log`` for which ``gamma^2`` is uniform between ``low^2`` and ``high^2``.
+    r"""Return ``gamma_log`` for which ``gamma^2`` is uniform between ``low^2`` and ``high^2``.
 
     :math:`g = \log(-\tfrac12 \log(u (\gamma_{max}^2 - \gamma_{min}^2) + \gamma_{min}^2))`.
 
@@ -86,7 +86,7 @@ def damping_parameter(uniform: Tensor, low: float, high: float) -> Tensor:
 
 
 def normaliser(rest: Tensor, trace: Tensor, c: float = 1.0) -> Tensor:
-    r""":math:`\xi = \sqrt{c (1 - \gamma^2) / \mathrm{Tr}(B^\top B)}`: the states' squared norm tends to ``c``.
+    r"""Return :math:`\xi = \sqrt{c (1 - \gamma^2) / \mathrm{Tr}(B^\top B)}`: the squared norm tends to ``c``.
 
     Args:
         rest: ``1 - gamma^2``.
@@ -101,7 +101,7 @@ def normaliser(rest: Tensor, trace: Tensor, c: float = 1.0) -> Tensor:
 
 
 def published_normaliser(rest: Tensor, trace: Tensor, c: float = 1.0) -> Tensor:
-    r"""Equation 11 of the RotRNN paper, :math:`\sqrt{(1 - c \gamma^2) / \mathrm{Tr}(B^\top B)}`.
+    r"""Return equation 11 of the RotRNN paper, :math:`\sqrt{(1 - c \gamma^2) / \mathrm{Tr}(B^\top B)}`.
 
     It is ``normaliser`` for ``c = 1`` only: otherwise the squared norm tends to
     :math:`(1 - c\gamma^2) / (1 - \gamma^2)`, and there is no such number (NaN) once :math:`c \gamma^2 > 1`.
@@ -119,7 +119,7 @@ def published_normaliser(rest: Tensor, trace: Tensor, c: float = 1.0) -> Tensor:
 
 
 def stationary_factor(gamma: Tensor, rest: Tensor) -> Tensor:
-    r""":math:`(1/\sqrt{1-\gamma^2} - 1)/\gamma`, without cancellation for small gamma.
+    r"""Return :math:`(1/\sqrt{1-\gamma^2} - 1)/\gamma`, without cancellation for small gamma.
 
     A state :math:`x_0 = f\, A^{-1} \xi B u_1` before the first step makes :math:`x_1 = \xi B u_1 /
     \sqrt{1 - \gamma^2}`, whose expected squared norm is ``c`` from the start.
@@ -133,7 +133,7 @@ def stationary_factor(gamma: Tensor, rest: Tensor) -> Tensor:
 
 
 def expected_squared_norm(gamma_log: Tensor, t: int, c: float = 1.0, stationary: bool = False) -> Tensor:
-    r""":math:`E\|x_t\|^2` for white input: :math:`c (1 - \gamma^{2t})` from zero, ``c`` from a stationary start.
+    r"""Return :math:`E\|x_t\|^2` for white input: :math:`c (1 - \gamma^{2t})` from zero, ``c`` if stationary.
 
     Args:
         gamma_log: ``(heads,)``.

@@ -1,4 +1,4 @@
-r"""Weights whose gain and rate are prescribed, for activations with slopes: every one that a quadratic storage proves.
+r"""Weights of prescribed gain and rate for activations with slopes: all that a quadratic storage function proves.
 
 With :math:`w` and :math:`v = W d + V u` the differences of two runs, :math:`w_i (\beta v_i - w_i) \ge 0` for slopes in
 :math:`[0, \beta]`, so that for a storage :math:`P` and diagonal multipliers :math:`L`
@@ -46,13 +46,13 @@ class SlopedGain(NamedTuple):
 def sloped_gain(
     O: Tensor, N: Tensor, scales: Tensor, *, gain: float, rate: float, slope: float, room: float
 ) -> SlopedGain:
-    """The weights whose states move by at most ``gain`` times the l2 norm of the inputs, and their proof.
+    """Return weights whose gain from input sequence to state is at most ``gain`` in l2, and their proof.
 
     Args:
         O: ``(n, 2 n)`` with orthonormal rows.
         N: ``(n, n + p)`` with orthonormal rows.
         scales: ``(n,)``, the logarithms of ``Lambda / sqrt(2)``.
-        gain: of the state at any time.
+        gain: gain of the state at any time.
         rate: ``rho``, at most one.
         slope: ``beta``, the largest of the activation.
         room: ``delta``, in (0, 1).

@@ -1,4 +1,4 @@
-r"""Orthonormal frames of any shape by retraction: the Q of a QR factorisation, or of an LQ one where it is wide.
+r"""Orthonormal frames by retraction: the Q of a QR factorization, or of an LQ one for wide matrices.
 
 .. math:: X = Q R, \quad \mathrm{diag}(R) > 0 \;\; (m \ge n), \qquad X = L Q \;\; (m < n)
 
@@ -22,7 +22,7 @@ from .vectors import orthogonality_error
 
 
 def orthonormal(X: Tensor) -> Tensor:
-    """The retraction: orthonormal columns of a tall matrix, orthonormal rows of a wide one.
+    """Retract a matrix: orthonormal columns if tall, orthonormal rows if wide.
 
     Args:
         X: ``(..., m, n)`` of full rank.
@@ -39,7 +39,7 @@ def orthonormal(X: Tensor) -> Tensor:
 
 
 class Stiefel(nn.Module):
-    """The map from matrices of full rank onto those with orthonormal columns (rows, where they are wide).
+    """Map from matrices of full rank onto those with orthonormal columns (rows, if wide).
 
     For ``torch.nn.utils.parametrize``: input maps that keep lengths, read-outs, encoders.
 
@@ -63,7 +63,7 @@ class Stiefel(nn.Module):
         self.m, self.n = positive_int("m", m), positive_int("n", n)
 
     def forward(self, X: Tensor) -> Tensor:
-        """``Q (m, n)`` of ``X (m, n)``; raises what ``qr`` and ``lq`` raise.
+        """Return ``Q (m, n)`` of ``X (m, n)``; errors as in ``qr`` and ``lq``.
 
         Raises:
             DimensionError: a wrong shape.
@@ -73,35 +73,35 @@ class Stiefel(nn.Module):
         return orthonormal(X)
 
     def right_inverse(self, W: Tensor) -> Tensor:
-        """A free matrix of a frame: the frame itself; any other matrix of full rank is retracted first."""
+        """Return the frame itself as its free matrix; any other matrix of full rank is retracted first."""
         return self(W.detach())
 
     def in_manifold(self, W: Any, tolerance: float | None = None) -> bool:
-        """Whether ``W (m, n)`` has orthonormal columns (rows) up to rounding, ``10 max(m, n)`` units by default."""
+        """Return True if ``W (m, n)`` has orthonormal columns (rows) up to the tolerance, ``10 max(m, n)`` units."""
         if not isinstance(W, Tensor) or W.dtype not in DTYPES or W.shape != (self.m, self.n):
             return False
         allowed = 10 * max(W.shape) * torch.finfo(W.dtype).eps if tolerance is None else tolerance
         return orthogonality_error(W if self.m >= self.n else W.mH) <= allowed
 
     def sample(self, *, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-        """A frame drawn evenly (Haar measure): the Q of a Gaussian matrix with a positive diagonal of R."""
+        """Draw a frame from the Haar measure: the Q of a Gaussian matrix with a positive diagonal of R."""
         generator = torch.Generator().manual_seed(seed)
         return self(torch.randn(self.m, self.n, generator=generator, dtype=dtype))
 
     def extra_repr(self) -> str:
-        """What ``repr`` shows."""
+        """Return the arguments for ``repr``."""
         return f"m={self.m}, n={self.n}"
 
 
 def make_orthonormal(module: nn.Module, name: str = "weight") -> nn.Module:
-    """Give a weight of a module orthonormal columns (rows, where it is wide) from now on.
+    """Parametrize a weight of a module to have orthonormal columns (rows, if wide).
 
     Args:
         module: any module.
         name: the parameter, a matrix of full rank.
 
     Returns:
-        The module itself, with the parametrisation registered.
+        The module itself, with the parametrization registered.
 
     Raises:
         ConfigurationError: the module has no such parameter.

@@ -1,4 +1,4 @@
-r"""The symmetric-skew parametrisation of the Lipschitz RNN.
+r"""Symmetric-skew parametrization of the Lipschitz RNN.
 
 .. math:: S(M) = (1 - \beta)(M + M^T) + \beta (M - M^T) - \gamma I .
 
@@ -29,7 +29,7 @@ def _square(name: str, value: Any) -> Tensor:
 
 
 def symmetric_skew(M: Tensor, beta: float, gamma: float) -> Tensor:
-    r""":math:`(1 - \beta)(M + M^T) + \beta (M - M^T) - \gamma I`.
+    r"""Return :math:`(1 - \beta)(M + M^T) + \beta (M - M^T) - \gamma I`.
 
     Args:
         M: ``(n, n)`` free matrix.
@@ -60,7 +60,7 @@ def _interval(M: Any, beta: float, gamma: float, factor: float) -> tuple[float, 
 
 
 def proposition1_bounds(M: Any, beta: float, gamma: float) -> tuple[float, float]:
-    r"""Interval that holds the real parts of all eigenvalues of :math:`S(M, \beta, \gamma)`.
+    r"""Bound the real parts of all eigenvalues of :math:`S(M, \beta, \gamma)`.
 
     .. math:: [2 (1 - \beta) \lambda_{\min}(M_s) - \gamma,\; 2 (1 - \beta) \lambda_{\max}(M_s) - \gamma],
               \quad M_s = (M + M^T) / 2 .
@@ -91,7 +91,7 @@ def proposition1_bounds(M: Any, beta: float, gamma: float) -> tuple[float, float
 
 
 def published_proposition1_bounds(M: Any, beta: float, gamma: float) -> tuple[float, float]:
-    """The interval as printed in the paper, without the factor 2: for comparison only, it does not hold.
+    """Return the paper's interval, without the factor 2: for comparison only, it does not hold.
 
     Args:
         M: ``(n, n)`` free matrix, tensor or array.
@@ -111,7 +111,7 @@ def published_proposition1_bounds(M: Any, beta: float, gamma: float) -> tuple[fl
 def skew_bounds(
     parts: Mapping[str, tuple[Tensor, float, float, float]], published: bool
 ) -> dict[str, tuple[float, float]]:
-    """Proposition 1 for several matrices ``factor * S(M, beta, gamma)``, leaving out those that are not finite.
+    """Evaluate Proposition 1 for several matrices ``factor * S(M, beta, gamma)``, except those that are not finite.
 
     Args:
         parts: ``(M, beta, gamma, factor)`` by name, ``factor >= 0``.
@@ -127,7 +127,7 @@ def skew_bounds(
 
 
 class SymmetricSkew(nn.Module):
-    r"""The map :math:`M \mapsto S(M, \beta, \gamma)` for ``torch.nn.utils.parametrize``.
+    r"""Map :math:`M \mapsto S(M, \beta, \gamma)` for ``torch.nn.utils.parametrize``.
 
     For ``0 < beta < 1`` every square matrix is reached. For ``beta = 1`` the image is the skew-symmetric
     matrices minus ``gamma I``, for ``beta = 0`` the symmetric ones.
@@ -156,11 +156,11 @@ class SymmetricSkew(nn.Module):
         self.project = bool(project)
 
     def forward(self, M: Tensor) -> Tensor:
-        """``S(M)`` for ``M (n, n)``."""
+        """Return ``S(M)`` for ``M (n, n)``."""
         return symmetric_skew(_square("M", M), self.beta, self.gamma)
 
     def right_inverse(self, S: Tensor) -> Tensor:
-        """A free matrix ``M`` with ``S(M) = S``.
+        """Return a free matrix ``M`` with ``S(M) = S``.
 
         Args:
             S: ``(n, n)``.
@@ -188,7 +188,7 @@ class SymmetricSkew(nn.Module):
         return out
 
     def in_manifold(self, S: Tensor, tolerance: float | None = None) -> bool:
-        """Whether ``S`` is in the image up to rounding.
+        """Return True if ``S`` is in the image up to rounding.
 
         Args:
             S: ``(n, n)``.
@@ -208,17 +208,17 @@ class SymmetricSkew(nn.Module):
         return bool(rest.abs().max() <= tolerance * max(float(S.abs().max()), self.gamma, 1e-30))
 
     def _parts(self, S: Tensor) -> tuple[Tensor, Tensor]:
-        """The symmetric part of ``S + gamma I``, which ``beta`` 1 loses, and the skew one, which ``beta`` 0 does."""
+        """Return the symmetric part of ``S + gamma I``, lost for ``beta`` 1, and the skew one, lost for 0."""
         return 0.5 * (S + S.T) + self.gamma * torch.eye(len(S), dtype=S.dtype, device=S.device), 0.5 * (S - S.T)
 
     def sample(self, n: int, *, std: float = 1.0, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-        """A random member of the image: ``S(M)`` with ``M`` of independent normal entries.
+        """Draw a random member of the image: ``S(M)`` with ``M`` of independent normal entries.
 
         Args:
             n: size.
             std: standard deviation of the entries of ``M``.
-            seed: seed of its own generator; the global random state stays as it is.
-            dtype: of the result.
+            seed: seed of a separate generator; the global random state is unchanged.
+            dtype: dtype of the result.
 
         Returns:
             ``(n, n)``.
@@ -227,5 +227,5 @@ class SymmetricSkew(nn.Module):
         return self(std * torch.randn(n, n, generator=generator, dtype=dtype))
 
     def extra_repr(self) -> str:
-        """What ``repr`` shows."""
+        """Return the arguments for ``repr``."""
         return f"beta={self.beta:g}, gamma={self.gamma:g}"

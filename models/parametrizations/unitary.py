@@ -1,4 +1,4 @@
-r"""Unitary matrices: by complex Householder reflections (all of U(n)), and the product of the first uRNN.
+r"""Unitary matrices: complex Householder reflections (all of U(n)), and the product of the first uRNN.
 
 .. math:: W = H_n(u_n) \cdots H_2(u_2)\, \mathrm{diag}(e^{i \theta}), \qquad
           W = D_3 R_2 F^{-1} D_2 \Pi R_1 F D_1 .
@@ -22,7 +22,7 @@ from .vectors import ReflectionMap, check_square, orthogonality_error, reduce_by
 
 @full_precision
 def unitary_matrix(U: Tensor, theta: Tensor) -> Tensor:
-    r""":math:`H_n(u_n) \cdots H_{n-p+1}(u_{n-p+1}) \,\mathrm{diag}(e^{i\theta})`.
+    r"""Return :math:`H_n(u_n) \cdots H_{n-p+1}(u_{n-p+1}) \,\mathrm{diag}(e^{i\theta})`.
 
     Args:
         U: ``(n, p)`` complex, ``0 <= p < n``, lower trapezoidal as in ``reflections``; with ``p = n - 1``
@@ -56,10 +56,10 @@ def unitary_matrix(U: Tensor, theta: Tensor) -> Tensor:
 
 
 def unitary_vectors(W: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
-    """Vectors ``U (n, count)`` and phases ``theta (n,)`` of a unitary matrix (Algorithm 2 over C^n).
+    """Return vectors ``U (n, count)`` and phases ``theta (n,)`` of a unitary matrix (Algorithm 2 over C^n).
 
     Args:
-        W: ``(n, n)`` complex; a matrix that is not unitary is retracted to the Q of its QR factorisation.
+        W: ``(n, n)`` complex; a matrix that is not unitary is retracted to the Q of its QR factorization.
         count: reflections, all ``n - 1`` by default.
 
     Returns:
@@ -95,7 +95,7 @@ def unitary_vectors(W: Tensor, count: int | None = None) -> tuple[Tensor, Tensor
 
 
 class Unitary(ReflectionMap):
-    r"""The map :math:`(U, \theta) \mapsto W` onto unitary matrices for ``torch.nn.utils.parametrize``.
+    r"""Map :math:`(U, \theta) \mapsto W` onto unitary matrices for ``torch.nn.utils.parametrize``.
 
     Args:
         n: size of the matrix.
@@ -121,26 +121,26 @@ class Unitary(ReflectionMap):
 
     @property
     def idle_parameters(self) -> int:
-        """The zeros above the diagonal of U; a complex one counts once, as ``numel`` counts them."""
+        """Count the zeros above the diagonal of U; a complex one counts once, as in ``numel``."""
         return self.vectors * (self.vectors - 1) // 2
 
     def forward(self, U: Tensor, theta: Tensor) -> Tensor:
-        """``W (n, n)`` of ``U (n, vectors)`` and ``theta (n,)``; raises what ``unitary_matrix`` raises."""
+        """Return ``W (n, n)`` of ``U (n, vectors)`` and ``theta (n,)``; errors as in ``unitary_matrix``."""
         return unitary_matrix(U, theta)
 
     def right_inverse(self, W: Tensor) -> tuple[Tensor, Tensor]:
-        """``U`` and ``theta`` of a unitary matrix; raises what ``unitary_vectors`` raises."""
+        """Return ``U`` and ``theta`` of a unitary matrix; errors as in ``unitary_vectors``."""
         return unitary_vectors(W, self.vectors)
 
     def in_manifold(self, W: Tensor, tolerance: float | None = None) -> bool:
-        """Whether ``W`` is unitary up to rounding (``10 n`` units by default); False for NaN.
+        """Return True if ``W`` is unitary up to rounding (``10 n`` units by default); False for NaN.
 
         For ``m < n`` a True does not say that so few reflections give W.
         """
         return self.is_isometry(W, tolerance) and W.is_complex()
 
     def sample(self, *, seed: int = 0, dtype: torch.dtype = torch.complex128) -> Tensor:
-        """A random member of the image (not Haar-distributed), from a generator of its own."""
+        """Draw a random member of the image (not Haar-distributed) from a separate generator."""
         generator = torch.Generator().manual_seed(seed)
         U = torch.randn(self.n, self.vectors, generator=generator, dtype=dtype)
         theta = (2 * torch.rand(self.n, generator=generator, dtype=U.real.dtype) - 1) * torch.pi
@@ -149,7 +149,7 @@ class Unitary(ReflectionMap):
 
 @full_precision
 def arjovsky_matrix(theta: Tensor, v: Tensor, permutation: Tensor) -> Tensor:
-    r""":math:`D_3 R_2 F^{-1} D_2 \Pi R_1 F D_1`, in the column convention ``W h``; O(n log n) a column.
+    r"""Return :math:`D_3 R_2 F^{-1} D_2 \Pi R_1 F D_1`, in the column convention ``W h``; O(n log n) a column.
 
     Args:
         theta: ``(3, n)`` real phases of ``D_1, D_2, D_3``.
@@ -176,7 +176,7 @@ def arjovsky_matrix(theta: Tensor, v: Tensor, permutation: Tensor) -> Tensor:
 
 
 def fixed_permutation(n: int) -> Tensor:
-    """The permutation of the uRNN: scrambled, and the same in every version and on every machine.
+    """Return the scrambled permutation of the uRNN, the same in every version and on every machine.
 
     Args:
         n: size.
@@ -204,7 +204,7 @@ def _reflect(h: Tensor, v: Tensor) -> Tensor:
 
 
 def real_form(W: Tensor) -> Tensor:
-    """``[[A, -B], [B, A]]`` of ``W = A + i B``: orthogonal of size 2n when W is unitary.
+    """Return ``[[A, -B], [B, A]]`` of ``W = A + i B``: orthogonal of size 2n for unitary W.
 
     Args:
         W: ``(..., n, n)`` complex.

@@ -1,4 +1,4 @@
-"""From a matrix back to its reflection vectors: Algorithm 2, QR through the reflections themselves."""
+"""Reflection vectors of a matrix: Algorithm 2, QR through the reflections themselves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..tensors import kind_of
 
 
 def householder_vectors(W: Tensor, reflections: int | None = None) -> Tensor:
-    """Algorithm 2: the reflection vectors of an orthogonal matrix, or of the Q of any non-singular one.
+    """Return the reflection vectors of an orthogonal matrix, or of the Q of any non-singular one (Algorithm 2).
 
     QR with a positive diagonal of R, through the reflections ``H_n, ..., H_1`` themselves. A matrix that is
     not orthogonal is retracted to its Q. In double precision inside.
@@ -61,7 +61,7 @@ def householder_vectors(W: Tensor, reflections: int | None = None) -> Tensor:
 
 
 def reduce_by_reflections(W: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The loop of Algorithm 2: ``U (n, count)`` with unit columns, and what the reflections leave of W.
+    """Run the loop of Algorithm 2: return ``U (n, count)`` with unit columns, and the reduced matrix.
 
     Real: each pivot becomes ``+|x|``. Complex: it keeps its phase, ``x_1 |x| / |x_1|``, and the phases are
     left on the diagonal. The first entry of ``x - |x| e_1`` is ``-|x_2..|^2 / (x_1 + |x|)``: nothing cancels.
@@ -97,7 +97,7 @@ def reduce_by_reflections(W: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def orthogonality_error(W: Tensor) -> float:
-    """Largest entry of ``|W^H W - I|``, computed in double precision; infinite for NaN.
+    """Return the largest entry of ``|W^H W - I|``, computed in double precision; infinite for NaN.
 
     Args:
         W: ``(n, n)``.
@@ -112,7 +112,7 @@ def orthogonality_error(W: Tensor) -> float:
 
 
 def check_square(W: Tensor, name: str = "W") -> Tensor:
-    """A finite square matrix.
+    """Check for a finite square matrix.
 
     Raises:
         DimensionError: not square, or empty.
@@ -126,7 +126,7 @@ def check_square(W: Tensor, name: str = "W") -> Tensor:
 
 
 def reflection_count(n: int, m: Any) -> int:
-    """``m`` when it is a number of reflections for size ``n``.
+    """Check that ``m`` is a number of reflections for size ``n``.
 
     Raises:
         ConfigurationError: not an integer in 1 .. n.
@@ -152,15 +152,15 @@ class ReflectionMap(nn.Module):
         self.n = positive_int("n", n)
         self.reflections = n if reflections is None else reflection_count(n, reflections)
 
-    def tolerance(self, W: Tensor, given: float | None) -> float:
-        """On the largest entry of ``|W^H W - I|``: the given one, or ``10 n`` units of rounding."""
-        return 10 * self.n * torch.finfo(W.dtype).eps if given is None else given
+    def tolerance(self, W: Tensor, value: float | None) -> float:
+        """Return the tolerance of the largest entry of ``|W^H W - I|``: the argument, or ``10 n`` units of rounding."""
+        return 10 * self.n * torch.finfo(W.dtype).eps if value is None else value
 
     def is_isometry(self, W: Any, tolerance: float | None) -> bool:
-        """Whether ``W`` is an ``(n, n)`` tensor of floating-point numbers with ``W^H W = I`` up to the tolerance."""
+        """Return True for an ``(n, n)`` floating-point tensor ``W`` with ``W^H W = I`` up to the tolerance."""
         numbers = isinstance(W, Tensor) and (W.is_floating_point() or W.is_complex()) and W.shape == (self.n, self.n)
         return numbers and orthogonality_error(W) <= self.tolerance(W, tolerance)
 
     def extra_repr(self) -> str:
-        """What ``repr`` shows."""
+        """Return the arguments for ``repr``."""
         return f"n={self.n}, reflections={self.reflections}"

@@ -1,1 +1,1 @@
-"""Model files whose sizes are looked at before anything in them is made."""
+"""Readers of model files that check sizes before they allocate memory."""

@@ -29,7 +29,7 @@ class InertUnpickler(pickle.Unpickler):
     """Unpickler that knows tensors, parameters, dtypes and ordered dictionaries; other names give a ``Placeholder``."""
 
     def find_class(self, module_name: str, global_name: str) -> Any:
-        """Return what a global name of the pickle stands for."""
+        """Return the replacement of a global name of the pickle."""
         if (module_name, global_name) == ("collections", "OrderedDict"):
             return OrderedDict
         if (module_name, global_name) == ("collections", "defaultdict"):

@@ -8,8 +8,8 @@ from typing import TypeVar
 Item = TypeVar("Item", bound=Hashable)
 
 
-def closure(start: Iterable[Item], below: Callable[[Item], Iterable[Item]]) -> set[Item]:
-    """Return everything that can be reached, without recursion.
+def closure(start: Iterable[Item], children: Callable[[Item], Iterable[Item]]) -> set[Item]:
+    """Return all elements reachable from the start, without recursion.
 
     Example:
         >>> sorted(closure([12], lambda n: [n // 2] if n % 2 == 0 else []))
@@ -17,7 +17,7 @@ def closure(start: Iterable[Item], below: Callable[[Item], Iterable[Item]]) -> s
     """
     seen, stack = set(start), list(start)
     while stack:
-        new = set(below(stack.pop())) - seen
+        new = set(children(stack.pop())) - seen
         seen |= new
         stack.extend(new)
     return seen

@@ -1,4 +1,4 @@
-"""What the readers of model files take at most. Sizes are computed, and refused, before memory is taken.
+"""Limits of the readers of model files; sizes are checked before memory is allocated.
 
 Where a file is the smallest form of what it holds (safetensors, ``.pt``), its own size bounds the memory; the limits
 here are for graphs, which unfold. Those of archives are on the ground floor (``storage/limits.py``).
@@ -7,25 +7,25 @@ here are for graphs, which unfold. Those of archives are on the ground floor (``
 from __future__ import annotations
 
 GRAPH_BYTES = 2**30
-"""Of an ONNX file, and of the data that lie beside it."""
+"""Most bytes of an ONNX file, and of its external data."""
 GRAPH_FIELDS = 2**20
-"""Of the messages of an ONNX file: each costs about a hundred bytes, whatever it takes in the file."""
+"""Most fields of the messages of an ONNX file: each costs about a hundred bytes of memory."""
 GRAPH_PACKED = 2**26
-"""Bytes of numbers that an ONNX file holds as variable-length integers: each may become eight."""
-GRAPH_NODES = 20_000
+"""Most bytes of variable-length integers in an ONNX file: each byte may become eight."""
+GRAPH_NODES = 20_000  # most nodes of a graph
 GRAPH_DEPTH = 16
-"""Of graphs inside graphs."""
+"""Most levels of nested graphs."""
 UNFOLDED = 2**26
-"""Numbers that the constants of a graph unfold to in all, beside those that the file holds."""
+"""Most numbers of all constants of a graph after folding, beside those stored in the file."""
 LOOP_NODES = 4096
-"""Of the body of a loop."""
+"""Most nodes in the body of a loop."""
 LOOP_VALUES = 256
-"""Values that a loop carries or reads."""
+"""Most values that a loop carries or reads."""
 STEP_INPUTS = 6
-"""Inputs of a graph that is one step: every way to pair them with its outputs is tried."""
+"""Most inputs of a graph that is one step: all pairings with its outputs are tried."""
 LOOP_WIDTH = 6144
-"""Entries of all states, inputs and activations of a loop: the matrices of its system have no more columns."""
+"""Most entries of all states, inputs and activations of a loop: columns of its system's matrices."""
 LOOP_ENTRIES = 2**26
-"""Of all matrices that are followed through the body of a loop."""
+"""Most entries of all matrices traced through the body of a loop."""
 LAYERS = 256
-"""Recurrent layers of one model file."""
+"""Most recurrent layers of one model file."""

@@ -15,7 +15,7 @@ from stability.storage.limits import NUMBERS
 from stability.storage.read_errors import as_file_errors
 
 HEADER = b"MATLAB 5.0"
-_HEADER_BYTES, _COMPRESSED = 128, 15
+_HEADER_BYTES, _COMPRESSED = 128, 15  # bytes of the file header; data type of a compressed element
 _BYTES = 8 * NUMBERS
 """Most bytes of all variables of a file."""
 _VECTORS = ("slope", "dt", "b", "bias", "leak", "activation", "equation")

@@ -41,7 +41,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """Return all tensors of a file, on the CPU, by name.
 
     Raises:
-        FileFormatError: as ``read_metadata``.
+        FileFormatError: see ``read_metadata``.
     """
     with _opened(path) as handle:
         return {name: handle.get_tensor(name) for name in sorted(handle.keys())}

@@ -1,1 +1,1 @@
-"""Whole sequences at once: prefix scans and linear recurrences."""
+"""Prefix scans and linear recurrences over whole sequences."""

@@ -1,4 +1,4 @@
-"""Kernels of the diagonal recurrence: blocks of rows and times that stay in the cache; no graph, no checks."""
+"""Kernels of the diagonal recurrence: cache-sized blocks of rows and times, without graph and checks."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 _CACHE = 393216
-"""Bytes of one operand of one operation: enough to hide its overhead, few enough to stay in the cache."""
+"""Bytes of an operand in one operation: enough to hide the overhead, few enough to stay in the cache."""
 _SHORTEST = 5
-"""Steps of a chunk where the number of chunks is free: few operations on long operands, level upon level."""
+"""Steps of a chunk if the number of chunks is free: few operations on long operands, level upon level."""
 _WIDTH = 2048
-"""Entries of one time step of one block, where there are so many."""
+"""Most entries of one time step in one block."""
 _BLOCK = 1 << 22
 """Bytes of one operand of one block."""
 
 
 def _plan(width: int, length: int, size: int, device: torch.device) -> tuple[int, int]:
-    """Number of chunks, and their length, odd: chunks a power of two apart would share cache lines."""
+    """Return the number of chunks and their odd length: chunks a power of two apart would share cache lines."""
     limit = 1 << 22 if device.type == "cuda" else _CACHE // (size * width)
     if min(limit, length // _SHORTEST) < 8:
         return 1, length
@@ -30,7 +30,7 @@ def _plan(width: int, length: int, size: int, device: torch.device) -> tuple[int
 
 
 def _blocks(shape: torch.Size, size: int, device: torch.device, reverse: bool) -> tuple[list[slice], list[slice]]:
-    """Rows and times to work on together, so that a block's second pass finds it in the cache."""
+    """Return the rows and times of each block, so that its second pass finds it in the cache."""
     m, length, n = shape
     if device.type == "cuda":
         return [slice(0, m)], [slice(0, length)]
@@ -41,7 +41,7 @@ def _blocks(shape: torch.Size, size: int, device: torch.device, reverse: bool) -
 
 
 def states_of(lam: Tensor, b: Tensor, initial: Tensor | None, reverse: bool) -> Tensor:
-    """All states, ``(m, time, n)``; without a graph."""
+    """Return all states, ``(m, time, n)``, without a graph."""
     x = torch.empty(b.shape, dtype=b.dtype, device=b.device)
     for _ in _walk(lam, b, x, initial, reverse):
         pass
@@ -49,7 +49,7 @@ def states_of(lam: Tensor, b: Tensor, initial: Tensor | None, reverse: bool) -> 
 
 
 def adjoint_of(lam: Tensor, grad: Tensor, x: Tensor, initial: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
-    """For constant factors ``g``, the recurrence of ``grad`` the other way, and ``sum g_t conj(x_{t-1}) (n,)``."""
+    """Return ``g``, the reversed recurrence of ``grad`` for constant factors, and ``sum g_t conj(x_{t-1}) (n,)``."""
     g = torch.empty(grad.shape, dtype=grad.dtype, device=grad.device)
     total = g.new_zeros(g.shape[2])
     length = g.shape[1]
@@ -69,7 +69,7 @@ def adjoint_of(lam: Tensor, grad: Tensor, x: Tensor, initial: Tensor | None, rev
 def _walk(
     lam: Tensor, b: Tensor, x: Tensor, initial: Tensor | None, reverse: bool
 ) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Write the states into ``x`` block by block; yields rows, times and states of each."""
+    """Write the states into ``x`` block by block; yield rows, times and states of each."""
     lam, b = lam.resolve_conj().resolve_neg(), b.resolve_conj().resolve_neg()
     start = b.new_zeros(b.shape[0], b.shape[2]) if initial is None else initial
     rows, times = _blocks(b.shape, b.element_size(), b.device, reverse)
@@ -91,7 +91,7 @@ def _walk(
 
 
 def _block(lam: Tensor, b: Tensor, x: Tensor, start: Tensor, reverse: bool) -> Tensor:
-    """The states of one block, written into ``x``; returns the one that the next block starts from."""
+    """Write the states of one block into ``x``; return the initial state of the next block."""
     m, length, n = b.shape
     chunks, steps = _plan(m * n, length, b.element_size(), b.device)
     if chunks == 1:
@@ -110,7 +110,7 @@ def _block(lam: Tensor, b: Tensor, x: Tensor, start: Tensor, reverse: bool) -> T
 
 
 def _slices(t: Tensor, dim: int, reverse: bool, constant: bool = False) -> Any:
-    """The steps of a tensor in the order of the recurrence; a constant factor again and again."""
+    """Return the steps of a tensor in the order of the recurrence; a constant factor is repeated."""
     if constant:
         return itertools.repeat(t)
     views = t.unbind(dim)
@@ -118,7 +118,7 @@ def _slices(t: Tensor, dim: int, reverse: bool, constant: bool = False) -> Any:
 
 
 def _sweep(lam: Tensor, b: Tensor, x: Tensor, state: Tensor, dim: int, reverse: bool) -> Tensor:
-    """The loop, written into ``x``; returns the last state."""
+    """Run the loop, written into ``x``; return the last state."""
     for factor, drive, out in zip(
         _slices(lam, dim, reverse, lam.dim() == 1), _slices(b, dim, reverse), _slices(x, dim, reverse)
     ):
@@ -127,7 +127,7 @@ def _sweep(lam: Tensor, b: Tensor, x: Tensor, state: Tensor, dim: int, reverse: 
 
 
 def _carries(lam: Tensor, b: Tensor, start: Tensor, reverse: bool) -> Tensor:
-    """The state before the first step of each chunk, ``(m, chunks, n)``."""
+    """Return the state before the first step of each chunk, ``(m, chunks, n)``."""
     m, chunks, steps, n = b.shape
     constant = lam.dim() == 1
     keep = slice(1, chunks) if reverse else slice(0, chunks - 1)
@@ -146,7 +146,7 @@ def _carries(lam: Tensor, b: Tensor, start: Tensor, reverse: bool) -> Tensor:
 
 
 def _power(lam: Tensor, exponent: int) -> Tensor:
-    """``lam ** exponent`` by squaring."""
+    """Return ``lam ** exponent`` by squaring."""
     out = torch.ones_like(lam)
     while exponent:
         if exponent & 1:
@@ -156,7 +156,7 @@ def _power(lam: Tensor, exponent: int) -> Tensor:
 
 
 def _slab_sum(g: Tensor, x: Tensor) -> Tensor:
-    """``sum g conj(x)`` over the first two axes."""
+    """Return ``sum g conj(x)`` over the first two axes."""
     m, length, n = x.shape
     count = min(length, max(1, _CACHE // (g.element_size() * m * n)))
     sums, space = g.new_zeros(m, count, n), g.new_empty(m, count, n)

@@ -1,4 +1,4 @@
-r"""Diagonal and rotation recurrences over whole sequences, about as fast as memory allows.
+r"""Diagonal and rotation recurrences over whole sequences, bound by memory bandwidth.
 
 :math:`x_t = \lambda_t x_{t-1} + b_t` in blocks: time is cut into chunks that advance side by side, one fused
 multiply-add for one step of all of them. A first pass finds where each chunk would end from zero, the same recurrence
@@ -23,14 +23,14 @@ from .kernels import adjoint_of, states_of
 def diagonal_scan(
     lam: Tensor, b: Tensor, *, dim: int = 1, reverse: bool = False, initial: Tensor | None = None
 ) -> Tensor:
-    r"""The recurrence :math:`x_t = \lambda_t x_{t-1} + b_t`, real or complex, for all t.
+    r"""Compute the recurrence :math:`x_t = \lambda_t x_{t-1} + b_t`, real or complex, for all t.
 
     Equal to the loop to rounding. Differentiable twice in ``lam``, ``b`` and ``initial``; backward is the same
     recurrence in the other direction.
 
     Args:
         lam: factors: constant in time with the shape of one state, or anything that broadcasts to ``b``.
-        b: what each step adds, for example ``(batch, time, n)``.
+        b: addend of each step, for example ``(batch, time, n)``.
         dim: the axis of time.
         reverse: from the end: :math:`x_t = \lambda_t x_{t+1} + b_t`.
         initial: the state before the first step (after the last, for ``reverse``), shaped like ``b`` without
@@ -69,7 +69,7 @@ def diagonal_scan(
 def rotation_scan(
     gamma: Tensor, theta: Tensor, x: Tensor, *, dim: int = 1, reverse: bool = False, initial: Tensor | None = None
 ) -> Tensor:
-    r"""Damped rotations: :math:`z_t = \gamma R(\theta) z_{t-1} + x_t` for each head, in real numbers.
+    r"""Compute damped rotations :math:`z_t = \gamma R(\theta) z_{t-1} + x_t` of each head, in real numbers.
 
     ``R`` turns the pairs of entries ``(1, 2), (3, 4), ...`` of a head by their angles; with an odd number of
     entries the last one is only damped.
@@ -117,7 +117,7 @@ def rotation_scan(
 
 
 def rotations(gamma: Tensor, theta: Tensor, d: int) -> Tensor:
-    """Damped rotations as complex factors, ``(..., heads, ceil(d / 2))``; an odd last entry is real."""
+    """Return damped rotations as complex factors, ``(..., heads, ceil(d / 2))``; an odd last entry is real."""
     if d % 2:
         theta = torch.nn.functional.pad(theta, (0, 1))
     radius = gamma.unsqueeze(-1).expand(*gamma.shape, theta.shape[-1])
@@ -126,19 +126,19 @@ def rotations(gamma: Tensor, theta: Tensor, d: int) -> Tensor:
 
 
 def as_pairs(x: Tensor) -> Tensor:
-    """Neighbouring real entries as complex numbers; an odd last one gets an imaginary part of zero."""
+    """Return neighboring real entries as complex numbers; an odd last one gets an imaginary part of zero."""
     if x.shape[-1] % 2:
         x = torch.nn.functional.pad(x, (0, 1))
     return torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
 
 
 def from_pairs(z: Tensor, d: int) -> Tensor:
-    """Inverse of ``as_pairs`` for ``d`` real entries."""
+    """Invert ``as_pairs`` for ``d`` real entries."""
     return torch.view_as_real(z).flatten(-2)[..., :d]
 
 
 def powers(lam: Tensor, count: int) -> Tensor:
-    """``lam ** 0, ..., lam ** (count - 1)`` along a new first axis, by doubling, in double precision."""
+    """Return ``lam ** 0, ..., lam ** (count - 1)`` along a new first axis, by doubling, in double precision."""
     wide = lam.to(torch.promote_types(lam.dtype, torch.float64))
     out, factor = torch.ones_like(wide).unsqueeze(0), wide
     while len(out) < count:
@@ -148,14 +148,14 @@ def powers(lam: Tensor, count: int) -> Tensor:
 
 
 def diagonal_convolution(lam: Tensor, b: Tensor, *, dim: int = 1) -> Tensor:
-    r"""The same states as ``diagonal_scan`` for constant factors, as a convolution by FFT.
+    r"""Compute the states of ``diagonal_scan`` for constant factors as a convolution by FFT.
 
     :math:`x_t = \sum_{k \le t} \lambda^{t-k} b_k`. Rounding errors are relative to the largest state of a
     sequence, not to each state as in the scan.
 
     Args:
         lam: factors with the shape of one state.
-        b: what each step adds.
+        b: addend of each step.
         dim: the axis of time.
 
     Returns:
@@ -182,7 +182,7 @@ def diagonal_convolution(lam: Tensor, b: Tensor, *, dim: int = 1) -> Tensor:
 
 
 def _check(lam: Any, b: Any, dim: Any) -> int:
-    """Refuse what no recurrence runs on; ``dim`` counted from the front."""
+    """Check the arguments of a recurrence; return ``dim`` counted from the front."""
     for name, value in (("lam", lam), ("b", b)):
         if not isinstance(value, Tensor) or not (value.is_floating_point() or value.is_complex()):
             raise ConfigurationError(f"{name} must be a floating-point or complex tensor, got {kind_of(value)}")
@@ -197,7 +197,7 @@ def _check(lam: Any, b: Any, dim: Any) -> int:
 
 
 def _lead(lam: Tensor, shape: torch.Size, dim: int) -> Tensor:
-    """``lam`` without leading axes of size 1 up to that of time, where it is constant; else as given."""
+    """Return a constant ``lam`` without leading axes of size 1 up to that of time; else unchanged."""
     try:
         fits = torch.broadcast_shapes(lam.shape, shape) == shape
     except RuntimeError:
@@ -212,12 +212,12 @@ def _lead(lam: Tensor, shape: torch.Size, dim: int) -> Tensor:
 
 
 def _shifted(x: Tensor, end: Tensor, back: bool) -> Tensor:
-    """Each step's entry at the step after it (``back``: before it), and ``end`` where nothing comes from."""
+    """Shift entries by one step forward (``back``: backward), and fill the free step with ``end``."""
     return torch.cat([x[:, 1:], end] if back else [end, x[:, :-1]], dim=1)
 
 
 class _DiagonalScan(torch.autograd.Function):
-    """``lam (n,)`` or ``(m, time, n)``, ``b (m, time, n)``, ``initial (m, n)`` or ``None``; all of one dtype."""
+    """Autograd scan of ``lam (n,)`` or ``(m, time, n)``, ``b (m, time, n)``, ``initial (m, n)`` or ``None``."""
 
     @staticmethod
     def forward(ctx: Any, lam: Tensor, b: Tensor, initial: Tensor | None, reverse: bool) -> Tensor:

@@ -1,4 +1,4 @@
-"""Parallel prefix scans: any associative operator over tensors in logarithmic depth.
+"""Parallel prefix scans of associative operators over tensors in logarithmic depth.
 
 ``associative_scan`` is the general one. Diagonal and rotation recurrences have faster kernels of their own in
 ``linear_scan``.
@@ -21,7 +21,7 @@ LeafOperator = Callable[[Leaves, Leaves], Leaves]
 
 
 def associative_scan(operator: Operator, elements: Any, *, dim: int = 1, reverse: bool = False) -> Any:
-    r"""All prefixes of an associative operator: :math:`y_t = e_1 \circ e_2 \circ \dots \circ e_t`.
+    r"""Compute all prefixes of an associative operator: :math:`y_t = e_1 \circ e_2 \circ \dots \circ e_t`.
 
     Odd-even recursion: about ``2 T`` applications of the operator, in ``2 log2 T`` rounds, each on whole slices
     at once. Differentiable, to any order that the operator is.
@@ -64,7 +64,7 @@ def associative_scan(operator: Operator, elements: Any, *, dim: int = 1, reverse
 
 
 def _checked(operator: Any, elements: Any, dim: Any) -> tuple[Leaves, Any]:
-    """The tensors of the elements, all as long along ``dim``, and their structure."""
+    """Return the elements' tensors, of equal length along ``dim``, and their structure."""
     if not callable(operator):
         raise ConfigurationError(f"operator must be a function of two arguments, got {type(operator).__name__}")
     leaves, spec = pytree.tree_flatten(elements)
@@ -84,7 +84,7 @@ def _checked(operator: Any, elements: Any, dim: Any) -> tuple[Leaves, Any]:
 
 
 def _combined(result: Any, like: Leaves, spec: Any) -> Leaves:
-    """The leaves of what an operator returned, once their structure and shapes are those of its arguments."""
+    """Return the leaves of an operator's result, after a check against its arguments' structure and shapes."""
     leaves, got = pytree.tree_flatten(result)
     if got != spec or not all(isinstance(leaf, Tensor) for leaf in leaves):
         raise ConfigurationError(f"the operator must return the structure it was given, {spec}, got {got}")
@@ -95,7 +95,7 @@ def _combined(result: Any, like: Leaves, spec: Any) -> Leaves:
 
 
 def _scan(combine: LeafOperator, e: Leaves) -> Leaves:
-    """Prefixes along the first axis: pairs are combined, scanned, and fill in every other prefix."""
+    """Compute prefixes along the first axis: pairs are combined, scanned, and fill in every other prefix."""
     length = e[0].shape[0]
     if length == 1:
         return e
@@ -110,6 +110,6 @@ def _scan(combine: LeafOperator, e: Leaves) -> Leaves:
 
 
 def _interleave(even: Tensor, odd: Tensor) -> Tensor:
-    """``even[0], odd[0], even[1], ...``; ``even`` is as long as ``odd`` or one longer."""
+    """Return ``even[0], odd[0], even[1], ...``; ``even`` is as long as ``odd`` or one longer."""
     both = torch.stack([even[: len(odd)], odd], dim=1).flatten(0, 1)
     return both if len(even) == len(odd) else torch.cat([both, even[-1:]])

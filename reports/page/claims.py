@@ -186,7 +186,11 @@ def not_covered(model: ModelRecord) -> str:
         points[0] += f" (measured: {number(seen, 2)} of the state's size, {count(rounding['sequences'])} sequences)"
     points += [] if model.is_discrete else ["a numerical integrator"]
     points += ["inputs outside that range"] if proved_range(model) else []
-    points += ["other matrices"] if is_loop(model) else ["quantised or retrained weights", metric_word(model.metric or "accuracy")]
+    points += (
+        ["other matrices"]
+        if is_loop(model)
+        else ["quantised or retrained weights", metric_word(model.metric or "accuracy")]
+    )
     return "; ".join(points)
 
 

@@ -62,7 +62,7 @@ def _diagonal(blocks: Sequence[Array]) -> Array:
 
 
 def _first_stage_rows(network: DrivenSystem, rows: Array) -> Array:
-    """The rows of an integrator's first stage: every stage reads the input alike.
+    """Return the rows of an integrator's first stage: every stage reads the same input.
 
     Raises:
         UnsupportedError: where they do not.

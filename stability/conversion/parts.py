@@ -10,7 +10,7 @@ from stability.kernel.systems.parts import LONGEST_PATH, LONGEST_WHOLE, as_part,
 
 
 def part_name(path: str, whole: str) -> str:
-    """The name of a part from any path and any container's name; characters that it cannot hold become their codes.
+    """Return the name of a part from its path and container, with forbidden characters as codes.
 
     Example:
         >>> part_name("encoder.0", "Residual"), part_name("my cell", "Net")
@@ -29,8 +29,8 @@ def subject_as_part(subject: Any, path: str, whole: str) -> Any:
 
     Args:
         subject: a ``LureSystem``, ``DrivenSystem``, ``GatedCell`` or ``LayerStack``.
-        path: where it stands in the whole.
-        whole: what it was taken from.
+        path: path within the whole.
+        whole: the object that contains it.
 
     Example:
         >>> from stability.systems import LureSystem

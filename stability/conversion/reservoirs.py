@@ -27,7 +27,7 @@ def reservoir_system(
     equation: str = "internal",
     name: str = "reservoir",
 ) -> DrivenSystem:
-    r"""An echo state network as a network to certify.
+    r"""Return an echo state network as a network to certify.
 
     ``internal``: :math:`h^+ = (1 - a) h + a\,\phi(W h + W_{in} u + b)`. ``external``: the state is the pre-activation,
     :math:`r^+ = (1 - a) r + a (W \phi(r) + W_{in} u + b)`; the subject's state is then ``r - b``.
@@ -39,7 +39,7 @@ def reservoir_system(
         leak: ``a`` in (0, 1], a number or one a unit.
         activation: a name of ``stability.kernel.arithmetic.activations``.
         equation: ``internal`` or ``external``.
-        name: what reports call it.
+        name: name in reports.
 
     Returns:
         The network.
@@ -85,22 +85,22 @@ def _per_unit(what: str, value: Any, n: int) -> np.ndarray:
 
 
 def is_reservoirpy_node(value: Any) -> bool:
-    """Return True if the class of an object, or one that it inherits, is defined in ``reservoirpy``."""
+    """Return True if the class of an object, or one of its bases, is defined in ``reservoirpy``."""
     return any(kind.__module__.partition(".")[0] == LIBRARY for kind in type(value).__mro__)
 
 
 def system_from_reservoirpy(node: Any) -> DrivenSystem:
-    """The network of a ``reservoirpy`` reservoir; the library itself is not needed to read one.
+    """Return the network of a ``reservoirpy`` reservoir, without importing that library.
 
     Args:
-        node: an initialised ``Reservoir``; of a model, that node of it.
+        node: an initialized ``Reservoir``; of a model, that node of it.
 
     Returns:
         Its map; noise, which is drawn anew at each step, is no part of it.
 
     Raises:
         DisagreementError: the node's own step gives other numbers than its matrices.
-        UnsupportedError: another node, one that was not initialised, with feedback, noise in its state or an activation
+        UnsupportedError: another node, one that was not initialized, with feedback, noise in its state or an activation
             that is not known here.
     """
     kind = type(node).__name__

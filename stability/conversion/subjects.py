@@ -1,4 +1,4 @@
-"""Conversion of objects to subjects: modules, state spaces, reservoirs, classes that a user registers.
+"""Conversion of objects to subjects: modules, state spaces, reservoirs, registered user classes.
 
 Layers above register converters here (for ``torch.nn`` modules), so that this package never imports them.
 """
@@ -19,7 +19,7 @@ from stability.kernel.systems.plants import as_plant, is_linear_system
 
 
 def linear_part(value: Any) -> LureSystem:
-    """Return the system without feedback, ``x' = A x`` (``x+ = A x``): the subject behind a state space."""
+    """Return the system without feedback, ``x' = A x`` (``x+ = A x``), as the subject of a state space."""
     plant = as_plant(value)
     return LureSystem.linear(plant.A, plant.dt)
 
@@ -31,10 +31,10 @@ _CONVERTERS: list[tuple[Callable[[Any], bool], Callable[[Any], Any]]] = [
 
 
 def register_converter(kind: type | Callable[[Any], bool], function: Callable[[Any], Any]) -> None:
-    """Teach ``certify`` a new kind of object.
+    """Register a conversion to subjects for ``certify``.
 
     Args:
-        kind: a class, or a predicate that recognises the objects.
+        kind: a class, or a predicate that recognizes the objects.
         function: turns such an object into a subject (``LureSystem``, ``DrivenSystem``, ...).
 
     Example:
@@ -50,10 +50,10 @@ def register_converter(kind: type | Callable[[Any], bool], function: Callable[[A
 
 
 def as_subject(value: Any) -> Any:
-    """The subject behind a system, a layer with ``driven()``, or an object of a registered kind.
+    """Return the subject behind a system, a layer with ``driven()``, or an object of a registered kind.
 
     Raises:
-        UnsupportedError: when nobody knows how to turn it into a system.
+        UnsupportedError: no conversion to a system is known.
     """
     if is_subject(value):
         return value
@@ -72,7 +72,7 @@ def _type_name(value: Any) -> str:
 
 
 def _advice(value: Any) -> str:
-    """Say what to do with a value that is no subject."""
+    """Return advice about a value that is no subject."""
     if isinstance(value, (list, tuple, np.ndarray)):
         return (
             "numbers alone do not say what they do: LureSystem.recurrent(A, W) is dx/dt = A x + phi(W x), "

@@ -13,10 +13,10 @@ Array = np.ndarray
 
 
 def unmasked(name: str, value: Any) -> Any:
-    """``value``, where no entry of it is masked: a conversion to a plain array would take the numbers beneath.
+    """Check that no entry is masked, since a conversion would take the values under the mask; return ``value``.
 
     Args:
-        name: what errors call it.
+        name: name in error messages.
         value: an array of ``numpy.ma``, or anything else, a list of such arrays among it.
 
     Returns:
@@ -42,7 +42,7 @@ def unmasked(name: str, value: Any) -> Any:
 
 
 def as_matrix(name: str, value: Any, shape: tuple[int | None, int | None] = (None, None)) -> Array:
-    """A finite, real, read-only float64 copy of a 2-D array; ``None`` in ``shape`` means any size.
+    """Return a finite, real, read-only float64 copy of a 2-D array; ``None`` in ``shape`` means any size.
 
     Raises:
         DimensionError: wrong number of axes or wrong sizes.
@@ -72,12 +72,12 @@ def as_matrix(name: str, value: Any, shape: tuple[int | None, int | None] = (Non
 
 
 def as_column(name: str, value: Any, size: int) -> Array:
-    """A vector of a known number of entries, however its axes lie; as ``as_matrix`` has it.
+    """Return a vector of a known number of entries with any orientation; see ``as_matrix``.
 
     Raises:
         DimensionError: another number of entries; it names the shape that came.
         NonFiniteError: NaN, infinity or a masked entry.
-        ConfigurationError: as for ``as_matrix``.
+        ConfigurationError: see ``as_matrix``.
 
     Example:
         >>> as_column("b", [[1.0], [2.0]], 2)
@@ -94,7 +94,7 @@ def as_column(name: str, value: Any, size: int) -> Array:
 
 
 def _refuse_rounded(name: str, raw: Array, stored: Array) -> None:
-    """A claim is about the numbers as they came: wide integers and extended floats that float64 rounds are refused."""
+    """Raise an error for numbers that float64 rounds, since a claim is about the numbers as given."""
     if raw.dtype.kind in "iu":
         rounded = np.abs(stored) >= 2.0**53
         rounded[rounded] = [int(a) != int(b) for a, b in zip(raw[rounded], stored[rounded])]
@@ -110,13 +110,13 @@ def _refuse_rounded(name: str, raw: Array, stored: Array) -> None:
 
 
 def as_choice(name: str, value: Any, known: Iterable[str], hint: str = "") -> str:
-    """``value`` when it is one of the known names.
+    """Return ``value`` if it is one of the known names.
 
     Args:
-        name: what is chosen, for the error.
+        name: name of the choice in error messages.
         value: the choice.
         known: names, in the order in which the error lists them.
-        hint: what the error says besides.
+        hint: further text of the error message.
 
     Returns:
         The name.
@@ -139,7 +139,7 @@ def as_choice(name: str, value: Any, known: Iterable[str], hint: str = "") -> st
 
 
 def as_slope(slope: Any, channels: int) -> tuple[Array, Array]:
-    """Slope bounds as two vectors of one entry a channel; each bound may be a number or a vector.
+    """Return slope bounds as two vectors with one entry per channel; each bound may be a number or a vector.
 
     Raises:
         ConfigurationError: bounds that are no pair, not finite, or the wrong way round.
@@ -185,7 +185,7 @@ def is_acyclic(edges: Array) -> bool:
 
 
 def is_well_posed(D: Array, alpha: Array, beta: Array) -> bool:
-    """Whether ``I - D K`` is non-singular for every admissible K: acyclic D, or spectral radius of |D| |K| < 1.
+    """Return True if ``I - D K`` is non-singular for every admissible K: acyclic D, or spectral radius of |D| |K| < 1.
 
     Cost:
         As many operations as ``D`` has entries, times at most 50.

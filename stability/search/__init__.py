@@ -1,1 +1,1 @@
-"""Untrusted searches for proofs and counterexamples. The kernel checks whatever they find."""
+"""Untrusted searches for proofs and counterexamples, whose results the kernel checks."""

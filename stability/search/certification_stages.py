@@ -1,6 +1,6 @@
-"""The stages of ``certify``: criteria, counter-examples, further claims, claims for a range of inputs.
+"""Stages of ``certify``: criteria, counterexamples, further claims, claims for a range of inputs.
 
-Every stage takes what is known so far and returns it with what it adds; none takes back what an earlier one found.
+Every stage takes the findings so far and returns them with its own; no stage removes an earlier finding.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from stability.search.solvers.rates import Rate
 from stability.search.trajectories.input_range import InputRange, input_range
 
 FASTER = 1.05
-"""Factor by which the decay ``1 - rho`` under inputs in a box must exceed that under every input to be a claim of its
-own: below it the second claim tells a reader nothing.
+"""Factor by which the decay ``1 - rho`` under inputs in a box must exceed that under every input for a separate claim;
+a smaller gain is not worth one.
 """
 SHARE_OF_REFUTATION = 0.7
-"""Share of the time left for the search for counter-examples; weaker claims have the rest."""
+"""Share of the remaining time for the search for counterexamples; weaker claims have the rest."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Progress:
 
     Attributes:
         subject: the subject.
-        options: of the call.
+        options: options of the call.
         carried: the proof that the model carries with it, or ``None``.
         claim: contraction under every input that the subject allows, certified or refuted; ``None`` while it is open.
         criterion: the criterion or the kind of witness that decided it.
@@ -82,11 +82,11 @@ class Progress:
 
     @property
     def box(self) -> InputRange:
-        """The range of inputs that the call states."""
+        """Return the range of inputs that the call states."""
         return input_range(self.options.input_box, self.subject.inputs, "input_box")
 
-    def found(self, findings: Sequence[Finding], claim: Claim | None = None, **more: Any) -> Progress:
-        """Add findings and, where they prove one, a claim."""
+    def extend(self, findings: Sequence[Finding], claim: Claim | None = None, **more: Any) -> Progress:
+        """Add findings and the claim, if they prove one."""
         return replace(self, findings=(*self.findings, *findings), claim=claim or self.claim, **more)
 
 
@@ -94,7 +94,7 @@ Stage = Callable[[Progress], Progress]
 
 
 def run_stages(stages: Sequence[Stage], progress: Progress) -> Certificate:
-    """Run stages one after another and write down what is known then.
+    """Run stages one after another and return the certificate.
 
     The main claim is the one about every input, unless only the one about inputs in a box was left to be proved.
     """
@@ -131,13 +131,13 @@ Proved = tuple[Claim, Finding] | None
 def _try_at_rates(
     evaluate: Callable[[Progress, Options], tuple[Sequence[Finding], Proved]], progress: Progress
 ) -> Progress:
-    """Evaluate criteria at the asked rate, and at the best rate where that is out of reach."""
+    """Evaluate criteria at the requested rate, and at the best rate if that is out of reach."""
     options, findings = progress.options, ()
     for rate in (options.rate, "best") if isinstance(options.rate, float) else (options.rate,):
         findings, proved = evaluate(progress, replace(options, rate=rate))
         if proved is not None:
-            return progress.found(findings, proved[0], criterion=proved[1].criterion, rate=rate, decided=True)
-    return progress.found(findings)
+            return progress.extend(findings, proved[0], criterion=proved[1].criterion, rate=rate, decided=True)
+    return progress.extend(findings)
 
 
 def _prove_lure_system(progress: Progress, options: Options) -> tuple[Sequence[Finding], Proved]:
@@ -159,28 +159,28 @@ def _prove_pairwise(progress: Progress, options: Options) -> tuple[Sequence[Find
 
 
 def _try_stack(progress: Progress) -> Progress:
-    """A stack: every layer by itself, then the composition."""
+    """Certify every layer of a stack separately, then the composition."""
     stack = progress.subject
     parts = _certify_layers(progress, refute=progress.options.refute, reads_inputs=stack.directions)
     findings, claim = layer_findings(parts, stack.is_discrete), stack_claim(stack, parts)
     if claim is None or claim.proof is None:
-        return progress.found(findings, decided=all(part.verdict is Verdict.CERTIFIED for part in parts))
+        return progress.extend(findings, decided=all(part.verdict is Verdict.CERTIFIED for part in parts))
     kind = claim.proof.kind
     meta = parts[claim.proof.data["layer"]].meta if kind == "cascade_layer" else {}
-    return progress.found(findings, claim, criterion=kind, meta=meta, decided=True)
+    return progress.extend(findings, claim, criterion=kind, meta=meta, decided=True)
 
 
 def _try_residual_blocks(progress: Progress) -> Progress:
-    """Residual blocks: every layer by itself, then the composition; a counter-example is not searched."""
+    """Certify every layer of residual blocks separately, then the composition, without a search for counterexamples."""
     parts = _certify_layers(progress, refute=False, reads_inputs=0)
     claim = residual_claim(progress.subject, parts)
-    return progress.found(
+    return progress.extend(
         layer_findings(parts, True), claim, criterion=None if claim is None else "cascade", decided=True
     )
 
 
 def _certify_layers(progress: Progress, *, refute: bool, reads_inputs: int) -> list[Certificate]:
-    """Certify every layer by itself, from the proof that it carries where it has one.
+    """Certify every layer separately, from the proof that it carries if it has one.
 
     The first ``reads_inputs`` layers read the inputs of the whole, and so have their range.
     """
@@ -199,8 +199,8 @@ def _certify_layers(progress: Progress, *, refute: bool, reads_inputs: int) -> l
 
 
 def _explain_opaque(progress: Progress) -> Progress:
-    """A step that no criterion can read: the reason is the only finding."""
-    return progress.found((Finding("form", False, None, progress.subject.why),), decided=True)
+    """Return the reason why no criterion applies to an opaque step as the only finding."""
+    return progress.extend((Finding("form", False, None, progress.subject.why),), decided=True)
 
 
 _CRITERIA: tuple[tuple[tuple[type, ...], tuple[str, ...], Stage], ...] = (
@@ -211,11 +211,11 @@ _CRITERIA: tuple[tuple[tuple[type, ...], tuple[str, ...], Stage], ...] = (
     ((ResidualStack,), ("cascade",), _try_residual_blocks),
     ((OpaqueMap,), (), _explain_opaque),
 )
-"""The criteria for each type of subject, with the names by which one may be asked for."""
+"""Criteria for each type of subject, with the names that select one."""
 
 
 def search_counterexamples(progress: Progress) -> Progress:
-    """Search for a proof that the subject does not contract, where the criteria left that open."""
+    """Search for a proof that the subject does not contract, if the criteria left this open."""
     subject, options = progress.subject, progress.options
     if not options.refute or progress.decided or options.deadline.stops("refutation"):
         return progress
@@ -227,21 +227,21 @@ def search_counterexamples(progress: Progress) -> Progress:
     else:
         found = search_witness(subject, seed=options.seed, time_limit=limit, **options.use)
     if found.proof is None:
-        return progress.found(found.findings)
+        return progress.extend(found.findings)
     known = {"input_in_data_range": found.input_in_data_range, "states_reachable": found.states_reachable}
     meta = {"witness": known} if options.use else {}
-    return progress.found(found.findings, found.claim, criterion=found.proof.kind, meta=meta)
+    return progress.extend(found.findings, found.claim, criterion=found.proof.kind, meta=meta)
 
 
 def add_further_claims(progress: Progress) -> Progress:
-    """Add what else is true of the subject: bounds, equilibria, gains, slower rates of smaller overshoot."""
+    """Add further true claims: bounds, equilibria, gains, slower rates of smaller overshoot."""
     main = progress.claim or open_claim(progress.subject)
     more = further_claims(progress.subject, main, rate=progress.rate, deadline=progress.options.deadline)
     return replace(progress, claims=(*progress.claims, *more))
 
 
 def claim_contraction_in_box(progress: Progress) -> Progress:
-    """Examine contraction under inputs in the stated box, where that can say more than the claim about every input."""
+    """Examine contraction under inputs in the stated box, if this can exceed the claim about every input."""
     subject, options = progress.subject, progress.options
     if options.input_box is None or not allows_box_claims(subject):
         return progress
@@ -264,7 +264,7 @@ def claim_contraction_in_box(progress: Progress) -> Progress:
 
 
 def bound_stack_in_box(progress: Progress) -> Progress:
-    """Bound the final states of a stack under inputs in its own or the stated box, where no other claim does."""
+    """Bound the final states of a stack under inputs in its own or the stated box, if no other claim does."""
     subject, options = progress.subject, progress.options
     if not isinstance(subject, LayerStack) or options.rate == "any":
         return progress

@@ -32,17 +32,17 @@ _FURTHER: tuple[tuple[Callable[[Any, Claim, Deadline], Claim | None], tuple[type
     (lambda subject, main, limit: stack_norm_gain(subject), (LayerStack,), False),
     (lambda subject, main, limit: residual_norm_gain(subject, main), (ResidualStack,), False),
 )
-"""Makers of further claims, what each is about, and whether it is asked only where contraction is not certified."""
+"""Functions for further claims, their subjects, and True if contraction must not be certified."""
 
 
 def further_claims(subject: Any, main: Claim, *, rate: Rate, deadline: Deadline) -> tuple[Claim, ...]:
-    """The strongest true statements below (or about) the main one.
+    """Return the strongest provable claims beside the main one.
 
     Args:
-        subject: whom the main claim is about.
+        subject: system of the main claim.
         main: the main claim.
-        rate: the one asked for: ``"any"`` asks for nothing else, ``"best"`` for calmer rates beside it.
-        deadline: asked before each.
+        rate: requested rate: ``"best"`` adds slower rates of smaller overshoot, ``"any"`` does not.
+        deadline: checked before each.
 
     Returns:
         Proved claims.

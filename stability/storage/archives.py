@@ -15,11 +15,11 @@ from stability.storage.read_errors import as_file_errors
 _END, _ZIP64 = b"PK\x05\x06", b"PK\x06\x06"
 _DAMAGED = (ValueError, NotImplementedError, struct.error, zipfile.BadZipFile, zipfile.LargeZipFile)
 _ENTRY = 46 + 2**10
-"""Bytes of the directory that an entry may take: its fixed part, its name and its extras."""
+"""Most bytes of an entry in the directory: its fixed part, its name and its extras."""
 
 
 def archive_members(path: str | Path) -> list[zipfile.ZipInfo]:
-    """The members of an archive, which are stored side by side or deflated, and none of them twice.
+    """Return the members of an archive, stored side by side or deflated, none of them twice.
 
     Args:
         path: the file.
@@ -47,7 +47,7 @@ def archive_members(path: str | Path) -> list[zipfile.ZipInfo]:
 
 
 def _check_members(members: list[zipfile.ZipInfo], path: str | Path) -> None:
-    """Refuse a name that stands twice, what is packed in a way not read here, and bytes that two members share."""
+    """Raise an error for repeated names, unsupported compression, and overlapping members."""
     seen: set[str] = set()
     for member in members:
         if member.filename in seen:
@@ -63,7 +63,7 @@ def _check_members(members: list[zipfile.ZipInfo], path: str | Path) -> None:
 
 
 def _directory_size(handle: BinaryIO) -> int:
-    """Bytes of the directory, as the end of the archive states them; the length of the file where it states none."""
+    """Return the bytes of the directory stated at the end of the archive, or else the length of the file."""
     length = handle.seek(0, 2)
     handle.seek(max(0, length - 2**16 - 128))
     tail = handle.read()

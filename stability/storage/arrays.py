@@ -41,7 +41,7 @@ _DAMAGED = (
 
 
 def read_npz(path: str | Path) -> dict[str, np.ndarray]:
-    """Read all arrays of an archive; each header is checked against its bytes before memory is taken.
+    """Read all arrays of an archive; each header is checked against its bytes before memory is allocated.
 
     Raises:
         FileFormatError: missing, damaged, too large, pickled, with a member twice or over another, or a header that
@@ -63,7 +63,7 @@ def read_npz(path: str | Path) -> dict[str, np.ndarray]:
 
 
 def read_npy(path: str | Path) -> np.ndarray:
-    """The array of a ``.npy`` file, its header checked as that of a member of an archive is.
+    """Return the array of a ``.npy`` file, with the header checks of an archive's member.
 
     Raises:
         FileFormatError: missing, damaged, too large, pickled, or of another size than its header claims.
@@ -78,7 +78,7 @@ def is_state_dict(names: Iterable[str]) -> bool:
 
 
 def npz_system(path: str | Path) -> LureSystem | DrivenSystem | None:
-    """The system of a ``.npz`` of matrices, see ``npz_subject``; it takes no network library to read one.
+    """Return the system of a ``.npz`` of matrices without importing torch, see ``npz_subject``.
 
     Args:
         path: any file.
@@ -103,9 +103,9 @@ def _read_array(handle: Any, size: int, room: int, where: str) -> np.ndarray:
 
     Args:
         handle: at the beginning of the member.
-        size: bytes that the member claims to unpack to.
+        size: declared unpacked size of the member in bytes.
         room: numbers that may still be read.
-        where: what errors call it.
+        where: name of the source in error messages.
 
     Raises:
         FileFormatError: no array of numbers or names, too many of them, or another number of bytes than they need.
@@ -133,7 +133,7 @@ def _read_array(handle: Any, size: int, room: int, where: str) -> np.ndarray:
 
 
 def _read_header(handle: Any, where: str) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Shape, order and type of an array that holds numbers or names."""
+    """Return shape, order and type of an array of numbers or names."""
     version = np.lib.format.read_magic(handle)
     if version not in ((1, 0), (2, 0)):
         raise FileFormatError(f"{where} has .npy version {version}, which is not read here")
@@ -153,7 +153,7 @@ def _read_header(handle: Any, where: str) -> tuple[tuple[int, ...], bool, np.dty
 
 
 def npz_subject(arrays: Mapping[str, np.ndarray], where: str = "the archive") -> LureSystem | DrivenSystem:
-    """A system from its matrices; a network where the input matrix is there too.
+    """Return a system from its matrices; a network if the input matrix exists too.
 
     ``dx/dt (x+) = A x + B phi(W x + D w + U u + b) + F u``. ``B`` is the identity by default, ``C`` another name of
     ``W``, ``E`` of ``U``; without ``dt`` (or with NaN) time is continuous; without ``W`` the system is linear.
@@ -163,8 +163,8 @@ def npz_subject(arrays: Mapping[str, np.ndarray], where: str = "the archive") ->
     ``reservoir_system``.
 
     Args:
-        arrays: by name, as in ``KEYS``.
-        where: what errors call it.
+        arrays: arrays by the names of ``KEYS``.
+        where: name of the source in error messages.
 
     Returns:
         A ``LureSystem``, or a ``DrivenSystem`` where ``U`` (or ``E``) is given.
@@ -215,7 +215,7 @@ def npz_subject(arrays: Mapping[str, np.ndarray], where: str = "the archive") ->
 
 
 def _reservoir(arrays: Mapping[str, np.ndarray], where: str) -> DrivenSystem:
-    """An echo state network as its makers keep it."""
+    """Return an echo state network from the arrays of common libraries."""
     if "Wout" in arrays:
         raise FileFormatError(
             f"{where} holds Wout, a read-out. For the reservoir under its inputs leave Wout out; for the loop that "

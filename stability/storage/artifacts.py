@@ -11,20 +11,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 EVERY, SOME, NAME, DRAWN, PLAIN = "in every row", "in some rows", "a name", "drawn where it is there", "handed through"
-"""What readers may rely on in a column: a number in every row; a number, or nothing; the name of what is drawn; a
-number that is drawn where a table has the column; nothing."""
+"""Guaranteed content of a column: a number in every row; a number, or nothing; the name of a curve; a number that is
+drawn if a table has the column; nothing.
+"""
 
 TEXT, FLAG, NUMBER, SECONDS, ANY = "a text", "true or false", "a number", "seconds", "anything"
-"""What a field of a document may hold."""
+"""Types of a field of a document."""
 
 
 @dataclass(frozen=True)
 class ValuesOf:
-    """The shape of a mapping or a list whose values are all of one shape; names of a mapping are free.
+    """Shape of a mapping or a list whose values all have one shape; keys of a mapping are free.
 
     Attributes:
         kind: ``dict`` or ``list``.
-        shape: of the values.
+        shape: shape of the values.
     """
 
     kind: type
@@ -36,10 +37,10 @@ class Artifact:
     """File of a run directory.
 
     Attributes:
-        name: of the file.
-        step: whose result it is, a key of ``STEPS``; ``analysis`` for the record of the analysis itself.
-        columns: of a table, in their order, each with what readers may rely on in it.
-        fields: of a document, each with its shape; any may be missing or null.
+        name: name of the file.
+        step: step that writes it, a key of ``STEPS``; ``analysis`` for the record of the analysis itself.
+        columns: columns of a table in their order, each with its guaranteed content.
+        fields: fields of a document, each with its shape; any may be missing or null.
     """
 
     name: str
@@ -49,11 +50,11 @@ class Artifact:
 
     @property
     def stem(self) -> str:
-        """The name without its ending."""
+        """Name without its suffix."""
         return self.name.rpartition(".")[0]
 
     def columns_of(self, *kinds: str) -> tuple[str, ...]:
-        """The columns of these kinds.
+        """Return the columns of these kinds.
 
         Example:
             >>> artifact("noise.csv").columns_of(EVERY, SOME)
@@ -79,7 +80,7 @@ STEPS = {
     "pairs": "two trajectories under one input",
     "margin": "stability margin",
 }
-"""Training and the steps of an analysis, in the order of the page, each with its name for readers."""
+"""Training and the steps of an analysis, in the order of the page, with display names."""
 
 _MAP = ValuesOf(dict, ANY)
 _ENVIRONMENT = {"versions": _MAP}
@@ -199,13 +200,13 @@ ARTIFACTS = (
         "task": {"name": TEXT, "data": _MAP, **_all(NUMBER, "test train steps input_size")},
     }),
 )  # fmt: skip
-"""Every file, in the order in which they are made; ``analysis.json`` is the last: what has it is complete."""
+"""Files in the order of creation; ``analysis.json`` is the last and marks a complete folder."""
 ANALYSIS_FILE, WEIGHTS = "analysis.json", "model.safetensors"
 _BY_NAME = {a.name: a for a in ARTIFACTS}
 
 
 def artifact(name: str) -> Artifact:
-    """The description of a file.
+    """Return the description of a file.
 
     Example:
         >>> artifact("density.csv").step
@@ -215,7 +216,7 @@ def artifact(name: str) -> Artifact:
 
 
 def files_of_steps(*steps: str) -> tuple[str, ...]:
-    """Names of the files of these steps.
+    """Return the names of the files of these steps.
 
     Example:
         >>> files_of_steps("lyapunov", "certificate")

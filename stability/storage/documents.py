@@ -15,7 +15,7 @@ from stability.storage.limits import DEPTH, DIGITS, DOCUMENT_BYTES, DOCUMENT_VAL
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal.
+    """Return the SHA-256 of a file, in hexadecimal.
 
     Raises:
         FileFormatError: when it cannot be read.
@@ -32,7 +32,7 @@ def _no_constant(name: str) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A mapping of a file; a key that stands twice is refused, since readers differ in which one they take."""
+    """Return a mapping of a file; raise an error for repeated keys, which readers treat differently."""
     out = dict(pairs)
     if len(out) != len(pairs):
         seen: set[str] = set()
@@ -55,7 +55,7 @@ def _float(text: str) -> float:
 
 
 def _check_tree(document: Any, path: str | Path) -> None:
-    """Refuse nesting beyond ``DEPTH`` and strings that are no text; no recursion."""
+    """Raise an error for nesting beyond ``DEPTH`` and strings that are no text, without recursion."""
     level, depth = [document], 0
     while level:
         if depth > DEPTH:
@@ -76,12 +76,12 @@ def _check_tree(document: Any, path: str | Path) -> None:
 
 
 def parse_json(raw: bytes, path: str | Path, wrong: str = "not a JSON document") -> Any:
-    """Read one JSON text strictly: what every reader of it reads the same.
+    """Parse one JSON text strictly, so that every reader sees the same content.
 
     Args:
         raw: UTF-8.
-        path: what errors call it.
-        wrong: what errors call a text that is no JSON.
+        path: path in error messages.
+        wrong: message for a text that is no JSON.
 
     Returns:
         The value.
@@ -110,7 +110,7 @@ def parse_json(raw: bytes, path: str | Path, wrong: str = "not a JSON document")
 
 
 def read_document(path: str | Path) -> tuple[Any, str]:
-    """Read one JSON document; returns it with its text.
+    """Read one JSON document; return it with its text.
 
     Keys that stand twice, numbers beyond float64, integers of too many digits and nesting beyond ``DEPTH`` are
     refused, so that every reader of the file reads the same.

@@ -1,7 +1,7 @@
 """Output folders: one writer at a time, and the list of files that belong to it.
 
-``.stability.json`` names every file before it is written, and the work that writes it. What stands in the folder and
-not on the list belongs to somebody else: it is neither replaced, unless that is asked for, nor ever removed.
+``.stability.json`` lists every file before it is written, with the work that writes it. Other files in the folder
+belong to the user: they are replaced on request only, and never removed.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _held: dict[tuple[int, int], Folder] = {}
 
 
 class Folder:
-    """A folder that this process, and those that it starts, write in; made by ``claim_folder``.
+    """Folder in which this process and its children write, made by ``claim_folder``.
 
     Attributes:
         path: the folder.
-        files: by whom each of its own files is written, by name.
+        files: writers of its own files, by name.
     """
 
     def __init__(self, path: Path, lock: Lock, key: tuple[int, int]) -> None:
@@ -44,11 +44,11 @@ class Folder:
             _remove_partial_files(path)
 
     def files_made_by(self, by: str) -> list[str]:
-        """Names of the files that a kind of work made, or was about to make."""
+        """Return the names of the files that a kind of work made, or was about to make."""
         return [name for name, who in self.files.items() if who == by]
 
     def reserve(self, names: Iterable[str], by: str, *, overwrite: bool = False, adopt: bool = False) -> None:
-        """Put files on the list, before they are written.
+        """Register files before they are written.
 
         Args:
             names: relative to the folder, with ``/``.
@@ -74,12 +74,12 @@ class Folder:
             self._write()
 
     def take(self, names: Iterable[str], by: str) -> None:
-        """Put files on the list that stand there already, where it is known who made them."""
+        """Register existing files with a known writer."""
         self.files = {**self.files, **dict.fromkeys((_checked(n) for n in names), by)}
         self._write()
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove files that are on the list, and folders that are empty then; what is not on it stays."""
+        """Remove registered files, and folders that are empty then; other files stay."""
         refuse_moved(self.path / LIST)
         listed_names = [_checked(name) for name in names if name in self.files]
         for name in listed_names:
@@ -128,7 +128,7 @@ def is_listed(path: Path) -> bool:
 
 
 def listed_files(path: Path) -> dict[str, str]:
-    """The list of a folder: by whom each file is written; empty where there is none.
+    """Return the registered files of a folder with their writers; empty if there is no list.
 
     Raises:
         FileFormatError: a list that cannot be read.
@@ -149,7 +149,7 @@ def blocking_files(
 
     Args:
         path: the folder; it need not exist.
-        names: of the files.
+        names: names of the files.
         by: the work that would write them.
         files: the folder's list, read when it is not given.
 
@@ -176,7 +176,7 @@ def blocking_files(
 def refuse_existing_files(
     path: Path, names: Iterable[str], by: str, overwrite: bool, files: Mapping[str, str] | None = None
 ) -> None:
-    """Raise when something stands in the way that may not be replaced; see ``blocking_files``.
+    """Raise an error if existing files may not be replaced; see ``blocking_files``.
 
     Raises:
         ConfigurationError: naming it.
@@ -195,13 +195,13 @@ def refuse_existing_files(
 
 @contextlib.contextmanager
 def claim_folder(path: str | Path, work: str) -> Iterator[Folder]:
-    """Own a folder for the time of a block: no other process writes there meanwhile.
+    """Lock a folder for the time of a block: no other process writes there meanwhile.
 
     A folder that is owned already by this thread may be claimed again within.
 
     Args:
         path: the folder; made when it is missing, and taken away again when nothing was written.
-        work: what is done there, for others to read.
+        work: description of the work, for other processes.
 
     Yields:
         The folder.
@@ -259,7 +259,7 @@ def _enter(path: Path, work: str) -> Folder:
 
 
 def _checked(name: str) -> str:
-    """A name that stays in its folder.
+    """Return a name that stays in its folder.
 
     Raises:
         FileFormatError: any other.
@@ -286,7 +286,7 @@ def _real_parents(path: Path, name: str) -> bool:
 
 
 def _remove_partial_files(folder: Path) -> None:
-    """Take away what a writer that was killed had not finished."""
+    """Remove the unfinished files of a killed writer."""
     with contextlib.suppress(OSError):
         for entry in os.scandir(folder):
             if is_partial(entry.name) and entry.is_file(follow_symlinks=False):

@@ -1,4 +1,4 @@
-"""Lock of a folder, released when its process ends, with a record of its owner beside it."""
+"""Lock of a folder, released when its process ends, with a record of its owner."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger("stability")
 
 @dataclass(eq=False)
 class Lock:
-    """A folder's lock that this process holds.
+    """Lock of a folder held by this process.
 
     Attributes:
         folder: the folder.
@@ -37,7 +37,7 @@ class Lock:
     _lock: BaseFileLock
 
     def release(self) -> None:
-        """Give the folder back, unless this process is a fork of the owner or another folder took its place."""
+        """Release the folder, unless this process is a fork of the owner or another folder took its place."""
         if self.process == os.getpid():
             with contextlib.suppress(OSError):
                 if (self.folder / OWNER_FILE).read_text(encoding="utf-8").startswith(f"process {self.process} "):
@@ -47,11 +47,11 @@ class Lock:
 
 
 def acquire_lock(folder: Path, work: str) -> Lock:
-    """Take the lock of a folder.
+    """Acquire the lock of a folder.
 
     Args:
         folder: the folder, which exists.
-        work: what is going to be done, for the record.
+        work: description of the work, for the record.
 
     Returns:
         The lock.

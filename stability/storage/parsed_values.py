@@ -10,7 +10,7 @@ from stability.errors import FileFormatError
 
 
 def number_or_none(value: Any) -> float | None:
-    """A finite float64, or ``None``.
+    """Return a finite float64, or ``None``.
 
     Raises:
         FileFormatError: anything else.
@@ -27,7 +27,7 @@ def number_or_none(value: Any) -> float | None:
 
 
 def text(value: Any) -> str:
-    """A string.
+    """Return a string.
 
     Raises:
         FileFormatError: anything else.
@@ -38,12 +38,12 @@ def text(value: Any) -> str:
 
 
 def text_or_none(value: Any) -> str | None:
-    """A string, or ``None``."""
+    """Return a string, or ``None``."""
     return None if value is None else text(value)
 
 
 def boolean(value: Any) -> bool:
-    """True or false.
+    """Return True or False.
 
     Raises:
         FileFormatError: anything else.
@@ -54,7 +54,7 @@ def boolean(value: Any) -> bool:
 
 
 def mapping(value: Any, what: str) -> Mapping[str, Any]:
-    """A mapping; ``what`` names it in the refusal.
+    """Return a mapping; ``what`` names it in the error.
 
     Raises:
         FileFormatError: anything else.
@@ -65,7 +65,7 @@ def mapping(value: Any, what: str) -> Mapping[str, Any]:
 
 
 def list_reader(what: str, read: Callable[[Any], Any], most: int | None = None) -> Callable[[Any], tuple[Any, ...]]:
-    """A reader of lists whose entries ``read`` reads; with ``most``, of no more entries than that."""
+    """Return a reader of lists whose entries ``read`` reads, with at most ``most`` entries."""
 
     def every(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, list):
@@ -78,5 +78,5 @@ def list_reader(what: str, read: Callable[[Any], Any], most: int | None = None) 
 
 
 def unchanged(value: Any) -> Any:
-    """The value itself."""
+    """Return the value itself."""
     return value

@@ -1,4 +1,4 @@
-"""Errors while a file is read, as one error that names the file."""
+"""Conversion of errors while reading a file to one error that names the file."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from stability.errors import FileFormatError, StabilityError
 
 
 def first_sentence(error: BaseException) -> str:
-    """The first sentence of an error's text, or its type where it has none."""
+    """Return the first sentence of an error's text, or its type if it has none."""
     lines = (line.strip() for line in str(error).splitlines())
     return next(filter(None, lines), type(error).__name__).split(". ")[0][:160]
 
 
 @contextlib.contextmanager
 def as_file_errors(path: str | Path, wrong: str = "", damaged: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Whatever reading a file raises becomes an error of ours; those that are ours already pass.
+    """Convert all errors while reading a file to ``StabilityError``; those that already are pass.
 
     Args:
         path: the file.
-        wrong: what the file is, where one of the errors in ``damaged`` comes.
+        wrong: description of the file in errors of ``damaged``.
         damaged: errors that a damaged file causes.
 
     Raises:
         FileFormatError: a file that cannot be read, or is damaged.
-        StabilityError: what the reading itself raised.
+        StabilityError: an error of the toolkit while reading.
     """
     try:
         yield

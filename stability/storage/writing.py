@@ -1,11 +1,12 @@
 """Atomic writing of files.
 
-What stands at a path decides. A regular file (or nothing): written aside and renamed. A symbolic link: its target, the
-link stays. A character device, a descriptor of this process (``/dev/stdout``, ``/dev/fd/N``, process substitution), a
-named pipe with a reader: written through. A folder, a socket, a block device, a pipe that nobody reads: refused.
+The type of the path decides. A regular or missing file is written to a temporary name and renamed. A symbolic link
+stays; its target is written. A character device, a descriptor of this process (``/dev/stdout``, ``/dev/fd/N``, process
+substitution) and a named pipe with a reader are written directly. A folder, a socket, a block device and a pipe without
+a reader are refused.
 
-What is replaced is durable: the new content is on the disk before it gets its name, and the name is before the call
-returns, so that a machine that loses its power has the old file or the new one, too.
+Replacement is durable: the content is on the disk before the renaming, and the name before the call returns. After a
+power failure the path holds the old file or the new one.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ from pathlib import Path
 
 from stability.errors import ConfigurationError, FileFormatError
 
-LINKS = 40
+LINKS = 40  # most symbolic links in a chain, as in Linux
 PARTIAL = re.compile(r"\.[0-9a-f]{24}\.partial")
 DESCRIPTORS = re.compile(r"/dev/fd|/proc/(self|thread-self|\d+)(/task/\d+)?/fd")
 UNSYNCED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
-"""What file systems answer that know nothing of waiting for the disk."""
+"""Errors of file systems that do not support waiting for the disk."""
 REFUSED = ((stat.S_ISDIR, "a directory"), (stat.S_ISSOCK, "a socket"), (stat.S_ISBLK, "a block device"))
 
 HOMES: dict[Path, tuple[int, int]] = {}
-"""Folders that this process owns, with device and number: what is later found under such a name may be another one."""
+"""Folders locked by this process, with device and inode: the name may later refer to another folder."""
 CLOSED: set[int] = set()
-"""Descriptors that were closed when the process began: what stands there now is nobody's output."""
+"""Descriptors that were closed when the process began, so that they are no output of the caller."""
 
 
 def as_path(value: object) -> Path:
-    """A path that somebody gave.
+    """Return a path given as text or path object.
 
     Raises:
         ConfigurationError: no text and no path: numbers would be open descriptors.
@@ -61,7 +62,7 @@ def is_partial(name: str) -> bool:
 
 
 def refuse_moved(path: Path) -> None:
-    """Refuse to write below a folder that was claimed and is not what its name leads to any more.
+    """Raise an error for writing below a locked folder whose name now refers to another one.
 
     Raises:
         FileFormatError: it was moved, removed or replaced meanwhile.
@@ -76,16 +77,16 @@ def refuse_moved(path: Path) -> None:
 
 
 def reserve(path: str | Path) -> Path:
-    """Refuse a place that cannot be written to before the work, not after it.
+    """Raise an error for an unwritable place before the work, not after it.
 
     Args:
-        path: where a file is to go; nothing is changed there.
+        path: path of a future file; nothing is changed there.
 
     Returns:
         The path.
 
     Raises:
-        FileFormatError: saying what is wrong with the place.
+        FileFormatError: an unwritable place; the text names the reason.
     """
     path = Path(path)
     with _place(path) as (descriptor, target, status):
@@ -105,10 +106,10 @@ def reserve(path: str | Path) -> Path:
 
 
 def existing_target(path: str | Path) -> os.stat_result | None:
-    """Return the status of the file that is to be replaced, at the end of all links.
+    """Return the status of the file to be replaced, after resolving all links.
 
     Args:
-        path: where the file is to go.
+        path: path of the file.
 
     Returns:
         Its status; ``None`` where nothing stands there, and for open descriptors, which are written on.
@@ -121,15 +122,15 @@ def existing_target(path: str | Path) -> os.stat_result | None:
 
 
 def write_text(path: str | Path, text: str) -> Path:
-    """``write_bytes`` of a text in UTF-8; what that cannot hold (names that are none) becomes an escape."""
+    """Write a text in UTF-8; undecodable characters of names become escapes."""
     return write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
 
 
 def write_bytes(path: str | Path, *pieces: bytes | memoryview) -> Path:
-    """Write a file: afterwards a regular file is whole, or what was there before; anything else is written through.
+    """Write a file atomically if it is a regular one; write through anything else.
 
     Args:
-        path: where; see the head of this module for what is done with devices, links and pipes.
+        path: path of the file; see this module's description for devices, links and pipes.
         *pieces: the content, one piece after the other.
 
     Returns:
@@ -156,7 +157,7 @@ def write_bytes(path: str | Path, *pieces: bytes | memoryview) -> Path:
 
 
 def make_folder(path: Path) -> list[Path]:
-    """Make a folder and those above it, as far as they are missing, durably.
+    """Create a folder and its missing parents durably.
 
     Returns:
         Those that were made, the innermost first.
@@ -172,7 +173,7 @@ def make_folder(path: Path) -> list[Path]:
 
 
 def sync_to_disk(handle: int) -> None:
-    """Wait until what was written to an open file is on its disk.
+    """Wait until the content of an open file is on its disk.
 
     Raises:
         OSError: it did not get there, for want of space or by a fault of the disk.
@@ -213,7 +214,7 @@ def _place(path: Path) -> Iterator[tuple[int | None, Path, os.stat_result | None
 
 
 def _own_descriptor(path: Path) -> int | None:
-    """The number behind ``/dev/stdout``, ``/dev/fd/N`` and their like.
+    """Return the number behind ``/dev/stdout``, ``/dev/fd/N`` and similar names.
 
     To be written to as it is: opened by its name, a file would be written from its start again, or be replaced.
     """
@@ -255,7 +256,7 @@ def _target(path: Path) -> tuple[Path, os.stat_result | None]:
 
 
 def _open_device(target: Path) -> int:
-    """Open a device or a named pipe for writing; one that nobody reads is refused."""
+    """Open a device or a named pipe for writing; raise an error for one without a reader."""
     try:
         handle = os.open(target, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
     except OSError as error:
@@ -267,7 +268,7 @@ def _open_device(target: Path) -> int:
 
 
 def _replace(path: Path, pieces: Sequence[bytes | memoryview]) -> None:
-    """Write aside, wait for the disk, and rename into place: renamed first, a name could outlive its content."""
+    """Write a temporary file, wait for the disk, and rename it: renamed first, a name could outlive its content."""
     refuse_moved(path)
     temporary = path.parent / f".{secrets.token_hex(12)}.partial"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -284,7 +285,7 @@ def _replace(path: Path, pieces: Sequence[bytes | memoryview]) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk; the files are whole whatever comes of it."""
+    """Wait until the names in a folder are on the disk; failures are ignored, since the files are complete."""
     with contextlib.suppress(OSError):  # not readable, or a system that opens no folders
         handle = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0))
         try:
@@ -294,7 +295,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def is_utf8(path: str | Path) -> bool:
-    r"""Return True if a name is UTF-8, as libraries that are not written in Python need it.
+    r"""Return True if a name is UTF-8, as libraries not written in Python require.
 
     File names of this system are bytes; those that are no UTF-8 (or no ASCII, in a process without a locale) hold lone
     surrogates in Python, and Python alone opens them.

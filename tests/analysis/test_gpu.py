@@ -30,7 +30,7 @@ def network(kind: str, dtype: torch.dtype = torch.float64) -> nn.Module:
 
 
 def both(model: nn.Module, found, dtype: torch.dtype = torch.float64):
-    """What ``found(model, x, y)`` gives on the processor and on the device, where inputs and labels lie as well."""
+    """Return ``found(model, x, y)`` on the processor and on the device, with inputs and labels there as well."""
     x, y = data(dtype)
     here = found(model, x, y)
     there = found(model.to(DEVICE), x.to(DEVICE), y.to(DEVICE))

@@ -310,7 +310,7 @@ def worst_slopes(system: LureSystem, rng: Rng, tries: int) -> float:
 
 
 def contracts_no_faster(system: LureSystem, rate: float, rng: Rng, tries: int = 30) -> bool:
-    """Whether constant slopes decay more slowly than a claimed rate: then the claim is false."""
+    """Return True if constant slopes decay more slowly than a claimed rate: then the claim is false."""
     slowest = rate if system.is_discrete else -rate
     return worst_slopes(system, rng, tries) > slowest + 1e-9 * max(1.0, abs(slowest))
 

@@ -33,7 +33,7 @@ class Case:
 
 
 def flip(data: bytes, rng: Rng, most: int = 6) -> bytes:
-    """Some bytes changed, or the end cut off, or something doubled or put in."""
+    """Change some bytes, cut off the end, or duplicate or insert some."""
     out = bytearray(data)
     way = int(rng.integers(5))
     at = int(rng.integers(max(len(out), 1)))

@@ -26,7 +26,7 @@ TINY = ["--task-set", "limit=40", "--task-set", "test_limit=20", "--hidden", "3"
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What is spoiled: a run, a report of two models, a certificate."""
+    """Make the files to spoil: a run, a report of two models, a certificate."""
     warm()
     folder = tmp_path_factory.mktemp("made")
     np.savez(folder / "plain.npz", A=-np.eye(2), W=np.array([[0.1, 0.4], [-0.3, 0.2]]))

@@ -83,7 +83,7 @@ def untimed(value: Any) -> Any:
 
 
 def content(path: Path) -> Any:
-    """What a file says, times left out."""
+    """Return the content of a file without times."""
     if path.suffix == ".json":
         return untimed(json.loads(path.read_text()))
     if path.suffix == ".csv":

@@ -70,7 +70,7 @@ def largest_ratios(run: Together, x: torch.Tensor, rounds: int, size: float = 1e
 
 
 def trials(seeds: range, rounds: int, sizes: tuple[int, int] | None = None) -> torch.Tensor:
-    """Of each layer the largest ratio found from 8 runs, in units of its gain."""
+    """Return the largest ratio of each layer in 8 runs, in units of its gain."""
     groups: dict[tuple, list[BoundedGainRNN]] = {}
     for seed in seeds:
         layer = drawn(seed, sizes=sizes, rate=None if seed % 5 else 0.9)

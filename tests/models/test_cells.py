@@ -155,7 +155,7 @@ class Net(nn.Module):
 
 
 class Called(Cell):
-    """Its step is its forward pass."""
+    """Cell whose step is its forward pass."""
 
     def forward(self, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
         return self.step(x, h)

@@ -21,7 +21,7 @@ CASES = {
 
 
 def largest_eigenvalue(system, P, L, rate):
-    """Of the multiplier LMI for slopes [0, 1], entry by entry as printed."""
+    """Return the largest eigenvalue of the multiplier LMI for slopes [0, 1], entry by entry as printed."""
     n, m = system.states, system.channels
     A, B, C, D = system.A, system.B, system.C, system.D
     lower = np.block([[C, D], [np.zeros((m, n)), np.eye(m)]])

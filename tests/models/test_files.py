@@ -68,7 +68,7 @@ def test_metadata_is_plain_json(file, model):
 
 
 def test_equal_models_give_equal_bytes(file, model, tmp_path):
-    """Whatever order the library writes its metadata in, in this process or another."""
+    """The bytes do not depend on the library's order of metadata, in this process or another."""
     assert {save(model, tmp_path / f"{k}.safetensors").read_bytes() for k in range(20)} == {file.read_bytes()}
     raw = file.read_bytes()
     head, body = header(file)

@@ -1,4 +1,4 @@
-"""What every layer says of itself: its walk, its states, its time base, gaps, bounds and laws; and who asks."""
+"""Capabilities of every layer: its walk, its states, its time base, gaps, bounds and laws; and their users."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ def test_saved_and_loaded_is_bit_equal(name, tmp_path):
 
 @EVERY
 def test_the_system_is_the_map_that_runs(name):
-    """What certificates speak about advances exactly as the layer does, for states far from the start too."""
+    """The certified system advances exactly as the layer does, for states far from the start too."""
     layer = make(name, **SYSTEM.get(name, {}))
     subject = system_of(layer)
     x = inputs(5, 4)
@@ -339,7 +339,7 @@ def test_a_layer_says_what_it_is(name):
 
 @EVERY
 def test_states_of_another_batch_width_or_kind_are_refused_step_by_step(name):
-    """What the forward pass refuses, ``begin`` refuses: loops written by hand start there."""
+    """States refused by the forward pass are refused by ``begin``, with which hand-written loops start."""
     layer, x = make(name), inputs()
     _, state = layer(x)
     first = leaves(state)[0]

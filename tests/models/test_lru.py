@@ -91,7 +91,7 @@ def test_the_certified_rate_is_the_largest_eigenvalue():
 
 
 def test_expected_norms_follow_the_law():
-    """Whatever the normaliser has become; over 4,000 sequences, within 5 standard errors."""
+    """The law holds for a trained normaliser; over 4,000 sequences, within 5 standard errors."""
     layer = make(5, 12, r_max=0.95)
     with torch.no_grad():
         layer.normaliser.mul_(torch.rand(6) + 1.0)

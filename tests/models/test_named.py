@@ -37,13 +37,13 @@ def test_a_path_is_the_model_in_it(form, tmp_path, gru):
 
 
 def test_a_state_dict_is_the_module(gru):
-    """What the weights are is read from their names and shapes."""
+    """The kind of the weights is read from their names and shapes."""
     read, of_module = certify(gru.state_dict(), input_box=(-1, 1)), certify(gru, input_box=(-1, 1))
     assert (read.statement, read.rate) == (of_module.statement, of_module.rate)
 
 
 def test_what_weights_do_not_tell_is_asked_for():
-    """Of an RNN, tanh or ReLU; of a mapping without weights, all."""
+    """An RNN needs tanh or ReLU; a mapping without weights needs everything."""
     with pytest.raises(ConfigurationError):
         certify(torch.nn.RNN(2, 3).state_dict())
     with pytest.raises(FileFormatError):
@@ -65,7 +65,7 @@ def test_what_is_no_model_is_refused_with_what_to_do(value):
 
 
 def test_a_part_is_named_with_its_article():
-    """What a claim is about stands in the sentence: the part, and what it is."""
+    """The sentence names the part and its kind."""
     holder = torch.nn.Module()
     holder.rnn, holder.head = torch.nn.LSTM(2, 3), torch.nn.Linear(3, 2)
     assert "the part `rnn` of Module, an LSTM cell (its stored weights" in certify(holder, rate="any").statement

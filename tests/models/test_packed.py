@@ -84,7 +84,7 @@ def test_a_sequence_to_which_the_network_answers_otherwise_is_told_apart(lie):
 
 
 def test_agreement_at_one_point_is_not_enough():
-    """Where states only grow, the largest output is the last one: at the data, and not beside them."""
+    """For growing states the largest output is the last one at the data, but not beside them."""
     net = Packing(nn.RNN, read="max")
     with torch.no_grad():
         for value in net.rnn.parameters():

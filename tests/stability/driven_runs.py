@@ -14,7 +14,7 @@ from stability.kernel.theorems.near_run import RunLmi
 from stability.systems import DrivenSystem, LureSystem
 
 ROUNDING = 1e-13
-"""Of a simulation: nothing is asserted about distances below it."""
+"""Accuracy of a simulation: nothing is asserted about distances below it."""
 
 
 def reservoir(n: int, radius: float, leak: float, seed: int, name: str = "tanh", fed: float = 0.0) -> DrivenSystem:

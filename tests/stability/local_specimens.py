@@ -76,7 +76,7 @@ def slopes(classifier: Classifier, x: Array, label: int) -> tuple[Array, Array]:
 def attacked(
     classifier: Classifier, x: Array, label: int, radius: float, mask: Array | None = None, *, step: bool = False
 ) -> bool:
-    """Whether ascent from many starts finds another class within the ball."""
+    """Return True if ascent from many starts finds another class within the ball."""
     rng = np.random.default_rng(1)
     free = np.ones(x.shape) if mask is None else mask * 1.0
 

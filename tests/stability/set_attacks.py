@@ -83,7 +83,7 @@ class Attacked:
 
 
 def farthest_out(attacked: Attacked, x: Array, least: Array, most: Array, wait: int, after: int = 6) -> float:
-    """How far runs leave ``[least, most]`` from step ``wait`` on, at most; negative where none does.
+    """Return how far runs leave ``[least, most]`` from step ``wait`` on; negative if none does.
 
     Each run is pulled towards one side of the box.
     """
@@ -141,7 +141,7 @@ def share_of_bound(
 
 
 def spread_at_rest(attacked: Attacked, starts: Array, steps: int) -> float:
-    """How far apart runs from all starts are under one constant input, the worst of a few at ends and inside."""
+    """Return the largest distance of runs from all starts under one constant input, over a few inputs."""
     worst = 0.0
     for u in attacked.inputs(4, 6).reshape(24, -1)[:8]:
         x = starts

@@ -73,7 +73,7 @@ def remade(subject: Any, claim: Claim, **changes: Any) -> Claim:
 
 
 def refusal(name: str, **changes: Any) -> str:
-    """Why the verifier refuses a specimen with other data, or a ``subject`` in the place of its own."""
+    """Return the verifier's reason to refuse a specimen with other data, or with another ``subject``."""
     subject = changes.pop("subject", specimens()[name].subject)
     check = verify_claim(subject, remade(subject, specimens()[name].claim, **changes))
     assert not check.valid, (name, changes)

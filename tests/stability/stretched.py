@@ -51,7 +51,7 @@ def absolute(system, P, L, rate, exact, gain=None) -> np.ndarray:
 
 
 def watched(monkeypatch, theorem, check, *data, **options) -> tuple[bool, list]:
-    """Whether a check holds; each matrix that it proves positive definite with the entrywise bound of its errors."""
+    """Return the result of a check, and each matrix that it proves positive definite with its error bound."""
     asked, prove = [], theorem.prove_positive_definite
 
     def watch(matrix, action=None, **options):

@@ -1,4 +1,4 @@
-"""What a verification and a summary say, word for word; refusals too name the verdict and the subject."""
+"""Texts of verifications and summaries, word for word; refusals too name the verdict and the subject."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of the cost of a certificate before it begins, against what it then takes."""
+"""Announced cost of a certificate against its real cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How answers show themselves: short, escaped, as frames with their numbers, as figures that draw the bound."""
+"""Representations of results: short, escaped, as frames with their numbers, as figures of the bound."""
 
 from __future__ import annotations
 

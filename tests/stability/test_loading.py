@@ -1,4 +1,4 @@
-"""What is loaded when it is asked for is all there, under the names and in the files that the tables say."""
+"""Lazily loaded names exist, in the files that the tables state."""
 
 from __future__ import annotations
 

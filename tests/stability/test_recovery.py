@@ -1,4 +1,4 @@
-"""When a disturbance is forgotten: against the bound itself in exact arithmetic."""
+"""Recovery times against the bound itself in exact arithmetic."""
 
 from __future__ import annotations
 

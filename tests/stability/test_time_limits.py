@@ -164,7 +164,7 @@ def test_time_may_run_out_at_any_moment(name, countdown):
 
 @pytest.mark.parametrize("name", SEARCHES)
 def test_a_search_for_counter_examples_may_run_out_of_time(name, countdown):
-    """What it had found by then is the answer; it is proved or none, and once the time is over little more is done."""
+    """The findings so far are the answer; it is proved or none, and once the time is over little happens."""
     whole = SEARCHES[name](None)
     clock = countdown(math.inf)
     SEARCHES[name](60.0)

@@ -1,4 +1,4 @@
-"""What a caller passes that is no system, certificate or path is an error of this toolkit's own, in words."""
+"""Arguments that are no system, certificate or path raise the toolkit's own errors."""
 
 from __future__ import annotations
 

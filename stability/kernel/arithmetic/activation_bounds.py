@@ -20,13 +20,13 @@ from stability.kernel.arithmetic.floating_point import EPS, TINY
 
 Array = np.ndarray
 _ERROR = (2.0 * TANH_ULPS + 16.0) * EPS
-"""Absolute, of anything below that is made of values of tanh in a few operations."""
+"""Absolute rounding error of a few operations on values of tanh."""
 _STEPS = 4
-"""Of Newton's method, for points of tangency."""
+"""Newton steps for points of tangency."""
 _SURE = 1.0 + 1e-12
 _LOOSE = 512 * EPS
 CURVATURE_OF_TANH = 0.7699
-"""Above ``sup |tanh''| = 4 / 27^(1/2)``."""
+"""Upper bound of ``sup |tanh''| = 4 / 27^(1/2)``."""
 
 
 def _known(name: str) -> Activation:
@@ -36,7 +36,7 @@ def _known(name: str) -> Activation:
 
 
 def activation_values(name: str, z: Ball) -> Ball:
-    """Range of the activation over a ball of pre-activations: its steepest slope, and its rounding errors.
+    """Enclose the activation over a ball of pre-activations, by its steepest slope and rounding errors.
 
     Raises:
         UnsupportedError: for an activation without a known error bound.
@@ -50,7 +50,7 @@ def activation_values(name: str, z: Ball) -> Ball:
 
 
 def activation_slopes(name: str, z: Ball) -> Ball:
-    r"""Range of the derivative over a ball of pre-activations.
+    r"""Enclose the derivative over a ball of pre-activations.
 
     For a smooth one, :math:`\phi' = \beta (1 - \tanh^2 w z)`, the mean value theorem with
     :math:`|\phi''| \le \tfrac{4}{3 \sqrt 3} w \beta < 0.7699\, w \beta`. At a kink the range is the whole interval
@@ -70,7 +70,7 @@ def activation_slopes(name: str, z: Ball) -> Ball:
 
 
 def slope_range(name: str, centre: Array, reach: Array) -> tuple[Array, Array]:
-    """Smallest and largest difference quotients of an activation on ``[centre - reach, centre + reach]``.
+    """Bound the difference quotients of an activation on ``[centre - reach, centre + reach]``.
 
     Args:
         name: the activation.
@@ -96,7 +96,7 @@ def slope_range(name: str, centre: Array, reach: Array) -> tuple[Array, Array]:
 
 
 def derivative_suprema(name: str, z: Array, reach: Array) -> tuple[Array, Array, Array, Array]:
-    """Upper bounds of the absolute value and the first three derivatives within reach of ``z``; not at kinks."""
+    """Bound the absolute value and the first three derivatives within reach of ``z``, except at kinks."""
     if name == "identity":
         none = np.zeros_like(z)
         return (np.abs(z) + reach) * _SURE, none + 1.0, none, none
@@ -110,12 +110,12 @@ def derivative_suprema(name: str, z: Array, reach: Array) -> tuple[Array, Array,
 
 
 def _endpoints(z: Array, reach: Array) -> tuple[Array, Array]:
-    """``|tanh|`` at its least and its largest within reach."""
+    """Return the smallest and largest ``|tanh|`` within reach."""
     return np.tanh(np.maximum(np.abs(z) - reach, 0.0)), np.tanh(np.abs(z) + reach)
 
 
 def _second_of_tanh(z: Array, reach: Array) -> Array:
-    """``sup 2 t (1 - t^2)``, which is largest at ``t = 3^(-1/2)``."""
+    """Return ``sup 2 t (1 - t^2)``, which is largest at ``t = 3^(-1/2)``."""
     low, high = _endpoints(z, reach)
     ends = np.maximum(low * (1.0 - low * low), high * (1.0 - high * high))
     top = 3.0**-0.5
@@ -123,7 +123,7 @@ def _second_of_tanh(z: Array, reach: Array) -> Array:
 
 
 def _third_of_tanh(z: Array, reach: Array) -> Array:
-    """``sup |s (4 - 6 s)|`` with ``s = 1 - t^2``: at the ends, or 2/3 at ``s = 1/3``."""
+    """Return ``sup |s (4 - 6 s)|`` with ``s = 1 - t^2``: at the ends, or 2/3 at ``s = 1/3``."""
     low, high = (1.0 - t * t for t in _endpoints(z, reach)[::-1])
     ends = np.maximum(np.abs(low * (4.0 - 6.0 * low)), np.abs(high * (4.0 - 6.0 * high)))
     inside = (low < 1.0 / 3.0 + _LOOSE) & (high > 1.0 / 3.0 - _LOOSE)
@@ -131,7 +131,7 @@ def _third_of_tanh(z: Array, reach: Array) -> Array:
 
 
 def secant_range(name: str, z: Array, r: Array, up: Array | None = None) -> tuple[Array, Array]:
-    """Bounds of the secant slopes from ``z`` over ``[z - r, z + r]``, or ``[z - r, z + up]``.
+    """Bound the secant slopes from ``z`` over ``[z - r, z + r]``, or ``[z - r, z + up]``.
 
     Args:
         name: a name of ``stability.kernel.arithmetic.activations``.
@@ -172,7 +172,7 @@ def secant_range(name: str, z: Array, r: Array, up: Array | None = None) -> tupl
 
 
 def secants_between(name: str, first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
-    r"""Bounds of the quotients between any point of one interval and any of another, of a smooth activation.
+    r"""Bound the quotients of a smooth activation between any points of two intervals.
 
     For tanh and a fixed ``t`` the quotient :math:`q(s, t)` has one peak over ``s``, so that the least is at a corner of
     the two intervals. A peak inside would need :math:`\phi'(s) = q = \phi'(t)`, hence ``s = -t``, where ``q`` is larger
@@ -208,7 +208,7 @@ def secants_between(name: str, first: tuple[Array, Array], second: tuple[Array, 
 
 
 def _quotient(s: Array, t: Array) -> tuple[Array, Array]:
-    """Bounds of one quotient of tanh: by its values, or as one of the derivative's where they are too close."""
+    """Bound one quotient of tanh: by its values, or by the derivative's if they are too close."""
     apart = np.abs(s - t)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         value, error = np.abs(np.tanh(s) - np.tanh(t)) / apart, _ERROR / apart
@@ -219,7 +219,7 @@ def _quotient(s: Array, t: Array) -> tuple[Array, Array]:
 
 
 def _along(t: Array, low: Array, high: Array) -> Array:
-    """An upper bound of tanh's quotients from ``t`` over ``[low, high]``: at an end, or by the point of tangency."""
+    """Bound tanh's quotients from ``t`` over ``[low, high]`` above: at an end, or by the point of tangency."""
     low, high = np.where(t > 0, -high, low), np.where(t > 0, -low, high)
     t = -np.abs(t)
     up = (high <= 0.0) | (_climb(high, t) >= _ERROR * (2.0 + high - t))
@@ -232,12 +232,12 @@ def _along(t: Array, low: Array, high: Array) -> Array:
 
 
 def _climb(s: Array, t: Array) -> Array:
-    """``phi'(s) (s - t) - (phi(s) - phi(t))``, whose sign is that of the quotient's change along ``s > t``."""
+    """Return ``phi'(s) (s - t) - (phi(s) - phi(t))``, whose sign is that of the quotient's change along ``s > t``."""
     return (1.0 - np.tanh(s) ** 2) * (s - t) - (np.tanh(s) - np.tanh(t))
 
 
 def _kink(z: Array, r: Array, least: float, most: float) -> tuple[Array, Array]:
-    """A kink at zero: ``r`` beyond it, the longest secant is a mean of both slopes."""
+    """Bound the secants of an activation with a kink at zero: the longest one beyond it averages both slopes."""
     size = np.abs(z)
     with np.errstate(divide="ignore", invalid="ignore"):
         part = np.where(r < size, 1.0, (1.0 - 8 * EPS) * np.minimum(size / r, 1.0))  # of that secant, on the own side
@@ -248,7 +248,7 @@ def _kink(z: Array, r: Array, least: float, most: float) -> tuple[Array, Array]:
 
 
 def _pieces(phi: Activation, z: Array, down: Array, up: Array) -> tuple[Array, Array]:
-    """Any piecewise linear one: along a piece a quotient changes one way, so that ends and kinks have the extremes."""
+    """Bound the secants of a piecewise linear activation: quotients are extreme at ends and kinks."""
     least, most = phi.slope
     low, high = phi.slopes_near(z, 8 * EPS * (1.0 + np.abs(z)))  # at once beside z
     ends = [(-np.minimum(down, 1e300), down > 0), (np.minimum(up, 1e300), up > 0)]
@@ -272,7 +272,7 @@ def _pieces(phi: Activation, z: Array, down: Array, up: Array) -> tuple[Array, A
 
 
 def _tanh(z: Array, near: Array, far: Array) -> tuple[Array, Array]:
-    """For tanh and ``z >= 0``; the least quotient is one to an end, to the far one where that is no nearer."""
+    """Bound the secants of tanh for ``z >= 0``; the smallest quotient is one to an end, usually the far one."""
     near, far = near * (1.0 + 4 * EPS), far * (1.0 + 4 * EPS)
     t = np.tanh(z)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -299,7 +299,7 @@ def _tanh(z: Array, near: Array, far: Array) -> tuple[Array, Array]:
 
 
 def _tangent(z: Array, t: Array) -> Array:
-    """An upper bound of all quotients from ``z >= 0``: ``phi'(w)`` at a ``w`` between the point of tangency and zero.
+    """Bound all quotients from ``z >= 0`` above: ``phi'(w)`` at a ``w`` between the point of tangency and zero.
 
     Seen from the far side, ``tanh(w) = tanh(z) - phi'(w) (z - w)``; what counts is that
     ``phi'(w) (z - w) >= tanh(z) - tanh(w)`` was seen with room for the roundings. Newton's steps end a little on that
@@ -320,7 +320,7 @@ def _tangent(z: Array, t: Array) -> Array:
 
 
 def _bisected(z: Array, t: Array) -> Array:
-    """The same by bisection."""
+    """Bound all quotients from ``z >= 0`` above, with the point of tangency by bisection."""
     low, high = -0.5 * z - 1e-300, np.zeros_like(z)  # the point of tangency lies between -z/2 and 0
     for _ in range(18):
         w = 0.5 * (low + high)

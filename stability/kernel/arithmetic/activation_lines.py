@@ -18,18 +18,18 @@ from stability.kernel.arithmetic.floating_point import EPS, TINY
 
 Array = np.ndarray
 _FLAT = 1e-9
-"""Intervals narrower than this take the derivative for the slope of their chord."""
+"""Width of intervals below which the derivative replaces the slope of the chord."""
 
 
 def chord_slope(phi: Activation, low: Array, high: Array) -> Array:
-    """Slope of the chord over ``[low, high]``, within the slopes of the activation; not proved."""
+    """Return the slope of the chord over ``[low, high]``, within the slopes of the activation; not proved."""
     gap = high - low
     chord = (phi.function(high) - phi.function(low)) / np.where(gap > _FLAT, gap, 1.0)
     return np.clip(np.where(gap > _FLAT, chord, phi.derivative(0.5 * (low + high))), *phi.slope)
 
 
 def line_offset(phi: Activation, slope: Array, low: Array, high: Array, above: Array | bool) -> Array:
-    """Offset ``o`` of a line ``slope z + o`` above the activation on ``[low, high]`` where ``above``, else below it."""
+    """Return the offset ``o`` of a line ``slope z + o`` above (``above``) or below the activation on an interval."""
     side, largest = np.where(above, 1.0, -1.0), np.maximum(np.abs(low), np.abs(high))
     if phi.width is None:
         rest = [phi.function(z) - slope * z for z in (low, high, *(np.clip(kink, low, high) for kink in phi.kinks))]
@@ -45,7 +45,7 @@ def line_offset(phi: Activation, slope: Array, low: Array, high: Array, above: A
 
 
 def _max_above_line(a: Array, b: Array, slope: Array) -> Array:
-    """An upper bound of ``tanh s - slope s`` on ``[a, b]``, but for rounding."""
+    """Bound ``tanh s - slope s`` on ``[a, b]`` above, up to rounding."""
     left = np.minimum(b, 0.0)
     convex = np.maximum(np.tanh(a) - slope * a, np.tanh(left) - slope * left)
     start = np.maximum(a, 0.0)
@@ -57,7 +57,7 @@ def _max_above_line(a: Array, b: Array, slope: Array) -> Array:
 
 
 def relaxation(phi: Activation, low: Array, high: Array, slope: Array | None = None) -> tuple[Array, Array, Array]:
-    """``slope``, ``offset``, ``error`` with ``|phi(z) - slope z - offset| <= error`` for ``low <= z <= high``.
+    """Return ``slope``, ``offset``, ``error``: ``|phi(z) - slope z - offset| <= error`` for ``low <= z <= high``.
 
     Args:
         phi: the activation.
@@ -79,7 +79,7 @@ def relaxation(phi: Activation, low: Array, high: Array, slope: Array | None = N
 
 
 def chord_remainder(phi: Activation, z: Array, down: Array, up: Array) -> tuple[Array, Array, Array]:
-    """Slopes ``s`` of chords, and ends of ``phi(z + v) - phi(z) - s v`` for ``-down <= v <= up``, each ``(m,)``.
+    """Return chord slopes ``s`` and bounds of ``phi(z + v) - phi(z) - s v``, ``-down <= v <= up``, each ``(m,)``.
 
     Example:
         >>> from stability.kernel.arithmetic.activations import activation
@@ -119,23 +119,23 @@ class Lines:
 
     @classmethod
     def over(cls, phi: Activation, low: Array, high: Array) -> Lines:
-        """The lines of an activation over boxes ``(h, 1, m)``."""
+        """Return the lines of an activation over boxes ``(h, 1, m)``."""
         w = phi.width
         touch = None if w is None else np.stack([_tangent_point(w * low), _tangent_point(-w * high)]) / w
         return cls(phi, low, high, chord_slope(phi, low, high), touch)
 
     def _endpoints(self, up: Array) -> tuple[Array, Array, Array]:
-        """Ends of the boxes and the least points, mirrored where not ``up``."""
+        """Return the ends of the boxes and the smallest points, mirrored where ``up`` is false."""
         a, b = np.where(up, self.low, -self.high), np.where(up, self.high, -self.low)
         return a, b, a if self.touch is None else np.where(up, self.touch[0], self.touch[1])
 
     def start(self, up: Array) -> Array:
-        """First points of lines above where ``up``, below elsewhere."""
+        """Return initial points of lines above where ``up`` is true, below elsewhere."""
         a, b, touch = self._endpoints(up)
         return 0.5 * (np.maximum(touch, a) + b)
 
     def at(self, points: Array, up: Array) -> tuple[Array, Array]:
-        """Slopes and offsets of lines above the activation where ``up``, below it elsewhere; ``(h, q, m)`` each."""
+        """Return slopes and offsets of lines above the activation (``up``) or below it; ``(h, q, m)`` each."""
         _, b, touch = self._endpoints(up)
         points = np.clip(points, touch, np.maximum(b, touch))
         z = np.where(up, points, -points)
@@ -151,8 +151,8 @@ class Lines:
 
 
 def _tangent_point(a: Array) -> Array:
-    """Where the line from the end ``a < 0`` touches the tanh; ``a`` itself where that is not negative. Approximately:
-    lines of any slope are sound.
+    """Return approximately where the line from the end ``a < 0`` touches tanh; ``a`` itself if not negative. Lines of
+    any slope are sound.
     """
     start = np.minimum(a, 0.0)
     value, low, high = np.tanh(start), np.zeros_like(a), 1.0 - start

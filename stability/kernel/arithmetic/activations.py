@@ -14,23 +14,23 @@ from stability.kernel.checks import as_choice
 
 Array = np.ndarray
 TANH_ULPS = 8.0
-"""Assumed of ``np.tanh``, in units of ``2^-52``; its documented error is below 4 units in the last place."""
+"""Assumed error bound of ``np.tanh`` in units of ``2^-52``; its documented error is below 4 units in the last place."""
 
 
 @dataclass(frozen=True)
 class Activation:
-    """A slope-restricted scalar function, applied entry by entry.
+    """Slope-restricted scalar function, applied entry by entry.
 
     Attributes:
         name: the name that files and constructors use.
         function: ``phi``.
         derivative: ``phi'`` (one element of the subdifferential at a kink).
         slope: ``(alpha, beta)``, the tightest interval of difference quotients.
-        bound: ``sup |phi|``, infinite where there is none.
+        bound: ``sup |phi|``; infinite for an unbounded one.
         width: ``w`` with ``phi'(z) = beta (1 - tanh(w z)^2)`` for a smooth one; ``None`` for a piecewise linear one.
-        kinks: where a piecewise linear one bends, in rising order.
+        kinks: breakpoints of a piecewise linear activation, in rising order.
         pieces: its slopes from the left to the right, one more than kinks.
-        error: of ``function`` in floating point, in units of ``2^-52``: relative to the value, and absolute.
+        error: error of ``function`` in floating point, in units of ``2^-52``: relative to the value, and absolute.
     """
 
     name: str
@@ -44,14 +44,14 @@ class Activation:
     error: tuple[float, float] = (0.0, 0.0)
 
     def second_derivative(self, z: Array) -> Array:
-        """``phi''``, zero for a piecewise linear one."""
+        """Return ``phi''``, zero for a piecewise linear activation."""
         if self.width is None:
             return np.zeros_like(z)
         t = np.tanh(self.width * z)
         return -2.0 * self.width * self.slope[1] * t * (1.0 - t * t)
 
     def to_kink(self, z: Array) -> Array:
-        """How far pre-activations are from the nearest kink, rounded downwards; infinite where there is none."""
+        """Return the distance to the nearest kink, rounded downwards; infinite without kinks."""
         out = np.full(np.shape(z), np.inf)
         for kink in self.kinks:
             away = np.abs(z - kink)
@@ -59,7 +59,7 @@ class Activation:
         return out
 
     def slopes_near(self, z: Array, reach: Array) -> tuple[Array, Array]:
-        """Least and largest slope of the pieces of a piecewise linear one that meet ``[z - reach, z + reach]``."""
+        """Return the extreme slopes of the pieces of a piecewise linear one that meet ``[z - reach, z + reach]``."""
         low, high = (np.full(np.shape(z), value) for value in (np.inf, -np.inf))
         edges = (-np.inf, *self.kinks, np.inf)
         for piece, left, right in zip(self.pieces, edges, edges[1:]):
@@ -73,7 +73,7 @@ class Activation:
         return low, high
 
     def rise(self, z: Array, v: Array) -> Array:
-        """``phi(z + v) - phi(z)`` of a piecewise linear one, from the lengths of its pieces in between."""
+        """Return ``phi(z + v) - phi(z)`` of a piecewise linear one, from the lengths of its pieces in between."""
         edges = (-np.inf, *self.kinks, np.inf)
         out = np.zeros(np.broadcast(z, v).shape)
         for slope, low, high in zip(self.pieces, edges, edges[1:]):

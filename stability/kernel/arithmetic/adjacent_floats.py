@@ -17,7 +17,7 @@ _PHI, _ETA, _LARGEST = 2.0**-53 + 2.0**-105, 2.0**-1074, float(np.finfo(np.float
 
 
 def next_down(x: Array) -> Array:
-    """Numbers below all that rounds to ``x``: for infinity one below the largest float, for NaN NaN.
+    """Return floats below all numbers that round to ``x``: for infinity one below the largest float, for NaN NaN.
 
     Example:
         >>> next_down(np.array([1.0, 0.0, np.inf]))
@@ -28,7 +28,7 @@ def next_down(x: Array) -> Array:
 
 
 def next_up(x: Array) -> Array:
-    """Numbers above all that rounds to ``x``: for minus infinity one above the least float, for NaN NaN.
+    """Return floats above all numbers that round to ``x``: for minus infinity one above the least float, for NaN NaN.
 
     Example:
         >>> bool((next_up(np.array([1.0, -3.0])) == np.nextafter([1.0, -3.0], np.inf)).all())

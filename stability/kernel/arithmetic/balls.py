@@ -23,7 +23,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class Ball:
-    """All arrays within ``rad`` of ``mid``, entry by entry.
+    """Set of all arrays within ``rad`` of ``mid``, entry by entry.
 
     Attributes:
         mid: real or complex array.
@@ -43,7 +43,7 @@ class Ball:
 
     @classmethod
     def exact(cls, value: Any) -> Ball:
-        """A ball of radius zero."""
+        """Return a ball of radius zero."""
         if isinstance(value, Ball):
             return value
         mid = np.asarray(value)
@@ -51,7 +51,7 @@ class Ball:
 
     @property
     def T(self) -> Ball:
-        """The transpose."""
+        """Transpose."""
         return Ball(self.mid.T, self.rad.T)
 
     @property
@@ -60,11 +60,11 @@ class Ball:
         return self.mid.shape
 
     def upper(self) -> Array:
-        """Entrywise upper bound of the absolute value."""
+        """Return an entrywise upper bound of the absolute value."""
         return (np.abs(self.mid) * (1 + 2 * EPS) + self.rad) * (1 + 2 * EPS)
 
     def endpoints(self) -> tuple[Array, Array]:
-        """The least and the largest real array inside, rounded outwards."""
+        """Return the smallest and the largest real array inside, rounded outwards."""
         return np.nextafter(self.mid - self.rad, -np.inf), np.nextafter(self.mid + self.rad, np.inf)
 
     def __getitem__(self, key: Any) -> Ball:
@@ -110,19 +110,19 @@ class Ball:
 
     @classmethod
     def stack(cls, rows: list[list[Ball]]) -> Ball:
-        """Block matrix of balls."""
+        """Return the block matrix of balls."""
         return cls(np.block([[b.mid for b in r] for r in rows]), np.block([[b.rad for b in r] for r in rows]))
 
 
 def diagonal_of(matrix: np.ndarray) -> np.ndarray | None:
-    """The diagonal of a square matrix without other entries, else ``None`` (products with it are exact and cheap)."""
+    """Return the diagonal of a diagonal matrix, else ``None``; products with it are exact and cheap."""
     diagonal = np.diagonal(matrix).copy()
     square = matrix.shape[0] == matrix.shape[1]
     return diagonal if square and np.count_nonzero(matrix) == np.count_nonzero(diagonal) else None
 
 
 def row_sum_norm(ball: Ball) -> float:
-    """Upper bound of the infinity norm (largest absolute row sum; largest entry of a vector)."""
+    """Bound the infinity norm (largest absolute row sum; largest entry of a vector) above."""
     size = ball.upper()
     if size.ndim == 2:
         size = size.sum(axis=1) * (1 + (size.shape[1] + 4) * EPS)
@@ -130,10 +130,10 @@ def row_sum_norm(ball: Ball) -> float:
 
 
 def system_balls(system: Any) -> tuple[Ball, Ball, Ball, Ball]:
-    """``A, B, C, D`` of a ``LureSystem`` as balls.
+    """Return ``A, B, C, D`` of a ``LureSystem`` as balls.
 
-    A system that was given by its matrices is exact. One that was discretised contains, in its balls, both
-    the stored matrices and the exact discretisation of the continuous ones.
+    A system that was given by its matrices is exact. One that was discretized contains, in its balls, both
+    the stored matrices and the exact discretization of the continuous ones.
     """
     if system.origin is None:
         return Ball.exact(system.A), Ball.exact(system.B), Ball.exact(system.C), Ball.exact(system.D)
@@ -147,7 +147,7 @@ def system_balls(system: Any) -> tuple[Ball, Ball, Ball, Ball]:
 
 
 def has_feedthrough(system: Any) -> bool:
-    """Whether channels of a ``LureSystem`` may feed one another: in its stored matrix, or in what it is rounded from.
+    """Return True if channels of a ``LureSystem`` may feed one another, as stored or before rounding.
 
     Example:
         >>> from stability.systems import LureSystem
@@ -160,6 +160,6 @@ def has_feedthrough(system: Any) -> bool:
 
 
 def _recentered(ball: Ball, stored: Array) -> Ball:
-    """The ball re-centred on the stored matrix, so that both it and what the ball held are inside."""
+    """Return a ball centered on the stored matrix that contains it and the given ball."""
     shift = np.abs(ball.mid - stored)
     return Ball(stored, np.where(shift + ball.rad > 0, (shift + ball.rad) * (1 + 4 * EPS), 0.0))

@@ -4,7 +4,7 @@ Two facts carry everything here, with :math:`u = 2^{-53}` and :math:`\gamma_k = 
 
 * a product computed with any order of summation satisfies
   :math:`|\mathrm{fl}(X Y) - X Y| \le \gamma_k |X| |Y|`, k the inner dimension (Higham 2002, section 3.5);
-* if the floating-point Cholesky factorisation of a symmetric :math:`H` runs to completion, then
+* if the floating-point Cholesky factorization of a symmetric :math:`H` runs to completion, then
   :math:`\lambda_{\min}(H) \ge -\sum_i \gamma_{i+1} / (1 - \gamma_{i+1}) h_{ii}` (Rump 2006, theorem 2.3).
 
 An interval matrix is given by its midpoint and the *action* of an entrywise error bound on a positive vector:
@@ -26,7 +26,7 @@ from stability.kernel.arithmetic.floating_point import UNIT
 
 Array = np.ndarray
 LARGEST = 1e60
-"""Entries beyond this are refused: within it, all underflow together stays far below one unit of rounding."""
+"""Largest entry that is accepted: within it, total underflow stays far below one unit of rounding."""
 
 
 FLUSHED = (
@@ -36,7 +36,7 @@ FLUSHED = (
 
 
 def flushes_small_numbers() -> bool:
-    """Whether the processor was told to take subnormal numbers for zero, against IEEE 754 and all that is proved here.
+    """Return True if the processor flushes subnormal numbers to zero, which invalidates every proof.
 
     Example:
         >>> flushes_small_numbers()
@@ -46,7 +46,7 @@ def flushes_small_numbers() -> bool:
 
 
 def refuse_flushing() -> None:
-    """Raise where ``flushes_small_numbers``.
+    """Raise an error if ``flushes_small_numbers``.
 
     Raises:
         ConfigurationError: saying what to do.
@@ -61,7 +61,7 @@ class Definiteness:
 
     Attributes:
         holds: whether positive definiteness is proved.
-        shift: what was subtracted from the scaled matrix to cover every rounding error.
+        shift: number subtracted from the scaled matrix to cover every rounding error.
         reason: one clause for a reader.
     """
 
@@ -71,7 +71,7 @@ class Definiteness:
 
 
 def gamma(k: int) -> float:
-    """An upper bound of ``4 k u / (1 - 4 k u)``: the error constant of ``k`` roundings, with a safety factor.
+    """Bound ``4 k u / (1 - 4 k u)`` above: the error constant of ``k`` roundings, with a safety factor.
 
     Example:
         >>> 0 < gamma(100) < 1e-13
@@ -83,17 +83,17 @@ def gamma(k: int) -> float:
 
 
 def round_up(value: float) -> float:
-    """A float at least as large as any real number that rounded to ``value`` in a few operations (value >= 0)."""
+    """Return a float at least as large as any number that rounded to ``value >= 0`` in a few operations."""
     return value * (1.0 + 64 * UNIT) + 5e-324
 
 
 def is_symmetric(matrix: Array) -> bool:
-    """Whether a square matrix is symmetric to the last bit."""
+    """Return True if a square matrix is symmetric to the last bit."""
     return matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1] and bool((matrix == matrix.T).all())
 
 
 def _scaling(diagonal: Array) -> Array:
-    """Powers of two ``s`` with ``s_i^2 diagonal_i`` near one: multiplying by them is exact."""
+    """Return powers of two ``s`` with ``s_i^2 diagonal_i`` near one; scaling by them is exact."""
     _, exponent = np.frexp(diagonal)
     return np.ldexp(1.0, -(exponent // 2))
 

@@ -1,4 +1,4 @@
-"""Forward Euler and explicit midpoint rule, as formulas over any matrix arithmetic."""
+"""Forward Euler and explicit midpoint rule over any matrix arithmetic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stability.kernel.checks import as_choice
 
 
 def check_integrator(method: Any) -> None:
-    """Refuse the name of an integrator whose matrices nobody here forms.
+    """Raise an error for an unknown integrator.
 
     Raises:
         ConfigurationError: for any other name than ``euler`` and ``midpoint``.
@@ -22,10 +22,10 @@ def check_integrator(method: Any) -> None:
 
 
 def as_step(dt: Any, expected: str = "a positive number") -> float:
-    """A checked step size.
+    """Return a checked step size.
 
     Raises:
-        ConfigurationError: what is no positive, finite number.
+        ConfigurationError: no positive, finite number.
     """
     try:
         step = float(dt)
@@ -45,9 +45,9 @@ def step_matrices(
     times: Callable[[Any, Any], Any] = operator.matmul,
     block: Callable[[list[list[Any]]], Any] = np.block,
 ) -> tuple[Any, Any, Any, Any]:
-    r"""``A, B, C, D`` of the discrete map, in the arithmetic that the matrices bring along.
+    r"""Return ``A, B, C, D`` of the discrete map, in the arithmetic of the given matrices.
 
-    Euler: :math:`x^+ = (I + dt\,A) x + dt\,B w` with the channels as they are. Midpoint, with ``2 m`` channels:
+    Euler: :math:`x^+ = (I + dt\,A) x + dt\,B w` with unchanged channels. Midpoint, with ``2 m`` channels:
 
     .. math:: g = x + \tfrac{dt}{2} (A x + B w_1), \quad x^+ = x + dt (A g + B w_2), \quad
               z_1 = C x + D w_1, \quad z_2 = C g + D w_2 .

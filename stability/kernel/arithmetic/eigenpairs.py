@@ -1,6 +1,6 @@
 """Enclosures of eigenpairs: proofs that a matrix has an eigenvalue near a given number.
 
-Matrices come as balls, and what is proved holds for every matrix in the ball, rounding errors included.
+Matrices are balls, and every proof holds for all matrices in the ball, rounding errors included.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ NEAR = 1e-6  # how far, relative to its modulus, an eigenvalue that a sentence n
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
-    """The pencil ``M - s diag(mass)``: ``mass`` is all ones for an ordinary matrix, and never holds but ones and zeros.
+    """Pencil ``M - s diag(mass)`` with ``mass`` of ones and zeros; all ones for an ordinary matrix.
 
-    With a ``D`` the linearised system is kept as the pencil of ``[[A, B K], [C, D K - I]]`` with masses one
+    With a ``D`` the linearized system is kept as the pencil of ``[[A, B K], [C, D K - I]]`` with masses one
     on the states and zero on the channels, which has the same eigenvalues and needs no inverse.
     """
 
@@ -31,7 +31,7 @@ class Matrix:
 
 @dataclass(frozen=True, eq=False)
 class Eigenpair:
-    """An eigenvalue within ``radius`` of ``value``, its vector entrywise within ``vector_radius``."""
+    """Eigenvalue within ``radius`` of ``value``, with its vector entrywise within ``vector_radius``."""
 
     value: complex
     radius: float
@@ -40,7 +40,7 @@ class Eigenpair:
 
 
 def closed_loop_pencil(system: Any, slopes: Ball) -> Matrix:
-    """The pencil whose eigenvalues are those of ``A + B K (I - D K)^{-1} C`` for every ``K`` in the ball."""
+    """Return the pencil with the eigenvalues of ``A + B K (I - D K)^{-1} C`` for every ``K`` in the ball."""
     A, B, C, D = system_balls(system)
     n, m = system.states, system.channels
     if m == 0 or not (slopes.mid.any() or slopes.rad.any()):
@@ -53,7 +53,7 @@ def closed_loop_pencil(system: Any, slopes: Ball) -> Matrix:
 
 
 def closed_loop_orbit(system: Any, slopes: Ball) -> Matrix:
-    r"""The pencil of the linearisation along an orbit of a map, one step a block.
+    r"""Return the pencil of the linearization along an orbit of a map, one step per block.
 
     With the Jacobians :math:`J_0, \dots, J_{k-1}` along the orbit it is the matrix that sends
     :math:`(d_0, \dots, d_{k-1})` to :math:`(J_{k-1} d_{k-1}, J_0 d_0, \dots)`; its eigenvalues are the k-th roots
@@ -83,12 +83,12 @@ def closed_loop_orbit(system: Any, slopes: Ball) -> Matrix:
 
 
 def inverse_or_none(matrix: Array) -> Array | None:
-    """The inverse, or ``None`` where it does not exist or overflows."""
+    """Return the inverse, or ``None`` if it does not exist or overflows."""
     return approximate_solution(matrix, np.eye(len(matrix)))
 
 
 def approximate_solution(matrix: Array, right: Array) -> Array | None:
-    """``X`` with ``matrix X = right``, approximately; ``None`` where the matrix is singular or ``X`` overflows."""
+    """Return an approximate ``X`` with ``matrix X = right``; ``None`` for a singular matrix or on overflow."""
     try:
         solution = np.linalg.solve(matrix, right)
     except np.linalg.LinAlgError:
@@ -97,7 +97,7 @@ def approximate_solution(matrix: Array, right: Array) -> Array | None:
 
 
 def enclose_eigenpair(matrix: Matrix, value: complex, vector: Array) -> Eigenpair | None:
-    r"""An eigenpair near ``(value, vector)``, by the Newton-Kantorovich argument on the bordered system.
+    r"""Enclose an eigenpair near ``(value, vector)``, by the Newton-Kantorovich theorem for the bordered system.
 
     With the largest entry ``k`` of the vector fixed to one, the corrections ``d`` solve
     ``r + J d - d_k diag(mass) d_{-k} = 0``; with ``R`` close to ``J^{-1}``, ``a = |R r|``, ``b = |I - R J|``
@@ -150,12 +150,12 @@ def enclose_eigenpair(matrix: Matrix, value: complex, vector: Array) -> Eigenpai
 
 
 def is_near(pair: Eigenpair, value: complex) -> bool:
-    """Whether the enclosed eigenvalue is the stored one, so that a sentence may name the stored one."""
+    """Return True if the enclosed eigenvalue rounds to the stored one, so that a sentence may name it."""
     return abs(pair.value - value) + pair.radius <= NEAR * abs(value)
 
 
 def inverse_iteration(matrix: Matrix, value: complex) -> Array | None:
-    """An approximate eigenvector for an approximate eigenvalue."""
+    """Return an approximate eigenvector for an approximate eigenvalue."""
     target: Any = value if complex(value).imag else complex(value).real
     mid, size = matrix.ball.mid, matrix.ball.shape[0]
     start = np.cos(np.arange(1.0, size + 1.0))

@@ -1,4 +1,4 @@
-"""Exact arithmetic on matrices of floats: each is an integer times a power of two."""
+"""Exact integer arithmetic on float matrices: characteristic polynomials and their roots on the stability boundary."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 Array = np.ndarray
 MOST_BITS = 2**14
-"""Entries times bits of a matrix whose characteristic polynomial is computed."""
+"""Most entries times bits of a matrix whose characteristic polynomial is computed."""
 
 
 def integers(x: Array | float) -> tuple[Array, int]:
@@ -79,5 +79,5 @@ def has_boundary_eigenvalue(A: Array, discrete: bool) -> bool:
 
 
 def _times(p: list[int], a: int) -> list[int]:
-    """Coefficients of ``p(z) (z + a)``, lowest first."""
+    """Return the coefficients of ``p(z) (z + a)``, lowest first."""
     return [a * x + y for x, y in zip([*p, 0], [0, *p], strict=True)]

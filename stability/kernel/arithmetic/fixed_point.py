@@ -11,7 +11,7 @@ Array = np.ndarray
 
 
 def integers(x: Array) -> tuple[Array, int]:
-    """Numbers exactly: as integers over ``2**places``, and ``places``.
+    """Return numbers exactly, as integers over ``2**places``, and ``places``.
 
     Example:
         >>> ints, places = integers(np.array([0.75, -2.0]))
@@ -27,7 +27,7 @@ def integers(x: Array) -> tuple[Array, int]:
 
 @dataclass(frozen=True, eq=False)
 class ExactMatrix:
-    """A matrix, exactly.
+    """Matrix of exact integers over a power of two.
 
     Attributes:
         ints: ``(m, n)`` objects, over ``2**places``.
@@ -41,23 +41,23 @@ class ExactMatrix:
 
     @classmethod
     def of(cls, matrix: Array) -> ExactMatrix:
-        """The matrix of these floats."""
+        """Return the exact matrix of floats."""
         ints, places = integers(matrix)
         return cls(ints, places, max([0, *np.abs(ints).sum(axis=0)]) if ints.size else 0)
 
     @property
     def cost(self) -> float:
-        """Of a row times it, in products of short integers."""
+        """Return the cost of a row times the matrix, in products of short integers."""
         return self.ints.size * (1.0 + self.places / 256.0)
 
 
 @dataclass(frozen=True, eq=False)
 class FixedPoint:
-    """Rows of integers over ``2**bits``.
+    """Rows of integers over ``2**bits``, with an error bound.
 
     Attributes:
         ints: ``(k, n)`` objects.
-        off: what each of them is wrong by at most, an integer, too.
+        off: integer bound of the error of each of them.
     """
 
     ints: Array
@@ -73,18 +73,18 @@ class FixedPoint:
         return FixedPoint(self.ints + other.ints, self.off + other.off)
 
     def times(self, count: int) -> FixedPoint:
-        """So many times the rows."""
+        """Return ``count`` times the rows."""
         return FixedPoint(self.ints * count, self.off * count)
 
     @classmethod
     def of(cls, matrix: Array, bits: int) -> FixedPoint:
-        """The matrix of these floats."""
+        """Return the fixed-point matrix of floats."""
         exact = ExactMatrix.of(matrix)
         return cls((exact.ints << bits) >> exact.places, 1)
 
 
 def integer_root(square: int) -> int:
-    """The least integer whose square is no less.
+    """Return the smallest integer whose square is at least ``square``.
 
     Example:
         >>> integer_root(9), integer_root(10)
@@ -95,7 +95,7 @@ def integer_root(square: int) -> int:
 
 
 def rounded_ratio(a: int, b: int) -> float:
-    """``a / b`` rounded, ``b > 0``; infinite beyond the range.
+    """Return ``a / b`` rounded, ``b > 0``; infinite beyond the range.
 
     Example:
         >>> rounded_ratio(3, 4), rounded_ratio(-(10**400), 3)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 UNIT = 2.0**-53
-"""The unit roundoff of float64."""
+"""Unit roundoff of float64."""
 EPS = 2.0**-52
-"""Twice the unit roundoff: a margin of two everywhere."""
+"""Twice the unit roundoff, which leaves a margin of two in every bound."""
 TINY = 1e-300
-"""More than anything that underflow can lose in one entry."""
+"""Upper bound of what underflow can lose in one entry."""
 LOST = 1e-150
-"""More than anything that underflow can lose in the root of a sum of squares."""
+"""Upper bound of what underflow can lose in the root of a sum of squares."""

@@ -25,7 +25,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class Interval:
-    """Arrays ``low <= high``, entry by entry; every operation contains all exact results.
+    """Pair of arrays ``low <= high``; every operation contains all exact results.
 
     Raises:
         DimensionError: ends of different shapes.
@@ -50,18 +50,18 @@ class Interval:
 
     @classmethod
     def point(cls, value: Any) -> Interval:
-        """The interval that holds exactly the given numbers."""
+        """Return the interval that contains exactly the given numbers."""
         array = np.asarray(value, dtype=np.float64)
         return cls(array, array)
 
     @property
     def magnitude(self) -> Array:
-        """The largest absolute value."""
+        """Return the largest absolute value."""
         return np.maximum(np.abs(self.low), np.abs(self.high))
 
     @property
     def mignitude(self) -> Array:
-        """The smallest absolute value."""
+        """Return the smallest absolute value."""
         inside = (self.low <= 0) & (self.high >= 0)
         return np.where(inside, 0.0, np.minimum(np.abs(self.low), np.abs(self.high)))
 
@@ -85,35 +85,35 @@ class Interval:
         return Interval(next_down(least), next_up(most))
 
     def square(self) -> Interval:
-        """``x * x`` with both factors the same."""
+        """Return ``x * x`` with both factors the same."""
         return Interval(np.maximum(next_down(self.mignitude**2), 0.0), next_up(self.magnitude**2))
 
     def contains(self, other: Interval) -> bool:
-        """Whether every entry of ``other`` lies inside."""
+        """Return True if every entry of ``other`` lies inside."""
         return bool((self.low <= other.low).all() and (other.high <= self.high).all())
 
 
 def hull(*parts: Interval) -> Interval:
-    """The smallest interval around all of them."""
+    """Return the smallest interval around all arguments."""
     return Interval(np.minimum.reduce([part.low for part in parts]), np.maximum.reduce([part.high for part in parts]))
 
 
 def tanh(x: Interval) -> Interval:
-    """Image of ``tanh``; infinite ends are allowed."""
+    """Enclose ``tanh``; infinite ends are allowed."""
     low, high = np.tanh(x.low), np.tanh(x.high)
     error = TANH_ULPS * EPS * np.abs(np.stack([low, high]))
     return Interval(np.maximum(next_down(low - error[0]), -1.0), np.minimum(next_up(high + error[1]), 1.0))
 
 
 def sigmoid(x: Interval) -> Interval:
-    """Image of the logistic function as ``(1 + tanh(x / 2)) / 2``, to an absolute ``TANH_ULPS`` eps."""
+    """Enclose the logistic function as ``(1 + tanh(x / 2)) / 2``, to an absolute ``TANH_ULPS`` eps."""
     slack = TANH_ULPS * EPS
     low, high = 0.5 * (1.0 + np.tanh(0.5 * x.low)), 0.5 * (1.0 + np.tanh(0.5 * x.high))
     return Interval(np.maximum(low - slack, 0.0), np.minimum(high + slack, 1.0))
 
 
 def upper_product(matrix: Array, vector: Array) -> Array:
-    """An upper bound of ``matrix @ vector`` for non-negative arguments.
+    """Bound ``matrix @ vector`` above for non-negative arguments.
 
     Args:
         matrix: ``(a, b)``, entries >= 0.
@@ -128,7 +128,7 @@ def upper_product(matrix: Array, vector: Array) -> Array:
 
 
 def euclidean_norms(array: Array) -> Array:
-    """Euclidean norms along the last axis, to their roundings; what squares lose by underflow is added.
+    """Return Euclidean norms along the last axis, up to rounding, with an allowance for underflow.
 
     Example:
         >>> bool(euclidean_norms(np.array([3e-200, 4e-200])) >= 5e-200), float(euclidean_norms(np.array([3.0, 4.0])))
@@ -138,7 +138,7 @@ def euclidean_norms(array: Array) -> Array:
 
 
 def affine(matrix: Array, x: Interval, offset: Interval | None = None) -> Interval:
-    """Enclosure of ``matrix @ x + offset`` for a finite box ``x``.
+    """Enclose ``matrix @ x + offset`` for a finite box ``x``.
 
     Args:
         matrix: ``(a, b)``.

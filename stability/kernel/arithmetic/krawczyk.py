@@ -22,14 +22,14 @@ MOVED = 1e-3  # Newton's method may move the given points this far, relative to 
 
 @dataclass(frozen=True, eq=False)
 class Orbit:
-    """States ``(k, n)`` and pre-activations ``(k, m)`` of exactly one orbit of period ``k`` inside a box."""
+    """Box with exactly one orbit of period ``k``: states ``(k, n)`` and pre-activations ``(k, m)``."""
 
     states: Ball
     channels: Ball
 
 
 class _Shooting:
-    """The equations of an orbit in the joint unknown ``(x_0 .. x_{k-1}, z_0 .. z_{k-1})`` and their derivative."""
+    """Shooting equations of an orbit in ``(x_0 .. x_{k-1}, z_0 .. z_{k-1})`` and their derivative."""
 
     def __init__(self, driven: Any, inputs: Array, period: int) -> None:
         system = driven.system
@@ -73,7 +73,7 @@ class _Shooting:
 
 
 def enclose_orbit(driven: Any, points: Array, inputs: Array) -> Orbit | None:
-    r"""Exactly one orbit near a guess: ``x_{i+1} = A x_i + B phi(z_i) + F u_i`` with
+    r"""Enclose one orbit near a guess: ``x_{i+1} = A x_i + B phi(z_i) + F u_i`` with
     ``z_i = C x_i + D phi(z_i) + E u_i + b``, ``i`` modulo the period; in continuous time an equilibrium, ``0 = ...``.
 
     Newton's method in the joint unknown ``(x, z)``, then Krawczyk's test: with ``R`` close to the inverse of
@@ -118,7 +118,7 @@ def enclose_orbit(driven: Any, points: Array, inputs: Array) -> Orbit | None:
 
 
 def proved_radius(value: Ball, slope: Ball, over: Callable[[float], Ball]) -> float | None:
-    """A radius of a box around a point in which Krawczyk's test proves exactly one zero of ``G``, or ``None``.
+    """Return the radius of a box in which Krawczyk's test proves exactly one zero of ``G``, or ``None``.
 
     Args:
         value: ``G`` at the point.
@@ -133,7 +133,7 @@ def proved_radius(value: Ball, slope: Ball, over: Callable[[float], Ball]) -> fl
 
 
 def invariant_radius(move: float, spread: Callable[[float], float]) -> float | None:
-    """A radius ``r`` with ``move + spread(r) r < r``: the box of that radius goes into itself, and shrinks.
+    """Return a radius ``r`` with ``move + spread(r) r < r``, whose box is mapped into itself, or ``None``.
 
     Args:
         move: ``|R G|``, rounded up.
@@ -150,7 +150,7 @@ def invariant_radius(move: float, spread: Callable[[float], float]) -> float | N
 
 
 def enclose_equilibrium(driven: Any, state: Array, inputs: Array) -> Orbit | None:
-    """Exactly one equilibrium near a guess, under a constant input: an orbit of period one.
+    """Enclose one equilibrium near a guess under a constant input, as an orbit of period one.
 
     Args:
         driven: a ``DrivenSystem``.
@@ -164,6 +164,6 @@ def enclose_equilibrium(driven: Any, state: Array, inputs: Array) -> Orbit | Non
 
 
 def distance(first: Ball, second: Ball) -> float:
-    """A lower bound of the largest difference of an entry over all points of two boxes; not positive if they meet."""
+    """Bound the largest difference of an entry over all points of two boxes below; not positive if they meet."""
     apart = first - second
     return float(np.nextafter((np.abs(apart.mid) - apart.rad).max(), -np.inf))

@@ -24,7 +24,7 @@ Array = np.ndarray
 
 
 def prove_trace(matrix: Matrix, discrete: bool, strict: bool = False) -> bool:
-    """Whether the trace alone proves instability: ``>= 0`` (continuous) or ``|trace| >= n`` (discrete),
+    """Return True if the trace alone proves instability: ``>= 0`` (continuous) or ``|trace| >= n`` (discrete),
     ``>`` if strict.
 
     Some eigenvalue is then not in the open left half-plane (not inside the unit circle). This decides the
@@ -42,8 +42,8 @@ def prove_trace(matrix: Matrix, discrete: bool, strict: bool = False) -> bool:
 
 
 def enclose_unstable(matrix: Matrix, discrete: bool, value: complex) -> Eigenpair | None:
-    """The eigenvalue near ``value`` itself, proved to lie outside the closed stability region for every matrix of
-    the ball.
+    """Enclose the eigenvalue near ``value`` outside the closed stability region, for every matrix of the ball; or
+    return ``None``.
 
     Args:
         matrix: the pencil.
@@ -105,7 +105,7 @@ def _show(value: complex) -> str:
 
 
 def _expanding_form(ball: Ball, discrete: bool) -> bool:
-    r"""A symmetric ``X`` with ``A^T X + X A > 2 s X`` (``A^T X A > s^2 X``), ``v^T X v > 0`` and ``s`` on
+    r"""Find a symmetric ``X`` with ``A^T X + X A > 2 s X`` (``A^T X A > s^2 X``), ``v^T X v > 0`` and ``s`` on
     the unstable side.
 
     Then ``V = x^T X x`` grows at least like ``exp(2 s t)`` from ``V(v) > 0``, so the origin is not
@@ -138,7 +138,7 @@ def _form_from_vectors(vectors: Array, signs: Array) -> Array | None:
 
 
 def _form_from_equation(mid: Array, s: float, discrete: bool) -> Array | None:
-    """The Lyapunov (Stein) equation by its linear system: for small matrices with too few eigenvectors."""
+    """Solve the Lyapunov (Stein) equation as a linear system, for small matrices with too few eigenvectors."""
     size = mid.shape[0]
     if size > 24:
         return None
@@ -153,8 +153,8 @@ def _form_from_equation(mid: Array, s: float, discrete: bool) -> Array | None:
 
 
 def _quadratic_form_grows(ball: Ball, form: Array, s: float, discrete: bool, v: Array) -> bool:
-    """Whether ``V = x^T X x`` grows by a factor of at least ``s^2 >= 1`` a step (at a rate of at least ``2 s >= 0``)
-    and ``V(v) > 0``; every such factor proves it, so its own rounding does not matter.
+    """Return True if ``V = x^T X x`` grows by a factor of at least ``s^2 >= 1`` per step (at a rate of at least
+    ``2 s >= 0``) and ``V(v) > 0``; every such factor proves instability, so its rounding does not matter.
     """
     if not s >= (1.0 if discrete else 0.0):
         return False

@@ -1,1 +1,1 @@
-"""The certificate format: serialization, claims, the table of theorems, the sentences of claims."""
+"""Certificate format: serialization, claims, the table of theorems, the sentences of claims."""

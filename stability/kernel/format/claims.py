@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Verdict(enum.StrEnum):
-    """The three answers; a claim is never certified because something was not found."""
+    """Outcome of a claim; a claim is never certified because a search found nothing."""
 
     CERTIFIED = "certified"
     REFUTED = "refuted"
@@ -18,7 +18,7 @@ class Verdict(enum.StrEnum):
 
 
 class Evidence(enum.StrEnum):
-    """The evidence for a claim: a proof that can be checked, or none."""
+    """Evidence for a claim: a proof that can be checked, or none."""
 
     PROVED = "proved"
     NONE = "none"
@@ -26,7 +26,7 @@ class Evidence(enum.StrEnum):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Proof:
-    """The data of a proof.
+    """Kind and data of a proof.
 
     Attributes:
         kind: the theorem that turns the data into the claim; ``docs/certificate-format.md`` lists them.
@@ -42,7 +42,7 @@ class Proof:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Claim:
-    """One statement about the subject with its verdict and its proof.
+    """Statement about the subject with its verdict and its proof.
 
     A certified or refuted claim has a proof, an inconclusive one has none.
 
@@ -65,7 +65,7 @@ class Claim:
 
     @property
     def evidence(self) -> Evidence:
-        """``proved`` for a claim that is certified or refuted and has a proof, else ``none``."""
+        """Evidence: ``proved`` for a certified or refuted claim with a proof, else ``none``."""
         return Evidence.NONE if self.proof is None or self.verdict is Verdict.INCONCLUSIVE else Evidence.PROVED
 
     def summary(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from stability.kernel.arithmetic.definiteness import is_symmetric
 
 Array = np.ndarray
 Value = TypeVar("Value")
-EXACT_INTEGERS = 2**53
+EXACT_INTEGERS = 2**53  # integers up to here are exact in float64
 LIMIT = 1e100  # of the entries of an array whose size is named, and of a pair
 LONGEST = 64  # most rows of an orbit
 
@@ -32,7 +32,7 @@ def _is_number(value: Any) -> bool:
 
 
 def is_float64(value: Any) -> bool:
-    """Whether this is an array of float64."""
+    """Return True for an array of float64."""
     array: Any = value
     return isinstance(value, np.ndarray) and array.dtype == np.float64
 
@@ -59,12 +59,12 @@ FIELDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "mapping": ("a mapping", lambda v: isinstance(v, Mapping)),
     "list": ("a list", lambda v: isinstance(v, (list, tuple))),
 }
-"""What a datum of a proof can be, in words and as a test."""
+"""Types of proof data: description and test."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """The shapes that an array may have.
+    """Allowed shapes of an array.
 
     Attributes:
         axes: the alternatives, a letter an axis: ``n``, ``m``, ``p`` of the subject, any other for 1 to ``most`` rows.
@@ -77,7 +77,7 @@ class Size:
     most: int = LONGEST
 
     def admits(self, value: Array, subject: Any) -> bool:
-        """Whether an array of finite numbers has one of the shapes, and no entry beyond ``LIMIT``."""
+        """Return True for an array of finite numbers with an allowed shape and entries up to ``LIMIT``."""
         fits = any(len(value.shape) == len(axes) and self._fits(value, axes, subject) for axes in self.axes)
         return fits and (not self.symmetric or is_symmetric(value)) and bool((np.abs(value) <= LIMIT).all())
 
@@ -87,7 +87,7 @@ class Size:
 
 
 def sizes(subject: Any) -> dict[str, int]:
-    """The subject's numbers of states, channels and inputs, those that it has."""
+    """Return the subject's numbers of states, channels and inputs, as far as they exist."""
     system = getattr(subject, "system", None)
     found = {"n": subject.states, "m": getattr(system, "channels", None), "p": getattr(subject, "inputs", None)}
     return {axis: size for axis, size in found.items() if size is not None}
@@ -95,11 +95,11 @@ def sizes(subject: Any) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Datum:
-    """The type of a field.
+    """Type of a field.
 
     Attributes:
         type: a key of ``FIELDS``.
-        size: of an array whose size is the subject's.
+        size: size of an array that has the subject's size.
         words: for one of another size, with ``{n}``, ``{m}``, ``{p}``; where they are empty, those of the rule.
     """
 
@@ -117,7 +117,7 @@ Pair = Annotated[Sequence[float], Datum("pair")]
 Inner = Annotated[Mapping[str, Any], Datum("mapping")]
 Parts = Annotated[Sequence[Any], Datum("list")]
 AnyArray = Annotated[Array, Datum("array")]
-"""An array that the rule's body sizes itself."""
+"""Array whose size the rule's own check tests."""
 State = Annotated[Array, Datum("array", Size(("n",)))]
 Input = Annotated[Array, Datum("array", Size(("p",)))]
 Channels = Annotated[Array, Datum("array", Size(("m",)))]
@@ -127,12 +127,12 @@ Inputs = Annotated[Array, Datum("array", Size(("qp",)))]
 
 
 def as_rows(value: Array) -> Array:
-    """One vector as ``(1, n)``, several as they are."""
+    """Return one vector as ``(1, n)``, several unchanged."""
     return np.atleast_2d(value)
 
 
 def _datum(hint: Any) -> Datum:
-    """What an annotation says: ``State``, ``State | None``, ``Annotated[State, words]``."""
+    """Return the type behind an annotation: ``State``, ``State | None``, ``Annotated[State, words]``."""
     said = [m for part in (hint, *get_args(hint)) for m in getattr(part, "__metadata__", ())]
     words = [m for m in said if isinstance(m, str)]
     datum = next((m for m in said if isinstance(m, Datum)), Datum("unknown"))
@@ -140,11 +140,11 @@ def _datum(hint: Any) -> Datum:
 
 
 class Refused(Exception):
-    """A check that says no, with the reason as its text; the rule answers with it."""
+    """Failed condition of a check, with the reason as its text; the rule returns it."""
 
 
 def require(holds: Any, otherwise: str) -> None:
-    """One condition of a theorem.
+    """Check one condition of a theorem.
 
     Raises:
         Refused: where it does not hold, in these words.
@@ -154,10 +154,10 @@ def require(holds: Any, otherwise: str) -> None:
 
 
 def required(found: Value | str | None, otherwise: str = "") -> Value:
-    """What a step of a check found.
+    """Return the result of a step of a check, which must not be ``None``.
 
     Raises:
-        Refused: where it found nothing, or only words why not.
+        Refused: no proof, with the reason if there is one.
     """
     if found is None or isinstance(found, str):
         raise Refused(found or otherwise)
@@ -166,7 +166,7 @@ def required(found: Value | str | None, otherwise: str = "") -> Value:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, eq_default=False)
 class ProofData:
-    """The data of one kind of proof: every subclass is a frozen dataclass, its fields typed by the names above."""
+    """Data of one kind of proof: every subclass is a frozen dataclass with fields of the types above."""
 
     def __init_subclass__(cls) -> None:
         dataclass(eq=False, kw_only=True, init=False, repr=False)(cls)  # fields alone: generated methods cost time
@@ -188,7 +188,7 @@ class ProofData:
 
     @classmethod
     def types(cls, *, optional: bool) -> dict[str, Datum]:
-        """The fields that may be missing, or those that may not, with their types."""
+        """Return the types of the optional, or of the required, fields."""
         hints = get_type_hints(cls, include_extras=True)
         return {
             f.name: _datum(hints[f.name])
@@ -198,19 +198,19 @@ class ProofData:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Self:
-        """The data as they came: what is missing is missing until it is asked for, so that a sentence may need less."""
+        """Return the proof of a file's data; missing fields are errors only when read: a sentence may need fewer."""
         made = object.__new__(cls)
         vars(made).update({f.name: data[f.name] for f in fields(cls) if f.name in data})  # pyright: ignore[reportArgumentType]
         return made
 
     def sentence(self, subject: Any, claim: Any) -> str:
-        """The only sentence that such a proof may carry."""
+        """Return the only sentence that such a proof may support."""
         raise NotImplementedError
 
     def check(self, subject: Any, claim: Any) -> str:
-        """What the theorem proves of these data, in words; asked after all types and sizes were checked.
+        """Run the theorem's check on data of checked types and sizes; return the proved result in words.
 
         Raises:
-            Refused: where it proves nothing.
+            Refused: no proof.
         """
         raise NotImplementedError

@@ -10,7 +10,7 @@ Entry = TypeVar("Entry")
 
 
 class Table(MutableMapping[str, Entry]):
-    """A mapping that files fill when they are imported, and that imports them when it is asked.
+    """Mapping whose entries are registered by files that it imports on first use.
 
     Args:
         homes: the module that enters each key.

@@ -10,17 +10,17 @@ import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
-DIGITS = 4
+DIGITS = 4  # significant digits of bounds in sentences
 
 NO_SLOPES = "a linear system has no activation"
 """Why such a system has no gain margin."""
 
 
 def at_most(value: Any, near: float | None = None) -> str:
-    """An upper bound in words: the next larger number of four digits, of six digits just above one.
+    """Format an upper bound: the next larger number of four digits, of six digits just above one.
 
     Args:
-        value: the bound; what is no finite number is shown as it is.
+        value: the bound; a value that is not finite is shown unchanged.
         near: a number that the value must not be confused with: three digits of the distance to it are kept.
 
     Returns:
@@ -34,7 +34,7 @@ def at_most(value: Any, near: float | None = None) -> str:
 
 
 def at_least(value: Any) -> str:
-    """A lower bound in words: the next smaller number of four digits; see ``at_most``.
+    """Format a lower bound: the next smaller number of four digits; see ``at_most``.
 
     Example:
         >>> at_least(1.23479), at_least(3.9999e-9)
@@ -61,12 +61,12 @@ def _rounded(value: Any, direction: str, near: float | None) -> str:
 
 
 def decay_factor(rate: Any, discrete: bool) -> str:
-    """``rho^k`` or ``exp(-lambda t)`` in words, rounded towards slower."""
+    """Format ``rho^k`` or ``exp(-lambda t)``, rounded towards slower decay."""
     return f"{at_most(rate, near=1.0)}^k" if discrete else f"exp(-{at_least(rate)} t)"
 
 
 def exact_text(value: Any) -> str:
-    """The shortest decimal that reads back as the same float64, without a trailing ``.0``.
+    """Return the shortest decimal that reads back as the same float64, without a trailing ``.0``.
 
     Example:
         >>> exact_text(1.0), exact_text(0.1), exact_text(0.9999996)
@@ -77,12 +77,12 @@ def exact_text(value: Any) -> str:
 
 
 def interval_phrase(low: Any, high: Any) -> str:
-    """``[low, high]`` with the exact ends."""
+    """Format ``[low, high]`` with the exact ends."""
     return f"[{exact_text(low)}, {exact_text(high)}]"
 
 
 def slopes_phrase(system: Any) -> str:
-    """The slopes that a claim about a bare system admits, exactly, channel by channel where they differ."""
+    """Describe the slopes that a claim about a bare system admits, exactly, per channel if they differ."""
     ends = sorted(set(zip(system.alpha.tolist(), system.beta.tolist())))
     if len(ends) == 1:
         return f"every activation of slopes in {interval_phrase(*ends[0])}"
@@ -94,7 +94,7 @@ def slopes_phrase(system: Any) -> str:
 
 
 def inputs_phrase(subject: Any) -> str:
-    """The inputs that a claim is about: every one, or those in the subject's box, with its numbers."""
+    """Describe the inputs of a claim: every one, or those in the subject's box, with its numbers."""
     low, high = getattr(subject, "input_low", None), getattr(subject, "input_high", None)
     if low is None or high is None:
         return "every input"
@@ -105,36 +105,36 @@ def inputs_phrase(subject: Any) -> str:
 
 
 def phrase_of(subject: Any) -> str:
-    """Whom a claim is about, without its quantifiers: what is stored, computed with in exact arithmetic."""
+    """Describe the subject of a claim without quantifiers: stored numbers in exact arithmetic."""
     return getattr(subject, "phrase", f"this {type(subject).__name__}")
 
 
 def describe(subject: Any) -> str:
-    """Whom a sentence is about, as its beginning."""
+    """Describe the subject as the beginning of a sentence."""
     phrase = phrase_of(subject)
     return phrase[0].upper() + phrase[1:]
 
 
 def full_phrase(subject: Any) -> str:
-    """Whom a claim is about, every activation that it admits included."""
+    """Describe the subject of a claim with every admitted activation."""
     if getattr(subject, "system", None) is subject and subject.channels:  # a bare Lur'e system
         return f"{phrase_of(subject)} with {slopes_phrase(subject)}"
     return phrase_of(subject)
 
 
 def subject_phrase(subject: Any) -> str:
-    """Whom a claim is about, quantifiers included."""
+    """Describe the subject of a claim with quantifiers."""
     first = subject.layers[0] if getattr(subject, "layers", ()) else subject
     return f"{full_phrase(subject)} under {inputs_phrase(first)}"
 
 
 def undecided(subject: Any) -> str:
-    """The only sentence of a claim of contraction that is open."""
+    """Return the only sentence of an open claim of contraction."""
     return f"Whether trajectories of {subject_phrase(subject)} approach each other exponentially is open."
 
 
 def undecided_in_box(subject: Any) -> str:
-    """The only sentence of a claim of contraction under inputs in a box that is open."""
+    """Return the only sentence of an open claim of contraction under inputs in a box."""
     return (
         f"Whether trajectories of {full_phrase(subject)} approach each other exponentially under the inputs in the "
         "range asked about is open."
@@ -142,12 +142,12 @@ def undecided_in_box(subject: Any) -> str:
 
 
 def decays(rate: float, discrete: bool) -> bool:
-    """Whether a rate is one of exponential decay: below one a step, above zero in continuous time."""
+    """Return True for a rate of exponential decay: below one per step, above zero in continuous time."""
     return 0.0 < rate < 1.0 if discrete else 0.0 < rate < math.inf
 
 
 def contraction(subject: Any, rate: float, overshoot: float) -> str:
-    """Exponential incremental stability in one sentence."""
+    """State exponential incremental stability in one sentence."""
     discrete = subject.is_discrete
     decay = f"{decay_factor(rate, discrete)} |d(0)| {'after k steps' if discrete else 'at time t'}"
     return (

@@ -31,12 +31,12 @@ SUBJECTS: Table[type] = Table(
         "opaque": "stability.kernel.systems.opaque",
     }
 )
-"""The types of subjects by their names in files."""
+"""Types of subjects by their names in files."""
 BLANK = "0" * 64
 
 
 def subject(name: str) -> Any:
-    """Class decorator: a subject type with ``payload() -> dict`` and ``from_payload(dict)``, known as ``name``."""
+    """Decorate a subject type with ``payload() -> dict`` and ``from_payload(dict)`` to register it as ``name``."""
 
     def register(cls: type) -> type:
         SUBJECTS[name] = cls
@@ -47,7 +47,7 @@ def subject(name: str) -> Any:
 
 
 def is_subject(value: Any) -> bool:
-    """Whether a value is a subject itself, not a subclass of one or something that a subject can be made of."""
+    """Return True for a subject itself, neither a subclass nor a convertible object."""
     return "wire_name" in vars(type(value))
 
 
@@ -100,7 +100,7 @@ def _array(value: Mapping[str, Any]) -> np.ndarray:
 
 
 def decode(value: Any) -> Any:
-    """Inverse of ``encode``.
+    """Invert ``encode``.
 
     Raises:
         FileFormatError: for anything that ``encode`` does not write.
@@ -131,7 +131,7 @@ def decode(value: Any) -> Any:
 
 
 def _difference(given: Any, canonical: Any) -> str | None:
-    """Where a JSON value differs from the one that ``encode`` writes for what was read from it, or ``None``.
+    """Return the position where a JSON value differs from the re-encoded result of reading it, or ``None``.
 
     So nothing in a subject goes unread: no key that means nothing, no other spelling of an array, no ``true`` for one.
     """
@@ -152,7 +152,7 @@ def _difference(given: Any, canonical: Any) -> str | None:
 
 
 def digest_of(value: Any) -> str:
-    """SHA-256 of what ``encode`` writes for a value, 64 hexadecimal digits: the identity of a subject.
+    """Return the SHA-256 of a value's encoding, 64 hexadecimal digits: the identity of a subject.
 
     Raises:
         FileFormatError: for a value that the format has no place for.
@@ -161,7 +161,7 @@ def digest_of(value: Any) -> str:
 
 
 def seal(document: Mapping[str, Any]) -> str:
-    """The document as text whose ``digest`` is the SHA-256 of the text itself with that digest replaced by zeros.
+    """Return the document as text whose ``digest`` is the SHA-256 of the text with that digest set to zeros.
 
     So every changed character is noticed, those in the last digit of a number that still reads as the same float too.
 
@@ -173,7 +173,7 @@ def seal(document: Mapping[str, Any]) -> str:
 
 
 def is_sealed(text: str, document: Mapping[str, Any]) -> bool:
-    """Whether a text is as ``seal`` left it."""
+    """Return True if ``seal`` returned this text."""
     claimed = document.get("digest")
     if not isinstance(claimed, str) or len(claimed) != len(BLANK) or text.count(f'"{claimed}"') != 1:
         return False

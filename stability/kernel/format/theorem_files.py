@@ -36,4 +36,4 @@ _KINDS = {
 }
 PACKAGE = "stability.kernel.theorems"
 KINDS = MappingProxyType({kind: f"{PACKAGE}.{file}" for file, kinds in _KINDS.items() for kind in kinds.split()})
-"""The module of every kind of proof."""
+"""Module of every kind of proof."""

@@ -1,4 +1,4 @@
-"""The checker's table of theorems: which kind of proof is decided by which rule, and what all rules refuse.
+"""Table of theorems: the rule that decides each kind of proof, and the refusals common to all rules.
 
 A rule enumerates what its theorem covers: which subjects, which claims, which verdict, which data. Everything else is
 refused before the theorem's own check runs, so that no rule can be talked into a combination it was not written for.
@@ -22,12 +22,12 @@ from stability.kernel.format.theorem_files import KINDS
 Outcome = tuple[bool, str]
 Kind = TypeVar("Kind", bound=ProofData)
 BY_CHECK = ""
-"""In place of the datum that a claim's value repeats: the check compares the value itself."""
+"""Marks a rule whose check compares the claim's value itself, instead of naming the datum that repeats it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """One theorem: what it is about, and the type of its proof, which checks itself.
+    """Theorem: the subjects that it covers, and the type of its proof with the check.
 
     Attributes:
         kind: the proof's kind in a certificate file.
@@ -60,21 +60,21 @@ class Rule:
 
     @cached_property
     def types(self) -> Mapping[str, Datum]:
-        """Type and size of every datum that the proof may hold, by its name."""
+        """Return type and size of every datum of the proof, by name."""
         return {**self.data.types(optional=False), **self.data.types(optional=True)}
 
     @cached_property
     def fields(self) -> Mapping[str, str]:
-        """Types of the data that the proof must hold: keys of ``FIELDS`` by name."""
+        """Return the types of required data: keys of ``FIELDS`` by name."""
         return {name: datum.type for name, datum in self.data.types(optional=False).items()}
 
     @cached_property
     def optional(self) -> Mapping[str, str]:
-        """Types of the data that the proof may hold or lack."""
+        """Return the types of optional data."""
         return {name: datum.type for name, datum in self.data.types(optional=True).items()}
 
     def __call__(self, subject: Any, claim: Claim) -> Outcome:
-        """Decide a claim about a subject, whatever its sentence says; what the theorem does not cover is refused."""
+        """Decide a claim about a subject, ignoring its sentence; refuse cases that the theorem does not cover."""
         try:
             proof = self.read(subject, claim)
         except Refused as refusal:
@@ -83,7 +83,7 @@ class Rule:
 
     @np.errstate(all="ignore")
     def read(self, subject: Any, claim: Claim) -> ProofData:
-        """Return the data of a claim's proof, all of the types and sizes that the theorem asks for.
+        """Return the data of a claim's proof, with the types and sizes of the theorem.
 
         Raises:
             Refused: the theorem does not cover this claim about this subject, or a datum is missing, unknown, or of
@@ -133,7 +133,7 @@ class Rule:
 
 
 class _Theorems(Mapping[str, Rule]):
-    """The rule for every kind of proof in ``KINDS``; its file is loaded when it is asked for.
+    """Rules of all kinds of proof in ``KINDS``; each file is imported on first use.
 
     The table is closed: a rule enters it once, while the file that ``KINDS`` names for its kind is imported.
     """
@@ -182,7 +182,7 @@ def rule(
     unfit: Callable[[Any], str | None] = lambda _: None,
     size: str = "",
 ) -> Callable[[type[Kind]], type[Kind]]:
-    """Decorator: enter a type of proof in the table, as the rule for one kind.
+    """Decorate a type of proof to register it in the table, as the rule for one kind.
 
     Its ``sentence`` is the only one that such a proof may carry; the verifier refuses any other, so that nobody can put
     different words above a valid proof. It is asked for the sentence only after ``Rule.read``.
@@ -211,16 +211,16 @@ def rule(
 
 
 certifies = partial(rule, verdict=Verdict.CERTIFIED)
-"""``rule`` of a theorem."""
+"""Decorator ``rule`` for a theorem."""
 refutes = partial(rule, claim="contraction", verdict=Verdict.REFUTED)
-"""``rule`` of a witness, against contraction where it names no more."""
+"""Decorator ``rule`` for a witness, against contraction unless it names another claim."""
 
 
 def reason_of(outcome: Outcome) -> str:
-    """What another rule or theorem proved, in words.
+    """Return the result of another rule or theorem in words.
 
     Raises:
-        Refused: where it proved nothing.
+        Refused: no proof.
     """
     require(*outcome)
     return outcome[1]
@@ -230,7 +230,7 @@ def worded(subject: Any, claim: Claim) -> Claim:
     """Put a claim under the only sentence that its proof may carry.
 
     Args:
-        subject: what it is about.
+        subject: the certified system.
         claim: the claim, with a proof of a kind that has a rule; whether it is valid is the rule's to say.
 
     Returns:

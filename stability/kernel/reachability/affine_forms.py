@@ -23,17 +23,17 @@ UP = 1.0 + 64.0 * EPS
 
 
 def error_of_sum(count: int) -> float:
-    """Relative error of a sum of ``count`` products and of the few operations around it, rounded up."""
+    """Return the relative error of a sum of ``count`` products and the operations around it, rounded up."""
     return gamma(count + 16)
 
 
 class UnboundedError(Exception):
-    """A tube has left all bounds; who builds one says that nothing is proved of it."""
+    """A tube diverged; the caller reports that nothing is proved."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """Values ``c + L v + eta`` with ``|eta| <= err``, known to lie in ``[low, high]``.
+    """Affine form ``c + L v + eta`` with ``|eta| <= err`` and known range ``[low, high]``.
 
     Attributes:
         c: ``(m,)``.
@@ -53,11 +53,11 @@ class Form:
 
     @property
     def size(self) -> Array:
-        """The largest absolute value, ``(m,)``."""
+        """Return the largest absolute value, ``(m,)``."""
         return np.maximum(np.abs(self.low), np.abs(self.high))
 
     def rows(self, keep: Array) -> Form:
-        """Some of the values."""
+        """Return the selected values."""
         numbers = None if self.numbers is None else self.numbers[keep]
         return Form(self.c[keep], self.L[keep], self.err[keep], self.low[keep], self.high[keep], numbers)
 
@@ -67,7 +67,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Term:
-    """One unit's function of its arguments; ``a`` is ``None`` without a gate."""
+    """Function of one unit's arguments; ``a`` is ``None`` without a gate."""
 
     unit: Unit
     a: Form | None
@@ -76,14 +76,14 @@ class Term:
 
     @property
     def box(self) -> Box:
-        """The intervals of the arguments."""
+        """Return the intervals of the arguments."""
         a = self.a or self.b
         return Box(a.low, a.high, self.b.low, self.b.high, self.corners)
 
 
 @dataclass(frozen=True)
 class Group:
-    """Units with their symbols: ``sum of terms = c + plane v + e`` exactly, ``e`` the symbols ``first`` to ``last``."""
+    """Units with their symbols: ``sum of terms = c + plane v + e``, with ``e`` the symbols ``first`` to ``last``."""
 
     terms: tuple[Term, ...]
     c: Array
@@ -94,21 +94,21 @@ class Group:
 
 @dataclass
 class AffineArithmetic:
-    """Symbols, their radii, and the units in the order in which they were met."""
+    """Error symbols, their radii, and the units in order of appearance."""
 
     radius: Array = field(default_factory=lambda: np.zeros(0))
     groups: list[Group] = field(default_factory=list)
     inputs: list[tuple[Array, Array, int]] = field(default_factory=list)
-    """Of each step: the centre, which features move, and their first symbol."""
+    """Inputs of each step: the center, the mask of moving features, and their first symbol."""
     merged: bool = False
     cuts: Mapping[int, tuple[float, float]] = field(default_factory=dict)
-    """Ends between which values, by their numbers, are known to lie."""
+    """Known bounds of values, by the values' numbers."""
     made: int = 0
-    """How many values were made so far."""
+    """Number of values so far."""
     met: dict[int, Form] = field(default_factory=dict)
-    """The values that were cut, each a form of one row."""
+    """Values with cuts, each a form of one row."""
     empty: bool = False
-    """Whether no run keeps the cuts."""
+    """True if no run satisfies the cuts."""
 
     @property
     def symbols(self) -> int:
@@ -116,7 +116,7 @@ class AffineArithmetic:
         return len(self.radius)
 
     def form(self, c: Array, L: Array, err: Array, low: Array | None = None, high: Array | None = None) -> Form:
-        """A form of new values, with the range that follows from it, cut with another one and with ``cuts``."""
+        """Return a form of new values, with its range intersected with the given one and ``cuts``."""
         reach = self.reach(L) + err
         slack = 4 * EPS * (np.abs(c) + reach) + TINY
         lower, upper = c - reach - slack, c + reach + slack
@@ -135,16 +135,16 @@ class AffineArithmetic:
         return out
 
     def reach(self, L: Array) -> Array:
-        """Upper bound of ``|L v|``, ``(m,)``."""
+        """Bound ``|L v|``, ``(m,)``, above."""
         radius = self.radius[: L.shape[1]]
         return np.abs(L) @ radius * (1.0 + error_of_sum(len(radius))) + TINY
 
     def point(self, c: Array) -> Form:
-        """Numbers."""
+        """Return constants as a form."""
         return Form(c, np.zeros((len(c), 0)), np.zeros(len(c)), c, c)
 
     def enter(self, low: Array, high: Array) -> Form:
-        """The input of a step, ``(p,)``: one symbol for each feature that moves."""
+        """Return the input of a step, ``(p,)``, with one symbol for each moving feature."""
         c = 0.5 * low + 0.5 * high
         radius = np.nextafter(np.maximum(high - c, c - low), np.inf) * (high > low)
         moves = np.flatnonzero(radius > 0)
@@ -155,7 +155,7 @@ class AffineArithmetic:
         return Form(c, L, np.zeros(len(c)), low, high)
 
     def affine(self, M: Array, radius: Array | None, y: Form, *offsets: Array) -> Form:
-        """Form of ``M y`` plus the offsets, for all matrices within ``radius`` of ``M``.
+        """Return the form of ``M y`` plus the offsets, for all matrices within ``radius`` of ``M``.
 
         A row that only copies an entry of ``y`` keeps its form. Other rows have the range of their form, cut with what
         interval arithmetic says of the intervals of ``y``.
@@ -187,7 +187,7 @@ class AffineArithmetic:
 
     @staticmethod
     def join(*forms: Form) -> Form:
-        """The values of several forms as one vector."""
+        """Join the values of several forms in one vector."""
         width = max(y.L.shape[1] for y in forms)
         L = np.concatenate([np.pad(y.L, ((0, 0), (0, width - y.L.shape[1]))) for y in forms])
         c, err, low, high = (np.concatenate([getattr(y, k) for y in forms]) for k in ("c", "err", "low", "high"))
@@ -195,7 +195,7 @@ class AffineArithmetic:
         return Form(c, L, err, low, high, np.concatenate(numbers))
 
     def _corners(self, term: Term) -> Term:
-        """The term with what its arguments' forms know of their sum and difference."""
+        """Return the term with the known bounds of its arguments' sum and difference."""
         a, b, width = term.a, term.b, len(self.radius)
         if a is None:
             return term
@@ -215,7 +215,7 @@ class AffineArithmetic:
         return replace(term, corners=Corners(*ends[0], *ends[1]))
 
     def units(self, *terms: Term, within: Interval | None = None) -> Form:
-        """The sum of units, known to lie ``within``: its planes, and a new symbol for what they leave."""
+        """Return the sum of units with range ``within``: their planes, and a new symbol for the remainder."""
         terms = tuple(self._corners(term) for term in terms)
         m, n = len(terms[0].b.c), self.symbols
         if all(term.unit == Unit("identity") for term in terms) and len(terms) == 1:
@@ -258,7 +258,7 @@ class AffineArithmetic:
         return self.form(c, L, np.zeros(m), lowest, highest)
 
     def merge(self, y: Form) -> Form:
-        """Form of ``y``, all values in use, in the symbols of the inputs and one new symbol a value for all others."""
+        """Return ``y``, all values in use, in the symbols of the inputs and one new symbol per value for all others."""
         kept = np.concatenate([first + np.arange(len(moves)) for _, moves, first in self.inputs])
         gone, m = np.ones(self.symbols, dtype=bool), len(y.c)
         gone[kept] = False

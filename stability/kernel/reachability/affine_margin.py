@@ -15,19 +15,19 @@ from stability.kernel.arithmetic.fixed_point import integer_root, integers
 
 Array = np.ndarray
 _HALVINGS, _PLACES = 100, 200
-"""Of ranges of prices, and binary places of one that is rounded."""
+"""Bisection steps of prices, and binary places of a rounded price."""
 
 
 @dataclass(frozen=True, eq=False)
 class Margin:
-    """A margin as a function of perturbations, as integers over ``2**bits``.
+    """Margin as a linear function of perturbations, with integers over ``2**bits``.
 
     Attributes:
         bits: binary places.
         value: a lower bound of it where there is none.
-        off: how far that may be from it.
+        off: bound of its error.
         rows: ``(T, p)`` by which perturbations count.
-        wrong: ``(T, 1)`` what a step's entries may be off by.
+        wrong: ``(T, 1)`` error bound of a step's entries.
     """
 
     bits: int
@@ -38,26 +38,26 @@ class Margin:
 
     @property
     def scale(self) -> int:
-        """The largest entry of the rows, at least one."""
+        """Return the largest entry of the rows, at least one."""
         return max([1, *np.abs(self.rows).ravel()])
 
     def floats(self) -> Array:
-        """The rows over their largest entry, ``(T, p)``, nearly."""
+        """Return the rows over their largest entry, ``(T, p)``, approximately."""
         return (self.rows / self.scale).astype(np.float64)
 
     def boxed(self, low: Array, high: Array) -> Array:
-        """Lower bounds ``(T,)`` of what each step's perturbations in a box ``(T, p)`` add."""
+        """Bound each step's term for perturbations in a box ``(T, p)`` below, ``(T,)``."""
         (first, last), places = integers(np.stack([low, high]))
         most = (self.rows * np.where((self.rows > 0).astype(bool), first, last)).sum(axis=1)
         return (most >> places) - self._missed(first, last, places)
 
     def dual(self, free: Array, each: bool) -> int:
-        """The dual norm from above: of the entries that are free ``(T, p)``, of all steps together or of each."""
+        """Bound the dual norm above, over the free entries ``(T, p)``: of all steps together or of each."""
         squares = np.where(free, (np.abs(self.rows) + self.wrong) ** 2, 0).sum(axis=1)
         return sum(map(integer_root, squares)) if each else integer_root(int(squares.sum()))
 
     def priced(self, low: Array, high: Array, price: Array) -> Array:
-        """Lower bounds ``(T,)`` of ``g^T d + price |d|^2`` in a box ``(T, p)``, ``price (T,)`` positive integers."""
+        """Bound ``g^T d + price |d|^2`` in a box ``(T, p)`` below, ``(T,)``; ``price (T,)`` positive integers."""
         (first, last), places = integers(np.stack([low, high]))
         G, price = self.rows, price[:, None]
         values = [(G * end >> places) + (price * end * end >> 2 * places) for end in (first, last)]
@@ -71,13 +71,13 @@ class Margin:
         return (self.wrong[:, 0] * far >> places) + 1
 
     def left(self, radius: float | None, box: tuple[Array, Array] | None, free: Array, each: bool) -> int:
-        """A lower bound of the margin.
+        """Bound the margin below.
 
         Args:
-            radius: of the ball in l2; ``None``: the box is all.
+            radius: radius of the ball in l2; ``None``: the box is all.
             box: ends ``(T, p)`` of the perturbations; ``None``: there are none.
             free: ``(T, p)`` true where there may be a perturbation.
-            each: whether every step has a ball of its own.
+            each: whether every step has a separate ball.
         """
         if radius is None:
             assert box is not None
@@ -97,18 +97,18 @@ class Margin:
 
 
 def by_group(x: Array, each: bool) -> Array:
-    """A row for each ball, of ``(T, p)``."""
+    """Return ``(T, p)`` with one row for each ball."""
     return x if each else x.reshape(1, -1)
 
 
 def priced(g: Array, low: Array, high: Array, radius: float) -> tuple[Array, Array]:
-    """The best prices, zero where a ball holds all that counts of its box, and what takes most, in floating point.
+    """Return the best prices in floating point, zero where the ball contains the box, and the worst perturbation.
 
     Args:
         g: ``(m, q)`` by which the entries of each ball count.
         low: ``(m, q)`` ends of the box.
         high: ``(m, q)`` ends of the box.
-        radius: of the balls.
+        radius: radius of the balls.
 
     Example:
         >>> price, d = priced(np.array([[1.0, 2.0]]), np.full((1, 2), -0.5), np.full((1, 2), 0.5), 0.6)

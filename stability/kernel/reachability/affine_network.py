@@ -24,17 +24,17 @@ from stability.kernel.systems.driven import DrivenSystem
 
 Array = np.ndarray
 SPARE, LONGEST = 160, 20_000
-"""Binary places beside those that roundings take, and at most."""
+"""Binary places beside those for roundings, and largest number of steps."""
 _ROW, _STEP = 100.0, 300.0
-"""What goes with a row of a step, and with a step of a layer, whatever their sizes, in products of short integers."""
+"""Overhead of a row and of a step of a layer, in products of short integers."""
 _PACE = 4e6
-"""Such products a second."""
+"""Products of short integers per second."""
 WORK, MEMORY = 3e8, 4e8
-"""What a check may cost, in products of short integers: a minute at most; bytes of the rows that it keeps."""
+"""Limits of a check: products of short integers (about a minute), and bytes of its rows."""
 
 
 def why_not_applicable(subject: Classifier) -> str | None:
-    """Why a network is none of those that the theorem is about, or ``None``."""
+    """Return the reason why the theorem does not cover a network, or ``None``."""
     for layer in subject.layers:
         if not isinstance(layer, DrivenSystem) or (layer.activation != "identity" and layer.system.channels):
             return "a proof by linear margins is about networks without activations"
@@ -45,17 +45,17 @@ def why_not_applicable(subject: Classifier) -> str | None:
 
 
 Layer = tuple[ExactMatrix, ExactMatrix, ExactMatrix, ExactMatrix, ExactMatrix, ExactMatrix]
-"""``A, B, C, E, F`` and the bias of a layer's ``x+ = A x + B (C x + E s + b) + F s``, ``s`` what it reads."""
+"""Matrices ``A, B, C, E, F`` and bias of a layer ``x+ = A x + B (C x + E s + b) + F s`` with input ``s``."""
 
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """Logits of all sequences of some length, times their number of steps where the head reads the mean.
+    """Logits of all sequences of one length, times the number of steps for a head on the mean.
 
     Attributes:
         bits: binary places of all that follows.
         rows: ``(k, T, p)`` by which inputs count.
-        wrong: ``(T, 1)`` what a step's rows may be off by.
+        wrong: ``(T, 1)`` error bound of a step's rows.
         offset: ``(k, 1)`` of a sequence of zeros.
     """
 
@@ -65,7 +65,7 @@ class Kernel:
     offset: FixedPoint
 
     def margin(self, x: Array, label: int, other: int) -> Margin:
-        """The margin of a class over another one, around an input ``(T, p)``."""
+        """Return the margin of a class over another one, around an input ``(T, p)``."""
         rows, wrong = self.rows[label] - self.rows[other], 2 * self.wrong
         ints, places = integers(x)
         value = self.offset.ints[label, 0] - self.offset.ints[other, 0] + (int((rows * ints).sum()) >> places)
@@ -83,13 +83,13 @@ def _layers(subject: Classifier) -> list[Layer]:
 
 
 def work(made: list[Layer], classes: int, steps: int, bits: int) -> float:
-    """What a kernel costs, in products of short integers."""
+    """Return the cost of a kernel, in products of short integers."""
     each = sum(part.cost for own in made for part in own) + _ROW
     return steps * (each * classes * (1.0 + bits / 1024.0) + _STEP * len(made))
 
 
 def growth(made: list[Layer], steps: int) -> float:
-    """Of a rounding the binary logarithm of what becomes of it, about, over all steps."""
+    """Estimate the binary logarithm of the amplification of a rounding over all steps."""
     sizes = [[rounded_ratio(part.size, 1 << part.places) for part in own] for own in made]
     most = max(A + B * C for A, B, C, *_ in sizes)
     between = sum(log2(max(B * E + F, 1.0)) for _, B, _, E, F, _ in sizes)
@@ -97,7 +97,7 @@ def growth(made: list[Layer], steps: int) -> float:
 
 
 def seconds(subject: Classifier, steps: int) -> float:
-    """About how long ``kernel`` takes on a slow core."""
+    """Estimate the time of ``kernel`` on a slow core in seconds."""
     made = _layers(subject)
     return work(made, subject.classes, steps, _binary_places(made, steps)) / _PACE
 
@@ -108,7 +108,7 @@ def _binary_places(made: list[Layer], steps: int) -> int:
 
 @lru_cache(maxsize=4)
 def kernel(subject: Classifier, steps: int) -> Kernel | None:
-    """The logits of all sequences of some length; ``None`` where that is too much work.
+    """Return the logits of all sequences of one length; ``None`` if this is too expensive.
 
     Args:
         subject: a network without activations, see ``why_not_applicable``.

@@ -30,21 +30,21 @@ from stability.kernel.systems.driven import DrivenSystem
 
 Array = np.ndarray
 _BATCH = 2_000_000
-"""Entries of an array at most, unless one history alone has more."""
+"""Most entries of an array, unless one history alone has more."""
 _STRIDE = 0.1
-"""Share of the way to the worst run that a tangent point goes: worst runs jump, and their mean is what is sought."""
+"""Step of a tangent point towards the worst run: worst runs jump, and their mean is sought."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How bounds are made: so many rounds of one kind.
+    """Schedule of bounds: rounds, depth, sweeps and input cells.
 
     Attributes:
         rounds: each replaces all bounds by narrower ones.
         depth: steps that a row is traced back.
         sweeps: times that the lines of a round are moved.
         cells: parts of every input's range.
-        memory: the last inputs that are told apart by them.
+        memory: number of last inputs that cells distinguish.
     """
 
     rounds: int
@@ -55,16 +55,16 @@ class Schedule:
 
     @property
     def steps(self) -> int:
-        """After how many more steps the bounds hold: a round ends at a state, which the step before bounds."""
+        """Return the steps until the bounds hold: a round ends at a state that the step before bounds."""
         return self.rounds * (self.depth + 1)
 
     def histories(self, inputs: int) -> int:
-        """Sequences of cells."""
+        """Return the number of sequences of input cells."""
         return self.cells ** min(inputs * self.memory, 64)
 
 
 def steps_made(steps: int, rows: Array | None) -> int:
-    """Steps from the first box to the last sets of a proof, whose rows of schedules begin with rounds and depth.
+    """Return the steps from the first box to the last sets of a proof; rows of schedules begin with rounds and depth.
 
     Example:
         >>> steps_made(2, np.array([[31.0, 6.0, 2.0, 1.0, 0.0]]))
@@ -75,17 +75,17 @@ def steps_made(steps: int, rows: Array | None) -> int:
 
 
 def _maximum(rows: Array, low: Array, high: Array) -> Array:
-    """``max rows v`` over ``low <= v <= high``, but for rounding."""
+    """Return ``max rows v`` over ``low <= v <= high``, up to rounding."""
     return np.maximum(rows, 0.0) @ high + np.minimum(rows, 0.0) @ low
 
 
 def _over(rows: Array, low: Array, high: Array) -> Array:
-    """The same where ``low`` and ``high`` ``(h, 1, p)`` differ between histories."""
+    """Return ``max rows v`` over bounds ``(h, 1, p)`` that differ between histories, up to rounding."""
     return (np.maximum(rows, 0.0) * high + np.minimum(rows, 0.0) * low).sum(axis=-1)
 
 
 def _stacked(ends: list[tuple[Array, Array]]) -> tuple[Array, Array]:
-    """Boxes ``(h, 1, p)``, one for every history."""
+    """Return boxes ``(h, 1, p)``, one for every history."""
     return np.stack([low for low, _ in ends])[:, None], np.stack([high for _, high in ends])[:, None]
 
 
@@ -137,17 +137,17 @@ class BackwardBounds:
         self._points: dict[tuple[int, ...], list[Array]] = {}  # kept from round to round
 
     def follow(self, schedule: Schedule) -> None:
-        """All rounds of a schedule."""
+        """Run all rounds of a schedule."""
         self.begin()
         for _ in range(schedule.rounds):
             self.round(schedule)
 
     def begin(self) -> None:
-        """Forget the lines of former rounds."""
+        """Reset the lines of earlier rounds."""
         self._points = {}
 
     def round(self, schedule: Schedule) -> None:
-        """One round: every bound anew from all others."""
+        """Run one round: tighten every bound by all others."""
         system, eye = self.driven.system, np.eye(self.driven.states)
         parts = [system.C, -system.C, eye, -eye] if system.A.any() else [system.C, -system.C]
         rows = np.vstack(parts)
@@ -167,7 +167,7 @@ class BackwardBounds:
 
     @staticmethod
     def _batches(cells: int, memory: int, size: int) -> list[list[tuple[int, ...]]]:
-        """All sequences of cells, as many at a time as memory holds."""
+        """Return all sequences of cells, in batches that fit the memory."""
         every = list(itertools.product(range(cells), repeat=memory))
         count = max(1, _BATCH // max(size, 1))
         return [every[k : k + count] for k in range(0, len(every), count)]
@@ -180,7 +180,7 @@ class BackwardBounds:
         sweeps: int,
         key: tuple[int, ...],
     ) -> Array:
-        """Upper bounds ``(h, q)`` of ``rows @ x`` over each history, the lines moved ``sweeps`` times."""
+        """Bound ``rows @ x`` above over each history, ``(h, q)``, with lines moved ``sweeps`` times."""
         points, best = self._points.get(key), np.asarray(np.inf)
         for sweep in range(sweeps + 1):
             trace = _Trace(self, rows, inputs, lines, points)
@@ -190,7 +190,7 @@ class BackwardBounds:
         return best
 
     def _take(self, found: list[Array]) -> None:
-        """The narrower of the bounds, old and new."""
+        """Intersect the old and the new bounds."""
         b = self.driven.b
         loose = self._slack + self.rounding * np.abs(b) + 2 * self.C.rad @ self.sizes[0]
         self._free = np.maximum(self._free[0], b - found[1] - loose), np.minimum(self._free[1], found[0] + b + loose)
@@ -200,7 +200,7 @@ class BackwardBounds:
         self.states = np.maximum(self.states[0], ends[0]), np.minimum(self.states[1], ends[1])
 
     def _next_bounds(self) -> tuple[Array, Array]:
-        """Ends of ``B phi(z) + F u`` over the bounds: the states of a network without linear part."""
+        """Bound ``B phi(z) + F u``: the states of a network without linear part."""
         least, most = self.phi.function(self.low), self.phi.function(self.high)
         least, most = least - 32 * EPS * (1.0 + np.abs(least)), most + 32 * EPS * (1.0 + np.abs(most))
         B, F, size = self.B, self.driven.F, self.sizes[1]
@@ -210,13 +210,13 @@ class BackwardBounds:
 
     @property
     def sizes(self) -> tuple[Array, Array, Array]:
-        """Largest absolute values of states, activations and pre-activations, with room."""
+        """Return the largest absolute states, activations and pre-activations, with a margin for rounding."""
         x, z = (np.maximum(np.abs(low), np.abs(high)) for low, high in (self.states, (self.low, self.high)))
         bounded = np.isfinite(self.phi.bound)
         return x, np.full(len(z), 1.0 + self.phi.bound) if bounded else 1.0 + max(map(abs, self.phi.slope)) * z, z
 
     def _cells(self, count: int) -> list[tuple[Array, Array]]:
-        """Boxes that cover that of the inputs; neighbours share their ends."""
+        """Return boxes that cover the input box; neighbors share their ends."""
         ends = [np.append(np.linspace(a, b, count + 1)[:-1], b) for a, b in zip(*self.inputs)]
         chosen = itertools.product(range(count), repeat=len(ends))
         return [
@@ -224,14 +224,14 @@ class BackwardBounds:
         ]
 
     def _box(self, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
-        """Bounds of the pre-activations for inputs in a cell."""
+        """Bound the pre-activations for inputs in a cell."""
         low = self._free[0] + _minimum(self.driven.E, *inputs) - self._slack
         high = self._free[1] + _maximum(self.driven.E, *inputs) + self._slack
         return np.maximum(low, self.low), np.minimum(high, self.high)
 
 
 class _Trace:
-    """Rows traced back through the same steps of some histories of inputs.
+    """Linear rows propagated backwards through common steps of several input histories.
 
     Attributes:
         value: ``(h, q)`` upper bounds, rounding included.
@@ -276,13 +276,13 @@ class _Trace:
         self._last, self.value = rows > 0, best
 
     def _ended(self, rows: Array, total: Array, error: Array, rounding: float) -> Array:
-        """The bound where the states' own end it."""
+        """Return the bound when the states' own bounds end the trace."""
         size = np.abs(rows) @ self._bounds.sizes[0]
         value = total + _maximum(rows, *self._bounds.states)
         return value + (error + rounding * (np.abs(total) + size)) * (1 + 1e-9) + TINY
 
     def moved(self, share: float) -> list[Array]:
-        """Tangent points nearer to where the worst run of the relaxed network passes, for every row."""
+        """Return tangent points closer to the worst run of the relaxed network, for every row."""
         bounds, driven = self._bounds, self._bounds.driven
         system = driven.system
         x = np.where(self._last, bounds.states[1], bounds.states[0])

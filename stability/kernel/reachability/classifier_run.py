@@ -21,17 +21,17 @@ from stability.kernel.systems.classifier import Classifier
 
 Array = np.ndarray
 SYMBOLS = 6000
-"""Symbols above which those of earlier steps are merged."""
+"""Number of symbols above which those of earlier steps are merged."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """Numbers ``(m,)`` in the place of a form."""
+    """Numbers ``(m,)`` with the interface of a form."""
 
     c: Array
 
     def rows(self, keep: Any) -> Value:
-        """Some of them."""
+        """Return the selected values."""
         return Value(self.c[keep])
 
     def __neg__(self) -> Value:
@@ -40,30 +40,30 @@ class Value:
 
 @dataclass
 class Numbers:
-    """The run of one input; ``met`` holds the arguments ``(a, b)`` of each unit's terms, group by group."""
+    """Run of one input; ``met`` holds the arguments ``(a, b)`` of each unit's terms, group by group."""
 
     met: list[list[tuple[Array, Array]]] = field(default_factory=list)
     merged = True
     symbols = 0
 
     def point(self, c: Array) -> Value:
-        """Numbers."""
+        """Return constants."""
         return Value(c)
 
     def enter(self, low: Array, high: Array) -> Value:
-        """The input of a step; both ends are the same."""
+        """Return the input of a step; both ends are equal."""
         return Value(low)
 
     def affine(self, M: Array, radius: Any, y: Value, *offsets: Array) -> Value:
-        """As of a tube."""
+        """Return ``M y`` plus the offsets, see ``AffineArithmetic.affine``."""
         return Value(M @ y.c + sum(offsets))
 
     def join(self, *values: Value) -> Value:
-        """As of a tube."""
+        """Join vectors, see ``AffineArithmetic.join``."""
         return Value(np.concatenate([value.c for value in values]))
 
     def units(self, *terms: Any, within: Any = None) -> Value:
-        """The sum of units."""
+        """Return the sum of units."""
         if len(terms) == 1 and terms[0].unit == Unit("identity"):
             return terms[0].b
         self.met.append([((t.a or t.b).c, t.b.c) for t in terms])
@@ -71,7 +71,7 @@ class Numbers:
 
 
 def passed(tube: Any, stage: Stage, y: Any) -> Any:
-    """The vector after a stage: its units by ``TERMS``, and its linear maps.
+    """Return the vector after a stage: its units by ``TERMS``, and its linear maps.
 
     The next state of a GRU lies between the candidate and the state: the hull of both is the interval of its form.
     """
@@ -96,7 +96,7 @@ def passed(tube: Any, stage: Stage, y: Any) -> Any:
 
 
 def final_vector(net: Stages, tube: Any, low: Array, high: Array) -> Any:
-    """The vector after the last stage, for all inputs ``low <= x <= high``, both ``(T, p)``."""
+    """Return the vector after the last stage, for all inputs ``low <= x <= high``, both ``(T, p)``."""
     y = tube.point(net.start)
     for t in range(len(low)):
         for stage in net.stages:
@@ -107,7 +107,7 @@ def final_vector(net: Stages, tube: Any, low: Array, high: Array) -> Any:
 
 
 def margins(classifier: Classifier, tube: Any, low: Array, high: Array, label: int) -> Any:
-    """Logit of ``label`` less those of the other classes in their order, times ``T`` for a head on the mean.
+    """Return the logit of ``label`` minus each other class's, times ``T`` for a head on the mean.
 
     Args:
         classifier: the network.

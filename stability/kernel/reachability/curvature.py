@@ -6,7 +6,7 @@ margin,
 .. math:: \sum_i l_i \psi_i(v) \ge \sum_i l_i\, \partial_i \psi(0)\, v_i - v^T K v ,
 
 ``K`` a diagonal and, for gates times activations, one pair of rows each. Entries are negative where a unit bends in the
-margin's favour.
+margin's favor.
 
 A smooth channel of one row has :math:`q(v) = (\phi(z + v) - \phi(z) - \phi'(z) v) / v^2`, whose slope is at most
 :math:`\sup |\phi'''| / 6` (it is a mean of :math:`\phi''`): values on a grid bound it. Products of a gate and an
@@ -31,7 +31,7 @@ _POINTS, _NEAR = 17, 1e-4
 
 @dataclass(frozen=True)
 class Curvature:
-    """``v^T K v = sum_i diagonal_i v_i^2 + 2 sum_j mixed_j v_first_j v_second_j``.
+    """Quadratic form ``v^T K v = sum_i diagonal_i v_i^2 + 2 sum_j mixed_j v_first_j v_second_j``.
 
     Attributes:
         diagonal: ``(..., m)``.
@@ -46,11 +46,11 @@ class Curvature:
     mixed: Array
 
     def at(self, k: int) -> Curvature:
-        """That of one of several steps."""
+        """Return the curvature of one of several steps."""
         return Curvature(self.diagonal[k], self.first, self.second, self.mixed[k])
 
     def on(self, C: Array, more: Array) -> Array:
-        """``C^T (K + diag(more)) C``."""
+        """Return ``C^T (K + diag(more)) C``."""
         out = C.T @ ((self.diagonal + more)[:, None] * C)
         if len(self.mixed):
             cross = C[self.first].T @ (self.mixed[:, None] * C[self.second])
@@ -58,7 +58,7 @@ class Curvature:
         return out
 
     def sizes(self, C: Array, s: Array, more: Array) -> Array:
-        """``|C|^T (|K| + diag(more)) |C| s`` for ``s >= 0``, and what is below rounding."""
+        """Return ``|C|^T (|K| + diag(more)) |C| s`` for ``s >= 0``, plus an allowance for underflow."""
         rows = np.abs(C) @ s
         out = (np.abs(self.diagonal) + more) * rows
         np.add.at(out, self.first, np.abs(self.mixed) * rows[self.second])
@@ -67,7 +67,7 @@ class Curvature:
 
 
 def curvature(stage: Stage, rows: Array, worth: Array, low: Array, high: Array) -> Curvature:
-    """``K`` of a stage, rounded outwards.
+    """Return ``K`` of a stage, rounded outwards.
 
     Args:
         stage: the stage.
@@ -108,7 +108,7 @@ def _smooth(name: str, z: Array, worth: Array, low: Array, high: Array) -> Array
 
 
 def _kink(name: str, z: Array, worth: Array, low: Array, high: Array) -> Array:
-    """What lies above the tangent is the other side of the kink, ``(most - least) (|v| - |z|)`` beyond it."""
+    """Bound the part above the tangent: beyond the kink it is ``(most - least) (|v| - |z|)``."""
     least, most = activation(name).slope
     if least == most:
         return np.zeros_like(z)
@@ -120,7 +120,7 @@ def _kink(name: str, z: Array, worth: Array, low: Array, high: Array) -> Array:
 
 
 def _kinks(name: str, z: Array, worth: Array, low: Array, high: Array) -> Array:
-    """Kinks elsewhere: ``(c + s v) / v^2`` of each piece is largest at its ends, or where ``v = -2 c / s``."""
+    """Bound the curvature of other kinks: ``(c + s v) / v^2`` is largest at a piece's ends, or at ``v = -2 c / s``."""
     phi, own = activation(name), activation(name).derivative(z)
     out = np.zeros(np.broadcast(z, worth, low).shape)
     tops = [low, high, *(kink - z for kink in phi.kinks)]

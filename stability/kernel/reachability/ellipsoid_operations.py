@@ -23,36 +23,36 @@ _SURE = 1.0 + 1e-12
 
 
 def half_widths(Q: Array) -> Array:
-    """Half widths ``(..., n)`` of the box around an ellipsoid, but for one rounding."""
+    """Return half widths ``(..., n)`` of the box around an ellipsoid, up to one rounding."""
     return np.sqrt(np.maximum(np.einsum("...ii->...i", Q), 0.0))
 
 
 def raise_diagonal(Q: Array, factor: float, size: Array) -> Array:
-    """``Q``, changed in place, with errors ``|E_ij| <= factor size_i size_j`` added."""
+    """Add errors ``|E_ij| <= factor size_i size_j`` to ``Q`` in place."""
     index = range(len(Q))
     Q[index, index] += factor * len(Q) * size * size * _SURE + 1e-200
     return Q
 
 
 def transformed_ellipsoid(M: Array, Q: Array) -> Array:
-    """Symmetric matrix at least ``M Q M^T``, for ``Q >= 0``."""
+    """Return a symmetric matrix of at least ``M Q M^T``, for ``Q >= 0``."""
     out = M @ Q @ M.T
     return raise_diagonal(0.5 * (out + out.T), gamma(2 * len(Q) + 8), np.abs(M) @ half_widths(Q))
 
 
 def scaled_ellipsoid(Q: Array, factor: float) -> Array:
-    """Matrix at least ``factor Q``, for ``Q >= 0``."""
+    """Return a matrix of at least ``factor Q``, for ``Q >= 0``."""
     out = Q * factor
     return raise_diagonal(out, gamma(8), half_widths(out))
 
 
 def around_box(reach: Array) -> Array:
-    """Ellipsoid around all vectors with entries ``|x_i| <= reach_i``."""
+    """Return an ellipsoid around all vectors with entries ``|x_i| <= reach_i``."""
     return np.diag(reach * reach.sum() * (1.0 + gamma(len(reach) + 8)))
 
 
 def around_symbols(M: Array, reach: Array) -> Array:
-    """Ellipsoid ``M diag(reach_j^2 / tau_j) M^T`` around all ``M s`` with ``|s_j| <= reach_j``; ``sum tau <= 1``."""
+    """Return ``M diag(reach_j^2 / tau_j) M^T`` around all ``M s`` with ``|s_j| <= reach_j``; ``sum tau <= 1``."""
     lengths = np.sqrt((M * M).sum(axis=0))
     small = lengths < LOST  # their squares underflow
     M, lengths, apart = M[:, ~small], lengths[~small], np.abs(M[:, small]) @ reach[small]
@@ -64,7 +64,7 @@ def around_symbols(M: Array, reach: Array) -> Array:
 
 
 def outer_sum(parts: Sequence[Array], weights: Array | None = None) -> Array:
-    """Ellipsoid around the sums of vectors of some ellipsoids, small where ``weights (n,) >= 0`` are large."""
+    """Return an ellipsoid around the sums of vectors of ellipsoids, small where ``weights (n,) >= 0`` are large."""
     weights = np.ones(len(parts[0])) if weights is None else weights
     sizes = [float(np.sqrt(max(weights @ np.einsum("ii->i", part), 0.0))) for part in parts]
     least = 1e-30 * sum(sizes) + 1e-200
@@ -78,7 +78,7 @@ def outer_sum(parts: Sequence[Array], weights: Array | None = None) -> Array:
 
 
 def ellipsoid_extent(w: Array, Y: Array) -> Array:
-    """Upper bounds of ``sqrt(w^T Y w)`` for ``Y >= 0`` and rows ``(..., k, n)``, roundings and underflow included."""
+    """Bound ``sqrt(w^T Y w)`` above for ``Y >= 0`` and rows ``(..., k, n)``, with roundings and underflow."""
     size = np.abs(w)
     sizes = size @ half_widths(Y)[..., None]
     inner = ((w @ Y) * w).sum(axis=-1)

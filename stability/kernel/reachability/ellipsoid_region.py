@@ -24,11 +24,11 @@ class Region:
     """Bounds over the region.
 
     Attributes:
-        centre: ``(m,)`` pre-activations near those of the centre.
+        centre: ``(m,)`` pre-activations near those of the center.
         reach: ``(m,)`` how far the pre-activations go from them.
         low: ``(m,)`` smallest difference quotient of the activation there.
         high: ``(m,)`` largest.
-        drift: ``(n,)`` entrywise bound of the right-hand side (of the step) at the centre, over all inputs.
+        drift: ``(n,)`` entrywise bound of the right-hand side (of the step) at the center, over all inputs.
     """
 
     centre: Array
@@ -39,8 +39,8 @@ class Region:
 
 
 def _through_loop(gain: Array, free: Array) -> Array | None:
-    """``s >= free + gain s``, column by column, for a well-posed loop with ``gain >= 0``: above every
-    ``d <= free + gain d``.
+    """Bound every ``d <= free + gain d`` above, column by column, for a well-posed loop with
+    ``gain >= 0``: return ``s >= free + gain s``.
     """
     s = free
     if not gain.any():
@@ -60,12 +60,12 @@ def _square_root(x: Array) -> Array:
 
 
 def _inner(x: Ball, y: Ball) -> Array:
-    """Upper bounds of the inner products ``|x_i y_i|`` of rows."""
+    """Bound the inner products ``|x_i y_i|`` of rows above."""
     return (x[:, None, :] @ y[:, :, None])[:, 0, 0].upper()
 
 
 def _lengths(x: Ball) -> Array:
-    """Upper bounds of the lengths of rows."""
+    """Bound the lengths of rows above."""
     size = Ball.exact(x.upper())
     return _square_root(_inner(size, size))
 
@@ -73,7 +73,7 @@ def _lengths(x: Ball) -> Array:
 def region_bounds(
     driven: DrivenSystem, P: Array, p_min: float, level: float, centre: Array, inputs: Array, input_bound: float
 ) -> Region | None:
-    r"""Bounds over the ellipsoid, for every input within ``input_bound`` of ``inputs``.
+    r"""Bound channels, slopes and drift over the ellipsoid, for every input within ``input_bound`` of ``inputs``.
 
     Uses :math:`|C_i (x - c)| \le \sqrt{\ell\, C_i P^{-1} C_i^T}` and, with an approximate inverse ``X``,
     :math:`C_i P^{-1} C_i^T \le C_i X C_i^T + |C_i| |(I - P X) C_i^T| / p_{\min}`.
@@ -82,7 +82,7 @@ def region_bounds(
         driven: the network.
         P: ``(n, n)`` symmetric positive definite.
         p_min: a proved lower bound of its spectrum.
-        level: of the ellipsoid.
+        level: level of the ellipsoid.
         centre: ``(n,)``.
         inputs: ``(p,)``.
         input_bound: >= 0.

@@ -29,16 +29,16 @@ from stability.kernel.reachability.stages import Nominal, Stage
 
 Array = np.ndarray
 ROOM = 1e-9
-"""Of the budget, for the roundings of the nominal run: they enter as an input of their own."""
+"""Share of the budget for the roundings of the nominal run, which enter as a separate input."""
 
 
 def transposed(x: Array) -> Array:
-    """The transposes of matrices ``(..., a, b)``."""
+    """Return the transposes of matrices ``(..., a, b)``."""
     return np.swapaxes(x, -1, -2)
 
 
 def nominal_run(net: Stages, x: Array) -> list[Nominal]:
-    """Every stage of every step on the nominal run, for inputs ``(..., T, p)``."""
+    """Return every stage of every step on the nominal run, for inputs ``(..., T, p)``."""
     y, run = np.broadcast_to(net.start, (*x.shape[:-2], net.states)), []
     for t in range(x.shape[-2]):
         for stage in net.stages:
@@ -50,7 +50,7 @@ def nominal_run(net: Stages, x: Array) -> list[Nominal]:
 
 
 def append_input(Y: Array, free: Array, tau: Array | float | None) -> Array:
-    """``Y`` with the input of a new step: ``free`` ``(p,)`` is one for a feature that may change, else zero."""
+    """Append the input of a new step to ``Y``; ``free (p,)`` is one for a feature that may change, else zero."""
     n, p = Y.shape[-1], len(free)
     out = np.zeros((*Y.shape[:-2], n + p, n + p))
     out[..., :n, :n] = Y
@@ -63,7 +63,7 @@ def append_input(Y: Array, free: Array, tau: Array | float | None) -> Array:
 
 
 def row_spread(stage: Stage, Y: Array) -> tuple[Array, Array]:
-    """``C Y`` and upper bounds of the diagonal of ``C Y C^T``, roundings included."""
+    """Return ``C Y`` and upper bounds of the diagonal of ``C Y C^T``, roundings included."""
     CY = stage.C @ Y
     sizes = half_widths(Y) @ np.abs(stage.C).T  # |Y_ij| <= sqrt(Y_ii Y_jj)
     inner = np.einsum("...ij,ij->...i", CY, stage.C)
@@ -72,7 +72,7 @@ def row_spread(stage: Stage, Y: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, eq=False)
 class Local:
-    """The slopes of a stage over its reach: within ``m +- rho``, rows move by at most ``reach``."""
+    """Slopes of a stage over its reach: within ``m +- rho``; rows move by at most ``reach``."""
 
     m: Array
     rho: Array
@@ -80,7 +80,7 @@ class Local:
 
 
 def local_slopes(stage: Stage, at: Nominal, spread_of: Array, radius: Array | float) -> Local:
-    """Slopes over the reach.
+    """Bound the slopes over the reach.
 
     Args:
         stage: the stage.
@@ -97,13 +97,13 @@ def local_slopes(stage: Stage, at: Nominal, spread_of: Array, radius: Array | fl
 
 
 def gain(stage: Stage, m: Array) -> Array:
-    """``G = A + B m C``."""
+    """Return ``G = A + B m C``."""
     return stage.A + (stage.B * m[..., None, :]) @ stage.C
 
 
 @dataclass(frozen=True, eq=False)
 class Products:
-    """Products that choosing ``T`` and using it share: ``R = C Y C^T`` ``(..., m, m)``, ``G`` and ``G Y C^T``."""
+    """Products shared by the choice of ``T`` and its use: ``R = C Y C^T`` ``(..., m, m)``, ``G`` and ``G Y C^T``."""
 
     R: Array
     G: Array
@@ -111,13 +111,13 @@ class Products:
 
 
 def products(stage: Stage, CY: Array, m: Array) -> Products:
-    """They, of a stage's ``C Y`` and the middles of its slopes."""
+    """Compute the products from a stage's ``C Y`` and the middles of its slopes."""
     G = gain(stage, m)
     return Products(CY @ stage.C.T, G, G @ transposed(CY))
 
 
 def next_ellipsoid(stage: Stage, Y: Array, of: Products, rho: Array, T: Array) -> Array:
-    """``Y+``; channels with ``rho = 0`` take no part.
+    """Return ``Y+``; channels with ``rho = 0`` take no part.
 
     Args:
         stage: the stage.
@@ -136,7 +136,7 @@ def next_ellipsoid(stage: Stage, Y: Array, of: Products, rho: Array, T: Array) -
 
 
 def resolvent(R: Array, T: Array, X: Array) -> Array:
-    """``X (diag(T) - R)^{-1}``; rows of infinite ``T`` become zero."""
+    """Return ``X (diag(T) - R)^{-1}``; rows of infinite ``T`` become zero."""
     scale = 1.0 / np.sqrt(T)  # zero for those that take no part
     inner = -R * scale[..., :, None] * scale[..., None, :]
     inner[..., range(R.shape[-1]), range(R.shape[-1])] += 1.0
@@ -155,7 +155,7 @@ _SAFETY = 1.07  # factor on its estimate; any value is sound, since the diagonal
 
 
 def diagonal_above(R: Array, root: Array, rho: Array) -> Array:
-    r"""The diagonal :math:`\sum_j |R_{ij}| v_j / v_i` of ``v = root``, scaled down as far as it stays above ``R``.
+    r"""Return the diagonal :math:`\sum_j |R_{ij}| v_j / v_i`, ``v = root``, scaled down as far as it stays above ``R``.
 
     Args:
         R: ``(B, m, m)``, symmetric.

@@ -5,7 +5,7 @@ A unit computes :math:`f(a, b) = \sigma(a)\, \psi(b)` (a gate times an activatio
 ``h+ = s(o) tanh(c+)``; ``n = tanh(a + s(r) q)`` and ``h+ = s(-z) tanh(.) + s(z) h``, for ``1 - s(z) = s(-z)``.
 
 ``lower_bound`` bounds :math:`\pm f(a, b) - \alpha a - \beta b - q(a - a_0, b - b_0)` from below over a box, ``q`` a
-quadratic form: on every cell of a grid by the Taylor polynomial at its centre, with the Hessian's range over the cell.
+quadratic form: on every cell of a grid by the Taylor polynomial at its center, with the Hessian's range over the cell.
 
 For the quadratic forms and their use see ``stability.kernel.reachability.quadratic_relaxation``.
 """
@@ -23,17 +23,17 @@ from stability.kernel.arithmetic.intervals import Interval, sigmoid, tanh
 
 Array = np.ndarray
 CELLS = {1: 192, 2: 16}
-"""Cells along each axis of a box, by the number of axes."""
+"""Number of cells along each axis of a box, by the number of axes."""
 _SLACK = 256.0 * EPS
-"""Covers the few dozen roundings of a bound's terms, and those of ``tanh``, relative to the sum of their sizes."""
+"""Relative allowance for the few dozen roundings of a bound's terms, including those of ``tanh``."""
 _IMAGES = {"tanh": tanh, "sigmoid": sigmoid, "identity": lambda x: x}
 _THIRD = {"tanh": 2.0, "sigmoid": 0.125, "identity": 0.0, "relu": 0.0, "leaky_relu": 0.0}
-"""Upper bounds of ``|phi'''|``, where there is one."""
+"""Upper bounds of ``|phi'''|`` where they exist."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A kind of unit.
+    """Kind of unit: activation or gated product.
 
     Attributes:
         inner: name of the activation ``psi``.
@@ -50,23 +50,23 @@ class Unit:
 
     @property
     def is_smooth(self) -> bool:
-        """Whether it has a second derivative everywhere."""
+        """Return True if it has a second derivative everywhere."""
         return activation(self.inner).width is not None or self.inner == "identity"
 
     def value(self, a: Array, b: Array) -> Array:
-        """``f``; the first argument means nothing without a gate."""
+        """Return ``f``; the first argument is unused without a gate."""
         out = activation(self.inner).function(b)
         return out * activation("sigmoid").function(a) if self.gated else out
 
     def gradient(self, a: Array, b: Array) -> tuple[Array, Array]:
-        """The two derivatives of ``f``."""
+        """Return the two derivatives of ``f``."""
         psi, gate = activation(self.inner), activation("sigmoid")
         if not self.gated:
             return np.zeros_like(b), psi.derivative(b)
         return gate.derivative(a) * psi.function(b), gate.function(a) * psi.derivative(b)
 
     def hessian(self, a: Array, b: Array) -> tuple[Array, Array, Array]:
-        """``f_aa, f_ab, f_bb``."""
+        """Return ``f_aa, f_ab, f_bb``."""
         psi, gate = activation(self.inner), activation("sigmoid")
         if not self.gated:
             return np.zeros_like(b), np.zeros_like(b), psi.second_derivative(b)
@@ -79,7 +79,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Corners:
-    """Ends of the sum and of the difference of two arguments, each measured from its interval's middle in its half.
+    """Bounds of sum and difference of two arguments, each relative to its interval's middle in half widths.
 
     Arguments that depend on many inputs reach the corners of their box seldom: these ends cut them off.
     """
@@ -90,7 +90,7 @@ class Corners:
     difference_high: Array
 
     def outside(self, a: Array, b: Array, half: float) -> Array:
-        """Which squares ``|a' - a| <= half, |b' - b| <= half`` lie outside, ``(m, k, k)``; none where all do."""
+        """Return the mask ``(m, k, k)`` of squares ``|a' - a| <= half, |b' - b| <= half`` outside; false if all are."""
         total, less = a + b, a - b
         column = (slice(None), None, None)
         half = 2.0 * half * (1.0 + 1e-9) + 1e-9
@@ -101,7 +101,7 @@ class Corners:
 
 @dataclass(frozen=True)
 class Box:
-    """Ends of the arguments' intervals, each ``(m,)``; without a gate those of ``a`` mean nothing."""
+    """Intervals of the arguments, each ``(m,)``; those of ``a`` are unused without a gate."""
 
     a_low: Array
     a_high: Array
@@ -110,13 +110,13 @@ class Box:
     corners: Corners | None = None
 
     def outside(self, points: Array, half: float) -> Array | None:
-        """Which squares around ``grid(points)`` of a half width, relative to the box, no run meets."""
+        """Return the mask of squares around ``grid(points)``, of a relative half width, that no run meets."""
         if self.corners is None:
             return None
         return self.corners.outside(points[None, :, None], points[None, None, :], half)
 
     def grid(self, points: Array) -> tuple[Array, Array]:
-        """The arguments at relative positions ``points (k,)`` in [-1, 1]: ``(m, k, 1)`` and ``(m, 1, k)``."""
+        """Return the arguments at relative positions ``points (k,)`` in [-1, 1]: ``(m, k, 1)`` and ``(m, 1, k)``."""
         low, high = (1.0 - points) / 2.0, (1.0 + points) / 2.0
         a = np.outer(self.a_low, low) + np.outer(self.a_high, high)
         b = np.outer(self.b_low, low) + np.outer(self.b_high, high)
@@ -125,9 +125,9 @@ class Box:
 
 @dataclass(frozen=True)
 class Parabola:
-    """``alpha a + beta b + m_aa a'^2 + 2 m_ab a' b' + m_bb b'^2`` with ``a' = a - a_0``, ``b' = b - b_0``.
+    """Quadratic ``alpha a + beta b + m_aa a'^2 + 2 m_ab a' b' + m_bb b'^2``, ``a' = a - a_0``, ``b' = b - b_0``.
 
-    The linear part stands on the arguments, the quadratic one on the distances from a centre; all ``(m,)``.
+    The linear part stands on the arguments, the quadratic one on the distances from a center; all ``(m,)``.
     """
 
     alpha: Array
@@ -140,13 +140,13 @@ class Parabola:
 
     @classmethod
     def plane(cls, alpha: Array, beta: Array) -> Parabola:
-        """A linear function."""
+        """Return a linear function."""
         zero = np.zeros_like(alpha)
         return cls(alpha, beta, zero, zero, zero, zero, zero)
 
 
 def _derivatives(name: str, at: Array, half: Array) -> list[Array]:
-    """``phi, phi', phi''`` at points, and how far ``phi, phi', phi''`` get from there within ``half``."""
+    """Return ``phi, phi', phi''`` at points, and bounds of their changes within ``half``."""
     phi, third = activation(name), _THIRD[name]
     first, second = np.abs(phi.derivative(at)), np.abs(phi.second_derivative(at))
     values = [phi.function(at), phi.derivative(at), phi.second_derivative(at)]
@@ -156,13 +156,13 @@ def _derivatives(name: str, at: Array, half: Array) -> list[Array]:
 
 
 def _product(left: Array, left_reach: Array, right: Array, right_reach: Array) -> tuple[Array, Array]:
-    """A product and how far it gets from there, for factors that move by their reaches."""
+    """Return a product and the bound of its change, for factors that move by their reaches."""
     reach = np.abs(left) * right_reach + left_reach * np.abs(right) + left_reach * right_reach
     return left * right, reach
 
 
 def _dip(slope: Array, bend: Array, half: Array) -> Array:
-    """Lower bound of ``slope d + bend d^2 / 2`` over ``|d| <= half``, up to rounding."""
+    """Bound ``slope d + bend d^2 / 2`` over ``|d| <= half`` below, up to rounding."""
     size = np.abs(slope)
     ends = -size * half + 0.5 * bend * half * half
     inside = (bend > 0) & (size < bend * half)
@@ -170,12 +170,12 @@ def _dip(slope: Array, bend: Array, half: Array) -> Array:
 
 
 def lower_bound(unit: Unit, sign: Array, below: Parabola, box: Box) -> Array:
-    """A proved lower bound of ``sign f - below`` over a box, unit by unit.
+    """Prove a lower bound of ``sign f - below`` over a box, unit by unit.
 
     Args:
         unit: the kind of the units.
         sign: ``(m,)`` of 1 and -1.
-        below: what is subtracted; its numbers are taken as exact.
+        below: subtrahend, whose numbers count as exact.
         box: the arguments' intervals.
 
     Returns:
@@ -222,7 +222,7 @@ def lower_bound(unit: Unit, sign: Array, below: Parabola, box: Box) -> Array:
 
 
 def value_range(unit: Unit, box: Box) -> Interval:
-    """An interval around the values of a unit over a box: of rising functions, from the ends of their arguments."""
+    """Enclose the values of a unit over a box; for rising functions from the ends of their arguments."""
     inner = Interval(box.b_low, box.b_high)
     if unit.inner in _IMAGES:
         out = _IMAGES[unit.inner](inner)
@@ -233,7 +233,7 @@ def value_range(unit: Unit, box: Box) -> Interval:
 
 
 def _jet(unit: Unit, a: Array, b: Array, half_a: Array, half_b: Array) -> tuple:
-    """``f``, its gradient at the cells' centres, and its Hessian there, each entry with its reach within the cell."""
+    """Return ``f`` and its gradient at the cells' centers, and its Hessian there with each entry's reach."""
     p0, p1, p2, r0, r1, r2 = _derivatives(unit.inner, b, half_b)
     if not unit.gated:
         zero = np.zeros_like(b)
@@ -243,9 +243,9 @@ def _jet(unit: Unit, a: Array, b: Array, half_a: Array, half_b: Array) -> tuple:
 
 
 def chords(unit: Unit, box: Box) -> tuple[Array, Array]:
-    """Slopes of the plane nearest to the unit over a box, in the mean square over Chebyshev's nodes; ``(m,)`` each.
+    """Return slopes ``(m,)`` of the least-squares plane of the unit over a box, at Chebyshev nodes.
 
-    Any slopes are sound; these make what is left small.
+    Any slopes are sound; these make the remainder small.
     """
     if not unit.is_smooth:
         return np.zeros_like(box.b_low), chord_slope(activation(unit.inner), box.b_low, box.b_high)

@@ -22,11 +22,11 @@ from stability.kernel.systems.gated_equations import Arithmetic, step_and_deriva
 
 Array = np.ndarray
 Step = Callable[[int, Ball], tuple[Ball, Ball]]
-"""``(i, ball of x)`` to enclosures of ``F(x, u_i)`` and of its Jacobian by ``x``."""
+"""Function of ``(i, ball of x)`` that encloses ``F(x, u_i)`` and its Jacobian by ``x``."""
 
 
 def _squash(name: str, z: Ball) -> tuple[Ball, Ball]:
-    """Values and slopes of an activation."""
+    """Return values and slopes of an activation."""
     return activation_values(name, z), activation_slopes(name, z)
 
 
@@ -42,7 +42,7 @@ BALLS = Arithmetic(Ball.exact, _squash, _diagonal, _join, Ball.stack)
 
 
 def step_and_jacobian(cell: GatedCell, state: Ball, u: Array | Ball) -> tuple[Ball, Ball]:
-    """Enclosures of the next state and of the Jacobian, for all states in a ball.
+    """Enclose the next state and the Jacobian, for all states in a ball.
 
     Args:
         cell: the cell.
@@ -60,7 +60,7 @@ def _steps(cell: GatedCell, inputs: Array) -> Step:
 
 
 def _shooting(step: Step, points: Ball) -> tuple[Ball, Ball]:
-    """``F(x_i, u_i) - x_{i+1}`` flattened, ``(k n,)``, and its derivative ``(k n, k n)``."""
+    """Return ``F(x_i, u_i) - x_{i+1}`` flattened, ``(k n,)``, and its derivative ``(k n, k n)``."""
     k, n = points.shape
     images, jacobians = zip(*(step(i, points[i]) for i in range(k)))
     value = _join(*(image - points[(i + 1) % k] for i, image in enumerate(images)))
@@ -72,7 +72,7 @@ def _shooting(step: Step, points: Ball) -> tuple[Ball, Ball]:
 
 
 def orbit_jacobian(cell: GatedCell, points: Ball, inputs: Array) -> Ball:
-    """Enclosure of the Jacobian of ``k`` steps along an orbit, from its first point on.
+    """Enclose the Jacobian of ``k`` steps along an orbit, from its first point on.
 
     Args:
         cell: the cell.
@@ -86,7 +86,7 @@ def orbit_jacobian(cell: GatedCell, points: Ball, inputs: Array) -> Ball:
 
 
 def product_along(step: Step, points: Ball) -> Ball:
-    """Enclosure of the product of the Jacobians along the points of a ball ``(k, n)``, the last one leftmost."""
+    """Enclose the product of the Jacobians along the points of a ball ``(k, n)``, the last one leftmost."""
     product = step(0, points[0])[1]
     for i in range(1, points.shape[0]):
         product = step(i, points[i])[1] @ product
@@ -94,7 +94,7 @@ def product_along(step: Step, points: Ball) -> Ball:
 
 
 def _polish(step: Step, points: Array, steps: int) -> Array | None:
-    """Newton's method on the shooting equations, in plain floating point."""
+    """Run Newton's method on the shooting equations, in plain floating point."""
     x = points
     for _ in range(steps):
         value, derivative = _shooting(step, Ball.exact(x))
@@ -106,7 +106,7 @@ def _polish(step: Step, points: Array, steps: int) -> Array | None:
 
 
 def enclose_orbit(cell: GatedCell, points: Array, inputs: Array) -> Ball | None:
-    """A box around an approximate orbit in which exactly one orbit of that period is proved to lie.
+    """Return a box around an approximate orbit that contains exactly one orbit of that period, or ``None``.
 
     Args:
         cell: the cell.
@@ -126,7 +126,7 @@ def enclose_orbit(cell: GatedCell, points: Array, inputs: Array) -> Ball | None:
 
 
 def enclose(step: Step, points: Array) -> Ball | None:
-    """The same for any map whose step comes with enclosures: a box ``(k, n)`` with exactly one orbit, or ``None``.
+    """Return a box ``(k, n)`` with exactly one orbit, for any map whose step comes with enclosures; or ``None``.
 
     With a step that encloses the images under all inputs of a ball, there is exactly one orbit in the box for each
     input sequence of that ball.

@@ -43,11 +43,11 @@ from stability.kernel.reachability.taylor_remainder import Hessians, hessians, r
 
 Array = np.ndarray
 _SURE = 1.0 + 1e-12
-_HOPELESS = 1e24
+_HOPELESS = 1e24  # trace of ``Q`` above which the tube counts as diverged
 
 
 def bilinear_ellipsoid(H: Hessians, K: Array, R: Array) -> Array:
-    """An ellipsoid of ``H(v, w)``, all units together, for ``v`` in ``K`` and ``w`` in ``R``."""
+    """Return an ellipsoid of ``H(v, w)``, all units together, for ``v`` in ``K`` and ``w`` in ``R``."""
     shape = (H.blocks, H.units, H.blocks, H.units)
     left, right, out = K.reshape(shape), R.reshape(shape), np.zeros((H.units, H.units))
     a, b = (half_widths(X).reshape(H.blocks, -1) for X in (K, R))
@@ -61,19 +61,19 @@ def bilinear_ellipsoid(H: Hessians, K: Array, R: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Linear:
-    """A stage around the nominal run, whatever the radius.
+    """Radius-independent data of a stage around the nominal run.
 
     Attributes:
         stage: the stage.
         y: ``(k,)`` the vector before it.
-        at: what it puts out.
+        at: name of its output.
         G: its derivative.
-        unsure: ``(m,)`` what the slopes in it may miss.
+        unsure: ``(m,)`` error bound of its slopes.
         H: half the Hessians of its units.
         Y: ``(k, k)`` the ellipsoid of ``d1``.
         K: ``(m, m)`` that of its rows.
         bends: ``(units, units)`` that of ``H(v1, v1)``.
-        worth: ``(k2,)`` what the entries after it are worth.
+        worth: ``(k2,)`` sensitivities of the entries after it.
     """
 
     stage: Stage
@@ -90,10 +90,10 @@ class Linear:
 
 @dataclass(frozen=True, eq=False)
 class GatedTube:
-    """A tube for one radius.
+    """Tube for one radius.
 
     Attributes:
-        ways: what it says of every stage.
+        ways: bounds of every stage.
         Y: ``(n, n)`` of ``d1`` at the end.
         Q: ``(n, n)`` of ``e`` there.
         radius: epsilon.
@@ -105,17 +105,17 @@ class GatedTube:
     radius: float
 
     def margin_loss(self, head: Array, label: int) -> Array:
-        """Upper bounds ``(k,)`` of what each logit can gain on that of the class."""
+        """Bound the decrease of each logit difference to the class above, ``(k,)``."""
         w = differences(head, np.asarray(label))
         return (self.radius * ellipsoid_extent(w, self.Y) + ellipsoid_extent(w, self.Q)) * (1 + 8 * EPS)
 
     def sides(self) -> Array:
-        """How far the entries of the vector at the end move."""
+        """Return the half-widths of the final vector."""
         return _entry_bounds(self.radius, self.Y, self.Q)
 
 
 def linear_part(net: Stages, x: Array, run: Sequence[Nominal], free: Array, worth: Sequence[Array]) -> list[Linear]:
-    """What does not depend on the radius.
+    """Return the radius-independent data of all stages.
 
     Args:
         net: the stages.
@@ -143,7 +143,7 @@ def _entry_bounds(radius: float, Y: Array, Q: Array) -> Array:
 
 @np.errstate(all="ignore")  # what overflows proves nothing
 def bent_tube(net: Stages, stages: Sequence[Linear], radius: float) -> GatedTube | None:
-    """The tube of a radius, or ``None`` where it leaves all bounds."""
+    """Return the tube of a radius, or ``None`` if it diverges."""
     Q, ways = np.zeros((net.states, net.states)), list[Passage]()
     for of in stages:
         if of.stage.fresh:
@@ -162,7 +162,7 @@ def bent_tube(net: Stages, stages: Sequence[Linear], radius: float) -> GatedTube
 
 
 def _next_remainder(of: Linear, radius: float, Q: Array, R: Array, reach: Array, moves: Array) -> Array:
-    """``Q`` after a stage."""
+    """Return ``Q`` after a stage."""
     stage, H, square = of.stage, of.H, radius * radius
     B = stage.B[:, : H.units]
     inner = [
@@ -187,7 +187,7 @@ def _next_remainder(of: Linear, radius: float, Q: Array, R: Array, reach: Array,
 
 
 def _diagonal_bound(R: Array, theta: Array, price: Array) -> Array:
-    """A diagonal that is at least ``R``: proved, or by its rows' sums."""
+    """Return a diagonal of at least ``R``: proved, or by its row sums."""
     root = np.sqrt(np.maximum(theta * theta * price, 0.0))
     root = np.maximum(root, 1e-9 * root.max(initial=0.0) + LOST)
     found = diagonal_above(R[None], root[None], np.ones((1, len(R))))[0] * (1.0 + 1e-9)
@@ -200,7 +200,7 @@ def _diagonal_bound(R: Array, theta: Array, price: Array) -> Array:
 
 
 def _rounding_error(of: Linear, reach: Array, moves: Array) -> Array:
-    """What a stage of floats misses of the exact one on a perturbed run, entry by entry."""
+    """Bound the error of a floating-point stage on a perturbed run, entry by entry."""
     stage, at, H = of.stage, of.at, of.H
     steep = stage.values(at.rows)[2] * (1.0 + (reach + at.offset).max(initial=0.0)) * _SURE  # anywhere within reach
     through = np.abs(stage.A) @ moves + np.abs(stage.B) @ (steep * (np.abs(stage.C) @ moves))

@@ -22,7 +22,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class AffineChannels:
-    """``z = C x + E u + rest + H e + r``, ``|e| <= error``, ``|r| <= loose``, and ``phi(z) = slope z + offset + e``.
+    """Affine bounds ``z = C x + E u + rest + H e + r``, ``|e| <= error``, ``|r| <= loose``, of the channels.
 
     Example:
         >>> line = np.full(1, 0.5), np.zeros(1), np.full(1, 0.1)  # phi(z) within .1 of z / 2

@@ -1,4 +1,4 @@
-"""Boxes of inputs within an l_inf radius, and the run of one input of a box."""
+"""Boxes of inputs within an l_inf radius, and evaluation at one input of a box."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = np.ndarray
 def input_box(
     x: Array, radius: float, mask: Array | None = None, bounds: Sequence[float] | None = None
 ) -> tuple[Array, Array]:
-    """Ends of the box of all inputs within an l_inf radius, rounded outwards.
+    """Return the box of all inputs within an l_inf radius, rounded outwards.
 
     Args:
         x: ``(T, p)``.
@@ -42,12 +42,12 @@ def input_box(
 
 
 def count_perturbed(tube: AffineArithmetic) -> int:
-    """How many entries of the input move."""
+    """Return the number of moving entries of the input."""
     return sum(len(moves) for _, moves, _ in tube.inputs)
 
 
 def inputs_of(tube: AffineArithmetic) -> Array:
-    """The symbols of the entries of the input that move."""
+    """Return the symbols of the moving entries of the input."""
     return np.concatenate([np.arange(first, first + len(moves)) for _, moves, first in tube.inputs])
 
 

@@ -1,4 +1,4 @@
-r"""Zonotopes of the states that a network can reach after it has forgotten its initial state.
+r"""Zonotopes of the states reachable after the initial state is forgotten.
 
 A set :math:`S = \{c + \sum_j g_j s_j : |s_j| \le 1\}` is pushed through
 
@@ -30,16 +30,16 @@ from stability.kernel.systems.driven import DrivenSystem
 
 Array = np.ndarray
 _LOOKS = 6
-"""Rounds of bounds of what channels feed to one another, in every step."""
+"""Rounds of bounds for feedthrough between channels, per step."""
 _SOLVES = 2
-"""Rounds in which they are solved for."""
+"""Rounds in which these bounds are solved for."""
 _STRAYS = 1.5
-"""A set so many times as wide as what is known of its states begins anew."""
+"""Width of a set, relative to known bounds of the states, above which it is replaced by their box."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Network:
-    """What a step needs of a network, with the sizes that bound its roundings."""
+    """Matrices of a network and the magnitudes that bound its rounding errors."""
 
     driven: DrivenSystem
     phi: Activation
@@ -60,7 +60,7 @@ class _Network:
         return cls(driven, activation(driven.activation), A, B, C, feedthrough(D), middle, reach, diagonal)
 
     def feedthrough_bounds(self, low: Array, high: Array) -> tuple[Ball, Array]:
-        """Enclose ``D phi(z)`` for ``z`` between bounds: midpoint and outward-rounded radius."""
+        """Enclose ``D phi(z)`` for ``z`` in a box: midpoint and outward-rounded radius."""
         assert self.D is not None
         least, _ = activation_values(self.driven.activation, Ball.exact(low)).endpoints()
         _, most = activation_values(self.driven.activation, Ball.exact(high)).endpoints()
@@ -70,19 +70,19 @@ class _Network:
 
 
 def feedthrough(D: Ball) -> Ball | None:
-    """The feedthrough ``D``, or ``None`` where it is exactly zero."""
+    """Return the feedthrough ``D``, or ``None`` if it is exactly zero."""
     return D if D.mid.any() or D.rad.any() else None
 
 
 def _sums(columns: list[Array]) -> Array:
-    """Row sums of absolute values, rounded up."""
+    """Return row sums of absolute values, rounded up."""
     count = sum(c.shape[1] for c in columns)
     total = np.sum([np.abs(c).sum(axis=1) for c in columns], axis=0)
     return total * (1 + (count + len(columns) + 8) * EPS)
 
 
 class InvariantZonotope:
-    """Zonotopes one step after another, from a box that no step leaves.
+    """Sequence of zonotopes, starting from an invariant box.
 
     What holds of the pre-activations after ``k`` steps holds ever after, for a trajectory in the box at any time was in
     it before: ``low`` and ``high`` only ever come closer.
@@ -140,7 +140,7 @@ class InvariantZonotope:
         self._channels = self._look()
 
     def _look(self) -> tuple[AffineChannels, list[Array], Ball]:
-        """Bounds of the pre-activations over the present set; channels, generators in them, the image of the centre."""
+        """Bound the pre-activations over the present set; return channels, their generators, and the center's image."""
         net, size, loose = self._network, _sums(self._columns), np.zeros(len(self.low))
         E, none = Ball.exact(net.driven.E), Ball.exact(np.zeros((len(loose), len(loose))))
         direct = AffineChannels(loose, loose, loose, net.C, E, none, Ball.exact(net.driven.b), loose)
@@ -162,7 +162,7 @@ class InvariantZonotope:
         return replace(direct, slope=slope, offset=offset, error=error), images, centre
 
     def _images_of(self, z: AffineChannels, size: Array) -> tuple[list[Array], Ball, Array]:
-        """Generators in the channels, the image of the centre, and how far pre-activations are from it."""
+        """Return the generators in the channels, the center's image, and the spread of pre-activations around it."""
         net, n = self._network, self._network.driven.states
         images = [z.C.mid @ g for g in self._columns]
         centre = z.C @ self._centre + z.E @ net.middle + z.rest
@@ -173,7 +173,7 @@ class InvariantZonotope:
         return images, centre, radius * (1 + (n + len(net.reach) + 16) * EPS)
 
     def _look_through(self, size: Array, wide: float) -> tuple[AffineChannels, list[Array], Ball] | None:
-        """Bounds with what channels feed to one another solved for, where they are narrower than ``wide`` in all."""
+        """Bound the pre-activations with feedthrough solved for, if narrower than ``wide`` overall."""
         net, found = self._network, None
         assert net.D is not None
         for _ in range(_SOLVES):
@@ -191,13 +191,13 @@ class InvariantZonotope:
         return found
 
     def _within(self, middle: Array, radius: Array) -> None:
-        """Bounds of the pre-activations, the narrower of the known ones and these."""
+        """Intersect the known bounds of the pre-activations with these."""
         low, high = np.nextafter(middle - radius, -np.inf), np.nextafter(middle + radius, np.inf)
         self.low = np.maximum(self.low, low) if self._stays else low
         self.high = np.minimum(self.high, high) if self._stays else high
 
     def step(self) -> None:
-        """One step of the network, for all inputs in the box.
+        """Run one step of the network, for all inputs in the box.
 
         With ``z = C x + E u + rest + H e + r`` the errors ``e`` of channels reach the state in common.
         """
@@ -228,14 +228,14 @@ class InvariantZonotope:
         self._arrive(moved.mid, [*columns, entry * net.reach, np.diag(box)])
 
     def _arrive(self, centre: Array, columns: list[Array]) -> None:
-        """The set of the next step."""
+        """Set the zonotope of the next step."""
         self._centre, self._columns, self.steps = centre, self._merged(columns), self.steps + 1
         if self._network.D is not None:
             self._keep(*self._endpoints())
         self._channels = self._look()
 
     def _keep(self, low: Array, high: Array) -> None:
-        """What is known of the states at all later times; a set that is much wider becomes the box of that."""
+        """Update the bounds of the states at all later times; replace a much wider set by their box."""
         least, most = (side(known, end) for side, known, end in zip((np.maximum, np.minimum), self._kept, (low, high)))
         self._kept = least, most
         if float((high - low).sum()) > _STRAYS * float((most - least).sum()):
@@ -243,7 +243,7 @@ class InvariantZonotope:
             self._columns = [np.diag(np.nextafter(np.maximum(most - self._centre, self._centre - least), np.inf))]
 
     def _push(self, g: Array, weighted: Array) -> Array:
-        """``A g + B weighted``."""
+        """Return ``A g + B weighted``."""
         A = self._network.A.mid
         through = self._weighted(weighted)
         return through + A @ g if A.any() else through
@@ -253,13 +253,13 @@ class InvariantZonotope:
         return net.B.mid @ columns if net.diagonal is None else net.diagonal[:, None] * columns
 
     def _merged(self, columns: list[Array]) -> list[Array]:
-        """The generators, those of steps that are too old as one box; each step adds the same number of groups."""
+        """Merge the generators of old steps in one box; each step adds the same number of groups."""
         each = 2 if self._network.diagonal is not None and self._network.D is None else 3
         old = len(columns) - each * self._window
         return columns if old <= 1 else [np.diag(_sums(columns[:old])), *columns[old:]]
 
     def states(self) -> tuple[Array, Array]:
-        """Ends ``(n,)`` of the states in the present set, rounded outwards."""
+        """Bound the states in the present set, ``(n,)`` each, rounded outwards."""
         return self._endpoints() if self._network.D is None else self._kept
 
     def _endpoints(self) -> tuple[Array, Array]:

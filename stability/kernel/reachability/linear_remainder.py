@@ -18,7 +18,7 @@ Array = np.ndarray
 
 
 def relaxed(stage: Stage, at: Nominal, down: Array, up: Array) -> tuple[Array, Array, Array]:
-    """Slopes, and ends of ``e``, of all channels of a stage.
+    """Return the slopes of all channels of a stage, and bounds of the remainder ``e``.
 
     Args:
         stage: the stage.
@@ -40,7 +40,7 @@ def relaxed(stage: Stage, at: Nominal, down: Array, up: Array) -> tuple[Array, A
 
 
 def _gates(stage: Stage, rows: Array, down: Array, up: Array, tangents: Array) -> tuple[Array, Array, Array]:
-    """The same of the units of a cell: sums of terms ``sigma(sign a) psi(b)``."""
+    """Return slopes and remainder bounds of a cell's units: sums of terms ``sigma(sign a) psi(b)``."""
     count, terms = TERMS[type(stage)]
     m = len(rows) // count
     blocks = [slice(k * m, (k + 1) * m) for k in range(count)]

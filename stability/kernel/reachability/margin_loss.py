@@ -19,14 +19,14 @@ Array = np.ndarray
 
 
 def differences(head: Array, y: Array) -> Array:
-    """Rows ``(..., k, n)`` of the head, each less that of the class ``(...,)``."""
+    """Return rows ``(..., k, n)`` of the head minus that of the class ``(...,)``."""
     return head - head[y][..., None, :]
 
 
 def margin_loss(
     head: Array, y: Array, radius: Array | float, Y: Array, last: tuple[Stage, Array, Array, Local]
 ) -> Array:
-    """Upper bounds of how much each logit difference can decrease within the ellipsoid.
+    """Bound the decrease of each logit difference within the ellipsoid above.
 
     Args:
         head: ``(k, n)`` the head on the vector after the last stage.

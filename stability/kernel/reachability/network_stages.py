@@ -17,12 +17,12 @@ from stability.kernel.systems.gated_cell import GatedCell
 
 Array = np.ndarray
 Terms = Mapping[str, Any]
-"""Matrices by the name of what they multiply; a ``Ball`` where the exact one is only enclosed."""
+"""Matrices by the name of their argument; a ``Ball`` if the exact matrix is only enclosed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Stages:
-    """The stages of one step, and where the head reads.
+    """Stages of one step, and the input of the head.
 
     Attributes:
         stages: in order; the last one ends with the states of all layers (and their running sum, for a mean).
@@ -43,12 +43,12 @@ class Stages:
 
     @property
     def is_affine(self) -> bool:
-        """Whether no channel bends what it reads: a ball is as large as its linearisation says."""
+        """Return True if no channel is nonlinear: the linearization is exact in every ball."""
         return not any(stage.is_nonlinear for stage in self.stages)
 
 
 class _Writer:
-    """Stages as they are written down: every value of the step has a name and a place in the vector."""
+    """Builder of stages: every value of the step has a name and a place in the vector."""
 
     def __init__(self, states: Mapping[str, int], inputs: int) -> None:
         self.layout = {**states, "u": inputs}
@@ -56,7 +56,7 @@ class _Writer:
         self.stages: list[Stage] = []
 
     def row(self, terms: Terms, size: int) -> tuple[Array, Array]:
-        """The matrix of a sum of terms on the whole vector, and its radius."""
+        """Return the matrix of a sum of terms on the whole vector, and its radius."""
         mid, rad = [], []
         for name, width in self.layout.items():
             ball = Ball.exact(terms.get(name, np.zeros((size, width))))
@@ -72,7 +72,7 @@ class _Writer:
         drop: tuple[str, ...] = (),
         **fields: Any,
     ) -> None:
-        """One stage: blocks of rows with their biases; new values, each linear terms and what of the channels."""
+        """Add a stage: blocks of rows with their biases, and new values from linear terms and channels."""
         C, dC = (np.concatenate(x) for x in zip(*[self.row(terms, len(bias)) for terms, bias in reads]))
         bias = np.concatenate([b for _, b in reads])
         m = len(bias)
@@ -89,10 +89,10 @@ class _Writer:
 
 
 def _blocks(D: Array) -> list[Array]:
-    """Channels in an order in which each reads only those before it.
+    """Order channels so that each reads only earlier ones.
 
     Raises:
-        UnsupportedError: where there is none: the channels are a loop.
+        UnsupportedError: the channels form a loop.
     """
     left, done, blocks = np.arange(len(D)), np.zeros(len(D), dtype=bool), []
     while len(left):
@@ -108,7 +108,7 @@ def _blocks(D: Array) -> list[Array]:
 
 
 def _driven(write: _Writer, layer: DrivenSystem, state: str, signal: str, reads: Array, more: Any) -> None:
-    """``D`` is worked off block by block; what a block puts out stays in the vector for those that read it."""
+    """Add the stages of a layer, with ``D`` block by block; each block's outputs stay in the vector for its readers."""
     A, B, C, D = system_balls(layer.system)
     E, F = layer.E @ reads, layer.F @ reads
     blocks, written = _blocks(layer.system.D), []
@@ -154,7 +154,7 @@ def _gated(write: _Writer, cell: GatedCell, state: str, signal: str, reads: Arra
 
 
 def stages_of(classifier: Classifier) -> Stages:
-    """The stages of one step of a classifier's network.
+    """Return the stages of one step of a classifier's network.
 
     Args:
         classifier: the network with its head.
@@ -178,7 +178,7 @@ def stages_of(classifier: Classifier) -> Stages:
             rows: Any, puts: Any, drop: tuple[str, ...], kind: type[Stage], *,
             state: str = state, layer: Any = layer, first: bool = k == 0, last: bool = last, **fields: Any,
         ) -> None:  # fmt: skip
-            """The last stage of a layer: the input is read for the last time, a sum is added to."""
+            """Add the last stage of a layer, which reads the input for the last time and adds to the sum."""
             if last and mean:
                 terms, B = puts[state]
                 pick = _output(layer)
@@ -200,7 +200,7 @@ def stages_of(classifier: Classifier) -> Stages:
 
 
 def loop_of_channels(classifier: Classifier) -> str | None:
-    """Why a network has no stages: channels that read each other in a loop; ``None`` where it has."""
+    """Return the reason why a network has no stages, a loop of channels; ``None`` if it has some."""
     try:
         stages_of(classifier)
     except UnsupportedError as error:
@@ -209,5 +209,5 @@ def loop_of_channels(classifier: Classifier) -> str | None:
 
 
 def _output(layer: Any) -> Array:
-    """What a layer above reads, as a matrix on the state: zeros and ones."""
+    """Return the output matrix of a layer on its state: zeros and ones."""
     return layer.output(np.eye(layer.states)).T

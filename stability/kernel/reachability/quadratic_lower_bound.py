@@ -37,13 +37,13 @@ from stability.kernel.reachability.stages import Nominal, Stage
 
 Array = np.ndarray
 _RAISED = (1e-9, 1e-7, 1e-5)
-"""Of what an entry of ``P`` is made of: room for roundings."""
+"""Relative enlargements of the entries of ``P`` that are tried, as a margin for roundings."""
 _SURE = 1.0 + 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class Passage:
-    """What a tube says of a stage: all perturbed runs pass here.
+    """Bounds of all perturbed runs at a stage, from a tube.
 
     Attributes:
         stage: the stage.
@@ -63,20 +63,20 @@ class Passage:
 
 
 def half_reach(radius: float, Y: Array) -> Array:
-    """Upper bounds of the entries of vectors in the ellipsoid ``radius^2 Y``."""
+    """Bound the entries of vectors in the ellipsoid ``radius^2 Y`` above."""
     return radius * (1.0 + ROOM) * half_widths(Y) * (1 + 8 * EPS)
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """The run of one input with one margin's derivatives along it.
+    """Run of one input with the derivatives of one margin along it.
 
     Attributes:
         x: ``(T, p)``.
         run: every stage.
         at: the vectors before every stage.
         p: the margin's gradient by the vector after every stage, and before the first.
-        worth: the gradient by what every stage's channels put out.
+        worth: gradient by the outputs of every stage's channels.
         slopes: the channels' own.
         gradient: ``(T, p)`` by the input.
     """
@@ -91,7 +91,7 @@ class Reference:
 
 
 def reference(net: Stages, x: Array, w: Array) -> Reference:
-    """The run of ``x`` ``(T, p)`` and the gradients of ``w y``, ``y`` the vector at its end."""
+    """Return the run of ``x`` ``(T, p)`` and the gradients of ``w y``, with ``y`` the final vector."""
     run, count, n = nominal_run(net, x), len(net.stages), net.states
     before = [net.start, *(at.out for at in run[:-1])]
     at = [np.concatenate([y, x[k // count]]) if net.stages[k % count].fresh else y for k, y in enumerate(before)]
@@ -109,7 +109,7 @@ def reference(net: Stages, x: Array, w: Array) -> Reference:
 
 @dataclass(frozen=True, eq=False)
 class Around:
-    """A stage's slopes and curvature around a reference, over the reach of a tube.
+    """Slopes and curvature of a stage around a reference, over the reach of a tube.
 
     Attributes:
         m: ``(m,)``.
@@ -118,7 +118,7 @@ class Around:
         G: ``A + B m C``.
         far: ``(m,)`` the most that a row moves from the reference.
         sides: ``(k,)`` the same of the vector before the stage.
-        loose: ``(m,)`` what the rows of floats may miss of the exact ones.
+        loose: ``(m,)`` error bound of the floating-point rows.
     """
 
     m: Array
@@ -131,7 +131,7 @@ class Around:
 
 
 def linearize_stages(net: Stages, tube: list[Passage], ref: Reference) -> list[Around]:
-    """The slopes and the curvature of every stage around a reference."""
+    """Return the slopes and the curvature of every stage around a reference."""
     count = len(net.stages)
     out: list[Any] = [None] * len(tube)
     for first, stage in enumerate(net.stages):
@@ -160,7 +160,7 @@ def linearize_stages(net: Stages, tube: list[Passage], ref: Reference) -> list[A
 def _inequality(
     stage: Stage, a: Around, P: Array, T: Array, free: Array | None, price: float
 ) -> tuple[Array, Array, Array, Array]:
-    """The matrix of the inequality less ``P`` before the stage, and what it is made of.
+    """Return the matrix of the inequality minus the earlier ``P``, and its parts.
 
     Returns:
         The matrix over the state, the entries of the input that change and the channels whose slope is not known;
@@ -183,7 +183,7 @@ def _inequality(
 
 
 def _eliminated(fixed: Array, n: int) -> Array | None:
-    """The least ``P`` for which the matrix is not negative; ``None`` where there is none."""
+    """Return the smallest ``P`` for which the matrix is non-negative; ``None`` if there is none."""
     rest = fixed[n:, n:]
     try:
         np.linalg.cholesky(rest)
@@ -194,14 +194,14 @@ def _eliminated(fixed: Array, n: int) -> Array | None:
 
 
 def backward_step(stage: Stage, a: Around, P: Array, T: Array, free: Array | None, price: float) -> Array | None:
-    """``P`` before a stage from the one after it, or ``None`` where the inequality fails.
+    """Return ``P`` before a stage from the one after it, or ``None`` if the inequality fails.
 
     Args:
         stage: the stage.
         a: its slopes and curvature.
         P: ``(k2, k2)``.
         T: ``(m,)``, positive.
-        free: of the input that is appended there, which entries change; ``None``: there is none.
+        free: mask of the entries of the appended input that change; ``None``: no appended input.
         price: ``lambda``.
     """
     fixed, *_ = _inequality(stage, a, P, T, free, price)
@@ -209,7 +209,7 @@ def backward_step(stage: Stage, a: Around, P: Array, T: Array, free: Array | Non
 
 
 def proved_step(stage: Stage, a: Around, P: Array, T: Array, free: Array | None, price: float) -> Array | None:
-    """As ``backward_step``, a little larger, and proved with every rounding error; ``None`` where that fails."""
+    """Return ``backward_step`` slightly enlarged and proved with every rounding error; ``None`` if that fails."""
     n = len(a.G[0]) - (0 if free is None else len(free))
     fixed, V, C, loss = _inequality(stage, a, P, T, free, price)
     before = _eliminated(fixed, n)
@@ -239,7 +239,7 @@ def proved_step(stage: Stage, a: Around, P: Array, T: Array, free: Array | None,
 
 
 def rounding_error(stage: Stage, at: Nominal, a: Around) -> Array:
-    """What a stage of floats around a reference misses of the exact one, entry by entry."""
+    """Bound the error of a floating-point stage around a reference, entry by entry."""
     steep = np.abs(a.m) + a.rho
     absolute = np.abs(stage.A) + (np.abs(stage.B) * np.abs(a.m)) @ np.abs(stage.C)
     out = at.error + np.abs(stage.B) @ (steep * 2.0 * a.loose) + gamma(len(stage.C) + 4) * (absolute @ a.sides)
@@ -251,16 +251,16 @@ def rounding_error(stage: Stage, at: Nominal, a: Around) -> Array:
 def proved_margin(
     net: Stages, tube: list[Passage], ref: Reference, T: Array, free: Array, prices: Array, ball: tuple[Array, float]
 ) -> float:
-    """A lower bound of ``w y`` over all inputs of a ball, up to the roundings of that product; minus infinity: none.
+    """Bound ``w y`` below over all inputs of a ball, up to the roundings of that product; minus infinity: no bound.
 
     Args:
         net: the stages.
-        tube: what is proved of the runs.
+        tube: enclosure of the runs.
         ref: a reference with the gradients of ``w y``.
         T: ``(T, m)`` multipliers of all stages of a step.
         free: ``(T, p)`` which entries of the input change.
         prices: ``lambda > 0``: ``(1,)`` for the budget of the whole sequence, ``(T,)`` for one of each step.
-        ball: its centre ``(T, p)`` and its radius.
+        ball: its center ``(T, p)`` and its radius.
     """
     (x, radius), w, count = ball, ref.p[-1], len(net.stages)
     paid = np.broadcast_to(prices, (len(x),))
@@ -296,5 +296,5 @@ def proved_margin(
 
 
 def _lengths(x: Array, prices: Array) -> Array:
-    """Of ``(T, p)`` the length as a whole, or those of its steps: one for each price."""
+    """Return the length of ``(T, p)`` as a whole, or those of its steps: one for each price."""
     return np.linalg.norm(x.reshape(len(prices), -1), axis=1)

@@ -39,11 +39,11 @@ _NARROW = 1e-3
 
 @dataclass(frozen=True)
 class Quadratic:
-    """``F(v) = constant + linear v + sum_i diagonal_i y_i^2 + 2 sum_j mixed_j y_first_j y_second_j``,
+    """Quadratic ``F(v) = constant + linear v + sum_i diagonal_i y_i^2 + 2 sum_j mixed_j y_first_j y_second_j``,
     ``y = offset + R v``.
 
     Attributes:
-        constant: what is proved of it: rounding is taken off.
+        constant: proved value, with rounding subtracted.
         linear: ``(n,)``.
         rows: ``R (r, n)``.
         offset: ``(r,)``.
@@ -69,7 +69,7 @@ class Quadratic:
     cut_half: Array = field(default_factory=lambda: np.zeros(0))
 
     def cut(self, weight: Array) -> Quadratic:
-        """``F + sum_j weight_j ((cut_offset + cut_rows v)_j^2 - cut_half_j^2)``, no more than ``F`` where cuts hold."""
+        """Return ``F + sum_j weight_j ((cut_offset + cut_rows v)_j^2 - cut_half_j^2)``, at most ``F`` within cuts."""
         if not len(self.cut_half):
             return self
         paid = float((weight * self.cut_half * self.cut_half).sum()) * (1 + error_of_sum(len(weight)))
@@ -82,7 +82,7 @@ class Quadratic:
         )
 
     def form(self, y: Array, *, sizes: bool = False) -> Array:
-        """``S y`` for ``y (r,)`` or ``(r, k)``; of the absolute entries of ``S`` where ``sizes``."""
+        """Return ``S y`` for ``y (r,)`` or ``(r, k)``; with ``sizes`` for the absolute entries of ``S``."""
         diagonal, mixed = (np.abs(self.diagonal), np.abs(self.mixed)) if sizes else (self.diagonal, self.mixed)
         column = (slice(None),) + (None,) * (y.ndim - 1)
         out = diagonal[column] * y
@@ -91,26 +91,26 @@ class Quadratic:
         return out
 
     def hessian(self) -> Array:
-        """``R^T S R``, half the Hessian, symmetric to the last bit."""
+        """Return ``R^T S R``, half the Hessian, symmetric to the last bit."""
         half = self.rows.T @ self.form(self.rows)
         return 0.5 * (half + half.T)
 
     def curvature(self) -> Array:
-        """Sums of the absolute entries of the rows of ``hessian``, in floating point."""
+        """Return sums of the absolute entries of the rows of ``hessian``, in floating point."""
         return np.abs(self.hessian()).sum(axis=1)
 
     def slope(self) -> Array:
-        """The gradient at ``v = 0``, ``(n,)``."""
+        """Return the gradient at ``v = 0``, ``(n,)``."""
         return self.linear + 2.0 * self.rows.T @ self.form(self.offset)
 
     def value(self, v: Array) -> float:
-        """``F(v)`` in floating point."""
+        """Return ``F(v)`` in floating point."""
         y = self.offset + self.rows @ v
         return float(self.constant + self.linear @ v + y @ self.form(y))
 
     def least(self, multipliers: Array) -> float:
-        """Lower bound of ``F`` over the box, where its cuts hold, by multipliers ``(n + k,)``; minus infinity where
-        they prove none.
+        """Bound ``F`` below over the box where its cuts hold, by multipliers ``(n + k,)``; minus infinity if they prove
+        none.
         """
         n = len(self.linear)
         fits = multipliers.shape == (n + len(self.cut_half),)
@@ -144,7 +144,7 @@ class Quadratic:
 
 
 def tangent_parabola(term: Term, sign: Array, a0: Array, b0: Array) -> Parabola:
-    """A parabola through ``sign f`` at ``(a0, b0)`` with its gradient there that stays (nearly) below it over the box.
+    """Return a parabola tangent to ``sign f`` at ``(a0, b0)`` that stays (nearly) below it over the box.
 
     Without a gate its curvature is the largest possible one on a grid; with one it is the form nearest to what the
     plane leaves on the grid, less the same amount along both axes that brings it below.
@@ -189,7 +189,7 @@ def tangent_parabola(term: Term, sign: Array, a0: Array, b0: Array) -> Parabola:
 
 
 class _Sum:
-    """The quadratic function while it is put together, with what rounding may have cost."""
+    """Builder of the quadratic function, with its accumulated rounding error."""
 
     def __init__(self, symbols: int, margin: Form, row: int) -> None:
         self.linear = np.zeros(symbols)
@@ -202,7 +202,7 @@ class _Sum:
         self.height = 0
 
     def plus(self, weight: Array, y: Form) -> None:
-        """``weight . y``."""
+        """Add ``weight . y``."""
         width, size = y.L.shape[1], np.abs(weight)
         self.linear[:width] += weight @ y.L
         self.sizes[:width] += size @ np.abs(y.L)
@@ -215,7 +215,7 @@ class _Sum:
         self.count += len(c) + 4
 
     def replace(self, group: Group, arguments: Sequence[tuple[Array, Array]]) -> None:
-        """The symbols of a group by the parabolas under its units."""
+        """Replace the symbols of a group by the parabolas under its units."""
         theta = self.linear[group.first : group.last].copy()
         self.linear[group.first : group.last] = 0.0
         sign, size = np.where(theta >= 0, 1.0, -1.0), np.abs(theta)
@@ -241,7 +241,7 @@ class _Sum:
                 self.slack += 2.0 * float((size * np.abs(p.ab)) @ cross)
 
     def _row(self, y: Form, at: Array, weight: Array) -> Array:
-        """The rows of one argument; returns by how much they may differ from it."""
+        """Add the rows of one argument; return the bound of their error."""
         far = np.maximum(np.abs(y.low - at), np.abs(y.high - at))
         wrong = y.err + 8 * EPS * (np.abs(y.c) + np.abs(at) + far + y.size) + TINY
         self.rows.append((y.L, y.c - at, weight))
@@ -250,7 +250,7 @@ class _Sum:
         return wrong
 
     def finished(self, radius: Array, cuts: Sequence[Form]) -> Quadratic:
-        """The function in scaled symbols."""
+        """Return the function in scaled symbols."""
         rows = np.zeros((self.height, len(radius)))
         at = 0
         for L, _, _ in self.rows:
@@ -287,12 +287,12 @@ class _Sum:
 
 
 def quadratic(tube: AffineArithmetic, margin: Form, row: int, met: Met) -> Quadratic:
-    """The function ``F`` below one margin.
+    """Return the function ``F`` below one margin.
 
     Args:
         tube: the tube, with nothing merged.
         margin: its margins.
-        row: which of them.
+        row: index of the row.
         met: the arguments that the units meet along one run, from ``runs.Numbers``.
 
     Returns:

@@ -28,14 +28,14 @@ DEPTH = 4  # channels of a layer may feed channels that feed channels so often
 
 @dataclass(frozen=True, eq=False)
 class LayerOrbit:
-    """The orbit of one layer: a ball ``(k, n)`` of states, and the Jacobian ``(n, n)`` of ``k`` steps along it."""
+    """Orbit of one layer: a ball ``(k, n)`` of states, and the Jacobian ``(n, n)`` of ``k`` steps along it."""
 
     points: Ball
     jacobian: Ball
 
 
 def layer_step(layer: Layer, state: Ball, u: Ball) -> tuple[Ball, Ball] | None:
-    """Enclosures of a layer's next state and of its Jacobian, for all states and inputs in balls.
+    """Enclose a layer's next state and its Jacobian, for all states and inputs in balls.
 
     Args:
         layer: a gated cell, a map ``x+ = A x + B phi(z) + F u``, ``z = C x + D phi(z) + E u + b``, or a network with an
@@ -77,7 +77,7 @@ _STEPS: dict[type, Callable[[Any, Ball, Ball], tuple[Ball, Ball] | None]] = {
 
 
 def enclose_stack_orbit(stack: LayerStack, points: Array, inputs: Array) -> list[LayerOrbit] | None:
-    """One orbit a layer, proved to exist near the given points.
+    """Enclose one orbit per layer near the given points.
 
     Args:
         stack: a discrete stack with one direction.

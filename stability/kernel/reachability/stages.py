@@ -26,15 +26,15 @@ from stability.kernel.arithmetic.floating_point import EPS
 
 Array = np.ndarray
 _WIDER = 128 * EPS
-"""Covers the roundings of a handful of operations on values of activations, relative to one plus the factors."""
+"""Allowance for the roundings of a few operations on activation values, relative to one plus the factors."""
 
 
 @dataclass(frozen=True, eq=False)
 class Nominal:
-    """A stage on the nominal run, in floats.
+    """Floating-point values of a stage on the nominal run.
 
     Attributes:
-        out: ``(..., k2)`` what it puts out.
+        out: ``(..., k2)`` output of the stage.
         rows: ``(..., m)`` what its channels read, ``C y`` and the bias.
         offset: ``(..., m)`` bound of ``|rows - exact rows|`` for the exact matrices and this ``y``.
         error: ``(..., k2)`` bound of ``|out - exact out|`` for the exact matrices and this ``y``.
@@ -48,7 +48,7 @@ class Nominal:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """A linear map and channels.
+    """Linear map followed by channels.
 
     Attributes:
         A: ``(k2, k)``.
@@ -68,11 +68,11 @@ class Stage:
 
     @property
     def is_nonlinear(self) -> bool:
-        """Whether it is not affine."""
+        """Return True if the stage is not affine."""
         return bool(self.B.any() and self.C.any())
 
     def nominal(self, y: Array) -> Nominal:
-        """The stage on the nominal run, ``(..., k)``."""
+        """Return the stage on the nominal run, ``(..., k)``."""
         rows = y @ self.C.T + self.bias
         size = np.abs(y)
         most = gamma(self.C.shape[1] + 2) * (size @ np.abs(self.C).T + np.abs(self.bias))
@@ -86,51 +86,51 @@ class Stage:
         return Nominal(y @ self.A.T + w @ self.B.T, rows, offset * (1 + _WIDER), error * (1 + gamma(terms)))
 
     def values(self, rows: Array) -> tuple[Array, Array, Array]:
-        """What the channels put out together at these rows, its rounding error, and how much a row can move it."""
+        """Return the channels' joint output at these rows, its rounding error, and its sensitivity to a row."""
         raise NotImplementedError
 
     def slopes(self, rows: Array, reach: Array) -> tuple[Array, Array]:
-        """Bounds ``(..., m)`` of ``k`` where row ``i`` moves by at most ``reach[..., i]``, rounded outwards."""
+        """Bound ``k``, ``(..., m)``, for rows that move by at most ``reach[..., i]``, rounded outwards."""
         raise NotImplementedError
 
     def tangents(self, rows: Array, offset: Array) -> tuple[Array, Array]:
-        """Derivatives by the rows, and how far they may be from those within ``offset`` of these rows."""
+        """Return the derivatives by the rows, and bounds of their change within ``offset`` of these rows."""
         low, high = self.slopes(rows, offset)
         return 0.5 * (low + high), (high - low) * (1 + _WIDER)
 
     def slopes_between(self, rows: Array, down: Array, up: Array) -> tuple[Array, Array]:
-        """The same where row ``i`` goes down by at most ``down[..., i]`` and up by ``up[..., i]``."""
+        """Bound ``k`` for rows that go down by at most ``down[..., i]`` and up by ``up[..., i]``."""
         return self.slopes(rows, np.maximum(down, up))
 
     def endpoints(self, rows: Array, reach: Array) -> tuple[Array, Array] | None:
-        """How far each channel goes down and up, where it is one rising function of its own row; else ``None``."""
+        """Return how far each channel goes down and up, if it is one increasing function of its row; else ``None``."""
         return None
 
 
 @dataclass(frozen=True, eq=False)
 class Activated(Stage):
-    """Channels of one activation: of a ``DrivenSystem``."""
+    """Channels of one activation of a ``DrivenSystem``."""
 
     name: str
 
     @property
     def is_nonlinear(self) -> bool:
-        """See ``Stage``."""
+        """Return True if the stage is not affine; see ``Stage``."""
         least, most = activation(self.name).slope
         return least < most and super().is_nonlinear
 
     def values(self, rows: Array) -> tuple[Array, Array, Array]:
-        """See ``Stage``."""
+        """Return the channels' output with its error; see ``Stage``."""
         phi = activation(self.name)
         w, (relative, absolute) = phi.function(rows), phi.error
         return w, 2 * EPS * (relative * np.abs(w) + absolute), np.full(rows.shape, phi.slope[1])
 
     def slopes(self, rows: Array, reach: Array) -> tuple[Array, Array]:
-        """See ``Stage``."""
+        """Bound the slopes within a reach; see ``Stage``."""
         return secant_range(self.name, rows, reach)
 
     def tangents(self, rows: Array, offset: Array) -> tuple[Array, Array]:
-        """See ``Stage``."""
+        """Return the derivatives by the rows; see ``Stage``."""
         phi = activation(self.name)
         least, most = phi.slope
         if phi.width is None:
@@ -139,11 +139,11 @@ class Activated(Stage):
         return phi.derivative(rows), bend * offset + 4 * TANH_ULPS * EPS * (1.0 + most)
 
     def slopes_between(self, rows: Array, down: Array, up: Array) -> tuple[Array, Array]:
-        """See ``Stage``."""
+        """Bound the slopes between two bounds; see ``Stage``."""
         return secant_range(self.name, rows, down, up)
 
     def endpoints(self, rows: Array, reach: Array) -> tuple[Array, Array] | None:
-        """See ``Stage``."""
+        """Return the range of each channel; see ``Stage``."""
         phi = activation(self.name)
         w, size = phi.function(rows), phi.slope[1] * reach
         down, up = (np.clip(phi.function(end) - w, -size, size) for end in (rows - reach, rows + reach))
@@ -159,21 +159,21 @@ def _outward(low: Array, high: Array, size: Array | float = 1.0) -> _Range:
 
 
 def _half_way(name: str, z: Array, reach: Array) -> _Range:
-    """Means of the value of a gate at ``z`` and of one within reach of it."""
+    """Return means of a gate's value at ``z`` and of one within reach of it."""
     phi = activation(name)
     value = phi.function(z)
     return _outward(0.5 * (value + phi.function(z - reach)), 0.5 * (value + phi.function(z + reach)), 1.0)
 
 
 def _times(x: _Range, y: _Range) -> _Range:
-    """Products of two ranges."""
+    """Return products of two ranges."""
     ends = [a * b for a in x for b in y]
     low, high = np.minimum.reduce(ends), np.maximum.reduce(ends)
     return _outward(low, high, np.maximum(np.abs(low), np.abs(high)))
 
 
 def _mean_range(value: Array, reach: Array) -> _Range:
-    """Means of a value and of one within reach of it."""
+    """Return means of a value and of one within reach of it."""
     return _outward(value - 0.5 * reach, value + 0.5 * reach, 1.0 + np.abs(value) + reach)
 
 
@@ -182,14 +182,14 @@ def _joined(*parts: _Range) -> tuple[Array, Array]:
 
 
 _VALUE = 2 * (TANH_ULPS + 4.0) * EPS
-"""Absolute error of a value of tanh or of the logistic function, and some room."""
+"""Absolute error of a value of tanh or of the logistic function, with a margin."""
 
 
 class Gated(Stage):
     """Channels of the gates of a cell: rows come in blocks of ``hidden``."""
 
     def blocks(self, rows: Array, count: int) -> list[Array]:
-        """The rows, block by block."""
+        """Return the rows, block by block."""
         return np.split(rows, count, axis=-1)
 
 
@@ -204,7 +204,7 @@ class LstmCell(Gated):
     """
 
     def values(self, rows: Array) -> tuple[Array, Array, Array]:
-        """See ``Stage``."""
+        """Return the channels' output with its error; see ``Stage``."""
         zf, zi, zg, c = self.blocks(rows, 4)
         f, i, g = _sigmoid(zf), _sigmoid(zi), np.tanh(zg)
         none, size = np.zeros_like(c), 1.0 + np.abs(c)
@@ -214,7 +214,7 @@ class LstmCell(Gated):
         return w, gap, gain
 
     def slopes(self, rows: Array, reach: Array) -> tuple[Array, Array]:
-        """See ``Stage``."""
+        """Bound the slopes within a reach; see ``Stage``."""
         (zf, zi, zg, c), (rf, ri, rg, rc) = self.blocks(rows, 4), self.blocks(reach, 4)
         kf, ki, kg = secant_range("sigmoid", zf, rf), secant_range("sigmoid", zi, ri), secant_range("tanh", zg, rg)
         by_f, by_i = _times(_mean_range(c, rc), kf), _times(_half_way("tanh", zg, rg), ki)
@@ -225,24 +225,24 @@ class LstmOut(Gated):
     r"""Rows ``z_o, c+``; out: :math:`h^+ = \sigma(z_o) \tanh c^+`."""
 
     def values(self, rows: Array) -> tuple[Array, Array, Array]:
-        """See ``Stage``."""
+        """Return the channels' output with its error; see ``Stage``."""
         zo, c = self.blocks(rows, 2)
         none = np.zeros_like(c)
         w = np.concatenate([none, _sigmoid(zo) * np.tanh(c)], axis=-1)
         return w, np.concatenate([none, 4 * _VALUE + none], axis=-1), np.ones_like(rows)
 
     def slopes(self, rows: Array, reach: Array) -> tuple[Array, Array]:
-        """See ``Stage``."""
+        """Bound the slopes within a reach; see ``Stage``."""
         (zo, c), (ro, rc) = self.blocks(rows, 2), self.blocks(reach, 2)
         by_o = _times(_half_way("tanh", c, rc), secant_range("sigmoid", zo, ro))
         return _joined(by_o, _times(_half_way("sigmoid", zo, ro), secant_range("tanh", c, rc)))
 
 
 class GruReset(Gated):
-    r"""Rows ``z_r, q``; out: :math:`\sigma(z_r) q`, with ``q`` what the reset gate acts on."""
+    r"""Rows ``z_r, q``; out: :math:`\sigma(z_r) q`, with ``q`` the operand of the reset gate."""
 
     def values(self, rows: Array) -> tuple[Array, Array, Array]:
-        """See ``Stage``."""
+        """Return the channels' output with its error; see ``Stage``."""
         zr, q = self.blocks(rows, 2)
         none, size = np.zeros_like(q), 1.0 + np.abs(q)
         w = np.concatenate([none, _sigmoid(zr) * q], axis=-1)
@@ -250,7 +250,7 @@ class GruReset(Gated):
         return w, gap, np.concatenate([0.25 * size, 1.0 + none], axis=-1)
 
     def slopes(self, rows: Array, reach: Array) -> tuple[Array, Array]:
-        """See ``Stage``."""
+        """Bound the slopes within a reach; see ``Stage``."""
         (zr, q), (rr, rq) = self.blocks(rows, 2), self.blocks(reach, 2)
         return _joined(_times(_mean_range(q, rq), secant_range("sigmoid", zr, rr)), _half_way("sigmoid", zr, rr))
 
@@ -262,7 +262,7 @@ class GruOut(Gated):
     """
 
     def values(self, rows: Array) -> tuple[Array, Array, Array]:
-        """See ``Stage``."""
+        """Return the channels' output with its error; see ``Stage``."""
         zz, a, h = self.blocks(rows, 3)
         z, n, none = _sigmoid(zz), np.tanh(a), np.zeros_like(h)
         size = 1.0 + np.abs(h)
@@ -271,7 +271,7 @@ class GruOut(Gated):
         return w, gap, np.concatenate([0.25 * size, 1.0 + none, 1.0 + none], axis=-1)
 
     def slopes(self, rows: Array, reach: Array) -> tuple[Array, Array]:
-        """See ``Stage``."""
+        """Bound the slopes within a reach; see ``Stage``."""
         (zz, a, h), (rz, ra, rh) = self.blocks(rows, 3), self.blocks(reach, 3)
         (low, high), (least, most), (down, up) = (
             _half_way("sigmoid", zz, rz),
@@ -289,4 +289,4 @@ TERMS: dict[type[Stage], tuple[int, tuple[tuple[float, int, int, str], ...]]] = 
     GruReset: (2, ((1.0, 0, 1, "identity"),)),
     GruOut: (3, ((-1.0, 0, 1, "tanh"), (1.0, 0, 2, "identity"))),
 }
-"""Blocks of rows, and the terms ``sigma(sign a) psi(b)``: sign, block of ``a``, block of ``b``, ``psi``."""
+"""Number of blocks of rows, and the terms ``sigma(sign a) psi(b)``: sign, block of ``a``, block of ``b``, ``psi``."""

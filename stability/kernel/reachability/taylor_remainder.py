@@ -29,13 +29,13 @@ _TINY = 512 * EPS
 
 @dataclass(frozen=True, eq=False)
 class Hessians:
-    """Half the Hessians of a stage's units.
+    """Halved Hessians of a stage's units.
 
     Attributes:
-        units: how many.
+        units: number of units.
         blocks: rows of one unit; row ``i`` of unit ``k`` is number ``i units + k``.
         entries: ``H_ij (units,)`` by ``(i, j)``, those that are not zero; both ``(i, j)`` and ``(j, i)`` are there.
-        error: ``(blocks, units)``: what the floats of each row's entries may miss, all together.
+        error: ``(blocks, units)``: joint error bound of each row's entries.
     """
 
     units: int
@@ -45,7 +45,7 @@ class Hessians:
 
 
 def hessians(stage: Stage, rows: Array, offset: Array) -> Hessians:
-    """They, at rows ``(m,)`` that the exact ones differ from by ``offset`` at most."""
+    """Return the halved Hessians at rows ``(m,)`` within ``offset`` of the exact ones."""
     if isinstance(stage, Activated):
         phi = activation(stage.name)
         curve = phi.slope[1] * (phi.width or 0.0)
@@ -69,7 +69,7 @@ def hessians(stage: Stage, rows: Array, offset: Array) -> Hessians:
 def third_order(
     unit: tuple[str, Array, Array], within: tuple[Array, Array], by: tuple[Array, Array]
 ) -> tuple[Array, Array]:
-    """Bounds ``p, q`` of the third-order remainder ``p v_a^2 + q v_b^2`` of a gated product ``sigma(a) psi(b)``.
+    """Bound the third-order remainder ``p v_a^2 + q v_b^2`` of a gated product ``sigma(a) psi(b)``.
 
     Args:
         unit: name of ``psi``, and the arguments.
@@ -85,12 +85,12 @@ def third_order(
 
 
 def remainder_slopes(stage: Stage, rows: Array, offset: Array, reach: Array) -> Array:
-    """Slopes ``theta (m,)`` of the Taylor remainder for rows that move by at most ``reach``, rounded upwards.
+    """Bound the slopes ``theta (m,)`` of the Taylor remainder above, for rows that move by at most ``reach``.
 
     Args:
         stage: the stage.
         rows: ``(m,)``.
-        offset: ``(m,)`` what the exact rows differ from these at most.
+        offset: ``(m,)`` bound of the distance from the exact rows.
         reach: ``(m,)``.
 
     Example:

@@ -47,12 +47,12 @@ from stability.kernel.reachability.stages import Nominal, Stage
 
 Array = np.ndarray
 _FAR = 1e60
-"""Of a row: the tube has left all bounds."""
+"""Size of a row above which the tube counts as diverged."""
 
 
 @dataclass(frozen=True, eq=False)
 class StageRelaxation:
-    """A stage as all runs of the box pass it.
+    """Relaxation of a stage over all runs of the box.
 
     Attributes:
         stage: the stage.
@@ -73,12 +73,12 @@ class StageRelaxation:
 
 @dataclass(frozen=True, eq=False)
 class ZonotopeTube:
-    """A tube to its end.
+    """Tube up to the final vector.
 
     Attributes:
         y: the vector at the end of the nominal run.
         ways: every stage.
-        sides: how far the entries of that vector move.
+        sides: half-widths of the entries of that vector.
     """
 
     y: Array
@@ -86,7 +86,7 @@ class ZonotopeTube:
     sides: Array
 
     def least(self, W: Array) -> tuple[Array, Array]:
-        """Lower bounds of ``W d``, ``d`` at the end, for rows ``(k, n)``, the rounding of that product apart.
+        """Bound ``W d`` below, ``d`` the final perturbation, for rows ``(k, n)``, up to the rounding of that product.
 
         Returns:
             They, and about how much of them is of the inputs themselves, each ``(k,)``.
@@ -108,7 +108,7 @@ class ZonotopeTube:
 
 @dataclass
 class _Set:
-    """``c + U u + M sigma + tau`` before a stage."""
+    """Zonotope ``c + U u + M sigma + tau`` before a stage."""
 
     c: Array
     U: Array
@@ -117,23 +117,23 @@ class _Set:
     a: Array
     Y: Array
     entered: list[int] = field(default_factory=list)
-    """How many columns of ``U`` each step has."""
+    """Number of columns of ``U`` of each step."""
     left: list[int] = field(default_factory=list)
-    """How many columns of ``M`` each step has."""
+    """Number of columns of ``M`` of each step."""
 
     @property
     def columns(self) -> int:
-        """Number of all symbols."""
+        """Return the number of all symbols."""
         return len(self.r) + len(self.a)
 
     def sides(self) -> Array:
-        """How far each entry moves."""
+        """Return the half-widths of the entries."""
         tail = half_widths(self.Y)
         far = np.abs(self.c) + np.abs(self.U) @ self.r + np.abs(self.M) @ self.a + tail
         return far * (1.0 + 2.0 * gamma(self.columns + 8))
 
     def enter(self, radius: Array) -> None:
-        """A new step's input, ``(p,)``."""
+        """Add a new step's input, ``(p,)``."""
         n, p, moves = len(self.c), len(radius), np.flatnonzero(radius > 0)
         U = np.zeros((n + p, len(self.r) + len(moves)))
         U[:n, : len(self.r)] = self.U
@@ -148,7 +148,7 @@ class _Set:
         self.left.append(0)
 
     def oldest(self, window: int, kept: int) -> tuple[Array, Array]:
-        """The columns that are older than the windows, taken out, with their radii."""
+        """Remove the columns older than the windows; return them with their radii."""
         parts, sizes = [np.zeros((len(self.c), 0))], [np.zeros(0)]
         if len(self.left) > window:
             count = sum(self.left[: len(self.left) - window])
@@ -166,13 +166,13 @@ class _Set:
 def zonotope_tube(
     net: Stages, box: tuple[Array, Array], window: int, kept: int, over: Callable[[], bool] | None = None
 ) -> ZonotopeTube | None:
-    """The tube around the runs from a box of inputs.
+    """Return the tube around the runs from a box of inputs.
 
     Args:
         net: the stages.
         box: ends ``(T, p)`` of the inputs.
-        window: how many steps keep what their channels leave.
-        kept: how many steps keep their inputs.
+        window: number of steps that keep the remainders of their channels.
+        kept: number of steps that keep their inputs.
         over: whether to give up; asked at every step.
 
     Returns:
@@ -211,7 +211,7 @@ def zonotope_tube(
 
 
 def _passed(now: _Set, stage: Stage, at: Nominal, entry: Array | None) -> StageRelaxation | None:
-    """A stage: what it leaves of the tangents, and the set after it, but for what joins the tail."""
+    """Return the relaxation of a stage; update the set, except for the terms that join the tail."""
     A, B, C = np.abs(stage.A), np.abs(stage.B), np.abs(stage.C)
     sides, terms = now.sides(), now.columns + sum(stage.B.shape) + stage.C.shape[1] + 32
     far = C @ sides

@@ -1,4 +1,4 @@
-"""The channel equation ``z = free + D phi(z)``, explicit for acyclic D and solved otherwise."""
+"""Channel equation ``z = free + D phi(z)``, explicit for acyclic D and solved otherwise."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from stability.errors import UnsupportedError
 Array = np.ndarray
 _SWEEPS, _ROUNDS = 200, 400
 _CIRCLE = 12
-"""Sweeps remembered: rows that go round in circles of two, three and four by rounding are back together after these."""
+"""Sweeps remembered to detect cycles of period two, three and four caused by rounding."""
 _BATCH = 2**27
-"""Bytes of Newton matrices at a time."""
+"""Bytes of Newton matrices in one batch."""
 _ROUNDING = 32 * np.finfo(float).eps
 
 
 def solve_channels(
     free: Array, D: Array, function: Callable[[Array], Array], derivative: Callable[[Array], Array]
 ) -> Array:
-    r"""The solution ``z`` of :math:`z = f + D \phi(z)`, row by row.
+    r"""Solve :math:`z = f + D \phi(z)` row by row.
 
     Sweeps end exactly after at most ``m`` of them where D has no cycle. Where it has, they converge as slowly as the
     spectral radius of ``|D| |K|`` allows; Newton's method takes over, and gives way to sweeps where it does not help.
@@ -33,7 +33,7 @@ def solve_channels(
         derivative: its derivative.
 
     Returns:
-        ``(..., m)``; rows that overflow are whatever the sweeps left.
+        ``(..., m)``; rows that overflow have no meaning.
 
     Raises:
         UnsupportedError: when a residual stays above the rounding errors of its terms.
@@ -50,7 +50,7 @@ def solve_channels(
         return rows + function(z) @ D.T
 
     def excess(z: Array, rows: Array) -> Array:
-        """How far the residual is above its rounding errors; not above for rows that are not finite."""
+        """Return the residual minus its rounding errors; not positive for rows that are not finite."""
         w = function(z)
         with np.errstate(all="ignore"):
             scale = np.abs(rows) + np.abs(w) @ size.T + np.abs(z)
@@ -92,13 +92,13 @@ def solve_channels(
 
 
 def _period(new: Array, seen: deque[Array]) -> int:
-    """How many sweeps ago ``new`` was met, to the last bit; 0 where it is not among those ``seen``, last one last."""
+    """Return the number of sweeps since ``new`` occurred, to the last bit; 0 if it is not among ``seen``."""
     near = (back for back in range(2, len(seen) + 1) if new.flat[0] == seen[-back].flat[0])
     return next((back for back in near if np.array_equal(new, seen[-back])), 0)
 
 
 def close_loop(D: Array, k: Array, right: Array) -> Array:
-    r"""What the channels see when their loop is closed by slopes: :math:`(I - D K)^{-1} X` for ``K = diag(k)``.
+    r"""Return the closed loop of the channels with fixed slopes: :math:`(I - D K)^{-1} X` for ``K = diag(k)``.
 
     Where no channel both reads others and is read, as in an LSTM, ``(D K)^2 = 0`` and no equation is solved.
 

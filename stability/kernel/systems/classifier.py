@@ -22,13 +22,13 @@ Array = np.ndarray
 Recurrent = DrivenSystem | GatedCell | LayerStack
 REDUCTIONS = ("last", "mean")
 LARGEST = 1e60
-"""Of the numbers that a network holds: products of some of them stay within the range of floats."""
+"""Largest number of a network: products of several stay within the range of floats."""
 
 
 @subject("classifier")
 @dataclass(frozen=True, eq=False, repr=False)
 class Classifier(Subject):
-    r"""A network of recurrent layers from a given state, and a linear head on what it puts out.
+    r"""Network of recurrent layers from a given state, with a linear head on its outputs.
 
     .. math:: s_0 = \mathrm{start}, \quad s_{t+1} = \mathrm{advance}(s_t, x_t), \quad
               \mathrm{logits} = V r + b, \quad r = y_T \;\text{or}\; \tfrac1T \sum_{t=1}^{T} y_t ,
@@ -102,12 +102,12 @@ class Classifier(Subject):
 
     @property
     def layers(self) -> tuple[DrivenSystem | GatedCell, ...]:
-        """The recurrent layers, the lowest first."""
+        """Recurrent layers, the lowest first."""
         return layers_of(self.recurrent)
 
     @property
     def starts(self) -> list[Array]:
-        """The initial state of every layer."""
+        """Initial state of every layer."""
         return np.split(self.start, np.cumsum([layer.states for layer in self.layers])[:-1])
 
     @property
@@ -117,7 +117,7 @@ class Classifier(Subject):
 
     @property
     def inputs(self) -> int:
-        """Number of inputs ``p`` a step."""
+        """Number of inputs ``p`` per step."""
         return self.recurrent.inputs
 
     @property
@@ -127,19 +127,19 @@ class Classifier(Subject):
 
     @property
     def is_discrete(self) -> bool:
-        """Always: the head reads a sequence."""
+        """True: the head reads a sequence."""
         return True
 
     @property
     def phrase(self) -> str:
-        """Whom a claim about it is about, without quantifiers."""
+        """Describe the subject of a claim, without quantifiers."""
         read = "last output" if self.reduction == "last" else "mean output"
         begun = " from its stored initial state" if self.start.any() else ""
         own = " over a sequence's own steps, whose number counts as given," if self.packed else ""
         return f"a linear head (its stored weights) on the {read}{begun}{own} of {self.recurrent.phrase}"
 
     def checked(self, x: Any) -> Array:
-        """Inputs ``(..., T, p)`` as float64.
+        """Return inputs ``(..., T, p)`` as float64.
 
         Raises:
             ConfigurationError: no real numbers.
@@ -157,7 +157,7 @@ class Classifier(Subject):
         return out
 
     def logits(self, x: Any) -> Array:
-        """Logits of input sequences, in float64.
+        """Return the logits of input sequences, in float64.
 
         Args:
             x: ``(..., T, p)``.
@@ -178,7 +178,7 @@ class Classifier(Subject):
 
     @property
     def out_of_range(self) -> str | None:
-        """Why floats do not do for proofs about it, or ``None``: products of larger numbers leave their range.
+        """Return the reason why the network exceeds the range of float proofs, or ``None``.
 
         Example:
             >>> from stability.systems import LureSystem
@@ -195,7 +195,7 @@ class Classifier(Subject):
         )
 
     def require_range(self) -> None:
-        """Raise where floats do not do for proofs.
+        """Raise an error if the network exceeds the range of float proofs.
 
         Raises:
             ConfigurationError: ``out_of_range``.
@@ -205,19 +205,19 @@ class Classifier(Subject):
 
     @classmethod
     def from_payload(cls, data: Mapping[str, Any]) -> Classifier:
-        """Inverse of ``payload``."""
+        """Invert ``payload``."""
         more = {name: data[name] for name in ("start", "packed") if name in data}
         return cls(data["recurrent"], data["weight"], data["bias"], data["reduction"], **more)
 
     def payload(self) -> dict[str, Any]:
-        """What a file keeps."""
+        """Return the stored content."""
         more = [name for name, there in (("start", self.start.any()), ("packed", self.packed)) if there]
         names = ("recurrent", "weight", "bias", "reduction", *more)
         return {name: getattr(self, name) for name in names}
 
 
 def largest_number(value: Any) -> float:
-    """The largest absolute value in an array, or in all that a subject keeps."""
+    """Return the largest absolute value in an array, or in the payload of a subject."""
     if isinstance(value, Subject):
         value = value.payload()
     if isinstance(value, Mapping):
@@ -229,7 +229,7 @@ def largest_number(value: Any) -> float:
 
 
 def _with_relu_channels(network: Any) -> Any:
-    """The network with its activations on pairs as ReLU channels.
+    """Return the network with its activations on pairs as ReLU channels.
 
     Raises:
         UnsupportedError: modReLU.
@@ -242,5 +242,5 @@ def _with_relu_channels(network: Any) -> Any:
 
 
 def layers_of(network: Recurrent) -> tuple[DrivenSystem | GatedCell, ...]:
-    """The layers of a network, the lowest first; one that is no stack is its own only layer."""
+    """Return the layers of a network, the lowest first; a network that is no stack is its own only layer."""
     return tuple(network.layers) if isinstance(network, LayerStack) else (network,)

@@ -1,4 +1,4 @@
-r"""A stack of maps as one map without feedthrough: each layer delayed by one step.
+r"""Stack of maps as one map without feedthrough: each layer delayed by one step.
 
 Layer ``j`` of a stack reads what the layer below puts out at the same step,
 :math:`h^j_{t+1} = f_j(h^j_t, h^{j-1}_{t+1})`. In the skewed state :math:`y_k = (h^1_k, h^2_{k-1}, \dots, h^l_{k-l+1})`
@@ -18,7 +18,7 @@ from stability.kernel.systems.lure import LureSystem
 
 
 def delayed_network(stack: LayerStack) -> DrivenSystem | str:
-    """The stack as one network in its skewed state.
+    """Return the stack as one network in its skewed state.
 
     Args:
         stack: maps ``x+ = A x + B phi(z) + F u``, ``z = C x + D phi(z) + E u + b``, with one activation.

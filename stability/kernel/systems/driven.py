@@ -23,7 +23,7 @@ Array = np.ndarray
 @subject("driven")
 @dataclass(frozen=True, eq=False, repr=False)
 class DrivenSystem(Subject):
-    r"""A particular network: a Lur'e system with its activation, bias and input.
+    r"""Network: a Lur'e system with its activation, bias and input.
 
     .. math:: \dot x \;(\text{or } x^+) = A x + B w + F u, \quad z = C x + D w + E u + b, \quad w = \phi(z) .
 
@@ -33,7 +33,7 @@ class DrivenSystem(Subject):
         E: ``(m, p)`` input to channel.
         b: ``(m,)`` bias.
         F: ``(n, p)`` input to state, zero by default.
-        name: what reports call it.
+        name: name in reports.
         part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.kernel.systems.parts``.
 
     Raises:
@@ -66,10 +66,10 @@ class DrivenSystem(Subject):
         return f"DrivenSystem({self.system!r}, {self.activation!r}, inputs={self.inputs}, name={self.name!r})"
 
     input_low = input_high = None
-    """A network takes any input: it has no box, see ``GatedCell``."""
+    """Absent input box: a network takes any input, see ``GatedCell``."""
 
     def with_inputs(self, low: Any, high: Any) -> DrivenSystem:
-        """Itself: what is claimed of a network holds for every input."""
+        """Return itself: claims about a network hold for every input."""
         return self
 
     @property
@@ -84,17 +84,17 @@ class DrivenSystem(Subject):
 
     @property
     def is_discrete(self) -> bool:
-        """Whether time advances in steps."""
+        """True if time advances in steps."""
         return self.system.is_discrete
 
     @property
     def kind_name(self) -> str:
-        """What a sentence calls a layer of this kind: its activation."""
+        """Name of this kind of layer in sentences: its activation."""
         return self.activation
 
     @property
     def output_bound(self) -> float:
-        """That of a bounded activation, for the plain map ``x+ = phi(C x + E u + b)``; no other network has one."""
+        """Bound of a bounded activation for the plain map ``x+ = phi(C x + E u + b)``; else infinite."""
         system = self.system
         plain = system.is_discrete and not system.A.any() and not self.F.any()
         is_activation = plain and np.array_equal(system.B, np.eye(system.states))
@@ -102,11 +102,11 @@ class DrivenSystem(Subject):
 
     @property
     def natural_size(self) -> float:
-        """How far apart states worth starting from lie: ``1 + |B|``, the largest row sum."""
+        """Scale of random initial states: ``1 + |B|``, the largest row sum."""
         return 1.0 + (float(np.abs(self.system.B).sum(axis=1).max()) if self.system.channels else 0.0)
 
     def draw_states(self, rng: np.random.Generator, count: int) -> Array:
-        """``(count, n)`` states worth starting from."""
+        """Draw ``(count, n)`` initial states."""
         return self.natural_size * rng.normal(size=(count, self.states))
 
     @property
@@ -116,7 +116,7 @@ class DrivenSystem(Subject):
         return f"{part_phrase(self) or 'this network'} ({stored}, exact arithmetic)"
 
     def channel(self, x: Array, u: Array) -> Array:
-        """Pre-activations ``z`` at states ``x (..., n)`` and inputs ``u (..., p)``, shape ``(..., m)``."""
+        """Return pre-activations ``z (..., m)`` at states ``x (..., n)`` and inputs ``u (..., p)``."""
         free = x @ self.system.C.T + u @ self.E.T + self.b
         if not self.system.D.any():
             return free
@@ -124,17 +124,17 @@ class DrivenSystem(Subject):
         return solve_channels(free, self.system.D, phi.function, phi.derivative)
 
     def advance(self, x: Array, u: Array) -> Array:
-        """The right-hand side (continuous time) or the next state (discrete time); ``(..., n)``, ``(..., p)``."""
+        """Return the right-hand side (continuous time) or next state (discrete time); ``(..., n)``, ``(..., p)``."""
         w = lookup(self.activation).function(self.channel(x, u))
         return x @ self.system.A.T + w @ self.system.B.T + u @ self.F.T
 
     def jacobian(self, x: Array, u: Array) -> Array:
-        """``d advance / d x`` at one state ``(n,)`` and one input ``(p,)``, shape ``(n, n)``."""
+        """Return ``d advance / d x`` at one state ``(n,)`` and one input ``(p,)``, shape ``(n, n)``."""
         return self.system.jacobian(lookup(self.activation).derivative(self.channel(x, u)))
 
     @classmethod
     def from_payload(cls, data: Mapping[str, Any]) -> DrivenSystem:
-        """Inverse of ``payload``."""
+        """Invert ``payload``."""
         if not isinstance(data["system"], LureSystem):
             raise ConfigurationError("a driven system needs a Lur'e system")
         return super().from_payload(data)

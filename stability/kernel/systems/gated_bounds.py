@@ -6,7 +6,7 @@ states in a state box, ``gate_bounds`` encloses every gate; ``is_invariant`` pro
 ``JacobianBound`` bounds ``sup |J| d`` row by row for a positive vector ``d``; ``embedding`` writes the difference of
 two trajectories as a Lur'e system with one slope interval a channel.
 
-The difference of two trajectories in the box is exact, not linearised: products are split as
+The difference of two trajectories in the box is exact, not linearized: products are split as
 ``f1 c1 - f2 c2 = f1 (c1 - c2) + c2 (f1 - f2)`` and ``f1 - f2`` is a slope of the logistic function times the
 difference of its arguments.
 """
@@ -29,9 +29,9 @@ Array = np.ndarray
 Gates = dict[str, Interval]
 PIECES = 32
 GROW = 1.0 + 2.0**-40
-"""Covers the dozen roundings in evaluating a bound whose terms are all non-negative."""
+"""Factor that covers the dozen roundings in a bound with non-negative terms."""
 _ROUND = {"lstm": 5e3, "gru": 200.0}
-"""Operations of one round of bounds, by ``m (m + p)``, on a slow core."""
+"""Operations of one round of bounds on a slow core, in units of ``m (m + p)``."""
 
 
 def _one(like: Interval) -> Interval:
@@ -39,7 +39,7 @@ def _one(like: Interval) -> Interval:
 
 
 def _drive(cell: GatedCell, rows: slice) -> Interval:
-    """What the input and its bias add to the pre-activations of some rows."""
+    """Enclose the input's and bias's part of some rows' pre-activations."""
     weights, bias = cell.w_ih[rows], Interval.point(cell.b_ih[rows])
     if cell.input_low is not None and cell.input_high is not None:
         return affine(weights, Interval(cell.input_low, cell.input_high), bias)
@@ -48,7 +48,7 @@ def _drive(cell: GatedCell, rows: slice) -> Interval:
 
 
 def gate_bounds(cell: GatedCell, box: Interval) -> Gates:
-    """Enclosures of every gate and of the next state, for states in ``box`` and inputs in the cell's box.
+    """Enclose every gate and the next state, for states in ``box`` and inputs in the cell's box.
 
     Args:
         cell: the cell.
@@ -83,7 +83,7 @@ def gate_bounds(cell: GatedCell, box: Interval) -> Gates:
 
 
 def _settling(cell: GatedCell, h: Interval, gates: Gates) -> Interval:
-    """``i g / (1 - f)`` and zero: from the gates' own ranges and from what they have in common."""
+    """Enclose ``i g / (1 - f)`` and zero: by the gates' own ranges, and by joint bounds."""
     gain, keeps = _around_zero(gates["i"] * gates["g"]), np.nextafter(1.0 - gates["f"].high, -np.inf)
     shut = keeps > 0.0
     if not shut.all():
@@ -93,7 +93,7 @@ def _settling(cell: GatedCell, h: Interval, gates: Gates) -> Interval:
 
 
 def _meet(x: Interval, y: Interval) -> Interval:
-    """Of two enclosures of the same numbers what they have in common."""
+    """Intersect two enclosures of the same numbers."""
     return Interval(np.maximum(x.low, y.low), np.minimum(x.high, y.high))
 
 
@@ -111,7 +111,7 @@ def is_invariant(cell: GatedCell, box: Interval) -> bool:
 
 
 def round_cost(cell: GatedCell) -> float:
-    """Operations of one round of bounds on the gates, roughly: what a search asks its time for.
+    """Return the approximate operations of one round of bounds on the gates, for the search's time limit.
 
     Example:
         >>> round_cost(GatedCell("gru", np.zeros((3, 1)), np.zeros((3, 1))))
@@ -123,14 +123,14 @@ def round_cost(cell: GatedCell) -> float:
 def invariant_box(
     cell: GatedCell, *, sweeps: int = 100, affords: Callable[[float], bool] = lambda operations: True
 ) -> Interval | None:
-    """A small invariant box that holds the zero state, found by shrinking the one that saturated gates imply.
+    """Return a small invariant box around the zero state, by shrinking the one of saturated gates.
 
     Wherever ``absorbs`` can be proved of some box, it is of this one.
 
     Args:
         cell: the cell.
         sweeps: most rounds of shrinking.
-        affords: whether there is time for so many operations, asked before every round.
+        affords: function of a number of operations, True if there is time for them; called before every round.
 
     Returns:
         The box, proved by ``is_invariant``, or ``None`` when there is none (a forget gate that may reach 1), or no
@@ -168,7 +168,7 @@ def invariant_box(
 def absorbs(cell: GatedCell, box: Interval, *, sweeps: int = 300) -> bool:
     r"""Prove that every trajectory from ``|h| <= 1`` and any ``c`` enters ``box``, under every input of the cell's box.
 
-    Let ``H`` be a box in whose every neighbourhood all trajectories end, at first ``[-1, 1]``. Bounds of the gates
+    Let ``H`` be a box in whose every neighborhood all trajectories end, at first ``[-1, 1]``. Bounds of the gates
     over ``H`` give a smaller one:
 
     * LSTM: ``c+ = f c + (1 - f) q`` with ``q = i g / (1 - f)``, so with ``sup f < 1`` the distance of ``c`` to the
@@ -204,13 +204,13 @@ def absorbs(cell: GatedCell, box: Interval, *, sweeps: int = 300) -> bool:
 
 
 def _widest(cell: GatedCell) -> Interval | None:
-    """The box of saturated hidden units; ``None`` where a forget gate may keep its cell state for ever."""
+    """Return the box of saturated hidden units; ``None`` if a forget gate may keep its cell state forever."""
     h = Interval(-np.ones(cell.hidden), np.ones(cell.hidden))
     return _with_cell_state(cell, h) if cell.kind == "lstm" else h
 
 
 def _shrunk(cell: GatedCell, box: Interval) -> Interval:
-    """The part of ``box`` in which trajectories end that end in ``box``, rounded outwards; 0 stays in it."""
+    """Return the part of ``box`` that contains all final states, rounded outwards; 0 stays in it."""
     bounds = gate_bounds(cell, box)
     if cell.kind == "gru":
         new = _around_zero(bounds["n"])
@@ -225,7 +225,7 @@ def _around_zero(x: Interval) -> Interval:
 
 
 def _with_cell_state(cell: GatedCell, h: Interval, rooms: float = 1.0) -> Interval | None:
-    """The LSTM's box from that of its hidden units: ``c+ = f c + (1 - f) q`` settles where ``q`` lies."""
+    """Extend a box of hidden units by the LSTM's cell state: ``c+ = f c + (1 - f) q`` settles in the range of ``q``."""
     bounds = gate_bounds(cell, Interval(np.tile(h.low, 2), np.tile(h.high, 2)))  # no gate reads the cell state
     q, forget = bounds["q"], bounds["f"].high
     if not (np.isfinite(q.low).all() and np.isfinite(q.high).all()):
@@ -236,9 +236,9 @@ def _with_cell_state(cell: GatedCell, h: Interval, rooms: float = 1.0) -> Interv
 
 
 def _sup_gate(gate: Interval, direct: Array, gated: Array, rest: Array | float = 0.0) -> Array:
-    """Upper bound of ``s direct + s (1 - s) gated + (1 - s) rest`` over ``s`` in ``gate``; all arguments >= 0.
+    """Bound ``s direct + s (1 - s) gated + (1 - s) rest`` above over ``s`` in ``gate``; all arguments >= 0.
 
-    The function is concave in ``s``; a rounded maximiser costs a second-order error, which ``GROW`` covers.
+    The function is concave in ``s``; a rounded maximizer costs a second-order error, which ``GROW`` covers.
     """
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         peak = np.nan_to_num((direct - rest + gated) / (2.0 * gated))  # without a peak an end is the largest
@@ -248,8 +248,8 @@ def _sup_gate(gate: Interval, direct: Array, gated: Array, rest: Array | float =
 
 
 def _pieces(value: Interval, gate: Interval) -> tuple[Array, Array, Interval]:
-    """``PIECES`` adjoining slices of the modulus of a hyperbolic tangent ``y``, ``(PIECES, m)``: the upper end of each,
-    an upper bound of ``1 - y^2`` there, and the gate's interval repeated.
+    """Split the modulus of tanh values ``y`` in ``PIECES`` slices, ``(PIECES, m)``: their upper ends, upper bounds of
+    ``1 - y^2`` there, and the gate's interval repeated.
     """
     low, high = value.mignitude, value.magnitude
     points = low + np.linspace(0.0, 1.0, PIECES + 1)[:, None] * (high - low)
@@ -261,7 +261,7 @@ def _pieces(value: Interval, gate: Interval) -> tuple[Array, Array, Interval]:
 
 @dataclass(frozen=True)
 class JacobianBound:
-    """``apply(d) >= sup |J| d``, row by row, over the state box and the input box.
+    """Row-wise bound ``apply(d) >= sup |J| d`` over the state box and the input box.
 
     Within a row the bound keeps what is common to several terms: a gate cannot be open and steep at once, and a
     saturated ``tanh`` is flat. ``apply`` is monotone and homogeneous up to rounding.
@@ -285,7 +285,7 @@ class JacobianBound:
         return {k: np.abs(self.cell.gate(k)[1]) for k in GATES[self.cell.kind]}
 
     def apply(self, d: Array) -> Array:
-        """The bound at a positive vector.
+        """Return the bound at a positive vector.
 
         Args:
             d: ``(n,)``, entries > 0.
@@ -317,7 +317,7 @@ class JacobianBound:
 
 
 def _sup_product(gate: Interval, value: Interval, direct: Array, gated: Array) -> Array:
-    """Upper bound of ``s ((1 - y^2) direct + (1 - s) |y| gated)``.
+    """Bound ``s ((1 - y^2) direct + (1 - s) |y| gated)`` above.
 
     It is the derivative of ``s y`` for a logistic ``s`` and a hyperbolic tangent ``y``.
     """
@@ -326,7 +326,7 @@ def _sup_product(gate: Interval, value: Interval, direct: Array, gated: Array) -
 
 
 def _slope_sigmoid(s: Interval) -> Interval:
-    """Slopes of the logistic function between arguments whose images lie in ``s``."""
+    """Bound slopes of the logistic function between arguments whose images lie in ``s``."""
     ends = [Interval.point(x) for x in (s.low, s.high)]
     low, high = (e * (_one(e) - e) for e in ends)
     out = hull(low, high)
@@ -335,14 +335,14 @@ def _slope_sigmoid(s: Interval) -> Interval:
 
 
 def _slope_tanh(t: Interval) -> Interval:
-    """Slopes of ``tanh`` between arguments whose images lie in ``t``."""
+    """Bound slopes of ``tanh`` between arguments whose images lie in ``t``."""
     square = t.square()
     out = _one(square) - square
     return Interval(np.maximum(out.low, 0.0), np.minimum(out.high, 1.0))
 
 
 def embedding(cell: GatedCell, box: Interval) -> LureSystem:
-    r"""The difference of two trajectories in the box as a Lur'e system: every pair satisfies it for some slopes.
+    r"""Return the difference of two trajectories in the box as a Lur'e system: every pair satisfies it for some slopes.
 
     LSTM, with ``d = (dh, dc)`` and slopes ``k`` in intervals: ``dc+ = w1 + w2 + w3 + w4`` with
     ``w1 = k c2 s_f' R_f dh``, ``w2 = g s_i' R_i dh``, ``w3 = i t_g' R_g dh``, ``w4 = f dc``, and

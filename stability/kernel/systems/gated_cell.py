@@ -21,7 +21,7 @@ sigmoid = activation("sigmoid").function
 
 
 def _vector(name: str, value: Any, size: int) -> Array:
-    """A read-only finite float64 vector; a number is repeated, ``None`` is zero."""
+    """Return a read-only finite float64 vector; a number is repeated, ``None`` is zero."""
     if value is None:
         value = 0.0
     unmasked(name, value)
@@ -40,7 +40,7 @@ def _vector(name: str, value: Any, size: int) -> Array:
 @subject("gated")
 @dataclass(frozen=True, eq=False, repr=False)
 class GatedCell(Subject):
-    r"""An LSTM or GRU cell with its weights, and the box that its inputs are promised to stay in.
+    r"""LSTM or GRU cell with its weights and the box of its inputs.
 
     LSTM, state ``(h, c)``, gates stacked in the order i, f, g, o:
 
@@ -63,8 +63,8 @@ class GatedCell(Subject):
         b_hh: ``(g m,)`` recurrent bias; ``None`` is zero.
         input_low: ``(p,)`` or a number: lower end of the input box; ``None`` (both): any input.
         input_high: ``(p,)`` or a number: upper end of the input box.
-        reset_after: where the GRU's reset gate acts; without meaning for an LSTM.
-        name: what reports call it.
+        reset_after: True if the GRU's reset gate acts after the product; without meaning for an LSTM.
+        name: name in reports.
         part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.kernel.systems.parts``.
 
     Raises:
@@ -140,21 +140,21 @@ class GatedCell(Subject):
 
     @property
     def is_discrete(self) -> bool:
-        """Always: a cell is a map."""
+        """True: a cell is a map."""
         return True
 
     @property
     def kind_name(self) -> str:
-        """What a sentence calls a layer of this kind."""
+        """Name of this kind of layer in sentences."""
         return self.kind.upper()
 
     @property
     def output_bound(self) -> float:
-        """One: hidden units stay in ``[-1, 1]``, those of a GRU where they start there."""
+        """One: hidden units stay in ``[-1, 1]``, for a GRU if they start there."""
         return 1.0
 
     def draw_states(self, rng: np.random.Generator, count: int) -> Array:
-        """``(count, n)`` states worth starting from."""
+        """Draw ``(count, n)`` initial states."""
         return rng.uniform(-1.0, 1.0, size=(count, self.states))
 
     @property
@@ -164,21 +164,21 @@ class GatedCell(Subject):
         return f"{named} (its stored weights and biases{origin_phrase(self)}, exact arithmetic)"
 
     def with_inputs(self, low: Any, high: Any) -> GatedCell:
-        """The same cell with another promise about its inputs (``None, None``: any input)."""
+        """Return the cell with another input box (``None, None``: any input)."""
         return replace(self, input_low=low, input_high=high)
 
     def gate(self, name: str) -> tuple[Array, Array, Array, Array]:
-        """Rows of one gate: ``w_ih (m, p)``, ``w_hh (m, m)``, ``b_ih (m,)``, ``b_hh (m,)``."""
+        """Return the rows of one gate: ``w_ih (m, p)``, ``w_hh (m, m)``, ``b_ih (m,)``, ``b_hh (m,)``."""
         k = GATES[self.kind].index(name)
         rows = slice(k * self.hidden, (k + 1) * self.hidden)
         return self.w_ih[rows], self.w_hh[rows], self.b_ih[rows], self.b_hh[rows]
 
     def output(self, state: Array) -> Array:
-        """The hidden units ``h (..., m)`` inside a state ``(..., n)``."""
+        """Return the hidden units ``h (..., m)`` inside a state ``(..., n)``."""
         return state[..., : self.hidden]
 
     def advance(self, state: Array, u: Array) -> Array:
-        """One step.
+        """Run one step.
 
         Args:
             state: ``(..., n)``; for an LSTM ``h`` first, then ``c``.
@@ -195,11 +195,11 @@ class GatedCell(Subject):
         return self._parts(state, u)["next"]
 
     def jacobian(self, state: Array, u: Array) -> Array:
-        """Derivative of the next state by the state: ``(n,)``, ``(p,)`` to ``(n, n)``."""
+        """Return the derivative of the next state by the state: ``(n,)``, ``(p,)`` to ``(n, n)``."""
         return self._derivative(state, u, by_input=False)
 
     def input_jacobian(self, state: Array, u: Array) -> Array:
-        """Derivative of the next state by the input: ``(n,)``, ``(p,)`` to ``(n, p)``."""
+        """Return the derivative of the next state by the input: ``(n,)``, ``(p,)`` to ``(n, p)``."""
         return self._derivative(state, u, by_input=True)
 
     def _derivative(self, state: Array, u: Array, *, by_input: bool) -> Array:
@@ -208,13 +208,13 @@ class GatedCell(Subject):
 
     @classmethod
     def from_payload(cls, data: Mapping[str, Any]) -> GatedCell:
-        """Inverse of ``payload``."""
+        """Invert ``payload``."""
         if not isinstance(data["kind"], str) or not isinstance(data["reset_after"], bool):
             raise ConfigurationError("a gated cell needs a kind and a true or false reset_after")
         return super().from_payload(data)
 
     def _parts(self, state: Array, u: Array) -> dict[str, Array]:
-        """Every intermediate value of one step, by its name in the equations."""
+        """Return every intermediate value of one step, by its name in the equations."""
         m = self.hidden
         h, from_input = state[..., :m], u @ self.w_ih.T + self.b_ih
         if self.kind == "lstm":

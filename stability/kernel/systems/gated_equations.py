@@ -13,7 +13,7 @@ GATES = {"lstm": ("i", "f", "g", "o"), "gru": ("r", "z", "n")}
 
 
 class Arithmetic(NamedTuple):
-    """What the equations need beside ``+``, ``*`` and ``@``.
+    """Operations of the equations beside ``+``, ``*`` and ``@``.
 
     Attributes:
         exact: a stored array in this arithmetic.
@@ -42,7 +42,7 @@ FLOATS = Arithmetic(
 def step_and_derivative(
     cell: Any, state: Any, u: Any, arithmetic: Arithmetic, *, by_input: bool = False
 ) -> tuple[Any, Any]:
-    r"""The next state and its derivative, by the state or by the input.
+    r"""Return the next state and its derivative, by the state or by the input.
 
     With ``W`` the recurrent weights (the input weights) and slopes written with a dash, an LSTM has
 

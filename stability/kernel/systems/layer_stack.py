@@ -20,13 +20,13 @@ from stability.kernel.systems.subjects import Subject
 Array = np.ndarray
 Layer = DrivenSystem | GatedCell | PairwiseSystem
 _ROUNDS = 1e10
-"""Operations for the box of what a gated layer puts out: some seconds, for a thousand units two rounds of bounds."""
+"""Most operations for a gated layer's output box: some seconds, two rounds of bounds for a thousand units."""
 
 
 @subject("cascade")
 @dataclass(frozen=True, eq=False, repr=False)
 class LayerStack(Subject):
-    r"""Recurrent layers on top of each other, one direction or two.
+    r"""Stack of recurrent layers, one direction or two.
 
     Level ``k`` consists of ``directions`` layers, which do not see each other. Each reads the outputs of all layers
     of level ``k - 1`` at the same time step, one after the other in one vector; level 0 reads the input. A layer puts
@@ -39,13 +39,13 @@ class LayerStack(Subject):
     Args:
         layers: ``DrivenSystem``, ``GatedCell`` or ``PairwiseSystem``, level by level.
         directions: layers a level, 1 or 2.
-        name: what reports call it.
+        name: name in reports.
         part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.kernel.systems.parts``.
 
     Raises:
         ConfigurationError: an empty stack, other subjects, layers with different time bases, two directions that are
             promised different inputs.
-        DimensionError: a layer that cannot read what the level below puts out.
+        DimensionError: a layer whose input size differs from the output size below.
 
     Example:
         >>> from stability.systems import LureSystem
@@ -97,21 +97,21 @@ class LayerStack(Subject):
 
     @property
     def is_discrete(self) -> bool:
-        """Whether time advances in steps."""
+        """True if time advances in steps."""
         return self.layers[0].is_discrete
 
     @property
     def phrase(self) -> str:
-        """Whom a claim about it is about, without quantifiers."""
+        """Describe the subject of a claim, without quantifiers."""
         named = part_phrase(self, f"stack of {len(self.layers)} layers")
         return f"{named} (their stored weights and biases{origin_phrase(self)}, exact arithmetic)"
 
     def draw_states(self, rng: np.random.Generator, count: int) -> Array:
-        """``(count, n)`` states worth starting from, layer by layer."""
+        """Draw ``(count, n)`` initial states, layer by layer."""
         return np.concatenate([layer.draw_states(rng, count) for layer in self.layers], axis=1)
 
     def with_inputs(self, low: Any, high: Any) -> LayerStack:
-        """The same stack with a promise about the inputs of its lowest level; boxes above are worked out anew."""
+        """Return the stack with an input box of its lowest level; the boxes above are recomputed."""
         layers = [
             layer.with_inputs(*((low, high) if k < self.directions else (None, None)))
             for k, layer in enumerate(self.layers)
@@ -119,12 +119,12 @@ class LayerStack(Subject):
         return replace(self, layers=layers)
 
     def layers_read_by(self, index: int) -> range:
-        """Indices of the layers that layer ``index`` reads; empty on the lowest level."""
+        """Return the indices of the layers that layer ``index`` reads; empty on the lowest level."""
         level = index // self.directions
         return range(max(level - 1, 0) * self.directions, level * self.directions)
 
     def advance(self, state: Array, u: Array) -> Array:
-        """One step of a discrete stack with one direction: ``(..., n)``, ``(..., p)`` to ``(..., n)``.
+        """Run one step of a discrete stack with one direction: ``(..., n)``, ``(..., p)`` to ``(..., n)``.
 
         Raises:
             ConfigurationError: for a continuous stack or two directions.
@@ -141,11 +141,11 @@ class LayerStack(Subject):
 
 
 Cascade = LayerStack
-"""The public name of before; ``"cascade"`` stays the word of certificate files."""
+"""Former public name; ``"cascade"`` stays the word of certificate files."""
 
 
 def _refuse_other_layers(layers: tuple[Layer, ...], directions: int) -> None:
-    """What the layers must be, each and together."""
+    """Raise an error for layers that do not form a stack."""
     if not layers or len(layers) % directions:
         raise ConfigurationError(f"a stack needs {directions} layers a level, got {len(layers)} in all")
     for layer in layers:
@@ -161,7 +161,7 @@ def _refuse_other_layers(layers: tuple[Layer, ...], directions: int) -> None:
 
 
 def _refuse_two_boxes(lowest: Sequence[Layer]) -> None:
-    """The layers of the lowest level read one and the same input, so there is one promise about it."""
+    """Raise an error for two input boxes on the lowest level, whose layers read the same input."""
     first, *others = [(layer.input_low, layer.input_high) for layer in lowest]
     if not all(np.array_equal(np.asarray(a), np.asarray(b)) for box in others for a, b in zip(first, box)):
         raise ConfigurationError(
@@ -170,7 +170,7 @@ def _refuse_two_boxes(lowest: Sequence[Layer]) -> None:
 
 
 def _output_box(layer: Layer) -> tuple[Array, Array]:
-    """A box ``(m,)``, ``(m,)`` that a layer's outputs stay in from the first step on; its ends may be infinite."""
+    """Return a box ``(m,)``, ``(m,)`` of a layer's outputs from the first step on; its ends may be infinite."""
     box = None
     if isinstance(layer, GatedCell):
         box = invariant_box(layer, sweeps=int(min(max(_ROUNDS / round_cost(layer), 1), 100)))
@@ -178,7 +178,7 @@ def _output_box(layer: Layer) -> tuple[Array, Array]:
 
 
 def _with_outputs_of(layer: Layer, below: Sequence[Layer]) -> Layer:
-    """The layer, with what it reads as its input box where it has none."""
+    """Return the layer with the box of its inputs, if it has none."""
     if not layer.rests_on_boxes or layer.input_low is not None:
         return layer
     low, high = (np.concatenate(ends) for ends in zip(*map(_output_box, below)))

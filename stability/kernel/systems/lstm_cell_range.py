@@ -24,11 +24,11 @@ from stability.kernel.systems.gated_cell import GatedCell
 Array = np.ndarray
 SLICES = 64
 _AT_ONCE = 2**16
-"""Weights of a gate that are looked at together: what a processor keeps near."""
+"""Weights of a gate in one batch, which fit the cache."""
 MULTIPLIERS = 2.0 ** np.arange(-3.0, 4.0)
-"""Multipliers that are tried, in ratios of the ranges of both pre-activations; any are sound, and zero is one."""
+"""Candidate multipliers, in ratios of the ranges of both pre-activations; any are sound, zero is also tried."""
 _TOGETHER = 2**18
-"""Numbers in the matrices of the multipliers that are tried together."""
+"""Most entries of the matrices of jointly tried multipliers."""
 
 
 def _upper(x: Array) -> Array:
@@ -36,7 +36,7 @@ def _upper(x: Array) -> Array:
 
 
 def settling_range(cell: GatedCell, h: Interval) -> Interval:
-    """Enclosure of ``i g / (1 - f)`` and zero, for hidden units in ``h`` and inputs in the cell's box.
+    """Enclose ``i g / (1 - f)`` and zero, for hidden units in ``h`` and inputs in the cell's box.
 
     Args:
         cell: an LSTM.
@@ -62,7 +62,7 @@ def settling_range(cell: GatedCell, h: Interval) -> Interval:
 
 _KNOWN: WeakKeyDictionary[GatedCell, dict[tuple[bytes, bytes], Interval]] = WeakKeyDictionary()
 _KEPT = 32
-"""Boxes of a cell whose answer is kept: a search asks seven times about the same one. A cell's weights never change."""
+"""Number of cached boxes of a cell: a search repeats a box seven times. A cell's weights never change."""
 
 
 def _settling_range(cell: GatedCell, h: Interval) -> Interval:
@@ -80,7 +80,7 @@ def _settling_range(cell: GatedCell, h: Interval) -> Interval:
 
 
 def _of_units(cell: GatedCell, x: Interval, units: slice) -> Interval | None:
-    """The range of some units; ``None`` where a forget gate may reach one."""
+    """Return the range of some units; ``None`` if a forget gate may reach one."""
     rows, offsets = {}, {}
     for name in "ifg":
         w_ih, w_hh, b_ih, b_hh = (part[units] for part in cell.gate(name))
@@ -107,8 +107,8 @@ def _of_units(cell: GatedCell, x: Interval, units: slice) -> Interval | None:
 def _pre_activation_bounds(
     rows: dict[str, Array], offsets: dict[str, Interval], name: str, x: Interval, edges: Array
 ) -> tuple[Array, Array]:
-    """Upper bounds of a gate's pre-activation and of its negative, ``(SLICES, m)``, where the forget gate's lies
-    between ``edges`` ``(SLICES + 1, m)``.
+    """Bound a gate's pre-activation and its negative above, ``(SLICES, m)``, with the forget gate's between ``edges``
+    ``(SLICES + 1, m)``.
     """
     width = x.high - x.low
     spread, against = (np.abs(rows[k]) @ width for k in (name, "f"))

@@ -23,7 +23,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Discretisation:
-    """Where a discrete system came from: the continuous one, the method and the step."""
+    """Origin of a discrete system: continuous system, method and step."""
 
     base: LureSystem
     method: str
@@ -36,7 +36,7 @@ class Discretisation:
 @subject("lure")
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class LureSystem(Subject):
-    r"""A Lur'e system: linear dynamics in feedback with a slope-restricted diagonal nonlinearity.
+    r"""Lur'e system: linear dynamics in feedback with a slope-restricted diagonal nonlinearity.
 
     .. math:: \dot x \;(\text{or } x^+) = A x + B w + (\text{input}), \quad z = C x + D w + (\text{input}),
               \quad w_i = \phi_i(z_i), \quad
@@ -50,7 +50,7 @@ class LureSystem(Subject):
             permutation, or small enough for the channel equation to have exactly one solution.
         slope: ``(alpha, beta)``, numbers or vectors of ``m`` entries. tanh and ReLU: ``(0, 1)``.
         dt: ``None`` for continuous time, the step (> 0) for discrete time.
-        origin: the continuous system that this one discretises, where ``euler`` or ``midpoint`` made it.
+        origin: the continuous system that this one discretizes, where ``euler`` or ``midpoint`` made it.
         part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.kernel.systems.parts``.
 
     Raises:
@@ -114,7 +114,7 @@ class LureSystem(Subject):
 
     @classmethod
     def recurrent(cls, A: Any, W: Any, slope: Any = (0.0, 1.0)) -> LureSystem:
-        """The continuous-time network ``dh/dt = A h + phi(W h + input)``: ``B = I``, ``C = W``.
+        """Return the continuous-time network ``dh/dt = A h + phi(W h + input)``: ``B = I``, ``C = W``.
 
         Args:
             A: ``(n, n)`` linear part.
@@ -141,7 +141,7 @@ class LureSystem(Subject):
 
     @classmethod
     def linear(cls, A: Any, dt: float | None = None) -> LureSystem:
-        """A linear system without channels.
+        """Return a linear system without channels.
 
         Example:
             >>> LureSystem.linear([[-1.0]]).channels
@@ -152,7 +152,7 @@ class LureSystem(Subject):
 
     @classmethod
     def from_state_space(cls, plant: Any, slope: Any = (0.0, 1.0), sign: int = -1) -> LureSystem:
-        r"""A linear plant in feedback with a slope-restricted nonlinearity, as the books have it.
+        r"""Return a linear plant in feedback with a slope-restricted nonlinearity, in the textbook's sign convention.
 
         .. math:: \dot x \;(\text{or } x^+) = A x + B u, \quad y = C x + D u, \quad u = -\phi(y) .
 
@@ -200,22 +200,22 @@ class LureSystem(Subject):
 
     @property
     def system(self) -> LureSystem:
-        """Itself: what a proof computes with, as in ``DrivenSystem.system``."""
+        """The system itself, as ``DrivenSystem.system``."""
         return self
 
     @property
     def is_discrete(self) -> bool:
-        """Whether time advances in steps."""
+        """True if time advances in steps."""
         return self.dt is not None
 
     @property
     def phrase(self) -> str:
-        """Whom a claim about it is about, without quantifiers."""
+        """Describe the subject of a claim, without quantifiers."""
         kind = "this linear system" if self.channels == 0 else "this system"
         return f"{part_phrase(self) or kind} ({self.stored('matrices')}, exact arithmetic)"
 
     def stored(self, what: str) -> str:
-        """What is stored: the map itself, or the flow whose discretisation is meant."""
+        """Describe the stored object: the map itself, or the flow whose discretization is meant."""
         if self.origin is None:
             return f"its stored {what}"
         method = "Euler" if self.origin.method == "euler" else self.origin.method
@@ -223,7 +223,7 @@ class LureSystem(Subject):
 
     @property
     def slope(self) -> tuple[Any, Any]:
-        """``(alpha, beta)``: two floats where all channels agree, else two vectors."""
+        """Slope bounds ``(alpha, beta)``: two floats if all channels agree, else two vectors."""
         if self.channels == 0:
             return 0.0, 1.0
         if np.ptp(self.alpha) == 0 and np.ptp(self.beta) == 0:
@@ -231,16 +231,16 @@ class LureSystem(Subject):
         return self.alpha, self.beta
 
     def euler(self, dt: float) -> LureSystem:
-        """Forward Euler with the input held, ``x+ = (I + dt A) x + dt B phi(C x + D w)``; see ``discretise``."""
+        """Return the forward Euler map, ``x+ = (I + dt A) x + dt B phi(C x + D w)``; see ``discretise``."""
         return self.discretise("euler", dt)
 
     def midpoint(self, dt: float) -> LureSystem:
-        """Explicit midpoint (RK2) with the input held; it has ``2 m`` channels; see ``discretise``."""
+        """Return the explicit midpoint (RK2) map with constant input; it has ``2 m`` channels; see ``discretise``."""
         return self.discretise("midpoint", dt)
 
     @np.errstate(all="ignore")  # what overflows is refused as not finite
     def discretise(self, method: str, dt: float) -> LureSystem:
-        """The discrete map of an integrator, see ``stability.kernel.arithmetic.discretization.step_matrices``.
+        """Return the discrete map of an integrator, see ``stability.kernel.arithmetic.discretization.step_matrices``.
 
         Args:
             method: ``"euler"`` or ``"midpoint"``.
@@ -263,13 +263,13 @@ class LureSystem(Subject):
         return LureSystem(A, B, C, D, slope, dt, origin=Discretisation(self, method, dt), part=self.part)
 
     def jacobian(self, K: Any) -> Array:
-        """``A + B K (I - D K)^{-1} C`` for a diagonal slope matrix given by its diagonal ``K``.
+        """Return ``A + B K (I - D K)^{-1} C`` for a diagonal slope matrix given by its diagonal ``K``.
 
         Args:
             K: ``(m,)`` slopes.
 
         Returns:
-            The ``(n, n)`` matrix of the linearised system.
+            The ``(n, n)`` matrix of the linearized system.
         """
         k = np.asarray(K, dtype=np.float64)
         if not self.D.any():
@@ -277,14 +277,14 @@ class LureSystem(Subject):
         return self.A + (self.B * k) @ close_loop(self.D, k, self.C)
 
     def payload(self) -> dict[str, Any]:
-        """What a file keeps: the matrices, or for a discretised system the continuous one, method and step."""
+        """Return the stored content: the matrices, or a discretized system's continuous one, method and step."""
         if self.origin is not None:
             return {"base": self.origin.base, "method": self.origin.method, "dt": self.origin.dt}
         return {key: value for key, value in super().payload().items() if key != "origin"}
 
     @classmethod
     def from_payload(cls, data: Mapping[str, Any]) -> LureSystem:
-        """Inverse of ``payload``."""
+        """Invert ``payload``."""
         if "base" in data:
             if not isinstance(data["base"], LureSystem) or data["base"].origin is not None:
                 raise ConfigurationError("a discretised system needs a continuous base system")

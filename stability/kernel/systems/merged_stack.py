@@ -1,4 +1,4 @@
-r"""A stack of Lur'e layers as one Lur'e network.
+r"""Merging of a stack of Lur'e layers into one Lur'e network.
 
 In continuous time layer ``k`` reads the state of the level below, in discrete time its *next* state
 :math:`x_{k-1}^+ = A x + B w + F v`, so that products such as :math:`E_k B_{k-1}` enter the channels. The merged network
@@ -18,7 +18,7 @@ Array = np.ndarray
 
 
 def _exact_product(x: Array, y: Array) -> Array | None:
-    """``x @ y`` where no entry is rounded: sums of one term at most, one factor of each a power of two."""
+    """Return ``x @ y`` if no entry is rounded: sums of at most one term, one factor of each a power of two."""
     terms = (x != 0).astype(np.int64) @ (y != 0).astype(np.int64)
     two = bool((np.abs(np.frexp(y[y != 0])[0]) == 0.5).all())
     if terms.size and (int(terms.max()) > 1 or (not two and terms.any())):
@@ -28,19 +28,19 @@ def _exact_product(x: Array, y: Array) -> Array | None:
 
 
 def _block_triangular(whole: Array, read: Array, own: Array) -> Array:
-    """``[[whole, 0], [read, own]]``: a layer of its own states and channels under those that it reads."""
+    """Return ``[[whole, 0], [read, own]]``: a layer's states and channels below those that it reads."""
     return np.block([[whole, np.zeros((len(whole), own.shape[1]))], [read, own]])
 
 
 def merged_network(stack: LayerStack) -> DrivenSystem | None:
-    """The stack as one network, where that takes no rounding.
+    """Return the stack as one network, if this takes no rounding.
 
     Args:
         stack: the stack.
 
     Returns:
         The network whose state is the states of the layers one after the other, or ``None`` for stacks with gated
-        layers, two directions, different activations or discretised layers, and for discrete ones whose products
+        layers, two directions, different activations or discretized layers, and for discrete ones whose products
         round: exact are layers ``x+ = phi(W x + E u + b)``, and all layers in continuous time.
 
     Example:

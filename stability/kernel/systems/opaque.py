@@ -15,13 +15,13 @@ from stability.kernel.systems.parts import as_part, part_phrase
 from stability.kernel.systems.subjects import Subject
 
 Array = np.ndarray
-_WHY = 300
+_WHY = 300  # characters of the reason that are stored
 
 
 @subject("opaque")
 @dataclass(frozen=True, eq=False, repr=False)
 class OpaqueMap(Subject):
-    """A step ``h+ = f(h, u)`` of which only its sizes and the digest of its weights are known, and why nothing more is.
+    """Step ``h+ = f(h, u)`` known only by its sizes and the digest of its weights, with the reason.
 
     ``certify`` answers *inconclusive* about it, with the reason, and nothing is searched for or claimed. It cannot be
     run from a file.
@@ -29,9 +29,9 @@ class OpaqueMap(Subject):
     Args:
         states: size of ``h``.
         inputs: size of ``u``.
-        why: what stands in the way of a reading, in words.
+        why: reason why the file cannot be read.
         weights: SHA-256 of the weights, 64 hexadecimal digits, or empty.
-        name: what reports call it.
+        name: name in reports.
         part: ``"PATH of WHOLE"`` for a part of something bigger.
 
     Raises:
@@ -66,10 +66,10 @@ class OpaqueMap(Subject):
         return f"OpaqueMap(states={self.size}, inputs={self.inputs}, why={self.why!r}, name={self.name!r})"
 
     input_low = input_high = None
-    """Nothing is claimed, under whatever input."""
+    """Absent input box: there are no claims under any input."""
 
     def with_inputs(self, low: Any, high: Any) -> OpaqueMap:
-        """Itself: nothing is claimed of it in a box either."""
+        """Return itself: there are no claims in a box either."""
         return self
 
     @property
@@ -79,21 +79,21 @@ class OpaqueMap(Subject):
 
     @property
     def is_discrete(self) -> bool:
-        """Always: it is a step."""
+        """True: it is a step."""
         return True
 
     @property
     def kind_name(self) -> str:
-        """What a sentence calls a layer of this kind."""
+        """Name of this kind of layer in sentences."""
         return "step"
 
     @property
     def phrase(self) -> str:
-        """Whom a claim would be about."""
+        """Describe the subject of a claim."""
         return f"{part_phrase(self, 'step')} (code that no criterion can read)"
 
     def advance(self, state: Array, u: Array) -> Array:
-        """Refused: its code is not here.
+        """Raise an error: the code of the step is not available.
 
         Raises:
             UnsupportedError: always.
@@ -102,7 +102,7 @@ class OpaqueMap(Subject):
 
     @classmethod
     def from_payload(cls, data: Mapping[str, Any]) -> OpaqueMap:
-        """Inverse of ``payload``."""
+        """Invert ``payload``."""
         if not all(isinstance(data[key], str) for key in ("why", "weights", "name")):
             raise ConfigurationError("why, weights and name of an opaque map are texts")
         return super().from_payload(data)

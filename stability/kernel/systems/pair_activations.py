@@ -22,7 +22,7 @@ Array = np.ndarray
 
 
 def modrelu(z: Array, bias: Array) -> Array:
-    """ModReLU of complex numbers in real form.
+    """Apply modReLU to complex numbers in real form.
 
     Args:
         z: ``(..., 2k)``, real parts then imaginary parts.
@@ -42,7 +42,7 @@ def modrelu(z: Array, bias: Array) -> Array:
 
 
 def oplu(z: Array) -> Array:
-    """Sort the neighbours ``2 i`` and ``2 i + 1``, the larger first.
+    """Sort the neighbors ``2 i`` and ``2 i + 1``, the larger first.
 
     Args:
         z: ``(..., 2k)``.
@@ -59,7 +59,7 @@ def oplu(z: Array) -> Array:
 
 
 def householder(z: Array, angles: Array) -> Array:
-    """The Householder activation of the neighbours ``2 i`` and ``2 i + 1``.
+    """Apply the Householder activation to the neighbors ``2 i`` and ``2 i + 1``.
 
     Args:
         z: ``(..., 2k)``.
@@ -78,12 +78,12 @@ def householder(z: Array, angles: Array) -> Array:
 
 
 def normals(angles: Array) -> Array:
-    """``(k, 2)``: the unit normals of the lines at which the Householder activation reflects."""
+    """Return ``(k, 2)``: the unit normals of the lines at which the Householder activation reflects."""
     return np.stack([np.sin(0.5 * angles), -np.cos(0.5 * angles)], axis=-1)
 
 
 def modrelu_slopes(z: Array, bias: Array) -> Array:
-    """Derivatives ``(k, 2, 2)`` of modReLU, pair by pair, at one ``z (2k,)``; of the outer piece at a kink."""
+    """Return derivatives ``(k, 2, 2)`` of modReLU, pair by pair, at one ``z (2k,)``; of the outer piece at a kink."""
     pairs = z.reshape(2, -1).T
     size = np.hypot(*pairs.T)
     safe = np.where(size > 0.0, size, 1.0)
@@ -94,18 +94,18 @@ def modrelu_slopes(z: Array, bias: Array) -> Array:
 
 
 def oplu_slopes(z: Array) -> Array:
-    """Derivatives ``(k, 2, 2)`` of OPLU at one ``z (2k,)``: the identity, or the exchange of the pair."""
+    """Return derivatives ``(k, 2, 2)`` of OPLU at one ``z (2k,)``: the identity, or the exchange of the pair."""
     first, second = z.reshape(-1, 2).T
     return np.where((first < second)[:, None, None], np.eye(2)[::-1], np.eye(2))
 
 
 def abs_slopes(z: Array) -> Array:
-    """Derivatives ``(k, 2, 2)`` of the absolute value at one ``z (2k,)``: diagonal, of entries 1 and -1."""
+    """Return derivatives ``(k, 2, 2)`` of the absolute value at one ``z (2k,)``: diagonal, of entries 1 and -1."""
     return np.where(z < 0.0, -1.0, 1.0).reshape(-1, 2)[:, :, None] * np.eye(2)
 
 
 def householder_slopes(z: Array, angles: Array) -> Array:
-    """Derivatives ``(k, 2, 2)`` of the Householder activation at one ``z (2k,)``: the identity, or the reflection."""
+    """Return derivatives ``(k, 2, 2)`` of the Householder activation at ``z (2k,)``: identity or reflection."""
     v = normals(angles)
     behind = (z.reshape(-1, 2) * v).sum(axis=-1) < 0.0
     return np.eye(2) - 2.0 * np.where(behind[:, None, None], v[:, :, None] * v[:, None, :], 0.0)

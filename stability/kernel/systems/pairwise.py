@@ -35,13 +35,13 @@ from stability.kernel.systems.subjects import Subject
 Array = np.ndarray
 PAIRWISE = ("modrelu", "oplu", "abs", "householder")
 NEARLY_ORTHOGONAL = 1e-6
-"""Of the row sums of ``|W^T W - I|``: what storing an orthogonal matrix in float32 may cost, at any size in use."""
+"""Largest row sum of ``|W^T W - I|`` of an orthogonal matrix stored in float32, at any size in use."""
 
 
 @subject("pairwise")
 @dataclass(frozen=True, eq=False, repr=False)
 class PairwiseSystem(Subject):
-    r"""A particular network ``x+ = sigma(W x + V u + b)`` with an activation on pairs of units.
+    r"""Network ``x+ = sigma(W x + V u + b)`` with an activation on pairs of units.
 
     The weights of an orthogonal or unitary layer are orthogonal by construction, and what is stored of them is not:
     rounding has moved it. With ``orthogonal=True`` the network is the one whose ``W`` is the orthogonal matrix
@@ -54,7 +54,7 @@ class PairwiseSystem(Subject):
         activation: ``modrelu`` (pairs ``i``, ``i + n/2``), ``oplu`` or ``householder`` (pairs ``2 i``, ``2 i + 1``), or
             ``abs`` (each unit by itself; its pairs are those of OPLU).
         orthogonal: ``W`` is the orthogonal matrix nearest to the stored one.
-        name: what reports call it.
+        name: name in reports.
         angles: ``(n/2,)`` in radians, of the Householder activation; ``None`` for the others.
         part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.kernel.systems.parts``.
 
@@ -97,10 +97,10 @@ class PairwiseSystem(Subject):
         return f"PairwiseSystem({self.states} states, {self.activation!r}, inputs={self.inputs}, name={self.name!r})"
 
     input_low = input_high = None
-    """A network takes any input: it has no box, see ``GatedCell``."""
+    """Absent input box: a network takes any input, see ``GatedCell``."""
 
     def with_inputs(self, low: Any, high: Any) -> PairwiseSystem:
-        """Itself: what is claimed of a network holds for every input."""
+        """Return itself: claims about a network hold for every input."""
         return self
 
     @property
@@ -115,32 +115,32 @@ class PairwiseSystem(Subject):
 
     @property
     def is_discrete(self) -> bool:
-        """It is a map."""
+        """True: it is a map."""
         return True
 
     @property
     def pairs(self) -> Array:
-        """``(n/2, 2)``: the indices of the units of each pair."""
+        """Indices ``(n/2, 2)`` of the units of each pair."""
         order = np.arange(self.states)
         return order.reshape(2, -1).T if self.activation == "modrelu" else order.reshape(-1, 2)
 
     @property
     def kind_name(self) -> str:
-        """What a sentence calls a layer of this kind: its activation."""
+        """Name of this kind of layer in sentences: its activation."""
         return self.activation
 
     def draw_states(self, rng: np.random.Generator, count: int) -> Array:
-        """``(count, n)`` states worth starting from."""
+        """Draw ``(count, n)`` initial states."""
         return 2.0 * rng.normal(size=(count, self.states))
 
     @property
     def jumps(self) -> bool:
-        """Whether the activation is modReLU with a positive bias, which is not continuous."""
+        """True if the activation is modReLU with a positive bias, which is discontinuous."""
         return self.activation == "modrelu" and bool((self.b > 0.0).any())
 
     @property
     def phrase(self) -> str:
-        """Whom a claim about it is about, without quantifiers."""
+        """Describe the subject of a claim, without quantifiers."""
         nearest = ", W the orthogonal matrix nearest to the stored one" if self.orthogonal else ""
         return (
             f"{part_phrase(self) or 'this network'} ({self.activation}, its stored weights and bias"
@@ -148,7 +148,7 @@ class PairwiseSystem(Subject):
         )
 
     def advance(self, x: Array, u: Array) -> Array:
-        """The next state for states ``(..., n)`` and inputs ``(..., p)``, computed with ``W`` as stored."""
+        """Return the next state for states ``(..., n)`` and inputs ``(..., p)``, computed with the stored ``W``."""
         z = x @ self.W.T + u @ self.V.T
         if self.activation == "modrelu":
             return modrelu(z, self.b)
@@ -158,7 +158,7 @@ class PairwiseSystem(Subject):
         return oplu(z) if self.activation == "oplu" else np.abs(z)
 
     def jacobian(self, x: Array, u: Array) -> Array:
-        """``d advance / d x`` at one state ``(n,)`` and one input ``(p,)``, ``(n, n)``; at a kink, of one side."""
+        """Return ``d advance / d x`` at one state ``(n,)`` and input ``(p,)``, ``(n, n)``; one-sided at a kink."""
         z = self.W @ x + self.V @ u
         if self.activation == "modrelu":
             slopes = modrelu_slopes(z, self.b)
@@ -171,17 +171,17 @@ class PairwiseSystem(Subject):
         return out
 
     def payload(self) -> dict[str, Any]:
-        """What a file keeps: the fields, the angles where the activation has some."""
+        """Return the stored content: the fields, and the angles if the activation has some."""
         return {key: value for key, value in super().payload().items() if key != "angles" or value is not None}
 
     @classmethod
     def from_payload(cls, data: Mapping[str, Any]) -> PairwiseSystem:
-        """Inverse of ``payload``."""
+        """Invert ``payload``."""
         return super().from_payload({"angles": None, **data})
 
 
 def _checked_angles(activation: str, angles: Any, pairs: int) -> Array | None:
-    """Angles ``(n/2,)`` of the Householder activation, none of the others."""
+    """Return the angles ``(n/2,)`` of the Householder activation, ``None`` for the others."""
     if (angles is None) is (activation == "householder"):
         words = "needs an angle for each pair" if angles is None else "has no angles: leave them out"
         raise ConfigurationError(f"{activation} {words}")
@@ -189,7 +189,7 @@ def _checked_angles(activation: str, angles: Any, pairs: int) -> Array | None:
 
 
 def _refuse_far_from_orthogonal(w: Array) -> None:
-    """The nearest orthogonal matrix is unique where ``W`` is invertible: far above the rounding of this product."""
+    """Raise an error unless ``W`` is invertible far above rounding, so that the nearest orthogonal matrix is unique."""
     with np.errstate(all="ignore"):
         defect = float(np.abs(w.T @ w - np.eye(len(w))).sum(axis=1).max())
     if not defect <= NEARLY_ORTHOGONAL:

@@ -24,7 +24,7 @@ _FORM = re.compile(rf"({_PATH})?({COMPUTED})?({SCALED})?")
 
 
 def as_part(value: Any) -> str:
-    """A checked ``"PATH of WHOLE"``, or the empty string for a subject that is no part; endings may follow.
+    """Return a checked ``"PATH of WHOLE"`` with its endings, or the empty string for a subject that is no part.
 
     Only letters, digits, ``_``, ``-`` and ``.`` are allowed in the two names: no sentence can be smuggled in by them.
 
@@ -48,7 +48,7 @@ def origin_phrase(subject: Any) -> str:
 
 
 def part_phrase(subject: Any, noun: str = "") -> str:
-    """``the part `PATH` of WHOLE``, and what that is; for no part ``this NOUN``, or the empty string.
+    """Return ``the part `PATH` of WHOLE`` with its description; for no part ``this NOUN``, or the empty string.
 
     Example:
         >>> from stability.systems import LureSystem

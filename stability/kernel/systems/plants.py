@@ -1,6 +1,6 @@
 """State spaces of ``python-control`` and ``scipy.signal`` as matrices.
 
-None of these libraries is imported: whatever has ``A``, ``B``, ``C``, ``D`` and ``dt`` is read.
+None of these libraries is imported: any object with ``A``, ``B``, ``C``, ``D`` and ``dt`` is read.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from stability.kernel.checks import as_choice, as_matrix
 
 Array = np.ndarray
 SLOPES = {"saturation": (0.0, 1.0), "deadzone": (0.0, 1.0)}
-"""Nonlinearities that are no activation here, by the interval of their slopes: all that a claim about a loop needs."""
+"""Slope intervals of nonlinearities that are no activation, which is all that a claim about a loop needs."""
 UNSPECIFIED_STEP = 1.0
-"""The step of a discrete system whose library says "discrete, step unspecified" (``dt=True``)."""
+"""Step of a discrete system whose library says "discrete, step unspecified" (``dt=True``)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Plant:
-    """``x' = A x + B u``, ``y = C x + D u``, with the step as this library has it (``None``: continuous)."""
+    """State space ``x' = A x + B u``, ``y = C x + D u``, with the library's step (``None``: continuous)."""
 
     A: Array
     B: Array
@@ -38,7 +38,7 @@ def _library(value: Any) -> str:
 
 
 def is_linear_system(value: Any) -> bool:
-    """Whether it is a linear system of ``python-control`` or ``scipy.signal``: a state space or a transfer function."""
+    """Return True for a state space or transfer function of ``python-control`` or ``scipy.signal``."""
     if _library(value) not in ("control", "scipy"):
         return False
     return _has_matrices(value) or hasattr(value, "to_ss") or hasattr(value, "num_array")
@@ -49,7 +49,7 @@ def _has_matrices(value: Any) -> bool:
 
 
 def as_plant(value: Any) -> Plant:
-    """The matrices of a linear system.
+    """Return the matrices of a linear system.
 
     Args:
         value: a state space or transfer function of ``python-control`` or ``scipy.signal``, or ``(A, B, C, D)``, which
@@ -95,7 +95,7 @@ def _plant(A: Any, B: Any, C: Any, D: Any, dt: Any) -> Plant:
 
 
 def slopes_of(slope: Any) -> Any:
-    """The slopes of a nonlinearity by its name, ``(name, gain)`` for a multiple of it; anything else as it is.
+    """Return the slopes of a named nonlinearity, or of a ``(name, gain)`` multiple; anything else unchanged.
 
     Raises:
         ConfigurationError: an unknown name, or a gain that is no positive number.

@@ -19,7 +19,7 @@ from stability.kernel.systems.pairwise import PairwiseSystem
 
 
 def relu_system(network: PairwiseSystem) -> DrivenSystem:
-    """The same map as a Lur'e system with ReLU channels.
+    """Return the same map as a Lur'e system with ReLU channels.
 
     The channels' rows are differences of rows of the weights, or combinations of two: rounded once in float64, exact
     for the absolute value.

@@ -20,8 +20,9 @@ from stability.kernel.systems.subjects import Subject
 Array = np.ndarray
 Block = DrivenSystem | PairwiseSystem
 STRETCH = {"identity": 1.0, "gelu": 1.129}
-r"""What stands between a layer and its mixing, and how far it stretches a difference: the slope of GELU is largest
-where :math:`\varphi(z) (2 - z^2) = 0`, and :math:`\Phi(\sqrt 2) + \sqrt 2\, \varphi(\sqrt 2) = 1.12890...`."""
+r"""Lipschitz constants of the maps between a layer and its mixing. The slope of GELU is largest where
+:math:`\varphi(z) (2 - z^2) = 0`, and :math:`\Phi(\sqrt 2) + \sqrt 2\, \varphi(\sqrt 2) = 1.12890...`.
+"""
 
 
 _erf = np.frompyfunc(math.erf, 1, 1)
@@ -34,23 +35,23 @@ def _gelu(values: Array) -> Array:
 @subject("residual")
 @dataclass(frozen=True, eq=False, repr=False)
 class ResidualStack(Subject):
-    r"""Recurrent layers in residual branches on top of each other.
+    r"""Stack of residual blocks around recurrent layers.
 
     .. math:: s_0 = E u + e, \qquad s_k = s_{k-1} + M_k\, \psi(y_k) + m_k
 
     at every time step, where ``y_k`` is the state of layer ``k``, which reads :math:`g_k \odot s_{k-1} + c_k`, and
-    ``psi`` acts entry by entry. What it puts out is :math:`s_K`.
+    ``psi`` acts entry by entry. The output is :math:`s_K`.
 
     Args:
         layers: discrete ``DrivenSystem`` or ``PairwiseSystem``, the lowest first, all reading ``w`` features.
         encoder: ``E (w, p)``.
         mixing: ``M_k (w, n_k)``, one a layer.
-        scales: ``g (K, w)``, such as those of a batch norm as it is evaluated; ones by default.
+        scales: ``g (K, w)``, such as those of a batch norm in evaluation; ones by default.
         shifts: ``c (K, w)``; zeros by default.
         encoder_bias: ``e (w,)``; zero by default.
         mixing_bias: ``m (K, w)``; zeros by default.
         between: ``psi``, ``identity`` or ``gelu``.
-        name: what reports call it.
+        name: name in reports.
         part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.kernel.systems.parts``.
 
     Raises:
@@ -112,10 +113,10 @@ class ResidualStack(Subject):
         return f"ResidualStack({len(self.layers)} layers, inputs={self.inputs}, name={self.name!r})"
 
     input_low = input_high = None
-    """A network takes any input."""
+    """Absent input box: a network takes any input."""
 
     def with_inputs(self, low: Any, high: Any) -> ResidualStack:
-        """Itself: what is claimed of it holds for every input."""
+        """Return itself: its claims hold for every input."""
         return self
 
     @property
@@ -130,28 +131,28 @@ class ResidualStack(Subject):
 
     @property
     def outputs(self) -> int:
-        """Features between blocks ``w``."""
+        """Number of features between blocks ``w``."""
         return len(self.encoder)
 
     @property
     def is_discrete(self) -> bool:
-        """It is a map."""
+        """True: it is a map."""
         return True
 
     @property
     def phrase(self) -> str:
-        """Whom a claim about it is about, without quantifiers."""
+        """Describe the subject of a claim, without quantifiers."""
         blocks = "residual block" if len(self.layers) == 1 else "residual blocks"
         named = part_phrase(self, f"network of {len(self.layers)} {blocks}")
         kinds = ", ".join(layer.kind_name for layer in self.layers)
         return f"{named} ({kinds}; their stored weights and biases{origin_phrase(self)}, exact arithmetic)"
 
     def advance(self, state: Array, u: Array) -> Array:
-        """One step: ``(..., n)``, ``(..., p)`` to ``(..., n)``."""
+        """Run one step: ``(..., n)``, ``(..., p)`` to ``(..., n)``."""
         return self._step(state, u)[0]
 
     def run(self, inputs: Array) -> Array:
-        """What it puts out from the state zero, ``(time, p)`` to ``(time, w)``."""
+        """Return the outputs from the zero state, ``(time, p)`` to ``(time, w)``."""
         state, out = np.zeros(self.states), []
         for u in np.asarray(inputs, dtype=np.float64):
             state, signal = self._step(state, u)
@@ -159,7 +160,7 @@ class ResidualStack(Subject):
         return np.array(out)
 
     def _step(self, state: Array, u: Array) -> tuple[Array, Array]:
-        """The next state, and what is put out there."""
+        """Return the next state and its output."""
         after, at = [], 0
         signal = np.asarray(u, dtype=np.float64) @ self.encoder.T + self.encoder_bias
         for layer, M, g, c, m in zip(self.layers, self.mixing, self.scales, self.shifts, self.mixing_bias):

@@ -12,7 +12,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class Matrices:
-    """``x' = A x + B u``, ``y = C x + D u`` (``x+`` in discrete time): ``(n, n) (n, m) (p, n) (p, m)``."""
+    """State space ``x' = A x + B u``, ``y = C x + D u`` (``x+`` in discrete time): ``(n, n) (n, m) (p, n) (p, m)``."""
 
     A: Array
     B: Array
@@ -22,7 +22,7 @@ class Matrices:
 
     @property
     def matrices(self) -> tuple[Array, Array, Array, Array]:
-        """``(A, B, C, D)``."""
+        """Matrices ``(A, B, C, D)``."""
         return self.A, self.B, self.C, self.D
 
     @property
@@ -38,7 +38,7 @@ class Matrices:
 
 @dataclass(frozen=True, eq=False)
 class LureMatrices(Matrices):
-    """The matrices and slopes of a Lur'e system, unchecked."""
+    """Matrices and slopes of a Lur'e system, unchecked."""
 
     alpha: Array
     beta: Array
@@ -46,7 +46,7 @@ class LureMatrices(Matrices):
 
 
 def with_input(system: Any, E: Array, F: Array) -> LureMatrices:
-    """A Lur'e system's input appended as ``p`` further channels that nothing restricts (their L is to be zero).
+    """Append a Lur'e system's input as ``p`` further unrestricted channels (their L must be zero).
 
     Args:
         system: the Lur'e system, ``n`` states and ``m`` channels.

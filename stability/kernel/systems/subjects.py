@@ -19,7 +19,7 @@ class Subject:
 
     part: str
     rests_on_boxes: bool = False
-    """Whether proofs about it rest on a box of its inputs and on one of its states (``low``, ``high`` of the proof)."""
+    """True if proofs about it use a box of its inputs and one of its states (``low``, ``high`` of the proof)."""
 
     @property
     def states(self) -> int:
@@ -28,34 +28,34 @@ class Subject:
 
     @property
     def outputs(self) -> int:
-        """Number of outputs: a layer above reads the state, where nothing else is said."""
+        """Number of outputs; by default the states."""
         return self.states
 
     def output(self, state: Any) -> Any:
-        """What a layer above reads of a state ``(..., n)``: all of it, where nothing else is said."""
+        """Return the output of a state ``(..., n)``; by default the state."""
         return state
 
     @property
     def output_bound(self) -> float:
-        """``b`` with ``|y| <= b`` for every output from the first step on; infinite, where nothing else is said."""
+        """Bound ``b`` with ``|y| <= b`` for every output from the first step on; by default infinite."""
         return float("inf")
 
     def output_box(self) -> tuple[np.ndarray, np.ndarray]:
-        """Ends ``(m,)``, ``(m,)`` of a box around all outputs from the first step on; they may be infinite."""
+        """Return a box ``(m,)``, ``(m,)`` of all outputs from the first step on; its ends may be infinite."""
         bound = np.full(self.outputs, self.output_bound)
         return -bound, bound
 
     def _set(self, **values: Any) -> None:
-        """The checked values of all fields, once: the class is frozen."""
+        """Set the checked values of all fields once; the class is frozen."""
         vars(self).update(values)
 
     def payload(self) -> dict[str, Any]:
-        """What a file keeps: the fields, and the part where it is one."""
+        """Return the stored content: the fields, and the part if it is one."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
         return values if self.part else {key: value for key, value in values.items() if key != "part"}
 
     @classmethod
     def from_payload(cls, data: Mapping[str, Any]) -> Any:
-        """Inverse of ``payload``."""
+        """Invert ``payload``."""
         values = {field.name: data[field.name] for field in fields(cls) if field.name != "part"}  # type: ignore[arg-type]
         return cls(**values, part=data.get("part", ""))  # type: ignore[call-arg]

@@ -52,16 +52,16 @@ from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.bounded import prove_ball_positive
 from stability.kernel.theorems.decaying_boxes import is_unbounded, signed_balance
 
-MOST_STEPS, MOST_WINDOW = 2000, 200
+MOST_STEPS, MOST_WINDOW = 2000, 200  # largest work that a file may ask of the checker
 MOST_ROUNDS, MOST_DEPTH, MOST_SWEEPS, MOST_HISTORIES = 1000, 64, 16, 256
-"""Of what a file may ask the checker to do."""
+"""Largest schedules that a file may ask of the checker."""
 ROWS = "backward must hold whole numbers, (rounds, depth, sweeps, cells, memory) in each row"
 BOX = "low and high must be vectors of {p} entries with low <= high"
 Array = np.ndarray
 
 
 def why_no_zonotopes(subject: DrivenSystem) -> str | None:
-    """Why sets are not pushed through this network, or ``None`` where they are."""
+    """Return the reason why a network has no zonotopes, or ``None``."""
     if not subject.is_discrete:
         return "this proof is about maps, not about flows"
     if is_unbounded(subject.activation) and has_feedthrough(subject.system):
@@ -70,7 +70,7 @@ def why_no_zonotopes(subject: DrivenSystem) -> str | None:
 
 
 def inputs_in_box(low: Array, high: Array) -> str:
-    """Where a box holds every entry of an input.
+    """State that a box contains every entry of an input.
 
     Example:
         >>> inputs_in_box(-np.ones(2), np.ones(2))
@@ -84,7 +84,7 @@ def inputs_in_box(low: Array, high: Array) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Sets:
-    """Where trajectories are from a known step on.
+    """Bounds of all trajectories from a known step on.
 
     Attributes:
         low: ``(m,)`` least pre-activations.
@@ -98,9 +98,10 @@ class Sets:
 
 
 class Absorbed(ProofData):
-    """``low``, ``high`` (p,): the box of inputs; ``r`` (n,), ``share`` (q), ``room`` (eta): the box of states; rows of
-    ``backward``: rounds, depth, sweeps, cells and memory of linear bounds. With ``Y`` (n, n) and ``tau`` (m or m + p,)
-    the box is that around an ellipsoid. With ``falls`` (n,) it goes that far below zero, and ``r`` above.
+    """Data of absorbing sets. ``low``, ``high`` (p,): the box of inputs; ``r`` (n,), ``share`` (q), ``room`` (eta): the
+    box of states; rows of ``backward``: rounds, depth, sweeps, cells and memory of linear bounds. With ``Y`` (n, n) and
+    ``tau`` (m or m + p,) the box is that around an ellipsoid. With ``falls`` (n,) it goes that far below zero, and
+    ``r`` above.
     """
 
     low: Annotated[Input, BOX]
@@ -117,11 +118,11 @@ class Absorbed(ProofData):
 
     @property
     def settled(self) -> int:
-        """Steps from the first box to the last sets."""
+        """Return the steps from the first box to the last sets."""
         return steps_made(self.steps, self.backward)
 
     def since(self, satisfied: str, starts: str, does: str) -> str:
-        """From which step on something holds, in words about one trajectory or two."""
+        """State the step from which a property holds, about one trajectory or two."""
         if self.share == 0.0:
             return f"from step K = {self.settled + 1} on, wherever {starts},"
         limit = exact_text(1.0 + self.room)
@@ -145,7 +146,7 @@ class Absorbed(ProofData):
         )
 
     def enclosed(self, subject: DrivenSystem) -> Sets:
-        """Bounds of pre-activations and states once the sets have settled.
+        """Bound pre-activations and states once the sets have settled.
 
         Raises:
             Refused: there are none, or the data ask for more than a checker does.
@@ -170,7 +171,7 @@ class Absorbed(ProofData):
         return Sets(bounds.low, bounds.high, bounds.states)
 
     def _schedules(self) -> list[Schedule]:
-        """The rows of ``backward``.
+        """Return the rows of ``backward``.
 
         Raises:
             Refused: they are none, or ask for more than a checker does.
@@ -244,17 +245,17 @@ class Absorbed(ProofData):
 
 
 def wide_box(r: Array, room: float) -> Array:
-    """Half widths of the box of the states, rounded up."""
+    """Return half widths of the box of the states, rounded up."""
     return np.nextafter((1.0 + room) * r, np.inf) if room else r
 
 
 def bounds_in_invariant_box(box: Array, below: Array | None, states: tuple[Array, Array]) -> tuple[Array, Array]:
-    """Bounds of states that never leave a box, which goes as far below zero as above where nothing else is said."""
+    """Bound states that never leave a box, which goes as far below zero as above unless ``below`` says otherwise."""
     return np.maximum(states[0], -(box if below is None else below)), np.minimum(states[1], box)
 
 
 def input_bounds(subject: DrivenSystem, low: Array, high: Array) -> tuple[Ball, Array]:
-    """``G = [B, F]`` and bounds of what it multiplies: activations first, then inputs that enter the state."""
+    """Return ``G = [B, F]`` and bounds of its argument: activations first, then inputs that enter the state."""
     _, B, _, _ = system_balls(subject.system)
     bounds = np.full(subject.system.channels, activation(subject.activation).bound)
     if not subject.F.any():
@@ -264,7 +265,7 @@ def input_bounds(subject: DrivenSystem, low: Array, high: Array) -> tuple[Ball, 
 
 
 def box_balance(subject: DrivenSystem, r: Array, low: Array, high: Array) -> tuple[Array, Array]:
-    """Upper bounds of ``|A| r``, and of what activation and inputs add to each state."""
+    """Bound ``|A| r`` above, and the terms that activation and inputs add to each state."""
     A, B, _, _ = system_balls(subject.system)
     kept = (Ball.exact(A.upper()) @ r).upper() if A.mid.any() or A.rad.any() else np.zeros(subject.states)
     bound = np.full(subject.system.channels, activation(subject.activation).bound)

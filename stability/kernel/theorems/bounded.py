@@ -43,7 +43,7 @@ Array = np.ndarray
 
 
 class Bounded(ProofData):
-    """What balls and boxes have in common: the radius, a bound on inputs that enter the state, the sentence."""
+    """Common part of balls and boxes: the radius, a bound on inputs that enter the state, the sentence."""
 
     radius: Number
     input_bound: Number | None = None
@@ -60,7 +60,7 @@ class Bounded(ProofData):
         )
 
     def push(self, subject: DrivenSystem) -> tuple[Ball, Array]:
-        """``push_bounds``, from data that are in their range."""
+        """Return ``push_bounds`` from data in their range."""
         require(self.radius > 0, "radius must be positive")
         require(self.input_bound is None or self.input_bound >= 0, "input_bound must be a number >= 0")
         unbounded = "inputs enter the state directly: without a bound on them there is none on the state"
@@ -69,7 +69,7 @@ class Bounded(ProofData):
 
 
 def push_bounds(subject: DrivenSystem, input_bound: float | None) -> tuple[Ball, Array]:
-    """``G`` and the bounds ``b``: channels first, then inputs that enter the state."""
+    """Return ``G`` and the bounds ``b``: channels first, then inputs that enter the state."""
     _, B, _, _ = system_balls(subject.system)
     bounds = np.full(subject.system.channels, activation(subject.activation).bound)
     if not subject.F.any():
@@ -79,7 +79,7 @@ def push_bounds(subject: DrivenSystem, input_bound: float | None) -> tuple[Ball,
 
 
 def prove_ball_positive(matrix: Ball) -> bool:
-    """Whether every symmetric matrix in the ball is positive definite."""
+    """Return True if every symmetric matrix in the ball is proved positive definite."""
     middle = 0.5 * (matrix.mid + matrix.mid.T)
     asymmetry = np.abs(matrix.mid - matrix.mid.T)
     # the rounded mean of two numbers lies between them; the proof has room for the few roundings of the radius itself
@@ -92,7 +92,7 @@ BALL_SIZE = "Y and tau must be of the network's sizes, Y symmetric to the last b
 
 @certifies("ball", subject=DrivenSystem, claim="bounded", value="radius", size=BALL_SIZE)
 class BallProof(Bounded):
-    """``tau`` (m or m + p,) has an entry for each column of ``G``."""
+    """Ellipsoid in the ball; ``tau`` (m or m + p,) has an entry for each column of ``G``."""
 
     Y: Metric
     mu: Number
@@ -128,7 +128,7 @@ BOX_SIZE = "r must be a positive vector of {n} entries"
 
 @certifies("box", subject=DrivenSystem, claim="bounded", value="radius", size=BOX_SIZE)
 class BoxProof(Bounded):
-    """``radius`` is the norm of ``r`` or more."""
+    """Box in the ball; ``radius`` is at least the norm of ``r``."""
 
     r: State
 

@@ -26,7 +26,7 @@ Array = np.ndarray
 
 
 def is_unbounded(name: str) -> bool:
-    """Whether an activation has no bound, so that a box needs signs and sizes of the weights.
+    """Return True for an unbounded activation, whose box needs signs and sizes of the weights.
 
     Example:
         >>> is_unbounded("relu"), is_unbounded("saturation")
@@ -36,7 +36,7 @@ def is_unbounded(name: str) -> bool:
 
 
 def steepest_sides(phi: Activation) -> tuple[float, float]:
-    """The largest slopes right and left of zero of a piecewise linear activation.
+    """Return the largest slopes right and left of zero of a piecewise linear activation.
 
     Example:
         >>> steepest_sides(activation("leaky_relu"))
@@ -48,13 +48,13 @@ def steepest_sides(phi: Activation) -> tuple[float, float]:
 
 
 def _parts(ball: Ball) -> tuple[Array, Array]:
-    """Upper bounds of the positive and of the negative part of every matrix in a ball."""
+    """Bound the positive and the negative part of every matrix in a ball above."""
     low, high = ball.endpoints() if ball.rad.any() else (ball.mid, ball.mid)
     return np.maximum(high, 0.0), np.maximum(-low, 0.0)
 
 
 def _both(ball: Ball, up: Array, down: Array) -> tuple[Array, Array]:
-    """Bounds of ``M v`` and of ``-M v`` for ``-down <= v <= up``, the vectors not negative."""
+    """Bound ``M v`` and ``-M v`` for non-negative ``-down <= v <= up``."""
     plus, minus = _parts(ball)
     joined, turned = np.hstack([plus, minus]), np.hstack([minus, plus])
     both = np.concatenate([up, down])
@@ -62,7 +62,7 @@ def _both(ball: Ball, up: Array, down: Array) -> tuple[Array, Array]:
 
 
 def _endpoints(matrix: Array, low: Array, high: Array, offset: Array) -> tuple[Array, Array]:
-    """Bounds, not negative, of ``M u + offset`` and of its negative for inputs in a box."""
+    """Bound ``M u + offset`` and its negative for inputs in a box, both non-negative."""
     ball, still = Ball.exact(matrix), np.zeros_like(offset)
     middle = 0.5 * (low + high)
     reach = np.nextafter(np.maximum(high - middle, middle - low), np.inf)
@@ -76,7 +76,7 @@ def _endpoints(matrix: Array, low: Array, high: Array, offset: Array) -> tuple[A
 def signed_balance(
     subject: DrivenSystem, up: Array, down: Array, low: Array, high: Array
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """Upper bounds of ``K (p, v)`` and of ``S``, each as its part from above and from below.
+    """Bound ``K (p, v)`` and ``S`` above, each by its part from above and from below.
 
     Args:
         subject: a map without feedthrough, its activation piecewise linear.

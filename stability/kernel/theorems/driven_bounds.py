@@ -25,7 +25,7 @@ ENDS = "least and most must be vectors of {n} entries with least <= most"
 
 
 def within_diagonal(low: np.ndarray, high: np.ndarray, diagonal: float) -> float:
-    """How wide a box is on average, once its diagonal is proved to be no longer than it is said to be.
+    """Return the mean width of a box after proving the bound on its diagonal.
 
     Raises:
         Refused: it is longer.
@@ -41,7 +41,7 @@ def within_diagonal(low: np.ndarray, high: np.ndarray, diagonal: float) -> float
     "driven_bounds", subject=DrivenSystem, claim="bounded_in_box", value="diagonal", unfit=why_no_zonotopes, size=SIZE
 )
 class DrivenBounds(Absorbed):
-    """``least``, ``most`` (n,): the box of states; ``diagonal``: its length or more."""
+    """Final box of states: ``least``, ``most`` (n,), and ``diagonal``, at least its length."""
 
     least: Annotated[State, ENDS]
     most: Annotated[State, ENDS]

@@ -31,14 +31,14 @@ SIZE = "r must be a positive vector of {n} entries"
 
 
 def slopes_on(subject: DrivenSystem, low: Array, high: Array) -> LureSystem:
-    """The system with the range of the derivative where the pre-activations are within ``low`` and ``high``."""
+    """Return the system with the derivative's range for pre-activations within ``low`` and ``high``."""
     centre = 0.5 * (low + high)
     reach = np.nextafter(np.maximum(high - centre, centre - low), np.inf)
     return regional_system(subject.system, *slope_range(subject.activation, centre, reach))
 
 
 def decays_on(proof: Decay, subject: DrivenSystem, low: Array, high: Array, after: str) -> str:
-    """That the inequality of a proof holds with the slopes where the pre-activations are within ``low`` and ``high``.
+    """State that a proof's inequality holds with the slopes for pre-activations within ``low`` and ``high``.
 
     Raises:
         Refused: it is not proved.
@@ -52,7 +52,7 @@ def decays_on(proof: Decay, subject: DrivenSystem, low: Array, high: Array, afte
 
 
 def one_equilibrium(subject: DrivenSystem, low: Array, high: Array) -> str:
-    """The sentence about constant inputs in a box."""
+    """State the claim about constant inputs in a box."""
     return (
         f"For {phrase_of(subject)}: for every constant input with {inputs_in_box(low, high)} there is exactly "
         "one equilibrium, and it attracts every trajectory under that input. Nothing is said about other inputs."
@@ -63,7 +63,7 @@ def one_equilibrium(subject: DrivenSystem, low: Array, high: Array) -> str:
     "driven_lmi", subject=DrivenSystem, claim="driven_contraction", value="rate", unfit=why_no_zonotopes, size=SIZE
 )
 class DrivenLmi(Absorbed, Decay):
-    """The metric ``P``, multipliers ``L`` and the rate on the sets that the other data make."""
+    """Metric ``P``, multipliers ``L`` and the rate on the sets of the other data."""
 
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
         decay = decay_factor(self.rate, True).replace("^k", "^(k-K)")
@@ -83,7 +83,7 @@ class DrivenLmi(Absorbed, Decay):
 
 @certifies("driven_equilibrium", subject=DrivenSystem, claim="equilibrium_in_box", unfit=why_no_zonotopes, size=SIZE)
 class DrivenEquilibrium(DrivenLmi):
-    """The data of ``driven_lmi``."""
+    """Data of ``driven_lmi``."""
 
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
         return one_equilibrium(subject, self.low, self.high)

@@ -10,17 +10,17 @@ from stability.kernel.format.fields import Pair, ProofData, require
 
 
 class Unstable(ProofData):
-    """A proof of an eigenvalue outside the stability region; its sentence shows a number only where it is named."""
+    """Proof of an eigenvalue outside the stability region; its sentence shows a number only if the proof names one."""
 
     eigenvalue: Pair | None = None
 
     @property
     def named(self) -> complex | None:
-        """The eigenvalue that the proof names, or ``None``."""
+        """Return the eigenvalue that the proof names, or ``None``."""
         return None if self.eigenvalue is None else complex(*self.eigenvalue)
 
     def outside(self, matrix: Matrix, discrete: bool, otherwise: str, *, strict: bool = True) -> str:
-        """What is proved of an eigenvalue of every matrix in a ball, the named one where there is a name.
+        """Return the proved property of an eigenvalue of every matrix in a ball, the named one if there is a name.
 
         Raises:
             Refused: nothing is proved, in these words.
@@ -30,12 +30,12 @@ class Unstable(ProofData):
         return str(proved)
 
     def phrase(self, discrete: bool, *, strict: bool = True) -> str:
-        """The eigenvalue in words, see ``eigenvalue_phrase``."""
+        """Describe the eigenvalue, see ``eigenvalue_phrase``."""
         return eigenvalue_phrase(self.named, discrete, strict=strict)
 
 
 def eigenvalue_text(value: complex) -> str:
-    """An eigenvalue in words."""
+    """Format an eigenvalue."""
     if value.imag == 0:
         return f"{value.real:.6g}"
     return f"{value.real:.6g} {'+' if value.imag > 0 else '-'} {abs(value.imag):.6g}i"
@@ -49,7 +49,7 @@ def _decimal(value: float, places: int) -> str:
 
 
 def _number(value: complex) -> str:
-    """Six digits of the larger part, the other part to the same place."""
+    """Format six digits of the larger part, and the other part to the same place."""
     places = 5 - math.floor(math.log10(max(abs(value.real), abs(value.imag))))
     real, imag = _decimal(value.real, places), _decimal(abs(value.imag), places)
     if not float(imag):
@@ -59,12 +59,12 @@ def _number(value: complex) -> str:
 
 
 def eigenvalue_phrase(value: complex | None, discrete: bool, *, strict: bool = True) -> str:
-    """``the eigenvalue ... of modulus above 1`` or what is proved without a name.
+    """Return ``the eigenvalue ... of modulus above 1``, or the phrase of an unnamed one.
 
     Args:
         value: the eigenvalue that the proof names, or ``None``.
         discrete: unit circle instead of the imaginary axis.
-        strict: what is proved without a name lies outside the closed stability region, not only on its boundary.
+        strict: require that an unnamed eigenvalue lies outside the closed stability region, not on its boundary.
 
     Returns:
         The phrase.

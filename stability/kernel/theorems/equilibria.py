@@ -39,7 +39,7 @@ from stability.kernel.theorems.eigenvalue_phrase import Unstable
     size="state1, state2 and input must be finite vectors of the network's sizes",
 )
 class TwoEquilibria(ProofData):
-    """Two states and the constant input under which they are at rest."""
+    """Data: two states and the constant input under which they are at rest."""
 
     state1: State
     state2: State
@@ -66,7 +66,7 @@ class TwoEquilibria(ProofData):
 
 
 def smooth_slopes(name: str, channels: Ball) -> Ball:
-    """The activation's slopes over boxes of pre-activations.
+    """Enclose the activation's slopes over boxes of pre-activations.
 
     Raises:
         Refused: there may be no Jacobian.
@@ -84,7 +84,7 @@ def smooth_slopes(name: str, channels: Ball) -> Ball:
     size="state and input must be finite and of the network's sizes",
 )
 class UnstableEquilibrium(Unstable):
-    """A state and the constant input under which it is at rest."""
+    """Data: a state and the constant input under which it is at rest."""
 
     state: State
     input: Input
@@ -114,7 +114,7 @@ SMOOTH = ("tanh", "identity")  # phi(0) = 0 and phi'(0) = 1
 
 
 def why_not_everywhere(subject: DrivenSystem) -> str | None:
-    """Why the network may lack an equilibrium with ``z = 0`` under some input; ``None`` where each has one."""
+    """Return why the network may lack an equilibrium with ``z = 0`` under some input; ``None`` if each has one."""
     system = subject.system
     base = system if system.origin is None else system.origin.base
     still = np.eye(base.states) if base.is_discrete else np.zeros((base.states, base.states))
@@ -136,7 +136,7 @@ def why_not_everywhere(subject: DrivenSystem) -> str | None:
 
 @refutes("unstable_everywhere", subject=DrivenSystem, claim=("contraction", "equilibrium"), unfit=why_not_everywhere)
 class UnstableEverywhere(Unstable):
-    """No data but ``eigenvalue`` where the sentence names it."""
+    """Data: none, except ``eigenvalue`` if the sentence names it."""
 
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
         attracting = "globally asymptotically stable for any constant input"

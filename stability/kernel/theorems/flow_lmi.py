@@ -30,7 +30,7 @@ SIZE = "low and high must be vectors of {p} entries, least and most of {n}"
 
 @certifies("flow_lmi", subject=DrivenSystem, claim="driven_contraction", value="rate", unfit=no_flow_sets, size=SIZE)
 class FlowLmi(FlowSets, Decay):
-    """The metric ``P``, multipliers ``L`` and the rate on the sets that the other data make."""
+    """Metric ``P``, multipliers ``L`` and the rate on the sets of the other data."""
 
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
         return (
@@ -49,7 +49,7 @@ class FlowLmi(FlowSets, Decay):
 
 @certifies("flow_equilibrium", subject=DrivenSystem, claim="equilibrium_in_box", unfit=no_flow_sets, size=SIZE)
 class FlowEquilibrium(FlowLmi):
-    """The data of ``flow_lmi``."""
+    """Data of ``flow_lmi``."""
 
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
         return one_equilibrium(subject, self.low, self.high)
@@ -57,7 +57,7 @@ class FlowEquilibrium(FlowLmi):
 
 @certifies("flow_bounds", subject=DrivenSystem, claim="bounded_in_box", value="diagonal", unfit=no_flow_sets, size=SIZE)
 class FlowBounds(FlowSets):
-    """``least``, ``most`` (n,): a box around the last ellipsoid; ``diagonal``: its length or more."""
+    """Box around the last ellipsoid: ``least``, ``most`` (n,), and ``diagonal``, at least its length."""
 
     least_state: Annotated[State, ENDS.replace("least", "least_state").replace("most", "most_state")]
     most_state: Annotated[State, ENDS.replace("least", "least_state").replace("most", "most_state")]
@@ -82,6 +82,6 @@ class FlowBounds(FlowSets):
 
 
 def enclosing_box(centre: Array, Y: Array, room: float) -> tuple[Array, Array]:
-    """Ends of the box around an ellipsoid, rounded outwards."""
+    """Return the box around an ellipsoid, rounded outwards."""
     half = np.sqrt((1.0 + room) * np.diagonal(Y)) * (1 + 16 * EPS)
     return np.nextafter(centre - half, -np.inf), np.nextafter(centre + half, np.inf)

@@ -2,18 +2,18 @@ r"""Absorbing ellipsoids of flows under inputs in a box, recomputed by the check
 
 The flow is :math:`\dot x = A x + B \phi(z) + F u`, :math:`z = C x + E u + b`, its activation bounded, its inputs within
 ``r`` of the middle :math:`u_0` of their box. On intervals that pre-activations stay in, :math:`\phi(z) = s z + o + e`
-with :math:`|e_i| \le \epsilon_i`, so that around a centre ``c`` the state :math:`y = x - c` obeys
+with :math:`|e_i| \le \epsilon_i`, so that around a center ``c`` the state :math:`y = x - c` obeys
 
 .. math:: \dot y = (A + B s C) y + B e + (F + B s E)(u - u_0) + d,
 
-``d`` what is left at the centre. With :math:`G = [B, F + B s E, I]`, ``beta`` the bounds of what it multiplies and
+``d`` what is left at the center. With :math:`G = [B, F + B s E, I]`, ``beta`` the bounds of what it multiplies and
 :math:`\sum_j \tau_j \beta_j^2 \le 1`,
 
 .. math:: A_s Y + Y A_s^T + \mu Y + \mu^{-1} G \operatorname{diag}(\tau)^{-1} G^T < 0, \qquad A_s = A + B s C,
 
 gives :math:`\dot V \le \mu (1 - V)` for :math:`V = y^T Y^{-1} y`: every trajectory enters :math:`V \le 1 + \eta` within
 :math:`\log((V_0 - 1) / \eta) / \mu` and stays. There the pre-activations are within
-:math:`\sqrt{(1 + \eta)\, C_i Y C_i^T}` of those of the centre, which makes lines and errors of the next ellipsoid. The
+:math:`\sqrt{(1 + \eta)\, C_i Y C_i^T}` of those of the center, which makes lines and errors of the next ellipsoid. The
 first has ``s = 0`` and asks nothing of the pre-activations. All is rounded outwards.
 
 Source: S. Boyd, L. El Ghaoui, E. Feron, V. Balakrishnan, Linear Matrix Inequalities in System and Control Theory
@@ -39,13 +39,13 @@ from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.absorbing_sets import BOX
 from stability.kernel.theorems.bounded import prove_ball_positive
 
-MOST_STAGES = 32
+MOST_STAGES = 32  # most ellipsoids that a file may ask the checker to prove
 SIZE = "stages must hold as many centres (n,), shapes (n, n), slopes (m,), tau (m + p + n,), mu and least"
 Array = np.ndarray
 
 
 def no_flow_sets(subject: DrivenSystem) -> str | None:
-    """Why there are no such sets of a network, or ``None`` where there may be."""
+    """Return the reason why a network has no such sets, or ``None`` if it may have them."""
     if subject.is_discrete:
         return "this proof is about flows, not about maps"
     if subject.system.D.any():
@@ -57,12 +57,12 @@ def no_flow_sets(subject: DrivenSystem) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """What one ellipsoid rests on: the linear part, what pushes, and what is left at the centre.
+    """Basis of one ellipsoid: the linear part, the input terms, and the remainder at the center.
 
     Attributes:
         A: ``(n, n)`` ball of ``A + B s C``.
         push: ``(n, m + p + n)`` ball of ``G``.
-        bounds: ``(m + p + n,)`` of what it multiplies.
+        bounds: ``(m + p + n,)`` bounds of its argument.
     """
 
     A: Ball
@@ -72,7 +72,7 @@ class Stage:
 
 @dataclass
 class Ranges:
-    """What is known of a flow under inputs in a box: where its pre-activations stay.
+    """Ranges of the pre-activations of a flow under inputs in a box.
 
     Attributes:
         driven: the flow.
@@ -90,14 +90,14 @@ class Ranges:
 
     @classmethod
     def under(cls, driven: DrivenSystem, low: Array, high: Array) -> Ranges:
-        """Nothing is known yet."""
+        """Return infinite ranges."""
         middle = 0.5 * (low + high)
         reach = np.nextafter(np.maximum(high - middle, middle - low), np.inf)
         free = np.full(len(driven.b), np.inf, dtype=np.float64)
         return cls(driven, middle, reach, -free, free)
 
     def lines(self, slope: Array) -> tuple[Array, Array]:
-        """Offsets and errors of lines with given slopes over the ranges."""
+        """Return offsets and errors of lines with given slopes over the ranges."""
         phi = activation(self.driven.activation)
         if np.isfinite(self.high - self.low).all():
             _, offset, error = relaxation(phi, self.low, self.high, slope)
@@ -106,7 +106,7 @@ class Ranges:
         return at_zero, np.full(len(slope), phi.bound) - np.abs(at_zero)
 
     def stage(self, slope: Array, centre: Array) -> Stage:
-        """The ellipsoid's data for slopes and a centre."""
+        """Return the ellipsoid's data for slopes and a center."""
         driven, (A, B, C, _) = self.driven, system_balls(self.driven.system)
         offset, error = self.lines(slope)
         through = B * slope[None, :]
@@ -117,7 +117,7 @@ class Ranges:
         return Stage(linear, push, np.concatenate([error, self.reach, rest.upper()]))
 
     def enter(self, centre: Array, Y: Array, room: float) -> None:
-        """Take in that states are within an ellipsoid."""
+        """Restrict the ranges to states within an ellipsoid."""
         driven, (_, _, C, _) = self.driven, system_balls(self.driven.system)
         middle = C @ centre + Ball.exact(driven.E) @ self.middle + driven.b
         size = np.diagonal((C @ Y @ C.T).upper())
@@ -129,16 +129,16 @@ class Ranges:
 
 
 def rise_of(before: Array, Y_before: Array, after: Array, least: float, room: float) -> float:
-    """A bound of the next ellipsoid's ``V`` on the one before, ``least I < Y``; rounded up."""
+    """Bound the next ellipsoid's ``V`` on the previous one, ``least I < Y``; rounded up."""
     apart = math.sqrt(float(((after - before) ** 2).sum())) + 1e-150
     size = math.sqrt((1.0 + room) * float(np.trace(Y_before)))
     return (size + apart) ** 2 / least * (1 + (len(before) + 32) * EPS)
 
 
 class FlowSets(ProofData):
-    """``low``, ``high`` (p,): the box of inputs; ``centres`` (k, n), ``shapes`` (k, n, n), ``slopes`` (k, m), ``tau``
-    (k, m + p + n), ``mu`` and ``least`` (k,): ellipsoids in a row, each entered from the one before; ``room``: eta;
-    ``time`` from the first to the last.
+    """Data of absorbing ellipsoids. ``low``, ``high`` (p,): the box of inputs; ``centres`` (k, n), ``shapes``
+    (k, n, n), ``slopes`` (k, m), ``tau`` (k, m + p + n), ``mu`` and ``least`` (k,): a sequence of ellipsoids, each
+    entered from the one before; ``room``: eta; ``time`` from the first to the last.
     """
 
     low: Annotated[Input, BOX]
@@ -153,7 +153,7 @@ class FlowSets(ProofData):
     time: Number
 
     def since(self, satisfied: str, does: str) -> str:
-        """From which time on something holds, in words about one trajectory or two."""
+        """State the time from which a property holds, about one trajectory or two."""
         limit, first = exact_text(1.0 + self.room), at_least(float(np.asarray(self.mu).flat[0]))
         return (
             f"from time T on, {at_most(self.time)} after {satisfied} (h - c)^T Y^-1 (h - c) <= {limit} for the first c "
@@ -162,7 +162,7 @@ class FlowSets(ProofData):
         )
 
     def ranges(self, subject: DrivenSystem) -> Ranges:
-        """Where pre-activations stay from that time on.
+        """Return the final ranges of the pre-activations.
 
         Raises:
             Refused: an ellipsoid is not proved to be entered, or not in that time.
@@ -188,7 +188,7 @@ class FlowSets(ProofData):
         return found
 
     def _fits(self, subject: DrivenSystem) -> None:
-        """Whether all sizes belong together.
+        """Check that all sizes are consistent.
 
         Raises:
             Refused: they do not.

@@ -45,7 +45,7 @@ Array = np.ndarray
 
 
 def bound(mode: str, measure: str, gain: float, growth: float, horizon: float | None, discrete: bool) -> float:
-    """The number that the inequality proves, rounded up.
+    """Return the number that the inequality proves, rounded up.
 
     Args:
         mode: ``running`` or ``terminal``.
@@ -67,17 +67,17 @@ def bound(mode: str, measure: str, gain: float, growth: float, horizon: float | 
 
 
 def _running(gain: float, growth: float, horizon: float | None, discrete: bool) -> float:
-    """``|y|_2 <= g |u|_2`` over every horizon, where the cost neither grows nor shrinks."""
+    """Return ``c`` in ``|y|_2 <= c |u|_2`` over every horizon, for a cost that neither grows nor shrinks."""
     return gain if growth == (1.0 if discrete else 0.0) else math.inf
 
 
 def _final(gain: float, growth: float, horizon: float | None, discrete: bool) -> float:
-    """``|y_T|^2 <= V(x_T) <= g^2 sum_t rho^(2 (T - 1 - t)) |u_t|^2`` or ``g^2 int exp(-2 lambda (T - t)) |u|^2 dt``."""
+    """Return ``c`` in ``|y_T| <= c |u|``, from ``|y_T|^2 <= V(x_T) <= g^2 sum_t rho^(2 (T - 1 - t)) |u_t|^2``."""
     return round_up(gain * _largest(growth, horizon, discrete) * (1.0 + 1e-12))
 
 
 def _all_steps(gain: float, growth: float, horizon: float | None, discrete: bool) -> float:
-    """``sum_k |y_k|^2 <= sum_k r^(k - 1) g^2 |u|^2`` over ``k = 1 .. T``, with ``r = rho^2`` where it grows."""
+    """Return ``c`` of the whole output: ``sum_k |y_k|^2 <= sum_k r^(k - 1) g^2 |u|^2``, with ``r = rho^2``."""
     factor = _largest(growth, horizon, discrete)
     if horizon is None or factor == math.inf:
         return math.inf
@@ -89,7 +89,7 @@ def _all_steps(gain: float, growth: float, horizon: float | None, discrete: bool
 
 
 def _all_time(gain: float, growth: float, horizon: float | None, discrete: bool) -> float:
-    """``int_0^T |y|^2 dt <= T sup |y|^2``."""
+    """Return ``c`` of the whole output in continuous time: ``int_0^T |y|^2 dt <= T sup |y|^2``."""
     if horizon is None:
         return math.inf
     factor = _largest(growth, horizon, discrete)
@@ -97,7 +97,7 @@ def _all_time(gain: float, growth: float, horizon: float | None, discrete: bool)
 
 
 def _largest(growth: float, horizon: float | None, discrete: bool) -> float:
-    """``max(1, rho^(T - 1))`` or ``exp(max(0, -lambda) T)``; infinite beyond ``exp(300)``."""
+    """Return ``max(1, rho^(T - 1))`` or ``exp(max(0, -lambda) T)``; infinite beyond ``exp(300)``."""
     if growth <= 1.0 if discrete else growth >= 0.0:
         return 1.0
     if horizon is None or horizon * (math.log(growth) if discrete else -growth) > 300.0:
@@ -118,12 +118,13 @@ _THEOREMS: dict[tuple[str, str, bool], Callable[[float, float, float | None, boo
     ("terminal", "l2", True): _all_steps,
     ("terminal", "l2", False): _all_time,
 }
-"""What each mode bounds, by measure and time base (``True``: discrete); what is not here is refused. In continuous time
-the integral of a running cost bounds the output at no single instant."""
+"""Bounds of each mode, by measure and time base (``True``: discrete); other combinations are refused. In continuous
+time the integral of a running cost bounds the output at no single instant.
+"""
 
 
 def gain_matrix(system: LureSystem, P: Array, L: Array, E: Array, F: Array, H: Array | None, growth: float) -> Array:
-    r"""The quadratic form of the inequality without its term ``-g^2 |u|^2``, in ``s = (x, w, u)``.
+    r"""Return the quadratic form of the inequality without its term ``-g^2 |u|^2``, in ``s = (x, w, u)``.
 
     With ``x' = A x + B w + F u`` and ``v = C x + D w + E u``.
 
@@ -195,7 +196,7 @@ def check_gain(
 
 
 def bad_data(system: LureSystem, P: Any, L: Any, E: Any, F: Any, H: Any) -> str | None:
-    """Why the arrays are not those of a proof about the system, or ``None``."""
+    """Return the reason why the arrays are no proof about the system, or ``None``."""
     n, m = system.states, system.channels
     arrays = (P, L, E, F, H)
     if not all(is_float64(x) for x in arrays):
@@ -210,7 +211,7 @@ def bad_data(system: LureSystem, P: Any, L: Any, E: Any, F: Any, H: Any) -> str 
 
 
 def out_of_range(system: LureSystem, arrays: tuple[Array, ...], gain: float, growth: float, mode: str) -> str | None:
-    """Why the numbers are none for which rounding is bounded, or ``None``."""
+    """Return the reason why the rounding of these numbers is not bounded, or ``None``."""
     if mode not in ("running", "terminal"):
         return f"unknown mode {mode!r}"
     if not (0.0 <= gain < LARGEST**0.25 and np.isfinite(growth)) or (system.is_discrete and not growth > 0):
@@ -244,8 +245,8 @@ def dissipation(
         H: ``(k, n)`` state to output, or ``None`` to leave ``|H x|^2`` out.
         gain: ``g``.
         growth: ``lambda`` or ``rho``; zero where the storage before a step is given.
-        before: ``(n, n)``, the storage before the step; taken off as it is.
-        from_rest: whether the step begins at ``x = 0``: the inequality is asked for ``x = 0`` only.
+        before: ``(n, n)``, the storage before the step, subtracted unchanged.
+        from_rest: whether the step begins at ``x = 0``, so that the inequality is needed there only.
         big: ``majorant(system)``, where it is known already.
 
     Returns:
@@ -286,7 +287,7 @@ def above_output(P: Array, H: Array) -> Definiteness:
 
 
 def gain_sentence(subject: LureSystem | DrivenSystem, claim: Claim, measure: str, horizon: float | None) -> str:
-    """The sentence of a gain over a horizon."""
+    """State a gain over a horizon."""
     value = float(claim.value if claim.value is not None else math.inf)
     end = "at the last of" if measure == "final" else "over"
     unit = "steps" if subject.is_discrete else "units of time"
@@ -299,7 +300,7 @@ def gain_sentence(subject: LureSystem | DrivenSystem, claim: Claim, measure: str
 
 
 def require_own_inputs(subject: LureSystem | DrivenSystem, E: Array, F: Array) -> None:
-    """Of a network, the input matrices are its own.
+    """Require that a network's input matrices are its own.
 
     Raises:
         Refused: they are others.
@@ -311,7 +312,7 @@ def require_own_inputs(subject: LureSystem | DrivenSystem, E: Array, F: Array) -
 
 @certifies("gain_lmi", subject=(LureSystem, DrivenSystem), claim="gain", value=BY_CHECK)
 class GainLmi(ProofData):
-    """An incremental gain (``docs/certificate-format.md``); ``check_gain`` asks for the sizes, of makers as well."""
+    """Incremental gain (``docs/certificate-format.md``); ``check_gain`` checks the sizes, also for searches."""
 
     P: AnyArray
     L: AnyArray

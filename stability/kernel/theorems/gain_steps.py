@@ -39,13 +39,13 @@ from stability.kernel.theorems.multiplier_lmi import majorant, why_not_a_map
 
 Array = np.ndarray
 MOST_STEPS, MOST_NUMBERS = 4096, 2**22
-"""The longest horizon, and the most multipliers that a proof may hold: what is longer is one inequality with one P."""
+"""Longest horizon, and most multipliers of a proof; a longer one is one inequality with one P."""
 
 
 def storages(
     system: LureSystem, L: Array, inputs: tuple[Array, Array], H: Array | None, gain: float, slack: float
 ) -> Iterator[Array]:
-    r"""The storages ``P_1, ..., P_T`` of a sequence of multipliers; candidates, each to be proved.
+    r"""Yield the storages ``P_1, ..., P_T`` of a sequence of multipliers as candidates, each to be proved.
 
     The least set that step t can reach from ``x^T P_t x <= 1`` is, with ``W_t`` the quadratic form
     ``diag(P_t, 0, g^2)`` minus output and multiplier terms and ``M = [A B F]``,
@@ -58,7 +58,7 @@ def storages(
         inputs: ``E (m, p)`` and ``F (n, p)``.
         H: ``(k, n)`` output that is paid for at every step, or ``None``.
         gain: ``g``.
-        slack: by how much a set is made larger than the least, relative to its own size.
+        slack: relative enlargement of a set beyond the smallest one.
 
     Yields:
         ``(n, n)`` symmetric matrices, finite; fewer than ``T`` where the next does not exist.
@@ -116,7 +116,7 @@ def check_steps(
         F: ``(n, p)`` input to state.
         H: ``(k, n)`` state to output.
         gain: ``g``.
-        slack: of the storages, in ``[0, 1]``.
+        slack: slack of the storages, in ``[0, 1]``.
         measure: ``final`` or ``l2``.
 
     Returns:
@@ -153,7 +153,7 @@ def check_steps(
 
 
 def _bad_data(system: LureSystem, arrays: tuple[Array, ...], gain: float, slack: float, measure: str) -> str | None:
-    """Why the data are not those of a proof about the system, or ``None``."""
+    """Return the reason why the data are no proof about the system, or ``None``."""
     if not all(is_float64(x) and np.isfinite(x).all() for x in arrays):
         return "L, E, F and H must be finite float64 arrays"
     L, E, F, H = arrays
@@ -174,7 +174,7 @@ def _bad_data(system: LureSystem, arrays: tuple[Array, ...], gain: float, slack:
 
 @certifies("gain_steps", subject=(LureSystem, DrivenSystem), claim="gain", value="gain", unfit=why_not_a_map)
 class GainSteps(ProofData):
-    """A gain over ``horizon`` steps (``docs/certificate-format.md``); ``check_steps`` asks for the sizes."""
+    """Gain over ``horizon`` steps (``docs/certificate-format.md``); ``check_steps`` checks the sizes."""
 
     L: AnyArray
     E: AnyArray

@@ -23,13 +23,13 @@ from stability.kernel.theorems.interval import BOX, IntervalJacobian, IntervalLm
 
 
 def start_of(cell: GatedCell) -> str:
-    """Where the trajectories of such claims start, in words."""
+    """Describe the initial states of such claims."""
     return "|h| <= 1 and any c" if cell.kind == "lstm" else "|h| <= 1"
 
 
 @certifies("gated_bounds", subject=GatedCell, claim="bounded_in_box", value="diagonal")
 class GatedBounds(ProofData):
-    """``low``, ``high`` (n,): the box of states, of an LSTM ``h`` before ``c``; ``diagonal``: its length or more."""
+    """Final box of states: ``low``, ``high`` (n,), of an LSTM ``h`` before ``c``; ``diagonal``: at least its length."""
 
     low: Annotated[State, BOX]
     high: Annotated[State, BOX]
@@ -50,7 +50,7 @@ class GatedBounds(ProofData):
 
 @certifies("gated_equilibrium", subject=GatedCell, claim=("equilibrium_in_box", "equilibrium"))
 class GatedEquilibrium(ProofData):
-    """The data of ``interval_jacobian`` (with ``d``) or of ``interval_lmi`` (``P``, ``L``, ``p_min``, ``p_max``)."""
+    """Data of ``interval_jacobian`` (with ``d``) or of ``interval_lmi`` (``P``, ``L``, ``p_min``, ``p_max``)."""
 
     low: Annotated[State, BOX]
     high: Annotated[State, BOX]

@@ -25,23 +25,23 @@ from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.theorems.eigenvalue_phrase import Unstable
 
 Array = np.ndarray
-MAX_UNKNOWNS, LONGEST_INPUT = 2500, 24
+MAX_UNKNOWNS, LONGEST_INPUT = 2500, 24  # size of the orbit equations and period of the input that a file may ask for
 SHORT = 7
-"""Characters of a number that is told as it is."""
+"""Most characters of a number that is shown unrounded."""
 
 
 def inputs_of(subject: Any, value: Array) -> Array:
-    """The input of a proof as ``(q, p)``, ``(p,)`` or up to 24 of them in turn.
+    """Return the input of a proof as ``(q, p)``, from ``(p,)`` or up to 24 periodic ones.
 
     Args:
         subject: the cell, or a stack, whose lowest layer reads it.
-        value: as the proof holds it.
+        value: value in the proof.
 
     Returns:
         The inputs.
 
     Raises:
-        Refused: it is none that the cell reads.
+        Refused: no input of the cell.
     """
     value, cell = as_rows(value), getattr(subject, "layers", (subject,))[0]
     fits = value.ndim == 2 and value.shape[1] == cell.inputs and 1 <= len(value) <= LONGEST_INPUT
@@ -54,7 +54,7 @@ def inputs_of(subject: Any, value: Array) -> Array:
 
 
 def input_phrase(value: Array) -> str:
-    """The input of a witness in words, with the range of its entries rounded outwards."""
+    """Describe the input of a witness, with the range of its entries rounded outwards."""
     value = as_rows(value)
     kind = "constant input" if len(value) == 1 else f"input of period {len(value)}"
     if not value.size:
@@ -67,7 +67,7 @@ def input_phrase(value: Array) -> str:
 
 
 def orbit_of(value: Array, n: int, period: int) -> Array | None:
-    """A stored orbit as ``(k, n)``, ``k`` a multiple of the input's period."""
+    """Return a stored orbit as ``(k, n)``, with ``k`` a multiple of the input's period; else ``None``."""
     points = as_rows(value)
     if points.ndim != 2 or points.shape[1] != n or not 1 <= points.size <= MAX_UNKNOWNS or len(points) % period:
         return None
@@ -75,12 +75,12 @@ def orbit_of(value: Array, n: int, period: int) -> Array | None:
 
 
 def least_distance(one: Ball, two: Ball) -> float:
-    """A lower bound of the largest distance of two points in one entry; not positive where they may be the same."""
+    """Bound the largest entrywise distance of two points below; not positive if they may be equal."""
     return float((np.abs(one.mid - two.mid) * (1 - 1e-15) - (one.rad + two.rad) * (1 + 1e-15)).max())
 
 
 class OrbitsApart(ProofData):
-    """``first`` (k, n), ``second`` (l, n) unless ``first`` is longer than the input, ``input`` (q, p)."""
+    """Data: ``first`` (k, n), ``second`` (l, n) unless ``first`` is longer than the input, ``input`` (q, p)."""
 
     first: AnyArray
     input: AnyArray
@@ -90,7 +90,7 @@ class OrbitsApart(ProofData):
         return f"{describe(subject)} does not contract: under the {input_phrase(self.input)} it has {self.phrase()}."
 
     def phrase(self) -> str:
-        """The orbits in words."""
+        """Describe the orbits."""
         period, first = len(as_rows(self.input)), len(as_rows(self.first))
         if self.second is None:
             apart = "a step" if period == 1 else f"{period} steps"
@@ -101,11 +101,11 @@ class OrbitsApart(ProofData):
         return f"two orbits of periods {first} and {second}, which never approach each other"
 
     def enclose(self, subject: Any, orbit: Array, inputs: Array) -> Ball | None:
-        """Boxes ``(k, n)`` in which an orbit is proved to exist, or ``None``."""
+        """Return boxes ``(k, n)`` that contain an orbit, or ``None``."""
         raise NotImplementedError
 
     def proved(self, subject: Any, what: str) -> str:
-        """Whether the orbits exist and start apart; ``what`` the subject is called."""
+        """Prove that the orbits exist and start apart; ``what`` names the subject."""
         inputs = inputs_of(subject, self.input)
         q, orbits = len(inputs), [orbit for orbit in (self.first, self.second) if orbit is not None]
         points = [p for orbit in orbits if (p := orbit_of(orbit, subject.states, q)) is not None]
@@ -130,13 +130,13 @@ class GatedOrbits(OrbitsApart):
 
 
 class UnstableOrbit(Unstable):
-    """``state`` (n,) or an orbit (k, n), ``input`` (p,) or (q, p)."""
+    """Data: ``state`` (n,) or an orbit (k, n), ``input`` (p,) or (q, p)."""
 
     state: AnyArray
     input: AnyArray
 
     def describe_divergence(self, subject: Any, where: str, runs: str) -> str:
-        """The sentence: the equilibrium or orbit and its unstable multiplier, ``where`` that is, who leaves it."""
+        """State the equilibrium or orbit, its unstable multiplier, its place ``where``, and the diverging runs."""
         length, which = len(as_rows(self.state)), self.phrase(True)
         orbit = f"an orbit of period {length} along which the product of the Jacobians has {which}"
         return (
@@ -146,7 +146,7 @@ class UnstableOrbit(Unstable):
         )
 
     def multiplier(self, jacobian: Ball, whose: str) -> str:
-        """What is proved of a multiplier outside the unit circle; ``whose`` it is.
+        """Return the proved property of a multiplier of ``whose`` outside the unit circle.
 
         Raises:
             Refused: nothing is.
@@ -156,7 +156,7 @@ class UnstableOrbit(Unstable):
 
     @property
     def what(self) -> str:
-        """What it is called."""
+        """Return the noun: equilibrium or orbit."""
         return "an equilibrium" if len(as_rows(self.state)) == 1 else "an orbit"
 
 
@@ -165,7 +165,7 @@ UNPROVED = "no equilibrium or orbit is proved to exist at the stored states and 
 
 @refutes("gated_unstable", subject=GatedCell)
 class GatedUnstable(UnstableOrbit):
-    """An orbit or equilibrium of a cell."""
+    """Unstable orbit or equilibrium of a cell."""
 
     def sentence(self, subject: GatedCell, claim: Claim) -> str:
         return self.describe_divergence(subject, "", "trajectories")

@@ -32,7 +32,7 @@ BOX = "low and high must be finite vectors of {n} entries with low <= high"
 
 
 def entered_box(cell: GatedCell, low: Array, high: Array) -> Interval:
-    """A state box, when no step is proved to leave it and every trajectory to enter it.
+    """Return a state box after proving that it is invariant and absorbs every trajectory.
 
     Raises:
         Refused: it is not.
@@ -46,7 +46,7 @@ def entered_box(cell: GatedCell, low: Array, high: Array) -> Interval:
 
 
 class OverBox(ProofData):
-    """``low``, ``high`` (n,): the state box over which a cell is proved to contract."""
+    """Absorbing state box ``low``, ``high`` (n,) over which a cell is proved to contract."""
 
     low: Annotated[State, BOX]
     high: Annotated[State, BOX]
@@ -54,7 +54,7 @@ class OverBox(ProofData):
     overshoot: Number
 
     def contracts(self, subject: GatedCell, norm: str) -> str:
-        """The sentence: what the state box means, with its size, and how differences decay in it."""
+        """State the meaning and size of the state box, and the decay of differences in it."""
         low, high = self.low, self.high
         size = np.maximum(np.abs(low), np.abs(high)) if low.shape == high.shape == (subject.states,) else np.zeros(0)
         parts = [("h", size[: subject.hidden]), ("c", size[subject.hidden :])]
@@ -68,7 +68,7 @@ class OverBox(ProofData):
         )
 
     def box(self, cell: GatedCell) -> Interval:
-        """The state box, when no step is proved to leave it and every trajectory to enter it.
+        """Return the state box after proving that it is invariant and absorbs every trajectory.
 
         Raises:
             Refused: it is not.
@@ -78,7 +78,7 @@ class OverBox(ProofData):
 
 @certifies("interval_jacobian", subject=GatedCell, claim="contraction", value="rate")
 class IntervalJacobian(OverBox):
-    """``d``: the weights of the norm."""
+    """Weights ``d`` of the norm."""
 
     d: Annotated[State, "d must be a vector of {n} entries"]
 
@@ -99,7 +99,7 @@ class IntervalJacobian(OverBox):
 
 @certifies("interval_lmi", subject=GatedCell, claim="contraction", value="rate")
 class IntervalLmi(OverBox, Decay):
-    """``P``, ``L``, ``rate``, ``overshoot``, ``p_min``, ``p_max`` are about the system of the slope intervals."""
+    """Data ``P``, ``L``, ``rate``, ``overshoot``, ``p_min``, ``p_max`` about the system of the slope intervals."""
 
     def sentence(self, subject: GatedCell, claim: Claim) -> str:
         return self.contracts(subject, "Euclidean")

@@ -38,7 +38,7 @@ from stability.kernel.theorems.eigenvalue_phrase import Unstable, eigenvalue_tex
 
 @refutes("destabilising_slopes", subject=LureSystem, size="K must be a finite vector of {m} slopes")
 class DestabilisingSlopes(Unstable):
-    """``K``: a slope a channel."""
+    """Constant slopes ``K``, one per channel."""
 
     K: Channels
 
@@ -67,7 +67,7 @@ SIZE = "difference must be a finite vector of {n} entries, with an eigenvalue"
 
 @refutes("unstable_linear", subject=DrivenSystem, claim=("contraction", "bounded"), size=SIZE)
 class UnstableLinear(Unstable):
-    """With ``eigenvalue``, for trajectories that move apart, a first ``difference`` of theirs."""
+    """Data: optionally ``eigenvalue`` with an initial ``difference`` of trajectories that diverge."""
 
     difference: State | None = None
 

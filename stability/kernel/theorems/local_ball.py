@@ -12,15 +12,15 @@ from stability.kernel.format.sentences import at_least, exact_text, phrase_of
 from stability.kernel.systems.classifier import Classifier
 
 LARGEST = 1e12
-"""Of inputs, multipliers and radii: far beyond what is in use, far below what overflows."""
+"""Largest inputs, multipliers and radii: far beyond practical values, far below overflow."""
 FINEST = 1e60
-"""A radius is more than one part in so many: squares of squares of less leave the range of floats."""
+"""Inverse of the smallest radius: squares of squares of smaller ones leave the range of floats."""
 WIDEST = 10_000
-"""Features of a step: matrices with a row and a column for each are held."""
+"""Most features of a step, since matrices of that size are stored."""
 
 
 class LocalBall(ProofData):
-    """``x (T, p)``, its class, norm and radius; ``mask`` of zeros and ones where only some entries may change."""
+    """Input ``x (T, p)``, its class, norm and radius; ``mask`` of zeros and ones if only some entries may change."""
 
     x: AnyArray
     label: Index
@@ -29,15 +29,15 @@ class LocalBall(ProofData):
     mask: AnyArray | None = None
 
     measure: ClassVar[str] = ""
-    """The norm that the theorem is about."""
+    """Norm of the theorem."""
 
     @property
     def norm_name(self) -> str:
-        """The norm in a sentence."""
+        """Return the norm's name in a sentence."""
         return self.measure
 
     def claimed(self, subject: Classifier, condition: str = "") -> str:
-        """The sentence, with a condition on the perturbed input behind the radius."""
+        """State the claim, with a condition on the perturbed input after the radius."""
         where = "" if self.mask is None else " of the entries that its mask names"
         return (
             f"For {phrase_of(subject)}: no perturbation{where} of the proof's input within {self.norm_name} radius "
@@ -45,7 +45,7 @@ class LocalBall(ProofData):
         )
 
     def require_ball(self, subject: Classifier) -> None:
-        """What is claimed makes sense for this network.
+        """Check that the claim is well-defined for this network.
 
         Raises:
             Refused: where it does not.
@@ -65,7 +65,7 @@ class LocalBall(ProofData):
 
 
 class LocalClippedBall(LocalBall):
-    """A ball, in the largest change unless it is said otherwise, whose inputs may be clipped to ``bounds``."""
+    """Ball, by default in the largest change, whose inputs may be clipped to ``bounds``."""
 
     bounds: Pair | None = None
 
@@ -76,7 +76,7 @@ class LocalClippedBall(LocalBall):
 
     @property
     def clipped(self) -> str:
-        """The condition that a perturbed input stays between two numbers, in words."""
+        """State that a perturbed input stays between two numbers."""
         if self.bounds is None:
             return ""
         low, high = (exact_text(end) for end in self.bounds)

@@ -54,21 +54,21 @@ from stability.kernel.systems.classifier import Classifier
 from stability.kernel.theorems.local_ball import LARGEST, LocalBall
 
 Array = np.ndarray
-_INFLATIONS = (1e-10, 1e-8, 1e-6)
+_INFLATIONS = (1e-10, 1e-8, 1e-6)  # relative enlargements of an ellipsoid that are tried in turn
 _THETA = 1e-11
-"""Of an ellipsoid, in budgets for each step, to make room for the errors of a stage."""
+"""Share of an ellipsoid, with budgets per step, reserved for the errors of a stage."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """A tube to its end.
+    """Tube up to the final vector.
 
     Attributes:
         y: the vector at the end of the run of floats.
         ways: every stage.
-        sides: how far its entries move.
+        sides: half-widths of its entries.
         moves: ``(k,)`` what each logit can gain on that of the class.
-        missed: of the last stage.
+        missed: error bound of the last stage.
     """
 
     y: Array
@@ -80,10 +80,10 @@ class _Run:
 
 @certifies("local_ellipsoids", subject=Classifier, claim="local_robustness", value="radius")
 class LocalEllipsoids(LocalBall):
-    """The ball; multipliers ``T (T, m)`` of all channels of a step, stage by stage, or ``weights (T, k)`` of all that
-    the stages of a step put out; ``tau (T,)`` for a budget in each step; for ``c`` classes that the tube leaves open:
-    ``others (c,)``, their numbers, and for each of them a reference input ``points (c, T, p)``, ``prices (c,)``, or
-    ``(c, T)`` for a budget in each step, and ``sectors (c, T, m)``, see ``quadratic_lower_bound``.
+    """Ball with multipliers ``T (T, m)`` of all channels of a step, stage by stage, or ``weights (T, k)`` of all
+    outputs of the stages; ``tau (T,)`` for a budget in each step; for ``c`` classes that the tube leaves open:
+    ``others (c,)``, their numbers, and for each a reference input ``points (c, T, p)``, ``prices (c,)``, or ``(c, T)``
+    for a budget in each step, and ``sectors (c, T, m)``, see ``quadratic_lower_bound``.
     """
 
     T: AnyArray | None = None
@@ -112,7 +112,7 @@ class LocalEllipsoids(LocalBall):
         return f"ellipsoids of {len(self.x)} steps keep every logit below that of class {self.label}"
 
     def _widened(self, net: Stages, multipliers: Array) -> _Run:
-        """The tube of the multipliers."""
+        """Return the tube of the multipliers."""
         room = ROOM * self.radius**2 / (4.0 * len(self.x) * len(net.stages))  # of the squares, for each stage
         y, shape = net.start, np.zeros((net.states, net.states))
         last: Any = None
@@ -138,7 +138,7 @@ class LocalEllipsoids(LocalBall):
         return _Run(y, ways, half_reach(self.radius, shape), moves, missed)
 
     def _bent(self, net: Stages) -> _Run:
-        """The tube of the weights."""
+        """Return the tube of the weights."""
         assert self.weights is not None
         run, free = nominal_run(net, self.x), np.ones(self.x.shape) if self.mask is None else self.mask
         ends = np.cumsum([len(stage.A) for stage in net.stages])[:-1]
@@ -165,7 +165,7 @@ class LocalEllipsoids(LocalBall):
         self._require_closed(subject, width)
 
     def _require_closed(self, subject: Classifier, width: int) -> None:
-        """The sizes of what closes single classes."""
+        """Check the sizes of the data that close single classes."""
         x, others, points, prices, sectors = self.x, self.others, self.points, self.prices, self.sectors
         if others is None or points is None or prices is None or sectors is None:
             require(
@@ -188,7 +188,7 @@ class LocalEllipsoids(LocalBall):
         require(sectors.shape == (count, len(x), width) and bool((sectors > 0).all()), "sectors must be positive")
 
     def _from_its_end(self, subject: Classifier, net: Stages, run: _Run, k: int) -> float:
-        """A lower bound of what is left of the margin to one of the ``others``."""
+        """Bound the remaining margin to one of the ``others`` below."""
         closing: Any = (self.others, self.points, self.prices, self.sectors)  # together, or none of them
         others, points, prices, sectors = closing
         other, label, head = int(others[k]), self.label, net.head
@@ -205,7 +205,7 @@ class LocalEllipsoids(LocalBall):
     def _stage(
         self, stage: Stage, at: Nominal, Y: Array, T: Array, room: float, where: str, raised: int
     ) -> tuple[Local, Array, Array, int]:
-        """The slopes of a stage, the ellipsoid after it, proved, what its floats miss, and which inflation served."""
+        """Return a stage's slopes, the proved next ellipsoid, the error of the floats, and the inflation's index."""
         CY, size = row_spread(stage, Y)
         local = local_slopes(stage, at, size, self.radius)
         of, active = products(stage, CY, local.m), local.rho > 0
@@ -228,7 +228,7 @@ class LocalEllipsoids(LocalBall):
         raise Refused(f"{where}: the multipliers do not prove the next ellipsoid")
 
     def _missed(self, stage: Stage, at: Nominal, G: Array, Y: Array, local: Local) -> Array:
-        """``eta``: the errors of the nominal run, and those of ``G`` and of the matrices on a perturbation."""
+        """Return ``eta``: the errors of the nominal run, and those of ``G`` and of the matrices on a perturbation."""
         moves = half_reach(self.radius, Y)
         absolute = np.abs(stage.A) + (np.abs(stage.B) * np.abs(local.m)) @ np.abs(stage.C)
         steep = np.abs(local.m) + local.rho
@@ -241,7 +241,7 @@ class LocalEllipsoids(LocalBall):
     def _inequality(
         self, stage: Stage, Y: Array, G: Array, rho: Array, T: Array, active: Array
     ) -> Callable[[Array], bool]:
-        """Whether a ``Y+`` fulfils the inequality of the module's head, for the channels of inexact slopes."""
+        """Return the test of the module's inequality for ``Y+``, over the channels of inexact slopes."""
         k, B = len(G), stage.B[:, active]
         V = np.concatenate([G, -stage.C[active]])
         loss, count = rho[active] ** 2 * T[active], int(active.sum())
@@ -267,7 +267,7 @@ class LocalEllipsoids(LocalBall):
         return holds
 
     def _slack(self, subject: Classifier, head: Array, run: _Run) -> Array:
-        """Lower bounds of what is left of every margin; infinite for the class itself."""
+        """Bound the remaining margins below; infinite for the class itself."""
         w, label = differences(head, np.asarray(self.label)), self.label
         steps = float(len(self.x)) if subject.reduction == "mean" else 1.0
         bias = steps * subject.bias
@@ -283,6 +283,6 @@ class LocalEllipsoids(LocalBall):
 
 
 def _raise_diagonal(Y: Array, share: float) -> None:
-    """Add a share of each diagonal entry: above every change of the entries by relative ``share / len(Y)``."""
+    """Add a share of each diagonal entry, which exceeds changes of the entries by relative ``share / len(Y)``."""
     index = range(len(Y))
     Y[index, index] += share * np.einsum("ii->i", Y)

@@ -28,7 +28,7 @@ Array = np.ndarray
 
 @certifies("local_linear", subject=Classifier, claim="local_robustness", value="radius", unfit=why_not_applicable)
 class LocalLinear(LocalClippedBall):
-    """The ball in either norm alone: everything else is found again.
+    """Ball in either norm; the check recomputes everything else.
 
     ``bounds`` of clipped inputs; ``budget``, where in l2 the radius is that of every step.
     """
@@ -60,7 +60,7 @@ class LocalLinear(LocalClippedBall):
         return f"no margin's linear function loses all of it, by integers of {found.bits} binary places"
 
     def _box(self, free: Array) -> tuple[Array, Array] | None:
-        """Ends of all perturbations, rounded outwards; ``None`` where a ball in l2 is not clipped."""
+        """Return the box of all perturbations, rounded outwards; ``None`` for an l2 ball without clipping."""
         wide, bounds = self.radius if self.norm == "linf" else np.inf, self.bounds
         if bounds is None:
             return None if self.norm == "l2" else (np.where(free, -wide, 0.0), np.where(free, wide, 0.0))

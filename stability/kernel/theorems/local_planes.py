@@ -38,12 +38,12 @@ from stability.kernel.theorems.local_ball import LocalClippedBall
 
 Array = np.ndarray
 DEEPEST = 200
-"""Cuts one below the other."""
+"""Most nested cuts."""
 
 
 @certifies("local_planes", subject=Classifier, claim="local_robustness", value="radius", unfit=loop_of_channels)
 class LocalPlanes(LocalClippedBall):
-    """The ball, the ``tree``, and ``bounds`` where a perturbed input stays between two numbers."""
+    """Ball, ``tree`` of branch and bound, and ``bounds`` if a perturbed input stays between two numbers."""
 
     tree: Inner
 
@@ -53,7 +53,7 @@ class LocalPlanes(LocalClippedBall):
         return f"the margins of all inputs in {leaves} box{'es' * (leaves > 1)} that cover the ball are positive"
 
     def node(self, subject: Classifier, low: Array, high: Array, tree: Any, depth: int) -> int:
-        """Proves a box; returns the number of leaves."""
+        """Prove a box; return the number of leaves."""
         require(isinstance(tree, Mapping) and depth <= DEEPEST, "a node of the tree must be a mapping, not too deep")
         node = cast(Mapping[str, Any], tree)
         if set(node) == {"classes"}:
@@ -100,7 +100,7 @@ class LocalPlanes(LocalClippedBall):
     def _runs(
         self, subject: Classifier, low: Array, high: Array, row: int, tree: Any, cuts: Mapping[int, Any], depth: int
     ) -> None:
-        """Prove the margin of the runs of a box that keep the cuts."""
+        """Prove the margin of the runs of a box that satisfy the cuts."""
         require(isinstance(tree, Mapping) and depth <= DEEPEST, "a node of cuts must be a mapping, not too deep")
         node = cast(Mapping[str, Any], tree)
         if set(node) == {"value", "at", "parts"}:

@@ -26,7 +26,7 @@ Array = np.ndarray
 
 
 def margins_left(subject: Classifier, head: Array, tube: ZonotopeTube, label: int, steps: int) -> tuple[Array, Array]:
-    """Lower bounds of all margins over the box, roundings included, of a mean times its steps; infinite: the class.
+    """Bound all margins over the box below, roundings included; of a mean times its steps; infinite for the class.
 
     Beside them, about what the inputs themselves take of each, without what the network bends.
 
@@ -35,7 +35,7 @@ def margins_left(subject: Classifier, head: Array, tube: ZonotopeTube, label: in
         head: ``(k, n)`` on the vector after the last stage.
         tube: the tube.
         label: the class.
-        steps: of the sequence.
+        steps: steps of the sequence.
     """
     w, scale = -differences(head, np.asarray(label)), float(steps) if subject.reduction == "mean" else 1.0
     bias, (least, direct) = scale * subject.bias, tube.least(w)
@@ -50,7 +50,7 @@ def margins_left(subject: Classifier, head: Array, tube: ZonotopeTube, label: in
 
 @certifies("local_zonotopes", subject=Classifier, claim="local_robustness", value="radius", unfit=loop_of_channels)
 class LocalZonotopes(LocalClippedBall):
-    """The ball, ``window`` and ``kept`` in steps, and ``bounds`` where a perturbed input stays between two numbers."""
+    """Ball, ``window`` and ``kept`` in steps, and ``bounds`` if a perturbed input stays between two numbers."""
 
     window: Index
     kept: Index

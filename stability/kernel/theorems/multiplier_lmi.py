@@ -61,7 +61,7 @@ class Majorant(NamedTuple):
 
 
 def majorant(system: LureSystem | LureMatrices) -> Majorant:
-    """Absolute values of a system's matrices, for a discretised one through the formula that made it."""
+    """Return absolute values of a system's matrices, for a discretized one through its formula."""
     if system.origin is None:
         return Majorant(np.abs(system.A), np.abs(system.B), np.abs(system.C), np.abs(system.D), 0)
     base, dt, half = system.origin.base, system.origin.dt, 0.5 * system.origin.dt
@@ -77,7 +77,7 @@ def majorant(system: LureSystem | LureMatrices) -> Majorant:
 
 
 def lmi_matrix(system: LureSystem | LureMatrices, P: Array, L: Array, rate: float) -> Array:
-    """The left-hand side of the inequality, ``(n + m, n + m)``, symmetric to the last bit."""
+    """Return the left-hand side of the inequality, ``(n + m, n + m)``, symmetric to the last bit."""
     n, m = system.states, system.channels
     a, b, c, d = system.A, system.B, system.C, system.D
     out = np.empty((n + m, n + m))
@@ -118,7 +118,7 @@ def lmi_matrix(system: LureSystem | LureMatrices, P: Array, L: Array, rate: floa
 def all_signs_plus(
     system: LureSystem | LureMatrices, big: Majorant | LureMatrices, P: Array, L: Array, rate: float
 ) -> Callable[[Array], Array]:
-    """The majorant of ``lmi_matrix`` as an action ``s -> M s``, without its factor: it is never formed."""
+    """Return the majorant of ``lmi_matrix`` as an action ``s -> M s``, without its factor: it is never formed."""
     n = system.states
     p = np.abs(P)
     product, total = 2.0 * np.abs(system.alpha * system.beta) * L, np.abs(system.alpha + system.beta) * L
@@ -142,7 +142,7 @@ def all_signs_plus(
 
 
 def error_action(system: LureSystem | LureMatrices, P: Array, L: Array, rate: float) -> Callable[[Array], Array]:
-    """``s -> E s`` for an entrywise bound ``E`` of the rounding errors of ``lmi_matrix``."""
+    """Return the action ``s -> E s`` of an entrywise bound ``E`` of the rounding errors of ``lmi_matrix``."""
     big = majorant(system)
     factor = gamma(2 * (2 * system.states + 2 * system.channels + 2 * big.roundings) + 40)
     size = all_signs_plus(system, big, P, L, rate)
@@ -150,11 +150,11 @@ def error_action(system: LureSystem | LureMatrices, P: Array, L: Array, rate: fl
 
 
 EXACT_STATES = 64
-"""Largest linear system whose inequality is computed exactly where rounding errors alone kept it from being proved."""
+"""Largest linear system whose inequality is recomputed exactly when only rounding prevents its proof."""
 
 
 def exact_lmi_matrix(system: LureSystem | LureMatrices, P: Array, rate: float) -> Array:
-    """``lmi_matrix`` of a linear system by integer arithmetic, ``(n, n)``; every entry is rounded once."""
+    """Return ``lmi_matrix`` of a linear system by integer arithmetic, ``(n, n)``; every entry is rounded once."""
     (a, of_a), (p, of_p), (r, of_r) = integers(system.A), integers(P), integers(rate)
     if system.is_discrete:
         terms = ((a.T @ (p @ a), 2 * of_a + of_p), (-r * r * p, 2 * of_r + of_p))
@@ -217,7 +217,7 @@ def check_lmi(system: LureSystem, P: Any, L: Any, rate: float, *, limit: float =
 
 
 class Decay(ProofData):
-    """A metric ``P`` and multipliers ``L`` at a rate; ``check_lmi`` asks for their sizes, of makers as well."""
+    """Metric ``P`` and multipliers ``L`` at a rate; ``check_lmi`` checks their sizes, also for searches."""
 
     P: AnyArray
     L: AnyArray
@@ -239,7 +239,7 @@ class Decay(ProofData):
         return f"{reason}; {at_least(self.p_min)} I < P < {at_most(self.p_max)} I"
 
     def require_metric(self) -> None:
-        """Prove that ``p_min`` and ``p_max`` are bounds of ``P``, and the overshoot is that of the two.
+        """Prove that ``p_min`` and ``p_max`` bound ``P``, and that the overshoot is that of the two.
 
         Raises:
             Refused: they are not.
@@ -251,7 +251,7 @@ class Decay(ProofData):
 
 
 def no_decay(rate: float) -> str:
-    """The refusal of a rate at which nothing decays."""
+    """Return the refusal of a rate without decay."""
     return f"the rate {rate} is no exponential decay: below one a step, above zero in continuous time"
 
 
@@ -267,13 +267,13 @@ class MultiplierLmi(Decay):
 
 
 def overshoot_fits(overshoot: float, p_min: float, p_max: float) -> bool:
-    """Whether an overshoot, at least one, is no smaller than ``sqrt(p_max / p_min)``, roundings included."""
+    """Return True if an overshoot, at least one, is at least ``sqrt(p_max / p_min)``, roundings included."""
     return bool(overshoot >= 1.0 and overshoot * overshoot * p_min >= p_max * (1.0 + 1e-14))
 
 
 @certifies("attracting_equilibrium", subject=(LureSystem, DrivenSystem), claim="equilibrium")
 class AttractingEquilibrium(ProofData):
-    """``P`` (n, n), ``L`` (m,), ``rate`` of the multiplier inequality."""
+    """Data ``P`` (n, n), ``L`` (m,), ``rate`` of the multiplier inequality."""
 
     P: AnyArray
     L: AnyArray
@@ -291,7 +291,7 @@ class AttractingEquilibrium(ProofData):
 
 
 LARGEST_FACTOR = 1.0 + 1e-6
-"""What the rounding of orthogonal weights to float32 or float64 can cost; more would be growth by another name."""
+"""Largest growth factor due to rounding orthogonal weights to float32 or float64."""
 
 
 def why_not_a_map(subject: LureSystem | DrivenSystem) -> str | None:
@@ -301,7 +301,7 @@ def why_not_a_map(subject: LureSystem | DrivenSystem) -> str | None:
 
 @certifies("growth_lmi", subject=(LureSystem, DrivenSystem), claim="nonexpansive", value="factor", unfit=why_not_a_map)
 class GrowthLmi(ProofData):
-    """The multiplier inequality with ``P = I`` at ``rho = factor``, slightly above one."""
+    """Multiplier inequality with ``P = I`` at ``rho = factor``, slightly above one."""
 
     L: AnyArray
     factor: Number

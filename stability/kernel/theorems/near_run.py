@@ -45,12 +45,12 @@ from stability.kernel.theorems.regional_lmi import regional_system
 
 Array = np.ndarray
 MOST_TURNS, MOST_SETTLING, MOST_WAITS = 50, 100, 10**6
-"""Of what a file may ask the checker to do (what it waits for costs nothing)."""
+"""Largest numbers of steps that a file may ask of the checker (waiting costs nothing)."""
 RUN = "run_low and run_high must be vectors of {n} entries with run_low <= run_high"
 
 
 def why_no_run(subject: DrivenSystem) -> str | None:
-    """Why no run is followed in this network, or ``None`` where one is."""
+    """Return the reason why no run of this network is enclosed, or ``None``."""
     if activation(subject.activation).width is None:
         return f"this proof needs a bounded smooth activation, which {subject.activation} is not"
     if subject.is_discrete and has_feedthrough(subject.system):
@@ -61,15 +61,13 @@ def why_no_run(subject: DrivenSystem) -> str | None:
 def zonotopes_from_box(
     subject: DrivenSystem, box: tuple[Array, Array], run: tuple[Array, Array], steps: int
 ) -> InvariantZonotope:
-    """Zonotopes from a box of states of which nothing else is known, for inputs in ``box``; of ``steps`` none is wider
-    than it must be.
-    """
+    """Return zonotopes from a box of states for inputs in ``box``; during ``steps`` none is wider than necessary."""
     low, high = run
     return InvariantZonotope(subject, *box, high, steps, -low, stays=False)
 
 
 def difference_system(subject: DrivenSystem, sets: Sets, run: Sets) -> LureSystem:
-    """The system of the difference between any trajectory in the sets and a run: slopes are the quotients in between.
+    """Return the system of the difference between any trajectory in the sets and a run, with quotients as slopes.
 
     Raises:
         Refused: they make no system.
@@ -82,7 +80,7 @@ def difference_system(subject: DrivenSystem, sets: Sets, run: Sets) -> LureSyste
 
 
 def distance_bound(sets: Sets, run: Sets) -> float:
-    """How far a state in the sets can be from one of the run: a Euclidean length, rounded up."""
+    """Bound the Euclidean distance of a state in the sets from one of the run, rounded up."""
     (low, high), (least, most) = sets.states, run.states
     return float(euclidean_norms(np.nextafter(np.maximum(high - least, most - low), np.inf))) * (
         1 + (len(low) + 8) * EPS
@@ -90,7 +88,7 @@ def distance_bound(sets: Sets, run: Sets) -> float:
 
 
 def neighborhood_bounds(subject: DrivenSystem, sets: Sets, run: Sets, near: float) -> Sets:
-    """Where every trajectory is that is within ``near`` of the run and in the sets."""
+    """Bound every trajectory that is within ``near`` of the run and in the sets."""
     C = system_balls(subject.system)[2].upper()
     more = np.nextafter(euclidean_norms(C) * (1 + (C.shape[1] + 8) * EPS) * near, np.inf)
     low = np.maximum(sets.low, np.nextafter(run.low - more, -np.inf))
@@ -101,8 +99,9 @@ def neighborhood_bounds(subject: DrivenSystem, sets: Sets, run: Sets, near: floa
 
 
 class NearRun(Absorbed):
-    """``run_low``, ``run_high`` (n,): the box of the run; ``entry_P`` (n, n), ``entry_L`` (m,), ``entry_rate``: what
-    draws every trajectory to it, with ``entry_least I < entry_P < entry_top I``; ``near`` it after ``waits`` steps.
+    """Data near a run. ``run_low``, ``run_high`` (n,): the box of the run; ``entry_P`` (n, n), ``entry_L`` (m,),
+    ``entry_rate``: the contraction towards it, with ``entry_least I < entry_P < entry_top I``; ``near``: the distance
+    after ``waits`` steps.
     """
 
     run_low: State
@@ -119,11 +118,11 @@ class NearRun(Absorbed):
 
     @property
     def settled(self) -> int:
-        """Steps from the first box to the sets near the run."""
+        """Return the steps from the first box to the sets near the run."""
         return max(super().settled, self.turns + self.settling) + self.waits
 
     def enclosed(self, subject: DrivenSystem) -> Sets:
-        """Bounds of pre-activations and states once every trajectory is near the run.
+        """Bound pre-activations and states once every trajectory is near the run.
 
         Raises:
             Refused: it is not proved, or the data ask for more than a checker does.
@@ -147,7 +146,7 @@ class NearRun(Absorbed):
         return out
 
     def _run(self, subject: DrivenSystem) -> Sets:
-        """Where the run is, ``turns + settling`` steps after its start in the middle of its box.
+        """Enclose the run ``turns + settling`` steps after its start in the middle of its box.
 
         Raises:
             Refused: it is not proved to stay in its box.
@@ -170,25 +169,25 @@ class NearRun(Absorbed):
 
 
 def contains_box(states: tuple[Array, Array], box: tuple[Array, Array]) -> bool:
-    """Whether a box holds another one."""
+    """Return True if a box contains another one."""
     return bool((box[0] <= states[0]).all() and (states[1] <= box[1]).all())
 
 
 def distance_after(distance: float, least: float, top: float, rate: float, steps: int) -> float:
-    """``sqrt(top / least) rate^steps distance``, rounded up."""
+    """Return ``sqrt(top / least) rate^steps distance``, rounded up."""
     return float(np.sqrt(top / least) * np.float64(rate) ** steps * distance * (1 + 1e-12))
 
 
 @certifies("run_lmi", subject=DrivenSystem, claim="driven_contraction", value="rate", unfit=why_no_run, size=SIZE)
 class RunLmi(NearRun, DrivenLmi):
-    """The data of ``driven_lmi``, on the bounds near the run."""
+    """Data of ``driven_lmi``, on the bounds near the run."""
 
 
 @certifies("run_equilibrium", subject=DrivenSystem, claim="equilibrium_in_box", unfit=why_no_run, size=SIZE)
 class RunEquilibrium(NearRun, DrivenEquilibrium):
-    """The data of ``run_lmi``."""
+    """Data of ``run_lmi``."""
 
 
 @certifies("run_bounds", subject=DrivenSystem, claim="bounded_in_box", value="diagonal", unfit=why_no_run, size=SIZE)
 class RunBounds(NearRun, DrivenBounds):
-    """The data of ``driven_bounds``, with the bounds near the run."""
+    """Data of ``driven_bounds``, with the bounds near the run."""

@@ -37,7 +37,7 @@ Array = np.ndarray
 
 
 def sequence_bound(measure: str, gain: float, growth: float, horizon: float | None) -> float:
-    """The number that the inequality proves, rounded up.
+    """Return the number that the inequality proves, rounded up.
 
     Args:
         measure: ``final`` (the output at the last step) or ``l2`` (the whole output).
@@ -95,13 +95,13 @@ def _why_not_applicable(subject: PairwiseSystem) -> str | None:
 
 
 def is_horizon(horizon: Any) -> bool:
-    """Whether a number is ``None`` or a number of steps."""
+    """Return True for ``None`` or a number of steps."""
     return horizon is None or (type(horizon) is int and 0 < horizon < 2**31)
 
 
 @certifies("norm_gain", subject=PairwiseSystem, claim="gain", value=BY_CHECK, unfit=_why_not_applicable)
 class NormGain(ProofData):
-    """``weights`` (n/2,), one a pair, ``H`` (k, n), ``gain``, ``growth``, ``measure``, ``horizon``."""
+    """Data: ``weights`` (n/2,), one per pair, ``H`` (k, n), ``gain``, ``growth``, ``measure``, ``horizon``."""
 
     weights: AnyArray
     H: AnyArray

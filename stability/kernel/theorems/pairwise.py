@@ -43,7 +43,7 @@ Array = np.ndarray
 
 
 def metric(subject: PairwiseSystem, weights: Array) -> Array:
-    """``D (n,)``: the weight of each unit, from those of the pairs ``(n/2,)``."""
+    """Return ``D (n,)``: the weight of each unit, from those of the pairs ``(n/2,)``."""
     out = np.empty(subject.states)
     out[subject.pairs] = weights[:, None]
     return out
@@ -79,7 +79,7 @@ def prove_shrinks(subject: PairwiseSystem, weights: Array, rate: float) -> str:
 
 
 def why_it_stretches(subject: PairwiseSystem) -> str | None:
-    """Why the activation may stretch a difference, or ``None``."""
+    """Return the reason why the activation may increase a difference, or ``None``."""
     return "modReLU with a positive bias stretches differences: it jumps at zero" if subject.jumps else None
 
 
@@ -90,7 +90,7 @@ def _never_shrinks(subject: PairwiseSystem) -> str | None:
 
 @certifies("pair_norm", subject=PairwiseSystem, claim="contraction", value="rate", unfit=_never_shrinks)
 class PairNorm(ProofData):
-    """``weights`` (n/2,), one a pair, ``rate`` and ``overshoot``."""
+    """Data: ``weights`` (n/2,), one per pair, ``rate`` and ``overshoot``."""
 
     weights: AnyArray
     rate: Number
@@ -111,7 +111,7 @@ class PairNorm(ProofData):
 
 @certifies("pair_growth", subject=PairwiseSystem, claim="nonexpansive", value="factor", unfit=why_it_stretches)
 class PairGrowth(ProofData):
-    """``factor``, one for an orthogonal W, else slightly above."""
+    """Data: ``factor``, one for an orthogonal W, else slightly above."""
 
     factor: Number
 
@@ -132,7 +132,7 @@ class PairGrowth(ProofData):
 
 @refutes("pair_isometry", subject=PairwiseSystem)
 class PairIsometry(ProofData):
-    """No data: what it needs is known of the subject."""
+    """Data: none; the subject determines everything."""
 
     def sentence(self, subject: PairwiseSystem, claim: Claim) -> str:
         return (
@@ -172,7 +172,7 @@ def _not_nearly_linear(subject: PairwiseSystem) -> str | None:
 
 @refutes("pair_linear", subject=PairwiseSystem, unfit=_not_nearly_linear)
 class PairLinear(Unstable):
-    """No data but ``eigenvalue`` where the sentence names it."""
+    """Data: none, except ``eigenvalue`` if the sentence names it."""
 
     def sentence(self, subject: PairwiseSystem, claim: Claim) -> str:
         return (
@@ -189,7 +189,7 @@ class PairLinear(Unstable):
 
 @refutes("pair_jump", subject=PairwiseSystem, unfit=_no_modrelu)
 class PairJump(ProofData):
-    """``pair``: the index of one whose bias is positive."""
+    """Data: the index ``pair`` of a pair with positive bias."""
 
     pair: Index
 

@@ -26,12 +26,12 @@ from stability.kernel.theorems.eigenvalue_phrase import Unstable
 from stability.kernel.theorems.equilibria import smooth_slopes
 
 Array = np.ndarray
-MAX_UNKNOWNS = 1600
+MAX_UNKNOWNS = 1600  # size of the orbit equations that a file may ask for
 SIZE = f"orbits and input must hold 1 to {LONGEST} finite rows of the network's sizes"
 
 
 def orbit_equations_size(subject: DrivenSystem, period: int) -> int:
-    """Size of the system of equations of an orbit."""
+    """Return the size of the system of equations of an orbit."""
     return period * (subject.system.states + subject.system.channels)
 
 
@@ -40,7 +40,7 @@ def _no_map(subject: DrivenSystem) -> str | None:
 
 
 def require_orbit(subject: DrivenSystem, orbit: Array, inputs: Array, what: str = "an orbit") -> Orbit:
-    """Boxes in which an orbit is proved to exist.
+    """Return boxes that contain exactly one orbit.
 
     Raises:
         Refused: it is not, or has too many unknowns.
@@ -58,7 +58,7 @@ def _under(inputs: Array) -> str:
 
 @refutes("periodic_orbits", subject=DrivenSystem, unfit=_no_map, size=SIZE)
 class PeriodicOrbits(ProofData):
-    """``first`` (k, n), ``input`` (q, p); ``second`` (l, n) unless ``k > q``; ``q`` divides ``k`` and ``l``."""
+    """Data: ``first`` (k, n), ``input`` (q, p); ``second`` (l, n) unless ``k > q``; ``q`` divides ``k`` and ``l``."""
 
     first: States
     input: Inputs
@@ -90,7 +90,7 @@ class PeriodicOrbits(ProofData):
 
 @refutes("unstable_orbit", subject=DrivenSystem, unfit=_no_map, size=SIZE)
 class UnstablePeriodicOrbit(Unstable):
-    """``orbit`` (k, n), ``input`` (q, p), ``q`` divides ``k``; ``eigenvalue``: a k-th root of a multiplier."""
+    """Data: ``orbit`` (k, n), ``input`` (q, p), ``q`` divides ``k``; ``eigenvalue``: a k-th root of a multiplier."""
 
     orbit: States
     input: Inputs

@@ -32,9 +32,9 @@ Array = np.ndarray
 
 
 def regional_system(system: LureSystem, low: Array, high: Array) -> LureSystem:
-    """The same linear part with slopes in ``[low, high]``, ``(m,)`` each.
+    """Return the same linear part with slopes in ``[low, high]``, ``(m,)`` each.
 
-    A discretised system is rebuilt from its continuous one, so that the rounding of its formula stays inside
+    A discretized system is rebuilt from its continuous one, so that the rounding of its formula stays inside
     the checker's error bound; channels that are copies of one another then share the wider interval.
     """
     if system.origin is None:
@@ -53,7 +53,7 @@ def regional_system(system: LureSystem, low: Array, high: Array) -> LureSystem:
     size="P, L, centre and input must be of the network's sizes, P symmetric to the last bit",
 )
 class RegionalLmi(Decay):
-    """The ellipsoid ``(x - c)^T P (x - c) <= level`` holds the ball of ``radius`` around ``centre``."""
+    """Ellipsoid ``(x - c)^T P (x - c) <= level`` that contains the ball of ``radius`` around ``centre``."""
 
     P: Metric
     L: Channels
@@ -100,11 +100,11 @@ class RegionalLmi(Decay):
         return f"on an invariant region, slopes in {slopes}; {reason}"
 
     def _drift(self, region: Region) -> float:
-        r"""An upper bound of :math:`\varepsilon`: how fast the centre moves in the norm of ``P``."""
+        r"""Bound :math:`\varepsilon`, the speed of the center in the norm of ``P``, above."""
         drift, most = region.drift, np.abs(self.P) @ region.drift
         squared = min(float(drift @ most), float(drift @ (self.p_max * drift)))
         return math.sqrt(squared * (1 + (2 * len(drift) + 16) * EPS) + TINY)
 
     def _undone(self, subject: DrivenSystem) -> float:
-        r"""A lower bound of :math:`\lambda \sqrt\ell` (:math:`(1 - \rho) \sqrt\ell`), what contraction undoes."""
+        r"""Bound :math:`\lambda \sqrt\ell` (:math:`(1 - \rho) \sqrt\ell`), which contraction absorbs, below."""
         return (1.0 - self.rate if subject.is_discrete else self.rate) * math.sqrt(self.level) * (1 - 8 * EPS)

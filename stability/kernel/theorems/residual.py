@@ -48,11 +48,11 @@ from stability.kernel.theorems.stack_contraction import CONTRACTING, GAINS, GROW
 from stability.kernel.theorems.stack_gain import Span, layer_gain
 
 Array = np.ndarray
-_SLACK = (1e-12, 1e-10, 1e-8, 1e-6)
+_SLACK = (1e-12, 1e-10, 1e-8, 1e-6)  # relative enlargements of a computed norm that are tried in turn
 
 
 def norm_above(M: Array) -> float:
-    """A proved upper bound of the 2-norm of a matrix, near it.
+    """Prove a sharp upper bound of the 2-norm of a matrix.
 
     Args:
         M: ``(m, n)``.
@@ -79,7 +79,7 @@ def norm_above(M: Array) -> float:
 
 
 def branches(network: ResidualStack) -> list[tuple[float, float]]:
-    """Of each block how far a difference of layer outputs moves what follows, and how far the scales stretch it.
+    """Return for each block the gain from its layer's output to the blocks above, and the gain of the scales.
 
     Raises:
         Refused: a norm that is not proved.
@@ -90,7 +90,7 @@ def branches(network: ResidualStack) -> list[tuple[float, float]]:
 
 
 def gain_below(network: ResidualStack, claims: list[Claim], span: Span) -> float | str:
-    """The gain to what the last layer's block reads, from the proved claims of the layers; or why there is none.
+    """Return the gain to the last block's layer input, from the proved claims of the layers; or the reason for none.
 
     Raises:
         Refused: a norm that is not proved.
@@ -105,13 +105,13 @@ def gain_below(network: ResidualStack, claims: list[Claim], span: Span) -> float
 
 
 def residual_bound(network: ResidualStack, claims: list[Claim], head: Array | None, span: Span) -> float | str:
-    """The gain of the network from its layers' proved claims, rounded up, or why there is none.
+    """Return the gain of the network from its layers' proved claims, rounded up, or the reason for none.
 
     Args:
         network: the blocks.
         claims: one a layer: contraction, or a gain to its state.
         head: ``(k, w)``; the identity where it is ``None``.
-        span: what is asked of the whole.
+        span: number of steps that the claim covers.
 
     Raises:
         Refused: a norm that is not proved.
@@ -131,12 +131,12 @@ def residual_bound(network: ResidualStack, claims: list[Claim], head: Array | No
 
 
 def _product_error(head: Array, M: Array) -> float:
-    """Above the 2-norm of the rounding errors of ``head @ M``."""
+    """Bound the 2-norm of the rounding errors of ``head @ M`` above."""
     return float(euclidean_norms(head.ravel()) * euclidean_norms(M.ravel())) * (len(M) + 4) * 2.3e-16 + LOST
 
 
 def comparison(network: ResidualStack, norms: list[Norm]) -> tuple[Array, Array]:
-    """``into (K,)``: what an input difference adds to the norm of each layer; ``out (K,)``: what it does to others.
+    """Return ``into (K,)``: gains from the input to each layer's norm; ``out (K,)``: gains from it to the others.
 
     Raises:
         Refused: a norm that is not proved.
@@ -147,7 +147,7 @@ def comparison(network: ResidualStack, norms: list[Norm]) -> tuple[Array, Array]
 
 
 def norms_of(network: ResidualStack, claims: list[Claim]) -> list[Norm] | str:
-    """The norms in which the layers contract, or why one has none."""
+    """Return the norms in which the layers contract, or the reason for a missing one."""
     found: list[Norm] = []
     for k, (layer, claim) in enumerate(zip(network.layers, claims)):
         norm = layer_norm(layer, claim)
@@ -158,14 +158,14 @@ def norms_of(network: ResidualStack, claims: list[Claim]) -> list[Norm] | str:
 
 
 def least_overshoot(norms: list[Norm], weights: Array) -> float:
-    """The overshoot that the weights give, rounded up."""
+    """Return the overshoot of the weights, rounded up."""
     out = math.hypot(*(norm.out * w for norm, w in zip(norms, weights)))
     return max(1.0, out * max(norm.into / w for norm, w in zip(norms, weights)) * GROW)
 
 
 @certifies("residual_gain", subject=ResidualStack, claim="gain", value="gain")
 class ResidualGain(ProofData):
-    """``layers``: kind, data and rate of each layer's proof; ``head`` (k, w) where there is one."""
+    """Data: ``layers``, kind, data and rate of each layer's proof; optional ``head`` (k, w)."""
 
     layers: Parts
     gain: Number
@@ -201,7 +201,7 @@ class ResidualGain(ProofData):
 
 @certifies("residual_contraction", subject=ResidualStack, claim="contraction", value="rate")
 class ResidualContraction(ProofData):
-    """``layers``: kind, data and rate of each layer's proof; ``weights`` (K,), one a layer."""
+    """Data: ``layers``, kind, data and rate of each layer's proof; ``weights`` (K,), one per layer."""
 
     layers: Parts
     weights: AnyArray

@@ -33,7 +33,7 @@ SIDES = {
     "gated_bounds": ("low", "high"),
     "flow_bounds": ("least_state", "most_state"),
 }
-"""The names of the ends of a layer's box in its proof."""
+"""Names of the box bounds in a layer's proof."""
 
 
 def _two_ways(subject: LayerStack) -> str | None:
@@ -41,12 +41,12 @@ def _two_ways(subject: LayerStack) -> str | None:
 
 
 def restrict_inputs(layer: Layer, low: Array, high: Array) -> Layer:
-    """The layer with the promise that its inputs stay in a box; a network's proof names the box itself."""
+    """Return the layer with its input box; a network's proof states the box itself."""
     return layer.with_inputs(low, high) if isinstance(layer, GatedCell) else layer
 
 
 def steps_named(data: Mapping[str, Any]) -> int | None:
-    """From which step on a proved layer is in its box, wherever it starts; ``None`` where that depends on the start."""
+    """Return the step from which on a proved layer is in its box; ``None`` if it depends on the start."""
     if data.get("share") != 0.0:
         return None
     return steps_made(data["steps"], data.get("backward")) + 1
@@ -54,8 +54,8 @@ def steps_named(data: Mapping[str, Any]) -> int | None:
 
 @certifies("cascade_bounds", subject=LayerStack, claim="bounded_in_box", value="diagonal", unfit=_two_ways)
 class StackEnds(ProofData):
-    """``low``, ``high`` (p,): the box of inputs; ``layers``: kind, data and value (``rate``) of each layer's proof;
-    ``least``, ``most``: of all layers' states, one layer after the other; ``since``: the sum of the layers' steps.
+    """Data: ``low``, ``high`` (p,), the box of inputs; ``layers``, kind, data and value (``rate``) of each layer's
+    proof; ``least``, ``most`` of all layers' states, one layer after the other; ``since``, the sum of the steps.
     """
 
     low: Annotated[Input, BOX]

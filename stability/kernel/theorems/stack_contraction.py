@@ -35,18 +35,18 @@ from stability.kernel.systems.pairwise import PairwiseSystem
 
 Array = np.ndarray
 CONTRACTING = ("multiplier_lmi", "interval_lmi", "interval_jacobian", "pair_norm")
-"""The proofs that state a norm in which a layer contracts."""
+"""Proofs that state a norm in which a layer contracts."""
 GAINS = ("gain_lmi", "norm_gain")
-"""The proofs that state a gain."""
+"""Proofs that state a gain."""
 BOUNDS = ("driven_bounds", "gated_bounds", "flow_bounds")
-"""The proofs that state where a layer ends under inputs in a box; their ``rate`` is the box's diagonal."""
+"""Proofs that state a layer's final set under inputs in a box; their ``rate`` is the box's diagonal."""
 GROW = 1.0 + 1e-9
-"""Covers the roundings in the few products, sums and roots of an overshoot or a gain, once, at its end."""
+"""Factor that covers the roundings in the products, sums and roots of an overshoot or a gain, applied once."""
 
 
 @dataclass(frozen=True)
 class Norm:
-    """``|x|_2 <= out V(x)`` and ``V(x) <= into |x|_2``, and what a unit of input adds to ``V`` in one step.
+    """Norm ``V`` of a layer: ``|x|_2 <= out V(x)``, ``V(x) <= into |x|_2``, and the one-step gain from input to ``V``.
 
     To a few roundings: what is made of these numbers in the end is enlarged by ``GROW``.
     """
@@ -58,7 +58,7 @@ class Norm:
 
 
 def part_problem(packed: Any) -> str | None:
-    """Why a packed proof is not just ``kind``, ``data`` and ``rate``, or ``None``."""
+    """Return why a packed proof has other content than ``kind``, ``data`` and ``rate``, or ``None``."""
     part: Mapping[str, Any] = cast(Mapping[str, Any], packed) if isinstance(packed, Mapping) else {}
     if set(part) != {"kind", "data", "rate"}:
         return "a part of a proof holds kind, data and rate, and nothing else"
@@ -68,8 +68,8 @@ def part_problem(packed: Any) -> str | None:
 
 
 def layer_claim(packed: Any) -> Claim:
-    """The claim that a packed proof supports, which its rule has yet to check; without a sentence, which nobody reads
-    and which data that no rule has looked at could not be asked for.
+    """Return the claim that a packed proof supports, not yet checked by its rule, and without a sentence, which
+    unchecked data could not provide.
     """
     name = "gain" if packed["kind"] in GAINS else "bounded_in_box" if packed["kind"] in BOUNDS else "contraction"
     return Claim(name, "", Verdict.CERTIFIED, Proof(packed["kind"], packed["data"]), packed["rate"])
@@ -108,7 +108,7 @@ def _network_action(layer: DrivenSystem, data: Any) -> Array | None:
 
 
 def _pairs_action(layer: PairwiseSystem, data: Any) -> Array:
-    """No activation on pairs stretches the difference of a pair: each of its units moves by what the pair does."""
+    """Bound the input action with a pairwise activation, which does not increase differences of a pair."""
     out = np.empty(layer.states)
     out[layer.pairs] = euclidean_norms(layer.V[layer.pairs].reshape(len(layer.pairs), -1))[:, None]
     return out
@@ -123,7 +123,7 @@ _INPUT_ACTION: dict[type, Callable[[Any, Any], Array | None]] = {
 
 
 def layer_norm(layer: Layer, claim: Claim) -> Norm | str:
-    """The norm in which a layer's proved claim contracts, or why it states none."""
+    """Return the norm in which a layer's proved claim contracts, or the reason for none."""
     if claim.proof is None:
         return "there is no proof"
     kind, data = claim.proof.kind, claim.proof.data
@@ -145,7 +145,7 @@ def layer_norm(layer: Layer, claim: Claim) -> Norm | str:
 
 
 def _merge(own: float, below: float, tolerance: float, discrete: bool) -> tuple[float, float]:
-    """The rate of a layer on top of a level, and ``h / g``."""
+    """Return the rate of a layer on top of a level, and ``h / g``."""
     if discrete:
         slow = max(own, below)
         gap = abs(own - below)
@@ -161,7 +161,7 @@ def _merge(own: float, below: float, tolerance: float, discrete: bool) -> tuple[
 
 
 def compose(stack: LayerStack, claims: list[Claim], tolerance: float) -> tuple[float, float] | str:
-    """Rate and overshoot of the stack from the layers' proved claims, or why there are none.
+    """Return rate and overshoot of the stack from the layers' proved claims, or the reason for none.
 
     Args:
         stack: the stack.
@@ -202,7 +202,7 @@ def compose(stack: LayerStack, claims: list[Claim], tolerance: float) -> tuple[f
 
 
 def _output_box(layer: Layer, claim: Claim) -> tuple[Array, Array]:
-    """Ends of a box that holds what a layer puts out, by its claim's proof."""
+    """Return a box of a layer's outputs, from its claim's proof."""
     if layer.rests_on_boxes:
         assert claim.proof is not None
         return layer.output(claim.proof.data["low"]), layer.output(claim.proof.data["high"])
@@ -210,7 +210,7 @@ def _output_box(layer: Layer, claim: Claim) -> tuple[Array, Array]:
 
 
 def boxes_fit(stack: LayerStack, claims: list[Claim]) -> str | None:
-    """Why some gated layer may read values outside the box of its proof, or ``None``."""
+    """Return why some gated layer may read values outside the box of its proof, or ``None``."""
     for k, layer in enumerate(stack.layers):
         if not stack.layers_read_by(k) or layer.input_low is None:
             continue
@@ -224,7 +224,7 @@ def boxes_fit(stack: LayerStack, claims: list[Claim]) -> str | None:
 
 @certifies("cascade", subject=LayerStack, claim="contraction", value="rate")
 class StackContraction(ProofData):
-    """``layers``: kind, data and rate of each layer's proof."""
+    """Data: ``layers``, kind, data and rate of each layer's proof."""
 
     layers: Parts
     rate: Number
@@ -267,7 +267,7 @@ def _two_ways(subject: LayerStack) -> str | None:
 
 @certifies("cascade_equilibrium", subject=LayerStack, claim=("equilibrium", "equilibrium_in_box"), unfit=_two_ways)
 class StackEquilibrium(StackContraction):
-    """The data of ``cascade``.
+    """Data of ``cascade``.
 
     Under a constant input a run and the same a moment later are two runs: what is summable between them ends in a fixed
     point, and two of these would be two runs that stay apart. Runs from ``|h| <= 1`` enter the invariant boxes of gated
@@ -291,7 +291,7 @@ class StackEquilibrium(StackContraction):
 
 
 def require_parts(parts: Sequence[Any], layers: Sequence[Any]) -> None:
-    """Refuse another number of parts than of layers."""
+    """Require as many parts as layers."""
     count = len(layers)
     require(len(parts) == count, f"the proof must hold one part for each of the {count} layers")
 
@@ -299,13 +299,13 @@ def require_parts(parts: Sequence[Any], layers: Sequence[Any]) -> None:
 def proved_layers(
     layers: Sequence[Any], parts: Sequence[Any], kinds: tuple[str, ...], nothing: str, first: int = 0
 ) -> list[Claim]:
-    """The layers' claims, each proved by its own rule.
+    """Return the layers' claims, each proved by its own rule.
 
     Args:
-        layers: of a stack, or between the blocks of a residual network.
+        layers: layers of a stack, or between the blocks of a residual network.
         parts: one packed proof a layer.
-        kinds: of proofs that are admitted.
-        nothing: what no other kind of proof shows: ``layer is proved to contract``.
+        kinds: admitted kinds of proofs.
+        nothing: property that no other kind of proof shows: ``layer is proved to contract``.
         first: the number of the first of these layers.
 
     Raises:
@@ -324,7 +324,7 @@ def proved_layers(
 
 
 def proved_stack(stack: LayerStack, parts: Sequence[Any], kinds: tuple[str, ...], nothing: str) -> list[Claim]:
-    """``proved_layers`` of a stack, about inputs that the level below may put out.
+    """Run ``proved_layers`` on a stack, for inputs within the outputs of the level below.
 
     Raises:
         Refused: a part is no such proof, or is about other inputs.
@@ -336,5 +336,5 @@ def proved_stack(stack: LayerStack, parts: Sequence[Any], kinds: tuple[str, ...]
 
 
 def cell_names(stack: LayerStack) -> str:
-    """The kinds of the layers, in order."""
+    """Return the kinds of the layers, in order."""
     return ", ".join(layer.kind_name for layer in stack.layers)

@@ -33,7 +33,7 @@ def _no_skew(subject: LayerStack) -> str | None:
 
 @certifies("stack_driven", subject=LayerStack, claim="driven_contraction", value="rate", unfit=_no_skew, size=SIZE)
 class StackDriven(DrivenLmi):
-    """``levels``: the layers, ``l``; all else as of ``driven_lmi``, about the skewed state, without ``Y``."""
+    """Data: ``levels``, the layers ``l``; all else as in ``driven_lmi``, about the skewed state, without ``Y``."""
 
     levels: Count
 
@@ -51,7 +51,7 @@ class StackDriven(DrivenLmi):
 
 
 def _since(proof: StackDriven | StackBounds, levels: int, starts: str, run: str) -> str:
-    """From which step on it holds, in words about one run or two."""
+    """State the step from which it holds, about one run or two."""
     if proof.share == 0.0:
         return f"from step K = {proof.settled + levels} on, wherever {starts},"
     sides = "|h_i(0)| / r_i" if proof.falls is None else "h_i(0) / r_i or -h_i(0) / falls_i"
@@ -64,7 +64,7 @@ def _since(proof: StackDriven | StackBounds, levels: int, starts: str, run: str)
 
 
 def _delayed_subject(subject: LayerStack, proof: StackDriven | StackBounds) -> DrivenSystem:
-    """The stack in its skewed state, where the data are about it.
+    """Return the stack in its skewed state, checked against the data.
 
     Raises:
         Refused: they are not, or it has none.
@@ -84,7 +84,7 @@ def _delayed_subject(subject: LayerStack, proof: StackDriven | StackBounds) -> D
 
 @certifies("stack_driven_equilibrium", subject=LayerStack, claim="equilibrium_in_box", unfit=_no_skew, size=SIZE)
 class StackEquilibrium(StackDriven):
-    """The data of ``stack_driven``."""
+    """Data of ``stack_driven``."""
 
     def sentence(self, subject: LayerStack, claim: Claim) -> str:
         return (
@@ -98,7 +98,7 @@ class StackEquilibrium(StackDriven):
     "stack_driven_bounds", subject=LayerStack, claim="bounded_in_box", value="diagonal", unfit=_no_skew, size=SIZE
 )
 class StackBounds(DrivenBounds):
-    """``levels``: the layers; ``least``, ``most``: of all layers' states, one layer after the other."""
+    """Data: ``levels``, the layers; ``least``, ``most`` of all layers' states, one layer after the other."""
 
     levels: Count
 

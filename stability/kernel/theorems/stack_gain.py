@@ -40,30 +40,30 @@ Array = np.ndarray
 
 
 def as_stack(subject: GatedCell | LayerStack) -> LayerStack:
-    """A stack as it is, a single gated cell as a stack of one."""
+    """Return a stack unchanged, a single gated cell as a stack of one."""
     return LayerStack([subject]) if isinstance(subject, GatedCell) else subject
 
 
 @dataclass(frozen=True)
 class Span:
-    """What a gain is about: ``l2``, the whole output, or ``final``, that at the last step; over so many steps."""
+    """Measured output of a gain and its horizon: ``l2``, the whole output, or ``final``, the last step."""
 
     measure: str = "l2"
     horizon: float | None = None
 
     def covers(self, data: Mapping[str, Any]) -> bool:
-        """Whether the bound of a proof is one of this: that of the whole output bounds its last step as well."""
+        """Return True if a proof's bound implies this one: that of the whole output bounds its last step as well."""
         return data["measure"] in ("l2", self.measure) and data["horizon"] in (None, self.horizon)
 
 
 def layer_gain(layer: Layer, claim: Claim, head: Array | None, span: Span = Span()) -> float | str:
-    """The gain to ``head @ output`` that a layer's proved claim gives, to a few roundings; or why there is none.
+    """Return the gain to ``head @ output`` from a layer's proved claim, up to a few roundings; or the reason for none.
 
     Args:
         layer: the layer.
         claim: contraction, or a gain whose own output matrix is ``head`` (the identity where it is ``None``).
         head: ``(k, outputs)``.
-        span: what is asked of the layer.
+        span: number of steps that the layer's claim covers.
     """
     assert claim.proof is not None
     data = claim.proof.data
@@ -86,7 +86,7 @@ def layer_gain(layer: Layer, claim: Claim, head: Array | None, span: Span = Span
 
 
 def combined_gain(stack: LayerStack, claims: list[Claim], head: Array | None, span: Span = Span()) -> float | str:
-    """The gain of the stack from its layers' proved claims, rounded up, or why there is none."""
+    """Return the gain of the stack from its layers' proved claims, rounded up, or the reason for none."""
     total, wide = 1.0, stack.directions
     for level in range(stack.levels):
         last, at = level == stack.levels - 1, 0
@@ -107,7 +107,7 @@ def combined_gain(stack: LayerStack, claims: list[Claim], head: Array | None, sp
 
 @certifies("stack_gain", subject=(GatedCell, LayerStack), claim="gain", value="gain")
 class StackGain(ProofData):
-    """``layers``: kind, data and rate of each layer's proof; ``head`` (k, outputs) where there is one.
+    """Data: ``layers``, kind, data and rate of each layer's proof; optional ``head`` (k, outputs).
 
     ``measure`` and ``horizon`` where it is not about the whole output over every horizon.
     """

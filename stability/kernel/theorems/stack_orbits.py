@@ -26,7 +26,7 @@ KINKED = tuple(name for name, phi in ACTIVATIONS.items() if phi.kinks)
 
 
 def not_one_way(subject: LayerStack) -> str | None:
-    """Why a stack has no orbits step by step, or ``None`` where it has."""
+    """Return the reason why a stack has no stepwise orbits, or ``None``."""
     one_way = subject.directions == 1 and subject.is_discrete
     return None if one_way else "orbits are proved for discrete stacks with one direction"
 
@@ -47,7 +47,7 @@ class StackOrbits(OrbitsApart):
 
 @refutes("stack_unstable", subject=LayerStack, unfit=not_one_way)
 class StackUnstable(UnstableOrbit):
-    """An orbit or equilibrium of a whole stack, and the layer with the multiplier."""
+    """Unstable orbit or equilibrium of a whole stack, and the layer with the multiplier."""
 
     layer: Index
 

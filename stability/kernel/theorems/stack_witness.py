@@ -29,19 +29,19 @@ MERGED_KINDS = (
 
 
 class DelegatedProof(ProofData):
-    """The ``kind`` and ``data`` of a proof about another subject."""
+    """Kind and data of a proof about another subject."""
 
     kind: Text
     data: Inner
 
     def about(self, subject: Any) -> Claim:
-        """The claim that this subject does not contract, in its rule's words; the rule has yet to check it."""
+        """Return the claim that the other subject does not contract, in its rule's words, not yet checked."""
         return worded(subject, Claim("contraction", "", Verdict.REFUTED, Proof(self.kind, self.data)))
 
 
 @refutes("cascade_layer", subject=LayerStack)
 class WitnessOfLayer(DelegatedProof):
-    """``layer``: the number of one of the lowest level."""
+    """Proof about layer number ``layer`` of the lowest level."""
 
     layer: Index
 
@@ -61,10 +61,10 @@ class WitnessOfLayer(DelegatedProof):
 
 @refutes("merged_stack", subject=LayerStack)
 class MergedStack(DelegatedProof):
-    """A proof against the merged network."""
+    """Proof against the merged network."""
 
     def network(self, subject: LayerStack) -> Any:
-        """The merged network, or ``None`` where there is none, or the proof is about no network."""
+        """Return the merged network, or ``None`` if there is none or the proof is about another type."""
         return merged_network(subject) if self.kind in MERGED_KINDS else None
 
     def sentence(self, subject: LayerStack, claim: Claim) -> str:

@@ -27,12 +27,12 @@ ENUMERATE = 10  # channels up to which every vertex is tried
 LENGTHS = (1.0, 0.5, 0.25, 0.1, 0.03, 0.003)  # of a step, the longest that gains
 PATIENCE = 5  # ascents without progress after which the search ends
 EIGENVALUES = 10.0
-"""Operations of the eigenvalues of a matrix, by n^3: they cannot be stopped half-way."""
+"""Operations of an eigenvalue problem, in units of n^3; it cannot be interrupted."""
 
 
 @dataclass(frozen=True, eq=False)
 class UnstableSlopes:
-    """The most unstable slopes found.
+    """Most unstable slopes found.
 
     Attributes:
         K: ``(m,)`` slopes.
@@ -54,7 +54,7 @@ def search_slopes(
     enough: float = 1e-7,
     starts: int = 12,
 ) -> UnstableSlopes:
-    """Maximise the excess of the leading eigenvalue over ``alpha <= K <= beta``.
+    """Maximize the excess of the leading eigenvalue over ``alpha <= K <= beta``.
 
     Args:
         system: the system; its slopes are the box.
@@ -113,18 +113,18 @@ def _random_starts(system: LureSystem, rng: np.random.Generator, count: int) -> 
 
 
 def eigenvalue_budget(system: LureSystem) -> int:
-    """Eigenvalue problems that one search may solve."""
+    """Return the number of eigenvalue problems that one search may solve."""
     return int(min(2000.0, max(24.0, 6e8 / (system.states + system.channels) ** 3)))
 
 
 def _ascend(
     system: LureSystem, start: Array, deadline: Deadline, most: int, steps: int = 40
 ) -> tuple[UnstableSlopes, int]:
-    """The end of one ascent, and the eigenvalue problems that it took."""
+    """Run one ascent; return its end and the number of eigenvalue problems."""
     low, high = system.alpha, system.beta
     K = start.copy()
     known = Spectrum.at(system, K)
-    here = leading_eigenvalue(system, K, known=known)
+    here = leading_eigenvalue(system, K, prior=known)
     top, value, count, rank = here.excess, here.value, 1, 0
     for _ in range(steps):
         if here.gradient is None or count >= most or deadline.over:
@@ -141,7 +141,7 @@ def _ascend(
                 break
         if moved:
             rank = 0
-            here = leading_eigenvalue(system, K, known=known)
+            here = leading_eigenvalue(system, K, prior=known)
         elif rank < 2:  # two eigenvalues may be tied: follow the next one
             rank += 1
             here = leading_eigenvalue(system, K, rank, known)

@@ -46,12 +46,12 @@ def refute(
 
     Args:
         subject: a system, or anything that ``stability.conversion.subjects.as_subject`` turns into one.
-        seed: of the random starts.
+        seed: seed of the random starts.
         time_limit: seconds, or the deadline of the call that this one is part of: a safety net, respected between
             eigenvalue problems. What is tried is counted, so that without it the answer depends on nothing else.
         input_range: ``(low, high)``, the range of the data's inputs, where witnesses are looked for first.
         start: the initial state in use, zero by default.
-        horizon: the number of steps in use: whether the witness's states can come up within it is told.
+        horizon: number of steps in use; the result says whether the witness's states are reachable within it.
         effort: multiplies the number of attempts.
 
     Returns:

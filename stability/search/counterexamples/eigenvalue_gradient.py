@@ -20,7 +20,7 @@ _LAPACK = {kind: get_lapack_funcs(("getrf", "getrs"), dtype=kind) for kind in (f
 
 @dataclass(frozen=True, eq=False)
 class LeadingEigenvalue:
-    """The leading eigenvalue at some slopes.
+    """Leading eigenvalue at some slopes.
 
     Attributes:
         excess: real part (continuous) or modulus less one (discrete): positive where unstable.
@@ -35,12 +35,12 @@ class LeadingEigenvalue:
 
 
 def stability_excess(eigenvalues: Array, discrete: bool) -> Array:
-    """Signed distance to the stability boundary, positive outside."""
+    """Return the signed distance to the stability boundary, positive outside."""
     return np.abs(eigenvalues) - 1.0 if discrete else np.real(eigenvalues)
 
 
 class Spectrum(NamedTuple):
-    """The matrix at some slopes and its eigenvalues, none where it overflows."""
+    """Matrix at some slopes and its eigenvalues, none on overflow."""
 
     matrix: Array
     values: Array
@@ -52,7 +52,7 @@ class Spectrum(NamedTuple):
         return cls(matrix, np.linalg.eigvals(matrix) if np.isfinite(matrix).all() else np.empty(0))
 
     def largest(self, discrete: bool) -> tuple[float, complex]:
-        """The largest excess and its eigenvalue; minus infinity where the matrix overflows."""
+        """Return the largest excess and its eigenvalue; minus infinity on overflow."""
         if not len(self.values):
             return -np.inf, complex(0.0)
         size = stability_excess(self.values, discrete)
@@ -61,23 +61,23 @@ class Spectrum(NamedTuple):
 
 
 def leading_excess(system: LureSystem, K: Array) -> tuple[float, complex]:
-    """The largest excess and its eigenvalue; minus infinity where the matrix overflows."""
+    """Return the largest excess and its eigenvalue; minus infinity on overflow."""
     return Spectrum.at(system, K).largest(system.is_discrete)
 
 
-def leading_eigenvalue(system: LureSystem, K: Array, rank: int = 0, known: Spectrum | None = None) -> LeadingEigenvalue:
-    """The eigenvalue of the ``rank``-th largest excess with the gradient of that excess.
+def leading_eigenvalue(system: LureSystem, K: Array, rank: int = 0, prior: Spectrum | None = None) -> LeadingEigenvalue:
+    """Return the eigenvalue of the ``rank``-th largest excess with the gradient of that excess.
 
     Args:
         system: the system.
         K: ``(m,)`` slopes.
         rank: 0 for the leading one; complex pairs count once.
-        known: the spectrum there, where it has been computed.
+        prior: the spectrum there, where it has been computed.
 
     Returns:
         The eigenvalue and its gradient.
     """
-    matrix, values = known or Spectrum.at(system, K)
+    matrix, values = prior or Spectrum.at(system, K)
     if not len(values):
         return LeadingEigenvalue(-np.inf, complex(0.0), None)
     size = stability_excess(values, system.is_discrete)
@@ -104,7 +104,7 @@ def leading_eigenvalue(system: LureSystem, K: Array, rank: int = 0, known: Spect
 
 
 def eigenvectors(matrix: Array, value: complex, sweeps: int = 2) -> tuple[Array, Array] | None:
-    """``matrix x = value x`` and ``y^T matrix = value y^T``, both from one factorisation."""
+    """Return ``x`` and ``y`` with ``matrix x = value x``, ``y^T matrix = value y^T``, from one factorization."""
     n = matrix.shape[0]
     nudge = 1e-9 * (abs(value) + float(np.abs(matrix).max()) + 1e-100)
     shift = value + nudge * (1 + 1j) if value.imag else value.real + nudge

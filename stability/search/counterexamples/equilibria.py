@@ -1,7 +1,7 @@
 r"""Search for an unstable equilibrium, or two equilibria under one constant input.
 
 Equilibria ``(x, u)`` solve ``g(x, u) = A x + B phi(z) + F u (- x) = 0``: a manifold as large as the input.
-The search draws points on it (from slopes that destabilise, from states where simulations settle or circle,
+The search draws points on it (from slopes that destabilize, from states where simulations settle or circle,
 at random), corrects each by Newton's method, and climbs the leading eigenvalue's excess along the manifold:
 the gradient through ``phi''``, projected on the kernel of ``[g_x, g_u]``, followed by a Gauss-Newton step
 back.
@@ -34,7 +34,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class Equilibrium:
-    """An equilibrium: state, constant input, excess of the leading eigenvalue of its Jacobian."""
+    """Equilibrium: state, constant input, excess of the leading eigenvalue of its Jacobian."""
 
     x: Array
     u: Array
@@ -62,7 +62,7 @@ def _evaluate(driven: DrivenSystem, x: Array, u: Array) -> tuple[Equilibrium, Le
 
 
 def steep_points(phi: Activation, K: Array, signs: Array) -> Array:
-    """Pre-activations at which the slopes of an activation are nearly ``K``, on the side of ``signs``.
+    """Return pre-activations with slopes close to ``K``, on the side of ``signs``.
 
     Of a piecewise linear one: a point on the piece of the nearest slope, of several such pieces the one on that side.
     """
@@ -77,7 +77,7 @@ def steep_points(phi: Activation, K: Array, signs: Array) -> Array:
 
 
 def _from_slopes(driven: DrivenSystem, K: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-    """The state and input whose pre-activations come closest to having these slopes at an equilibrium."""
+    """Return the state and input whose pre-activations come closest to these slopes at an equilibrium."""
     system = driven.system
     phi = activation(driven.activation)
     z = steep_points(phi, K, np.where(rng.random(system.channels) < 0.5, -1.0, 1.0))
@@ -114,7 +114,7 @@ def _candidates(
     region: InputRange,
     deadline: Deadline,
 ) -> Iterator[tuple[Array, Array, bool]]:
-    """Points to correct; the flag says whether the input may move in the correction."""
+    """Yield points to correct; the flag allows the input to move in the correction."""
     n, p = driven.system.states, driven.inputs
     if slopes is not None:
         for _ in range(4):
@@ -134,7 +134,7 @@ def _candidates(
 def _climb(
     driven: DrivenSystem, start: Equilibrium, deadline: Deadline, enough: float, steps: int, region: InputRange
 ) -> Equilibrium:
-    """Ascent along the manifold of equilibria, in a bounded range along its faces."""
+    """Ascend along the manifold of equilibria, along the faces of a bounded range."""
     system = driven.system
     n = system.states
     best, length = start, 0.5
@@ -179,12 +179,12 @@ def search_equilibria(
     thorough: bool = True,
     enough: float = 1e-6,
 ) -> EquilibriumResult:
-    """Look for the equilibrium with the largest excess, and for two equilibria under one input.
+    """Search for the equilibrium with the largest excess, and for two equilibria under one input.
 
     Args:
         search: the question about a network; inputs are looked for in its region.
         rng: source of random points.
-        slopes: destabilising slopes to aim at, when known.
+        slopes: destabilizing slopes to aim at, when known.
         thorough: climb from the best points, and draw more of them (for where instability is to be expected).
         enough: the search ends at an excess above this.
 
@@ -218,7 +218,7 @@ def search_equilibria(
 def _equilibria_near(
     driven: DrivenSystem, candidates: Iterator[tuple[Array, Array, bool]], deadline: Deadline
 ) -> Iterator[Equilibrium]:
-    """The equilibria near the candidates; of those, the input may move where the flag says so."""
+    """Yield the equilibria near the candidates; the flag allows the input to move."""
     for k, (x, u, movable) in enumerate(candidates):
         if k and deadline.over:
             return

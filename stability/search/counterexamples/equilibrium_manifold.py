@@ -23,13 +23,13 @@ def equilibrium_residual(subject: Any, x: Array, u: Array) -> Array:
 
 
 def slopes_at(driven: DrivenSystem, x: Array, u: Array) -> tuple[Array, Array]:
-    """Pre-activations and slopes at a point."""
+    """Return pre-activations and slopes at a point."""
     z = driven.channel(x, u)
     return z, np.asarray(activation(driven.activation).derivative(z), dtype=np.float64)
 
 
 def residual_jacobians(driven: DrivenSystem, x: Array, u: Array) -> tuple[Array, Array]:
-    """``g_x`` and ``g_u``."""
+    """Return ``g_x`` and ``g_u``."""
     system = driven.system
     _, k = slopes_at(driven, x, u)
     gx = system.jacobian(k) - (np.eye(system.states) if system.is_discrete else 0.0)
@@ -39,14 +39,14 @@ def residual_jacobians(driven: DrivenSystem, x: Array, u: Array) -> tuple[Array,
 def newton_equilibrium(
     subject: Any, x: Array, u: Array, steps: int = 40, *, deadline: Deadline | None = None
 ) -> Array | None:
-    """An equilibrium for this input near ``x``: Newton's method with step halving, or ``None``, in time or not.
+    """Return an equilibrium for this input near ``x`` by Newton's method with step halving, or ``None``.
 
     Args:
         subject: a network, gated cell, or anything else with ``advance`` and ``jacobian``.
         x: ``(n,)`` guess.
         u: ``(p,)`` constant input.
         steps: most steps.
-        deadline: asked before each step.
+        deadline: checked before each step.
     """
     x = np.array(x, dtype=np.float64)
     shift = np.eye(len(x)) if subject.is_discrete else 0.0
@@ -78,7 +78,7 @@ def newton_equilibrium(
 def equilibrium_at_input(
     driven: DrivenSystem, x: Array, u: Array, steps: int, deadline: Deadline | None
 ) -> tuple[Array, Array] | None:
-    """The point of the manifold under this very input near ``x``, or ``None``."""
+    """Return the point of the manifold under this very input near ``x``, or ``None``."""
     found = newton_equilibrium(driven, x, u, steps, deadline=deadline)
     return None if found is None else (found, u)
 
@@ -86,7 +86,7 @@ def equilibrium_at_input(
 def project_to_manifold(
     driven: DrivenSystem, x: Array, u: Array, steps: int = 25, *, deadline: Deadline | None = None
 ) -> tuple[Array, Array] | None:
-    """The point of the manifold near ``(x, u)``: Gauss-Newton in state and input together, or ``None``."""
+    """Return the point of the manifold near ``(x, u)`` by Gauss-Newton in state and input, or ``None``."""
     n = len(x)
     for _ in range(steps if driven.E.any() or driven.F.any() else 0):
         value = equilibrium_residual(driven, x, u)

@@ -31,9 +31,10 @@ from stability.search.trajectories.input_range import InputRange, input_boxes
 from stability.search.trajectories.simulation import simulate_to_limit
 
 Array = np.ndarray
+# inputs per box, starts per input, steps to settle, averaged steps, steps of a second run, longest period
 INPUTS, STARTS, SETTLE, TAIL, LONGER, LONGEST = 8, 12, 300, 100, 600, 24
-APART = 1e-7
-UNSTABLE = 1.0 + 1e-9
+APART = 1e-7  # distance of two runs above which they count as separated
+UNSTABLE = 1.0 + 1e-9  # modulus of an eigenvalue above which a proof is tried
 CLIMBS, GRADIENTS = 3, 12
 PAIRS = 2  # inputs in a box under which runs that stay apart are looked at closely
 
@@ -49,7 +50,7 @@ def search_gated(search: RefutationTask) -> Refutation:
 def _candidates_in_box(
     cell: GatedCell, box: InputRange, rng: np.random.Generator, deadline: Deadline
 ) -> Iterator[Candidate]:
-    """Witnesses worth trying under inputs of one box, what is cheap and strong first."""
+    """Yield witnesses worth trying under inputs of one box, cheap and strong ones first."""
     if deadline.over:
         return
     inputs = _inputs(box, rng)
@@ -73,7 +74,7 @@ def _candidates_in_box(
 def _equilibria_at_input(
     cell: GatedCell, u: Array, guesses: Iterator[Array], deadline: Deadline
 ) -> Generator[Candidate, None, list[GatedEquilibrium]]:
-    """Equilibria under one input, each with what it proves; all of them are returned."""
+    """Yield equilibria under one input as witnesses; return all of them."""
     here: list[GatedEquilibrium] = []
     for guess in guesses:
         if deadline.over:
@@ -88,7 +89,7 @@ def _equilibria_at_input(
 
 
 def _climbs(cell: GatedCell, point: GatedEquilibrium, box: InputRange, deadline: Deadline) -> Iterator[Candidate]:
-    """Equilibria on the way to inputs where they are least stable, one climb an eigenvalue worth following."""
+    """Yield equilibria on the way to inputs of least stability, one ascent per promising eigenvalue."""
     if deadline.over:
         return
     for value in largest_eigenvalues(cell.jacobian(point.state, point.u), FOLLOWED):
@@ -122,14 +123,14 @@ def _neighboring_equilibria(cell: GatedCell, point: GatedEquilibrium, deadline: 
 
 
 def _inputs(box: InputRange, rng: np.random.Generator) -> Array:
-    """Inputs in a box, ``(INPUTS, p)``: the smallest, the middle, then inner points and corners by turns."""
+    """Return inputs in a box, ``(INPUTS, p)``: the smallest, the middle, then inner points and corners by turns."""
     u = box.draw(rng, (INPUTS,), len(box.low))
     u[2] = 0.5 * (box.low + box.high)
     return u
 
 
 def _starts(cell: GatedCell, rng: np.random.Generator, count: int) -> Array:
-    """Initial states ``(count, STARTS, n)``, the zero state first, then inner points and corners of ``|h| <= 1``."""
+    """Return initial states ``(count, STARTS, n)``: the zero state, then inner points and corners of ``|h| <= 1``."""
     h = rng.uniform(-1.0, 1.0, size=(count, STARTS, cell.hidden))
     h[:, STARTS // 2 :] = np.sign(h[:, STARTS // 2 :])
     h[:, 0] = 0.0
@@ -171,7 +172,7 @@ def _separated_orbits(cell: GatedCell, states: Array, inputs: Array, deadline: D
 
 
 def _periodic(cell: GatedCell, states: Array, inputs: Array, deadline: Deadline) -> Iterator[Candidate]:
-    """Orbits under periodic inputs ``(q, count, p)`` that are unstable, or runs that stay apart there."""
+    """Yield unstable orbits under periodic inputs ``(q, count, p)``, or runs that stay apart there."""
     yield from _separated_orbits(cell, states, inputs, deadline)
     for k in range(states.shape[0]):
         if deadline.over:
@@ -185,7 +186,7 @@ def _periodic(cell: GatedCell, states: Array, inputs: Array, deadline: Deadline)
 
 
 def _longest_period(cell: GatedCell) -> int:
-    """Steps of the longest orbit that is looked for, and that its rule would take."""
+    """Return the longest orbit in steps that the search tries and the rule accepts."""
     return min(LONGEST, MAX_UNKNOWNS // cell.states)
 
 

@@ -32,7 +32,7 @@ FOLLOWED = 4  # eigenvalues worth following, of the largest modulus
 
 @dataclass(frozen=True, eq=False)
 class GatedEquilibrium:
-    """An approximate equilibrium ``state`` under ``u`` and an eigenvalue of its Jacobian, at first the largest."""
+    """Approximate equilibrium ``state`` under ``u`` and an eigenvalue of its Jacobian, at first the largest."""
 
     state: Array
     u: Array
@@ -40,12 +40,12 @@ class GatedEquilibrium:
 
     @property
     def radius(self) -> float:
-        """Modulus of the eigenvalue: above one, neighbours leave."""
+        """Modulus of the eigenvalue: above one, nearby trajectories leave."""
         return abs(self.value)
 
 
 def largest_eigenvalues(matrix: Array, count: int = 1) -> list[complex]:
-    """Eigenvalues of largest modulus in the closed upper half-plane; by Arnoldi's method where the matrix is large."""
+    """Return eigenvalues of largest modulus in the closed upper half-plane, for large matrices by Arnoldi's method."""
     n, values = len(matrix), None
     if n > DENSE:
         from scipy.sparse.linalg import ArpackError, aslinearoperator, eigs
@@ -64,13 +64,13 @@ def largest_eigenvalues(matrix: Array, count: int = 1) -> list[complex]:
 def equilibrium_near(
     cell: GatedCell, guess: Array, u: Array, deadline: Deadline | None = None
 ) -> GatedEquilibrium | None:
-    """The equilibrium near a guess with its largest eigenvalue, or ``None``."""
+    """Return the equilibrium near a guess with its largest eigenvalue, or ``None``."""
     point = newton_equilibrium(cell, guess, u, deadline=deadline)
     return None if point is None else GatedEquilibrium(point, u, largest_eigenvalues(cell.jacobian(point, u))[0])
 
 
 def _eigenpair(matrix: Array, value: complex) -> tuple[complex, Array, Array] | None:
-    """The eigenvalue next to ``value`` with its vectors, ``w @ v = 1``; ``None`` where it is multiple."""
+    """Return the eigenvalue next to ``value`` with its vectors, ``w @ v = 1``; ``None`` for a multiple one."""
     pair = eigenvectors(matrix, value, 4)
     if pair is None or abs(pair[1] @ pair[0]) < 1e-8 * len(matrix):
         return None
@@ -80,7 +80,7 @@ def _eigenpair(matrix: Array, value: complex) -> tuple[complex, Array, Array] | 
 
 
 def radius_gradient(cell: GatedCell, at: GatedEquilibrium) -> Array | None:
-    """Gradient ``(p,)`` of the modulus of the eigenvalue by the constant input, the equilibrium moving along.
+    """Return the gradient ``(p,)`` of the eigenvalue's modulus by the constant input, along the equilibrium.
 
     Args:
         cell: the cell.
@@ -116,16 +116,16 @@ def radius_gradient(cell: GatedCell, at: GatedEquilibrium) -> Array | None:
 def ascend_radius(
     cell: GatedCell, at: GatedEquilibrium, box: InputRange, steps: int, deadline: Deadline
 ) -> Iterator[GatedEquilibrium]:
-    """Equilibria whose eigenvalue grows, by steps along the signs of its gradient inside a box of inputs.
+    """Yield equilibria of growing eigenvalue, by steps along the signs of its gradient inside an input box.
 
     The eigenvalue is followed: it need not be the largest one, which may belong to a unit that merely remembers.
 
     Args:
         cell: the cell.
-        at: where to start, with the eigenvalue to follow.
-        box: of inputs.
+        at: starting point, with the eigenvalue to follow.
+        box: box of inputs.
         steps: most gradients.
-        deadline: when to stop early.
+        deadline: time limit.
 
     Yields:
         One equilibrium a successful step.

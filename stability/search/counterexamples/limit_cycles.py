@@ -26,7 +26,7 @@ Array = np.ndarray
 
 
 def closed_path(subject: Any, state: Array, inputs: Array, longest: int) -> Array | None:
-    """The path ``(k, n)`` of a settled state under ``inputs (q, p)`` up to its return within ``longest`` steps."""
+    """Return the path ``(k, n)`` of a settled state under ``inputs (q, p)`` until its return, or ``None``."""
     path, q, scale = [state], len(inputs), 1.0 + np.abs(state).max()
     for t in range(longest):
         path.append(subject.advance(path[-1], inputs[t % q]))
@@ -36,7 +36,7 @@ def closed_path(subject: Any, state: Array, inputs: Array, longest: int) -> Arra
 
 
 def orbit_near_state(subject: Any, state: Array, inputs: Array, longest: int, deadline: Deadline) -> Array | None:
-    """The orbit that a settled state runs, made exact, or ``None`` when it has no short period."""
+    """Return the refined orbit of a settled state, or ``None`` without a short period."""
     path = closed_path(subject, state, inputs, longest)
     orbit = None if path is None else refine_orbit(subject, path, inputs, deadline=deadline)
     near = orbit is not None and np.abs(orbit[0] - state).max() <= 1e-2 * (1.0 + np.abs(state).max())
@@ -46,14 +46,14 @@ def orbit_near_state(subject: Any, state: Array, inputs: Array, longest: int, de
 def refine_orbit(
     subject: Any, points: Array, inputs: Array, steps: int = 12, *, deadline: Deadline | None = None
 ) -> Array | None:
-    """Newton's method on ``F(x_i, u_i) = x_{i+1}`` in plain floating point.
+    """Run Newton's method on ``F(x_i, u_i) = x_{i+1}`` in plain floating point.
 
     Args:
         subject: a map with ``advance`` and ``jacobian``.
         points: ``(k, n)`` approximate orbit.
         inputs: ``(q, p)``, ``q`` divides ``k``.
         steps: most Newton steps.
-        deadline: asked before each of them, whose matrix has ``(k n)^2`` entries.
+        deadline: checked before each of them, whose matrix has ``(k n)^2`` entries.
 
     Returns:
         The orbit, or ``None`` where Newton's method does not settle, or not in time.
@@ -78,7 +78,7 @@ def refine_orbit(
 def orbits_near_returns(
     driven: DrivenSystem, state: Array, inputs: Array, tries: int = 6, *, deadline: Deadline | None = None
 ) -> Iterator[Array]:
-    """Orbits that a run nearly closes, among them those that repel: cycles inside chaos.
+    """Yield orbits that a run nearly closes, including repelling ones: cycles inside chaos.
 
     The run is watched for 400 steps; where it comes back nearest, for each short period, Newton's method starts.
 
@@ -104,7 +104,7 @@ def orbits_near_returns(
 
 
 def orbit_multiplier(driven: DrivenSystem, orbit: Array, inputs: Array) -> complex:
-    """The root of the leading multiplier, per step; of an equilibrium of a flow the leading eigenvalue."""
+    """Return the root of the leading multiplier, per step; for an equilibrium of a flow the leading eigenvalue."""
     product = np.eye(orbit.shape[1])
     for i, x in enumerate(orbit):
         product = driven.jacobian(x, inputs[i % len(inputs)]) @ product
@@ -116,7 +116,7 @@ def orbit_multiplier(driven: DrivenSystem, orbit: Array, inputs: Array) -> compl
 
 
 def refined_eigenvalue(pencil: Matrix, value: complex) -> list[float]:
-    """An eigenvalue as precisely as floating point gives it: the centre of its enclosure where there is one."""
+    """Return an eigenvalue to floating-point precision: the center of its enclosure if there is one."""
     vector = inverse_iteration(pencil, value)
     pair = None if vector is None else enclose_eigenpair(pencil, value, vector)
     best = value if pair is None or abs(pair.value - value) > 1e-3 * (1e-6 + abs(value)) else pair.value

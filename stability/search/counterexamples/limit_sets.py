@@ -27,14 +27,14 @@ from stability.search.trajectories.input_range import InputRange
 from stability.search.trajectories.simulation import simulate_path, simulate_to_limit
 
 Array = np.ndarray
-SETTLE = 500
+SETTLE = 500  # steps until pairs of runs count as settled
 CLOSEST = 3  # pairs of one phase, the farthest apart, that are examined
 
 
 def search_separated_pairs(
     search: RefutationTask, rng: np.random.Generator, *, inputs: Array | None = None, brief: bool = False
 ) -> Iterator[Candidate]:
-    """Let pairs of random states settle; where their distance stays, propose proofs that they never meet.
+    """Simulate pairs of random states; if their distance stays, propose proofs that they never meet.
 
     Constant inputs come first; for maps then inputs of period two to four, some of which saturate channels by turns.
 
@@ -42,7 +42,7 @@ def search_separated_pairs(
         search: the question about a network; inputs are drawn in its region.
         rng: source of random states and inputs.
         inputs: ``(k, p)`` constant inputs worth trying first.
-        brief: few constant inputs, where no constant slopes destabilise.
+        brief: few constant inputs, where no constant slopes destabilize.
 
     Yields:
         Kind and data of a witness; its rule has not seen it yet.
@@ -64,7 +64,7 @@ def search_separated_pairs(
 def _constant(
     driven: DrivenSystem, rng: np.random.Generator, pairs: int, region: InputRange, inputs: Array | None
 ) -> Array:
-    """``(pairs, 1, p)`` constant inputs."""
+    """Draw ``(pairs, 1, p)`` constant inputs."""
     u = region.draw(rng, (pairs, 1), driven.inputs)
     if inputs is not None:
         u[1 : 1 + len(inputs), 0] = inputs[: pairs - 1]
@@ -72,7 +72,7 @@ def _constant(
 
 
 def _periodic(driven: DrivenSystem, rng: np.random.Generator, pairs: int, period: int, region: InputRange) -> Array:
-    """``(2 pairs, period, p)`` inputs: drawn, and chosen so that some channels are steep and others flat by turns."""
+    """Draw ``(2 pairs, period, p)`` inputs: random, and chosen for steep and flat channels by turns."""
     drawn = region.draw(rng, (pairs, period), driven.inputs)
     if not (driven.system.channels and driven.E.any()):
         return drawn
@@ -91,7 +91,7 @@ def _periodic(driven: DrivenSystem, rng: np.random.Generator, pairs: int, period
 def _candidates_under(
     driven: DrivenSystem, u: Array, rng: np.random.Generator, deadline: Deadline
 ) -> Iterator[Candidate]:
-    """Pairs under the inputs ``(pairs, q, p)``: settle, then look at those that are still apart, the farthest first."""
+    """Yield candidates from settled pairs under the inputs ``(pairs, q, p)``, the farthest apart first."""
     count, q, _ = u.shape
     x = rng.normal(size=(2, count, driven.system.states)) * driven.natural_size
     inputs = np.swapaxes(u, 0, 1)[:, None]
@@ -109,7 +109,7 @@ def _candidates_under(
 
 
 def _separated_pairs(x: Array) -> Array:
-    """Indices of the pairs ``(2, pairs, n)`` that are still apart, the farthest first."""
+    """Return the indices of the pairs ``(2, pairs, n)`` that are still apart, the farthest first."""
     gaps = np.linalg.norm(x[0] - x[1], axis=1)
     size = np.linalg.norm(x, axis=2).max(axis=0)
     alive = np.isfinite(gaps) & (size < 1e9) & (gaps > 1e-3 * (1e-3 + size))
@@ -157,7 +157,7 @@ def _are_distinct(first: Array, second: Array) -> bool:
 
 
 def unstable_candidate(driven: DrivenSystem, orbit: Array, inputs: Array) -> Iterator[Candidate]:
-    """An equilibrium ``(1, n)``, or an orbit, where its linearisation says that it is unstable."""
+    """Yield an equilibrium ``(1, n)``, or an orbit, if its linearization is unstable."""
     value = orbit_multiplier(driven, orbit, inputs)
     if not (abs(value) > 1.0 if driven.is_discrete else value.real > 0.0):
         return
@@ -169,7 +169,7 @@ def unstable_candidate(driven: DrivenSystem, orbit: Array, inputs: Array) -> Ite
 
 
 def _inner_equilibrium(driven: DrivenSystem, state: Array, inputs: Array, deadline: Deadline) -> Iterator[Candidate]:
-    """Equilibria, or orbits of the input's own period, in the middle of a run and beside it."""
+    """Yield equilibria, or orbits of the input's own period, in the middle of a run and nearby."""
     q = len(inputs)
     run = simulate_path(driven, state, inputs, q * (400 // q), deadline)
     if deadline.over:

@@ -16,8 +16,7 @@ from stability.search.counterexamples.limit_cycles import refined_eigenvalue
 
 
 def unstable_linear_data(driven: DrivenSystem, *, boundary: bool = False) -> dict[str, Any] | None:
-    """Data of an ``unstable_linear`` proof, or ``None`` where the linear part is stable or the activation
-    unbounded.
+    """Return the data of an ``unstable_linear`` proof, or ``None`` for a stable linear part or an unbounded activation.
 
     Args:
         driven: the network.
@@ -50,7 +49,7 @@ def unstable_linear_data(driven: DrivenSystem, *, boundary: bool = False) -> dic
 
 
 def unstable_everywhere_data(driven: DrivenSystem) -> dict[str, Any] | None:
-    """Data of an ``unstable_everywhere`` proof, or ``None`` where the network has none.
+    """Return the data of an ``unstable_everywhere`` proof, or ``None``.
 
     Args:
         driven: the network.

@@ -33,34 +33,34 @@ from stability.search.trajectories.input_range import ANYWHERE
 
 Array = np.ndarray
 AT_ONCE = (("unstable_linear", unstable_linear_data), ("unstable_everywhere", unstable_everywhere_data))
-"""What one eigenvalue problem decides."""
+"""Witnesses that one eigenvalue problem decides."""
 PERIODS, ASCENTS, ASCENDED = (1, 2, 3, 4, 6), 3, 256
-"""Of inputs whose orbits are made less stable: periods, starts of each, states at most."""
+"""Periods of the inputs whose orbits are destabilized, starts of each, and most states."""
 EDGE = 1e-9
 """Distance of an eigenvalue from the boundary of stability within which it may lie on it."""
 NARROWER = (1e-3, 1e-2, 0.1, 0.5)
-"""Least slopes, as shares of the largest, of the sectors that are tried where slope zero rules out every rate."""
+"""Smallest slopes, as shares of the largest, of the sectors that are tried when slope zero rules out every rate."""
 ROUNDING = 1e-12
-"""An excess of eigenvalues that storing an orthogonal matrix can cost."""
+"""Largest excess of eigenvalues that is attributed to storing an orthogonal matrix."""
 
 
-def slope_data(found: UnstableSlopes) -> dict[str, Any]:
-    """Data of a ``destabilising_slopes`` proof."""
-    return {"K": found.K, "eigenvalue": [found.value.real, abs(found.value.imag)]}
+def slope_data(slopes: UnstableSlopes) -> dict[str, Any]:
+    """Return the data of a ``destabilising_slopes`` proof."""
+    return {"K": slopes.K, "eigenvalue": [slopes.value.real, abs(slopes.value.imag)]}
 
 
-def slope_finding(found: UnstableSlopes, discrete: bool, holds: bool) -> Finding:
+def slope_finding(slopes: UnstableSlopes, discrete: bool, holds: bool) -> Finding:
     """Return the outcome of the search for constant slopes."""
-    value = f"of modulus {1 + found.excess:.5g}" if discrete else f"with real part {found.excess:.4g}"
-    place = "is at the limit of stability" if abs(found.excess) <= EDGE else f"reaches an eigenvalue {value}"
+    value = f"of modulus {1 + slopes.excess:.5g}" if discrete else f"with real part {slopes.excess:.4g}"
+    place = "is at the limit of stability" if abs(slopes.excess) <= EDGE else f"reaches an eigenvalue {value}"
     proved = "no certificate for all these slopes can exist" if holds else "none is proved to destabilize"
     detail = f"with constant slopes the loop {place}: {proved}"
-    margin = float(found.excess) if np.isfinite(found.excess) else None
-    return Finding("destabilising_slopes", holds, margin, detail, None, {"K": found.K})
+    margin = float(slopes.excess) if np.isfinite(slopes.excess) else None
+    return Finding("destabilising_slopes", holds, margin, detail, None, {"K": slopes.K})
 
 
 def search_lure_system(search: RefutationTask) -> Refutation:
-    """Search for constant slopes that destabilise a system of which nothing else is known."""
+    """Search for constant slopes that destabilize a system without a known activation."""
     system = search.subject
     with np.errstate(all="ignore"):
         found = search_slopes(system, rng=np.random.default_rng(search.seed), deadline=search.deadline)
@@ -75,14 +75,14 @@ def search_lure_system(search: RefutationTask) -> Refutation:
 
 
 def _boundary_cases(system: LureSystem) -> list[Array]:
-    """Ends of the interval of slopes whose matrix may have an eigenvalue exactly on the boundary of stability."""
+    """Return ends of the slope interval whose matrix may have an eigenvalue exactly on the stability boundary."""
     ends = (system.alpha, system.beta)
     rates = (spectral_rate(np.linalg.eigvals(system.jacobian(K)), system.is_discrete) for K in ends)
     return [K.copy() for K, rate in zip(ends, rates, strict=True) if margin_of(rate, system) <= EDGE]
 
 
 def narrower_sector(system: LureSystem, *, time_limit: TimeLimit = None) -> str:
-    """The widest of some sectors without slope zero in which the loop is certified, in a clause; empty without one."""
+    """Describe the widest sector without slope zero in which the loop is certified; empty if there is none."""
     deadline = Deadline.from_limit(time_limit)
     for share in NARROWER if system.channels and not system.alpha.any() else ():
         narrow = LureSystem(system.A, system.B, system.C, system.D, (share * system.beta, system.beta), system.dt)
@@ -95,11 +95,11 @@ def narrower_sector(system: LureSystem, *, time_limit: TimeLimit = None) -> str:
 def search_network(search: RefutationTask) -> Refutation:
     """Search for a witness against a network: its weights, bias and activation, under every input.
 
-    First what one eigenvalue problem decides, then destabilising slopes (a finding only), then equilibria, orbits and
+    First what one eigenvalue problem decides, then destabilizing slopes (a finding only), then equilibria, orbits and
     runs, in the data's range (there also along periodic inputs that gradients lead to) and anywhere. An unstable linear
     part on the very boundary comes last. Where no step stretches a difference, no equilibrium or orbit is unstable, the
-    equilibria under one input are a convex set, and a run that stays apart from another keeps its neighbours apart from
-    itself: nothing of that is looked for.
+    equilibria under one input are a convex set, and a run that stays apart from another keeps its neighbors apart from
+    itself, which this search does not do.
     """
     driven, system, deadline = search.subject, search.subject.system, search.deadline
     with np.errstate(all="ignore"):
@@ -133,7 +133,7 @@ def search_network(search: RefutationTask) -> Refutation:
 
 
 def _candidates(search: RefutationTask, rng: np.random.Generator, slopes: UnstableSlopes) -> Iterator[Candidate]:
-    """Equilibria first, then runs that stay apart, under inputs of the search's range."""
+    """Yield equilibria first, then runs that stay apart, under inputs of the search's range."""
     driven, deadline = search.subject, search.deadline
     thorough = slopes.excess > 0  # without destabilising slopes no equilibrium can be unstable: look only briefly
     aim = _activation_slopes(driven, slopes, rng, deadline.share(0.3)) if thorough else None
@@ -149,7 +149,7 @@ def _candidates(search: RefutationTask, rng: np.random.Generator, slopes: Unstab
 
 
 def _unstable_periodic_inputs(search: RefutationTask, rng: np.random.Generator) -> Iterator[Candidate]:
-    """Orbits under periodic inputs that were moved to where differences grow, in a range that is known."""
+    """Yield orbits under periodic inputs, optimized for growing differences, in a known range."""
     driven, region = search.subject, search.region
     moved = driven.E.any() or driven.F.any()
     smooth = activation(driven.activation).width is not None and not driven.system.D.any()
@@ -163,11 +163,11 @@ def _unstable_periodic_inputs(search: RefutationTask, rng: np.random.Generator) 
 
 
 def _activation_slopes(
-    driven: DrivenSystem, found: UnstableSlopes, rng: np.random.Generator, deadline: Deadline
+    driven: DrivenSystem, slopes: UnstableSlopes, rng: np.random.Generator, deadline: Deadline
 ) -> Array:
-    """Destabilising slopes that the activation itself has, where the system admits more."""
+    """Return destabilizing slopes of the activation itself, if the system admits more."""
     system, (low, high) = driven.system, activation(driven.activation).slope
-    if ((low <= found.K) & (high >= found.K)).all():
-        return found.K
+    if ((low <= slopes.K) & (high >= slopes.K)).all():
+        return slopes.K
     own = LureSystem(system.A, system.B, system.C, system.D, (low, high), system.dt)
-    return search_slopes(own, rng=rng, deadline=deadline, hint=found.K).K
+    return search_slopes(own, rng=rng, deadline=deadline, hint=slopes.K).K

@@ -20,12 +20,12 @@ from stability.search.trajectories.input_range import InputRange
 
 Array = np.ndarray
 SETTLE, AROUND = 30, 8
-"""Periods until an orbit is settled, periods of its adjoint."""
+"""Periods until an orbit is settled, and periods of its adjoint."""
 
 
 @dataclass(frozen=True, eq=False)
 class PeriodicInput:
-    """An input, the orbit under it and its growth a step.
+    """Periodic input, the orbit under it and its growth per step.
 
     Attributes:
         inputs: ``(q, p)``.
@@ -48,16 +48,16 @@ def ascend_periodic_inputs(
     starts: int,
     steps: int = 12,
 ) -> Iterator[PeriodicInput]:
-    """Ends of the ascents, one for every start.
+    """Yield the ends of the ascents, one for every start.
 
     Args:
         driven: a map without feedthrough, its activation smooth.
         region: bounds of the inputs, finite.
-        rng: of the starts.
-        deadline: asked before every step.
-        periods: of the inputs.
-        starts: of each period.
-        steps: of each ascent.
+        rng: generator of the starts.
+        deadline: checked before every step.
+        periods: periods of the inputs.
+        starts: number of starts of each period.
+        steps: steps of each ascent.
 
     Yields:
         What was found, unless nothing settles.
@@ -91,7 +91,7 @@ def _ascend(driven: DrivenSystem, region: InputRange, u: Array, steps: int, dead
 
 
 def _settled(driven: DrivenSystem, u: Array, state: Array, deadline: Deadline) -> PeriodicInput | None:
-    """The orbit under an input, or ``None`` where the network settles on none of its period."""
+    """Return the orbit under an input, or ``None`` if the network does not settle on one of its period."""
     q = len(u)
     for t in range(SETTLE * q):
         state = driven.advance(state, u[t % q])
@@ -110,7 +110,7 @@ def _settled(driven: DrivenSystem, u: Array, state: Array, deadline: Deadline) -
 
 
 def _gradient(driven: DrivenSystem, here: PeriodicInput) -> Array | None:
-    """Derivative of the logarithm of the product's leading eigenvalue by the inputs, ``(q, p)``."""
+    """Return the derivative of the logarithm of the product's leading eigenvalue by the inputs, ``(q, p)``."""
     system, phi, q = driven.system, activation(driven.activation), len(here.inputs)
     z = np.array([driven.channel(x, u) for x, u in zip(here.orbit, here.inputs)])
     slopes, bends = np.asarray(phi.derivative(z)), phi.second_derivative(z)

@@ -17,7 +17,7 @@ from stability.search.trajectories.input_range import InputRange
 Array = np.ndarray
 STATES = ("state", "state1", "state2", "orbit", "first", "second")
 CLOSE = 1e-2  # how near a run must come, relative to one plus the state
-RUNS = 16
+RUNS = 16  # simulated runs under random inputs of the range
 
 
 def inputs_in_range(data: Mapping[str, Any], region: InputRange) -> bool | None:
@@ -40,7 +40,7 @@ def states_reachable(
 
     Args:
         subject: the network or gated cell; of others nothing is known.
-        data: of the witness.
+        data: data of the witness.
         region: the data's range of inputs.
         start: ``(n,)`` initial state; zero by default.
         horizon: steps, or ``None`` where there is no such number.
@@ -90,7 +90,7 @@ def _gated(
 
 
 def _largest(driven: DrivenSystem, region: InputRange, begin: Array, horizon: int) -> Array:
-    """Entrywise bound of every state within the horizon, whatever the inputs of the range."""
+    """Bound every state within the horizon entrywise, for all inputs of the range."""
     system = driven.system
     push = np.zeros(system.states)
     if system.channels:

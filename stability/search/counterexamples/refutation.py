@@ -22,12 +22,12 @@ NOTHING = "no witness found; this proves nothing"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Refutation(Displayed):
-    """The outcome of the search.
+    """Outcome of the search.
 
     Attributes:
         proof: a witness that its rule has accepted, or ``None``.
-        statement: what the witness shows, in the words of the rule; empty without one.
-        findings: what was learnt on the way, whether or not it refutes.
+        statement: sentence that the witness proves; empty without one.
+        findings: findings of the search, with or without a refutation.
         detail: one sentence for a reader.
         input_in_data_range: whether the witness's input lies in the range of the data; ``None`` where none was given.
         states_reachable: whether its states can come up in use; ``None`` where that is not known.
@@ -50,7 +50,7 @@ class Refutation(Displayed):
 
     @property
     def evidence(self) -> Evidence:
-        """``proved`` with a witness, else ``none``."""
+        """Evidence: ``proved`` with a witness, else ``none``."""
         return Evidence.PROVED if self.found else Evidence.NONE
 
     @property
@@ -65,9 +65,9 @@ class Refutation(Displayed):
 
 
 def accepted_refutation(subject: Any, kind: str, data: Mapping[str, Any] | None) -> Refutation | None:
-    """The outcome for a witness that its rule accepts, else ``None``.
+    """Return the outcome for a witness that its rule accepts, else ``None``.
 
-    Where the rule refuses a named eigenvalue, the proof is tried without the name: what it says is then weaker.
+    If the rule refuses a named eigenvalue, the proof is tried without the name, with a weaker statement.
 
     Args:
         subject: the system.
@@ -90,16 +90,16 @@ def accepted_refutation(subject: Any, kind: str, data: Mapping[str, Any] | None)
 
 Array = np.ndarray
 Candidate = tuple[str, Mapping[str, Any] | None]
-"""Kind and data of a witness that its rule has not seen yet; ``None`` for data that could not be made."""
+"""Kind and data of an unchecked witness; ``None`` for data that could not be made."""
 
 
 @dataclass(frozen=True, eq=False)
 class RefutationTask:
-    """The question of one call of ``refute``, checked.
+    """Checked arguments of one call of ``refute``.
 
     Attributes:
-        subject: whom to look for witnesses against.
-        seed: of the random starts.
+        subject: system whose stability is to be refuted.
+        seed: seed of the random starts.
         deadline: a safety net; attempts are counted.
         region: the range of the data's inputs, searched first.
         start: ``(n,)`` initial state in use, or ``None``: zero.
@@ -122,16 +122,16 @@ def first_accepted(
     tried: str = "",
     findings: tuple[Finding, ...] = (),
 ) -> Refutation:
-    """The first candidate that its rule accepts.
+    """Return the first candidate that its rule accepts.
 
     Args:
         search: the question.
         candidates: witnesses in the order in which they are worth trying, or answers that were accepted already.
-        tried: what was tried, said where nothing was found.
-        findings: what was learnt on the way.
+        tried: description of the attempts, for the case of no result.
+        findings: findings of the search.
 
     Returns:
-        The outcome, with what is known of the use.
+        The outcome, with the known conditions of use.
     """
     found: Refutation | None = None
     with np.errstate(all="ignore"):

@@ -24,10 +24,11 @@ from stability.search.trajectories.simulation import simulate_to_limit
 
 Array = np.ndarray
 Searcher = Callable[..., Refutation]
+# pairs of runs, steps to settle, averaged steps, longest period in periods of the input
 COUNT, SETTLE, TAIL, LONGEST = 12, 600, 120, 8
-PERIODS = (1, 1, 1, 2, 3, 4)
+PERIODS = (1, 1, 1, 2, 3, 4)  # periods of the inputs, used in turn
 CYCLE = 12  # a multiple of every period
-APART, UNSTABLE = 1e-7, 1.0 + 1e-9
+APART, UNSTABLE = 1e-7, 1.0 + 1e-9  # distance of separated runs; modulus of an eigenvalue above which a proof is tried
 
 
 def search_stack(
@@ -44,9 +45,9 @@ def search_stack(
     Args:
         stack: the stack.
         search: the search for one layer or network (``counterexample_search.refute``).
-        seed: of the random starts.
+        seed: seed of the random starts.
         time_limit: seconds; without one the attempts are counted.
-        lowest: whether the layers of the lowest level are to be searched, too.
+        lowest: whether to search the layers of the lowest level as well.
         region: the range of the data's inputs, searched first.
 
     Returns:
@@ -64,22 +65,22 @@ def search_stack(
 
 
 def _layer_candidates(
-    stack: LayerStack, search: Searcher, deadline: Deadline, asked: dict[str, Any]
+    stack: LayerStack, search: Searcher, deadline: Deadline, options: dict[str, Any]
 ) -> Iterator[Candidate]:
-    """Witnesses against the layers that read the stack's inputs."""
+    """Yield witnesses against the layers that read the stack's inputs."""
     for index in range(stack.directions):
         share = deadline.share(0.3 / stack.directions)
-        found = search(stack.layers[index], time_limit=share, **asked)
+        found = search(stack.layers[index], time_limit=share, **options)
         if found.proof is not None:
             yield "cascade_layer", {"layer": index, "kind": found.proof.kind, "data": dict(found.proof.data)}
 
 
 def _merged_candidates(
-    stack: LayerStack, search: Searcher, deadline: Deadline, asked: dict[str, Any]
+    stack: LayerStack, search: Searcher, deadline: Deadline, options: dict[str, Any]
 ) -> Iterator[Candidate]:
-    """A witness against the stack as one network, where it is one."""
+    """Yield witnesses against the stack as one network, if it is one."""
     whole = merged_network(stack)
-    found = None if whole is None else search(whole, time_limit=deadline.share(0.6), **asked)
+    found = None if whole is None else search(whole, time_limit=deadline.share(0.6), **options)
     if found is not None and found.proof is not None and found.proof.kind in MERGED_KINDS:
         yield "merged_stack", {"kind": found.proof.kind, "data": dict(found.proof.data)}
 
@@ -87,7 +88,7 @@ def _merged_candidates(
 def _candidates(
     stack: LayerStack, region: InputRange, rng: np.random.Generator, deadline: Deadline
 ) -> Iterator[Candidate]:
-    """Orbits of the stack and runs that stay apart, box of inputs by box of inputs."""
+    """Yield orbits of the stack and runs that stay apart, one input box after another."""
     if stack.directions != 1 or not stack.is_discrete:
         return
     lowest = stack.layers[0]
@@ -109,7 +110,7 @@ def _candidates(
 
 
 def _unstable(stack: LayerStack, guesses: tuple[Array, ...], inputs: Array, deadline: Deadline) -> Iterator[Candidate]:
-    """Equilibria of the stack, level by level from each guess, where one layer is unstable."""
+    """Yield equilibria of the stack with an unstable layer, level by level from each guess."""
     for guess in guesses:
         signal, at, parts, tops = inputs[0], 0, [], []
         for layer in stack.layers:
@@ -139,7 +140,7 @@ def _orbits(stack: LayerStack, first: Array, second: Array, inputs: Array) -> It
 
 
 def _inputs(box: InputRange, rng: np.random.Generator, period: int, k: int) -> Array:
-    """``(period, p)`` inputs in a box, what is nearest to zero first, then corners and inner points by turns."""
+    """Return ``(period, p)`` inputs in a box: nearest to zero first, then corners and inner points by turns."""
     low, high = box.low, box.high
     u = 2.0 * rng.uniform(0.5 * low, 0.5 * high, size=(period, len(low)))  # the width of a box may overflow
     corner = np.where(rng.random(u.shape) < 0.5, low, high)

@@ -95,7 +95,7 @@ def kyp_lmi(A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None, *, t
 
 
 def positive_real_slack(system: StateSpace, P: Array) -> float:
-    r"""Slack of ``P > 0`` and of the KYP inequality, after removing the directions in which it is an equality.
+    r"""Return the slack of ``P > 0`` and of the KYP inequality, without the directions in which it is an equality.
 
     In the others, with :math:`R = D + D^T` and a number s, it is the multiplier inequality of the slopes [0, 1/s] and
     multipliers s for ``C_l = -C`` and ``D_l = s I - R/2``.
@@ -121,7 +121,7 @@ def positive_real_slack(system: StateSpace, P: Array) -> float:
 
 
 def transformed_loop(system: LureSystem) -> tuple[StateSpace, Array]:
-    """``T = diag(1/k) - G_alpha`` with ``k = beta - alpha``, strictly positive real exactly where the criterion holds.
+    """Return ``T = diag(1/k) - G_alpha``, ``k = beta - alpha``, strictly positive real iff the criterion holds.
 
     Args:
         system: continuous or discrete.
@@ -146,9 +146,9 @@ def transformed_loop(system: LureSystem) -> tuple[StateSpace, Array]:
 
 @guarded_criterion("circle")
 def kyp_criterion(system: LureSystem, *, rate: Rate = "best", time_limit: TimeLimit = None) -> Finding:
-    r"""The circle criterion for the sector ``[alpha, beta]`` itself, as strict positive realness.
+    r"""Evaluate the circle criterion for the sector ``[alpha, beta]``, as strict positive realness.
 
-    Stronger than the centred sector of ``circle_criterion``, weaker than free multipliers.
+    Stronger than the centered sector of ``circle_criterion``, weaker than free multipliers.
 
     Args:
         system: continuous or discrete, any ``B``, ``C``, ``D``.
@@ -190,7 +190,7 @@ def kyp_criterion(system: LureSystem, *, rate: Rate = "best", time_limit: TimeLi
 
 @guarded_criterion("circle")
 def kyp_margin(system: LureSystem, *, time_limit: TimeLimit = None) -> Finding:
-    """The margin of ``kyp_criterion`` alone, in the frequency domain: no rate and no witness are looked for.
+    """Return the margin of ``kyp_criterion`` alone, in the frequency domain, without rate and witness.
 
     Args:
         system: continuous or discrete, any ``B``, ``C``, ``D``.

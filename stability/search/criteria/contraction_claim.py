@@ -33,9 +33,9 @@ from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 LARGE = 10.0
-"""An overshoot beyond this calls for a slower rate beside the fastest."""
-SHARES = (0.9, 0.7, 0.5, 0.25)
-_STATES = 512
+"""Overshoot above which a slower rate is searched beside the fastest."""
+SHARES = (0.9, 0.7, 0.5, 0.25)  # shares of the fastest exponent that are tried for a slower rate
+_STATES = 512  # most states for the search of a rate without overshoot
 
 
 def contraction_claim(subject: LureSystem | DrivenSystem, witness: Witness) -> Claim | None:
@@ -45,7 +45,7 @@ def contraction_claim(subject: LureSystem | DrivenSystem, witness: Witness) -> C
 
 
 def overshoot_of(claim: Claim) -> float:
-    """The overshoot that a claim's proof holds; infinite without one."""
+    """Return the overshoot of a claim's proof; infinite without one."""
     return float(claim.proof.data["overshoot"]) if claim.proof is not None else np.inf
 
 
@@ -55,9 +55,9 @@ def fastest_claim(
     """Select the fastest finding whose witness its rule accepts.
 
     Args:
-        subject: whom the findings are about.
+        subject: system of the findings.
         findings: outcomes of criteria.
-        wanted: the rate asked for; slower findings are left out.
+        wanted: requested rate; slower findings are left out.
         tol: relative difference of rates within which the claim of the smaller overshoot is taken.
 
     Returns:
@@ -85,14 +85,14 @@ def fastest_claim(
 
 
 def open_claim(subject: Any) -> Claim:
-    """The claim of whom neither a proof of contraction nor a counter-example is known."""
+    """Return the claim of contraction with neither a proof nor a counterexample."""
     return Claim("contraction", undecided(subject), Verdict.INCONCLUSIVE)
 
 
 def identity_witness(system: LureSystem, *, deadline: Deadline | None = None) -> Witness:
-    r"""A rate at which differences shrink from the start: the multiplier inequality at ``P = I``.
+    r"""Find a rate at which differences shrink from the start: the multiplier inequality at ``P = I``.
 
-    With the centred loop scaled by one number :math:`s` it leaves, in continuous time,
+    With the centered loop scaled by one number :math:`s` it leaves, in continuous time,
 
     .. math:: -2 \lambda = \min_s \lambda_{\max}\bigl(A + A^T + s^2 C^T C
               + (B/s + s\, C^T D) (I - D^T D)^{-1} (B/s + s\, C^T D)^T\bigr)
@@ -101,7 +101,7 @@ def identity_witness(system: LureSystem, *, deadline: Deadline | None = None) ->
 
     Args:
         system: the system.
-        deadline: asked before every spectrum; a minimum that is half found is none.
+        deadline: checked before every spectrum; a minimum that is half found is none.
 
     Returns:
         A proved witness with ``P = I``, or an empty one.
@@ -145,7 +145,7 @@ def identity_witness(system: LureSystem, *, deadline: Deadline | None = None) ->
 
 
 def _identity_exponent(loop: StateSpace, s: float) -> float:
-    """``-2 lambda`` or ``rho^2`` of the loop at ``P = I`` and multipliers of one size; infinite where there is none."""
+    """Return ``-2 lambda`` or ``rho^2`` of the loop at ``P = I`` and equal multipliers; infinite if there is none."""
     B, C, D = loop.B / s, s * loop.C, loop.D
     inner = np.eye(B.shape[1]) - D.T @ D
     if loop.is_discrete:
@@ -163,10 +163,10 @@ def _identity_exponent(loop: StateSpace, s: float) -> float:
 def slower_rate_claims(
     subject: LureSystem | DrivenSystem, claim: Claim, *, time_limit: TimeLimit = None
 ) -> list[Claim]:
-    """Slower rates of clearly smaller overshoot, beside a certified fastest rate.
+    """Return slower rates of clearly smaller overshoot, beside a certified fastest rate.
 
     Args:
-        subject: whom the claim is about.
+        subject: system of the claim.
         claim: the certified claim of the fastest rate, proved by the multiplier inequality.
         time_limit: seconds.
 
@@ -207,7 +207,7 @@ def _slower_witnesses(system: LureSystem, claim: Claim, deadline: Deadline) -> I
 def _witnesses_at_rate(
     system: LureSystem, rate: float, calmest: Witness | None, deadline: Deadline
 ) -> Iterator[Witness]:
-    """Witnesses of one rate, the cheapest first, beside the one at hand."""
+    """Yield witnesses of one rate, the cheapest first."""
     yield calmest or Witness()
     linear = linear_criterion(system, rate=rate)
     found = linear if linear.holds else schur_criterion(system, rate=rate, time_limit=deadline)
@@ -219,7 +219,7 @@ def _witnesses_at_rate(
 
 
 def _witness_overshoot(witness: Witness) -> float:
-    """The overshoot of a witness, infinite for an empty one or one that cannot be bracketed."""
+    """Return the overshoot of a witness, infinite for an empty one or one that cannot be bracketed."""
     bracket = spectrum_bracket(witness.data["P"]) if witness else None
     return np.inf if bracket is None else bracket[2]
 

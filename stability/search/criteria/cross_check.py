@@ -1,17 +1,16 @@
 r"""Independent check of the circle criterion and the KYP lemma by semidefinite programs.
 
-``certify`` decides both criteria in the frequency domain. Here they are asked once more, as their textbooks write
-them: is there a ``P`` with
+``certify`` decides both criteria in the frequency domain. Here they are solved as in the textbooks: find a ``P`` with
 
 .. math:: \begin{bmatrix} A^T P + P A + C^T C & P B + C^T D \\ \cdot & D^T D - I \end{bmatrix} \le -t I
           \quad\text{(circle)}, \qquad
           \begin{bmatrix} A^T P + P A & P B - C^T \\ \cdot & -(D + D^T) \end{bmatrix} \le -t I
           \quad\text{(KYP)}, \qquad P \ge t I
 
-and ``t`` above a strictness that rounding cannot make up (in discrete time ``A^T P A - P`` and so on). A solver answers
-with a status. Whoever takes it at its word is wrong where it says yes and the ``P`` that came with it does not satisfy
-the inequality, all rounding errors counted, and where it says no and the frequency domain says yes. How often that
-happens is measured here; no verdict depends on it.
+and ``t`` above a strictness that rounding cannot make up (in discrete time ``A^T P A - P`` and so on). A solver
+returns a status. It is wrong if it is feasible and the returned ``P`` violates the inequality, rounding errors
+included, or if it is infeasible and the frequency domain proves feasibility. The number of wrong statuses is measured;
+no verdict depends on it.
 
 Source: bounded real and positive real lemma: B. D. O. Anderson, S. Vongpanitlerd, Network Analysis and Synthesis, 1973;
 cvxpy: S. Diamond, S. Boyd, JMLR 17 (2016); SCS: B. O'Donoghue et al., JOTA 169 (2016).
@@ -42,23 +41,23 @@ from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 LARGEST = 64
-"""Of the states: a dense program in ``P`` and its inequality takes minutes above."""
+"""Most states: a dense program in ``P`` and its inequality takes minutes above."""
 BOTH_SOLVERS = 12
-"""Up to so many states Clarabel, an interior-point method, is asked beside SCS, which splits: it takes no longer."""
-SECONDS = 20.0
-STRICTNESS = 1e-6
+"""Most states for Clarabel, an interior-point method, beside SCS; up to here it takes no longer."""
+SECONDS = 20.0  # default time limit of the whole call
+STRICTNESS = 1e-6  # smallest ``t`` that rounding cannot produce
 YES, NO = ("optimal", "optimal_inaccurate"), ("infeasible", "infeasible_inaccurate")
 
 
 @dataclass(frozen=True)
 class Opinion:
-    """Answer of one solver about one criterion, beside the frequency domain.
+    """Answer of one solver about one criterion, with the frequency-domain result.
 
     Attributes:
         criterion: ``circle`` or ``kyp``.
         solver: ``SCS`` or ``CLARABEL``; empty where none was asked.
         status: the solver's own word, or why there is none.
-        says: what the status says of the criterion; ``None`` where it says nothing, also where a limit of steps or
+        says: verdict of the status on the criterion; ``None`` where there is none, also where a limit of steps or
             seconds ended the search.
         margin: the solver's ``t``; ``None`` where it gave none.
         verified: whether the ``P`` that came with a yes satisfies the criterion's inequality beyond rounding errors.
@@ -66,8 +65,8 @@ class Opinion:
         frequency_margin: its margin there, as ``circle_criterion`` and ``kyp_criterion`` give it.
         agrees: whether status and frequency domain say the same; ``None`` where one says nothing.
         wrong: whether the status alone would have been wrong; ``None`` where it says nothing.
-        seconds: of posing the program and solving it.
-        layer: of a stack, the layer by its number; ``None`` for a single system.
+        seconds: time of posing and solving the program in seconds.
+        layer: number of the layer in a stack; ``None`` for a single system.
     """
 
     criterion: str
@@ -89,7 +88,7 @@ class CrossCheck:
     """Answers of all solvers about one subject.
 
     Attributes:
-        states: of the subject.
+        states: states of the subject.
         opinions: one a criterion and solver; one without a solver where none was asked.
     """
 
@@ -115,7 +114,7 @@ class CrossCheck:
 
 @dataclass(frozen=True)
 class _Question:
-    """A criterion as a strict inequality in ``P``, its answer in the frequency domain, what a ``P`` is judged by."""
+    """Criterion as a strict inequality in ``P``, with its frequency-domain result and the slack of a ``P``."""
 
     loop: StateSpace
     supply: Callable[[StateSpace], Terms]
@@ -126,19 +125,19 @@ class _Question:
 def cross_check(
     subject: Any, *, time_limit: TimeLimit = SECONDS, steps: int = 20_000, largest: int = LARGEST
 ) -> CrossCheck:
-    """The circle criterion and KYP as linear matrix inequalities, beside the frequency domain.
+    """Evaluate circle criterion and KYP as linear matrix inequalities, beside the frequency domain.
 
     Args:
         subject: a ``LureSystem``, a network with one, a stack of these, or anything that ``certify`` takes.
-        time_limit: seconds for the whole call; what it stops says so.
-        steps: of SCS, at most: without a time limit the answers depend on these alone.
+        time_limit: time limit of the whole call in seconds; stopped solvers report it.
+        steps: most steps of SCS: without a time limit the answers depend on these alone.
         largest: systems of more states are not asked about.
 
     Returns:
         The opinions. Where none can be asked (more than 64 states, a gated cell), an opinion says why.
 
     Raises:
-        UnsupportedError: an object that nobody knows a system for.
+        UnsupportedError: an object without a known system.
 
     Example:
         >>> found = cross_check(LureSystem.recurrent([[-2.0]], [[1.0]]))

@@ -35,17 +35,17 @@ from stability.search.solvers.spectral_bounds import rate_proof
 
 Array = np.ndarray
 BACK_OFF = 1.0 + 1e-10
-"""A stored rate exceeds the computed one by this factor, so that another machine's rounding verifies it too."""
+"""Factor of a stored rate over the computed one, so that another machine's rounding verifies it too."""
 _FARTHEST, _SWEEPS = 1e3, 400
-"""Most ratio of the largest to the smallest weight in the norm; most power iterations."""
+"""Largest ratio of weights in the norm; most power iterations."""
 _FOR_THE_BOX = 1.0 / 3.0
-"""Share of the time for the search of a box: the proof takes about as many rounds."""
+"""Share of the time for the search of a box; the proof takes about as many rounds."""
 EIGENVALUES = 100.0
-"""Operations of the first eigenvalue problem of n states, by n^3, on a slow core: it cannot be stopped half-way."""
+"""Operations of the first eigenvalue problem on a slow core, in units of n^3; it cannot be interrupted."""
 
 
 def interval_criterion(cell: GatedCell, *, time_limit: TimeLimit = None) -> Finding:
-    """Entrywise bounds of the Jacobian over the invariant box, with a Perron vector.
+    """Evaluate entrywise bounds of the Jacobian over the invariant box, with a Perron vector.
 
     Args:
         cell: the cell.
@@ -85,7 +85,7 @@ def interval_criterion(cell: GatedCell, *, time_limit: TimeLimit = None) -> Find
 
 
 def interval_lmi_criterion(cell: GatedCell, *, rate: Rate = "best", time_limit: TimeLimit = None) -> Finding:
-    """The multiplier inequality of the difference system over the invariant box.
+    """Evaluate the multiplier inequality of the difference system over the invariant box.
 
     Args:
         cell: the cell.
@@ -119,7 +119,7 @@ def interval_lmi_criterion(cell: GatedCell, *, rate: Rate = "best", time_limit: 
 
 
 def gated_findings(cell: GatedCell, *, rate: Rate = "best", time_limit: TimeLimit = None) -> tuple[Finding, ...]:
-    """Evaluate both tests, the cheap one first; with ``rate="any"`` the second only where the first fails.
+    """Evaluate both tests, the cheap one first; with ``rate="any"`` the second only if the first fails.
 
     Args:
         cell: the cell.
@@ -142,11 +142,11 @@ def gated_findings(cell: GatedCell, *, rate: Rate = "best", time_limit: TimeLimi
 
 
 def fastest_gated_claim(cell: GatedCell, findings: Iterable[Finding]) -> tuple[Claim, Finding] | None:
-    """The claim of the fastest finding that its rule accepts.
+    """Return the claim of the fastest finding that its rule accepts.
 
     Args:
         cell: the cell.
-        findings: what ``gated_findings`` returned.
+        findings: result of ``gated_findings``.
 
     Returns:
         The certified claim with the finding behind it, or ``None``.
@@ -163,7 +163,7 @@ def fastest_gated_claim(cell: GatedCell, findings: Iterable[Finding]) -> tuple[C
 
 
 def _invariant_box(cell: GatedCell, deadline: Deadline) -> Interval | None:
-    """The invariant box, for a gated cell; what the deadline ends, it remembers."""
+    """Return the invariant box of a gated cell, cached unless the deadline interrupts."""
     if not isinstance(cell, GatedCell):
         raise UnsupportedError(f"the interval criterion is about LSTM and GRU cells, not {type(cell).__name__}")
     return invariant_box(cell, affords=deadline.share(_FOR_THE_BOX).affords)
@@ -178,7 +178,7 @@ def _why_no_box(cell: GatedCell, deadline: Deadline) -> str:
 
 
 def _perron(apply: Callable[[Array], Array], n: int, deadline: Deadline) -> tuple[float, Array]:
-    """A positive ``d`` with a small ``max apply(d) / d``, by damped power iteration with a floor under ``d``."""
+    """Return a positive ``d`` with a small ``max apply(d) / d``, by damped power iteration with a floor under ``d``."""
     best, weights = np.inf, np.ones(n)
     for floor in (0.1, 1.0 / _FARTHEST):
         d, stalled = weights, 0

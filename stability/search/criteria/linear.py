@@ -23,16 +23,16 @@ from stability.search.solvers.spectral_bounds import rate_proof
 
 Array = np.ndarray
 NEAR = 0.999
-"""Share of the exact exponent that is near enough to it."""
+"""Share of the exact exponent that is accepted as the best rate."""
 LARGE = 1e8
-"""An overshoot beyond this bounds nothing of interest."""
+"""Overshoot above which a bound is useless."""
 FINE, COARSE = (5e-4, 1e-5, 1e-6, 1e-7, 1e-10, 1e-13), (3e-3, 1e-2, 3e-2, 0.1, 0.3, 0.7)
-"""Shares of the exponent of a matrix that are given up for a proof, in the order in which they are tried."""
+"""Shares of a matrix's exponent that are given up for a proof, in the order of the trials."""
 
 
 @guarded_criterion("linear")
 def linear_criterion(system: LureSystem, *, rate: Rate = "best") -> Finding:
-    r"""The exact criterion where every channel has a single slope, or there is no channel.
+    r"""Evaluate the exact criterion for channels with a single slope, or without channels.
 
     Args:
         system: a Lur'e system; with channels, ``alpha = beta`` in all of them.
@@ -78,7 +78,7 @@ def linear_criterion(system: LureSystem, *, rate: Rate = "best") -> Finding:
 
 
 def _eigenvector_form(A: Array) -> Array | None:
-    """``V^{-H} V^{-1}`` of the eigenvectors ``V``, or ``None`` where they are (nearly) dependent."""
+    """Return ``V^{-H} V^{-1}`` of the eigenvectors ``V``, or ``None`` if they are (nearly) dependent."""
     _, V = np.linalg.eig(A)
     try:
         inverse = np.linalg.inv(V)
@@ -89,7 +89,7 @@ def _eigenvector_form(A: Array) -> Array | None:
 
 
 def _lyapunov_solution(A: Array, rate: float, discrete: bool) -> Array | None:
-    """P of the Lyapunov (Stein) equation of the shifted system; its right-hand side follows the size of A."""
+    """Return P of the Lyapunov (Stein) equation of the shifted system; its right-hand side scales with A."""
     n = len(A)
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
@@ -105,7 +105,7 @@ def _lyapunov_solution(A: Array, rate: float, discrete: bool) -> Array | None:
 
 @dataclass(frozen=True)
 class _Proof:
-    """A proved witness, the exponent (or one less the radius) that it proves, and its overshoot."""
+    """Proved witness, its exponent (or one minus the radius), and its overshoot."""
 
     witness: Witness = field(default_factory=Witness)
     exponent: float = 0.0
@@ -113,7 +113,7 @@ class _Proof:
 
 
 def _proof(system: LureSystem, P: Array, rate: float) -> _Proof:
-    """The proof by P at a rate, or an empty one."""
+    """Return the proof by P at a rate, or an empty one."""
     everywhere = np.ones(system.channels, dtype=bool)
     multipliers = completed_multipliers(system, P, np.zeros(system.channels), rate, everywhere)
     witness = next(filter(None, (prove_witness(system, P, L, rate) for L in multipliers)), Witness())
@@ -122,7 +122,7 @@ def _proof(system: LureSystem, P: Array, rate: float) -> _Proof:
 
 
 def _fastest_proof(system: LureSystem, P: Array, attained: float) -> _Proof:
-    """The proof by P nearest to the rate that it attains but for rounding errors."""
+    """Return the proof by P closest to its exact rate that rounding errors allow."""
 
     def proof(step: float) -> _Proof:
         return _proof(system, P, attained + step * (start_rate(system) - attained))
@@ -138,8 +138,8 @@ def _fastest_proof(system: LureSystem, P: Array, attained: float) -> _Proof:
 
 
 def _fast_witness(system: LureSystem, A: Array, exact: float) -> Witness:
-    """About the fastest rate that the identity, the eigenvectors or a Lyapunov equation proves, with the smallest
-    overshoot among them; overshoots beyond ``LARGE`` only where there is no other.
+    """Return a witness at about the fastest rate of the identity, the eigenvectors or a Lyapunov equation, with the
+    smallest overshoot among them; overshoots beyond ``LARGE`` only if there is no other.
     """
     discrete, span = system.is_discrete, start_rate(system) - exact
     solutions = (_lyapunov_solution(A, exact + step * span, discrete) for step in 10.0 ** np.arange(-4.0, 0.0, 0.5))
@@ -159,8 +159,8 @@ def _fast_witness(system: LureSystem, A: Array, exact: float) -> Witness:
 
 
 def _calm_witness(system: LureSystem, A: Array, rate: float) -> Witness:
-    """A witness at a rate, with about the smallest overshoot: the identity with as little as is needed of a solution
-    of the Lyapunov equation.
+    """Return a witness at a rate, with about the smallest overshoot: the identity plus as little as needed of a
+    solution of the Lyapunov equation.
     """
     discrete, identity = system.is_discrete, np.eye(len(A))
     solution = _lyapunov_solution(A, rate, discrete)

@@ -26,23 +26,23 @@ MAX_STATES_OF_CONTAINED = 256
 dozen eigenvalue problems of a Hamiltonian of twice that size, and adds a margin but no proof.
 """
 SHARE_OF_CONTAINED = 0.3
-"""Share of the time left for these criteria where they search their own best rates: the multiplier needs the rest."""
+"""Share of the remaining time for these criteria if they search their own best rates; the multiplier needs the rest."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """The options of one call of ``certify``, checked.
+    """Checked options of one call of ``certify``.
 
     Attributes:
         criterion: ``"auto"``, or the name of one criterion.
-        solver: of the multiplier criterion.
+        solver: solver of the multiplier criterion.
         rate: ``"best"``, ``"any"``, or a number: at least this rate.
         tol: relative tolerance of the best rate, or ``None``.
-        deadline: of the whole call.
-        seed: of the searches.
-        use: what is known of the use: ``input_range``, ``start``, ``horizon``.
+        deadline: time limit of the whole call.
+        seed: seed of the searches.
+        use: known conditions of use: ``input_range``, ``start``, ``horizon``.
         refute: search for a counter-example where nothing is proved.
-        searched: criteria that the proved one contains search for their own best rates, too.
+        searched: search also for the best rates of criteria that the proved one contains.
         input_box: ``(low, high)``, the range that every input stays in, or ``None``.
     """
 
@@ -72,7 +72,7 @@ def _construction_finding(system: LureSystem, witness: Any) -> list[Finding]:
 
 
 def guarded_findings(name: str, criterion: Callable[[], Iterable[Finding]], deadline: Deadline) -> list[Finding]:
-    """Evaluate a criterion; return a finding that says so where time is over or LAPACK gives up on extreme entries."""
+    """Evaluate a criterion; a timeout or a LAPACK failure on extreme entries becomes a finding."""
     if deadline.stops(name):
         return [Finding(name, False, None, "not tried: the time limit came first")]
     try:
@@ -86,7 +86,7 @@ def guarded_findings(name: str, criterion: Callable[[], Iterable[Finding]], dead
 
 
 def _theorem1(system: LureSystem, options: Options) -> list[Finding]:
-    """Theorem 1; for a discretised system about the differential equation behind it, and then it cannot certify."""
+    """Evaluate Theorem 1; for a discretized system about its differential equation, without certifying it."""
     behind = system.origin.base if system.origin is not None else system
     found = theorem1_system(behind, time_limit=options.deadline)
     cases = {"theorem1a": [found.a], "theorem1b": [found.b_published, found.b_sound]}
@@ -109,7 +109,7 @@ _CRITERIA: dict[str, Callable[[LureSystem, Options], list[Finding]]] = {
 }
 NAMES = ("theorem1a", "theorem1b", "schur", "small_gain", "circle", "multiplier", "linear")
 _MARGINS = {"small_gain": circle_margin, "circle": kyp_margin}
-"""The margins alone of criteria that the multiplier inequality contains."""
+"""Margins of criteria that the multiplier inequality contains."""
 
 
 def _evaluated(name: str, system: LureSystem, options: Options) -> list[Finding]:
@@ -125,7 +125,7 @@ def lure_findings(system: LureSystem, options: Options, witness: Any) -> list[Fi
 
     Args:
         system: the system.
-        options: of the call.
+        options: options of the call.
         witness: the proof that a model carries with it, or ``None``.
 
     Returns:
@@ -142,7 +142,7 @@ def lure_findings(system: LureSystem, options: Options, witness: Any) -> list[Fi
 
 
 def _in_order_of_cost(system: LureSystem, options: Options, findings: list[Finding]) -> list[Finding]:
-    """Evaluate criteria from cheap to strong; where any rate will do, stop at the first that proves one."""
+    """Evaluate criteria from cheap to strong; for ``rate="any"`` stop at the first that proves one."""
     rated, small = options.rate != "any", system.states <= MAX_STATES_OF_CONTAINED
     if _has_one_slope(system):  # an eigenvalue problem, and exact
         findings += _evaluated("linear", system, options)

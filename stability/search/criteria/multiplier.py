@@ -1,7 +1,7 @@
-"""The multiplier criterion: the strongest of the Lur'e criteria here, by a structured solver or by an SDP.
+"""Multiplier criterion, the strongest for Lur'e systems, by a structured solver or by an SDP.
 
 ``P`` comes from one Riccati equation for given multipliers (``riccati``), multipliers from convex
-minimisation over ``log Delta`` (``diagonal_multipliers``). Every candidate is put to the rigorous check before it
+minimization over ``log Delta`` (``diagonal_multipliers``). Every candidate is put to the rigorous check before it
 counts, so that a finding that holds is a theorem already.
 """
 
@@ -30,12 +30,13 @@ from stability.threads import threads_for
 Array = np.ndarray
 _SMALL, _SDP_SIZE, _PEAKS = 64, 24, 3
 _USEFUL = 1e8
-"""The best rate is the best whose overshoot stays below the square root of this (or ten times that of mere
-existence): in a reducible network the fastest rates are approached only by overshoots beyond every bound."""
+"""Squared overshoot limit of the best rate (or ten times that of mere existence): in a reducible network the fastest
+rates need unbounded overshoots.
+"""
 
 
 def default_tolerance(system: LureSystem) -> float:
-    """Relative tolerance of the best rate: ``1e-6`` up to 64 states, ``1e-3`` beyond."""
+    """Return the relative tolerance of the best rate: ``1e-6`` up to 64 states, ``1e-3`` beyond."""
     return 1e-6 if system.states <= _SMALL else 1e-3
 
 
@@ -44,7 +45,7 @@ def rate_ceiling(system: LureSystem, *, deadline: Deadline | None = None, enough
 
     Args:
         system: the system.
-        deadline: asked before each eigenvalue problem but the first.
+        deadline: checked before each eigenvalue problem but the first.
         enough: an abscissa (a radius) at which no more slopes need be tried.
 
     Returns:
@@ -75,7 +76,7 @@ def _find_proof(search: WitnessSearch) -> bool:
 
 
 def _try_improved_multipliers(search: WitnessSearch, rate: float, *more: float | None) -> bool:
-    """Attempts at a rate with the best multipliers for it, as their gain on the samples says and as ``more`` would."""
+    """Try a rate with its best multipliers, judged by their gain on the samples, and with improved ones."""
     gain = search.improve(rate, target=0.0)
     if gain >= 1.05 or search.deadline.over:
         return False
@@ -83,12 +84,12 @@ def _try_improved_multipliers(search: WitnessSearch, rate: float, *more: float |
 
 
 _ROUNDED = 1e-4
-"""A proof this near to the rate that an exchange of peaks found, relative, is not searched for again."""
+"""Relative distance of a proof from the rate of a peak exchange below which the search ends."""
 
 
 @dataclass
 class _Bracket:
-    """A rate that is proved, one that is not, and what is known of the logarithm of the best gain there.
+    """Bracket of the best rate: a proved and an unproved one, with estimates of the logarithmic gain there.
 
     The next rate is where the line through both logarithms crosses zero (regula falsi); after two steps that hardly
     narrowed the bracket one in its middle.
@@ -121,7 +122,7 @@ class _Bracket:
 
 
 def _search_best_rate(search: WitnessSearch, tol: float) -> None:
-    """Find the rate where the best gain reaches one; keeps the fastest verified witness.
+    """Find the rate where the best gain reaches one; keep the fastest verified witness.
 
     The gain on the sampled axis steers, Riccati attempts decide.
     """
@@ -152,7 +153,7 @@ def _search_best_rate(search: WitnessSearch, tol: float) -> None:
 
 
 def _make_peak_exchange(search: WitnessSearch) -> tuple[Exchange, float] | None:
-    """An exchange of peaks in balanced coordinates, and its unit of time, where it serves."""
+    """Return an exchange of peaks in balanced coordinates and its unit of time, if it is usable."""
     loop, time = balanced_states(search.loop), 1.0
     if not loop.is_discrete:
         time = power_of_two(float(np.abs(loop.A).max(initial=0.0)))
@@ -210,7 +211,7 @@ def multiplier_criterion(
     tol: float | None = None,
     time_limit: TimeLimit = None,
 ) -> Finding:
-    r"""The multiplier inequality with diagonal multipliers (slope-restricted Lur'e systems).
+    r"""Evaluate the multiplier inequality with diagonal multipliers (slope-restricted Lur'e systems).
 
     .. math:: \begin{bmatrix} A^T P + P A + 2\lambda P & P B \\ B^T P & 0 \end{bmatrix}
               + \begin{bmatrix} C & D \\ 0 & I \end{bmatrix}^T
@@ -223,7 +224,7 @@ def multiplier_criterion(
         solver: ``"riccati"`` (structured, any size), ``"cvxpy"`` (SDP, small sizes), or ``"auto"``: the first, then
             the second where it failed and the size allows.
         tol: relative tolerance of the best rate; ``1e-6`` up to 64 states and ``1e-3`` beyond by default.
-        time_limit: seconds after which the search stops with what it has.
+        time_limit: seconds after which the search returns its best result.
 
     Returns:
         A finding whose witness ``{"P", "L"}`` is proved already at ``rate``; the margin is the certified rate
@@ -233,7 +234,7 @@ def multiplier_criterion(
         ConfigurationError: a bad rate, solver or tolerance.
 
     Source:
-        Lipschitz Recurrent Neural Networks, theorem 1, generalised; the inequality is the KYP lemma with the
+        Lipschitz Recurrent Neural Networks, theorem 1, generalized; the inequality is the KYP lemma with the
         multipliers of Lur'e, Yakubovich and Safonov for slope-restricted nonlinearities.
 
     Cost:
@@ -282,7 +283,7 @@ def _search_by_riccati(search: WitnessSearch, rate: Rate, tol: float) -> None:
 
 
 def _search_by_program(search: WitnessSearch, rate: Rate, tol: float) -> None:
-    """Search by a semidefinite program; its answers are proved."""
+    """Search by a semidefinite program and prove its solutions."""
     system = search.system
 
     def proved(value: float) -> bool:
@@ -315,7 +316,7 @@ def _finding(search: WitnessSearch, rate: Rate) -> Finding:
 
 
 def _shortfall(search: WitnessSearch) -> float | None:
-    """Return the negative distance of a failed criterion from holding, or ``None`` where it is not known.
+    """Return the negative distance of a failed criterion from holding, or ``None`` if unknown.
 
     It is minus the excess of the scaled gain over one on the samples, or, where the center of the slopes is unstable,
     minus the excess of its spectral abscissa (radius).

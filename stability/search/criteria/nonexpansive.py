@@ -1,4 +1,4 @@
-"""Non-expansiveness: distances never grow by more than a stated factor a step.
+"""Non-expansiveness: distances grow by at most a stated factor per step.
 
 Orthogonal networks are of this kind: ``|W h| = |h|`` and an activation of slope at most one never stretch a
 difference, but nothing shrinks it either, so they are no contractions. In floating point ``W`` is orthogonal to
@@ -20,11 +20,11 @@ from stability.kernel.theorems.multiplier_lmi import LARGEST_FACTOR, check_lmi
 from stability.proposals import accepted_claim
 from stability.search.solvers.deadline import Deadline, TimeLimit
 
-EPSILONS = (1e-9, 1e-8, 1e-7, LARGEST_FACTOR - 1.0)
+EPSILONS = (1e-9, 1e-8, 1e-7, LARGEST_FACTOR - 1.0)  # excesses over one that are tried in turn
 
 
 def nonexpansive_claim(subject: Any, *, time_limit: TimeLimit = None) -> Claim | None:
-    """Prove that no step stretches a difference by more than ``1 + epsilon`` in the Euclidean norm.
+    """Prove that no step increases a difference by more than ``1 + epsilon`` in the Euclidean norm.
 
     Args:
         subject: a discrete ``LureSystem`` or ``DrivenSystem``, or a ``PairwiseSystem``.

@@ -67,7 +67,7 @@ def _norm(subject: PairwiseSystem, weights: Array) -> float:
 
 
 def pairwise_claim(subject: PairwiseSystem, finding: Finding) -> Claim | None:
-    """The claim of contraction that the finding's weights prove, at the fastest rate that its rule accepts."""
+    """Return the claim of contraction by the finding's weights, at the fastest rate that its rule accepts."""
     if not finding.holds or finding.rate is None:
         return None
     weights = np.ascontiguousarray(finding.witness["weights"])

@@ -1,6 +1,6 @@
-r"""The Schur test: contraction by comparison with a non-negative system.
+r"""Schur test: contraction by comparison with a non-negative system.
 
-Write the centred loop (``loop_transformation``) as :math:`d^+ = A d + B \delta`, :math:`y = C d + D \delta`,
+Write the centered loop (``loop_transformation``) as :math:`d^+ = A d + B \delta`, :math:`y = C d + D \delta`,
 :math:`|\delta_k| \le |y_k|`, and let bars denote entrywise absolute values (in continuous time :math:`\bar A` keeps the
 signs of the diagonal). With the comparison matrix
 
@@ -55,8 +55,9 @@ from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 _USEFUL = 1e4
-"""The best rate is the best whose overshoot stays below this, or ten times that of a rate half-way to none: in a
-reducible network the fastest rates are approached only by overshoots beyond every bound."""
+"""Overshoot limit of the best rate, or ten times that of a rate half-way to none: in a reducible network the fastest
+rates need unbounded overshoots.
+"""
 _QUICK, _PARTS, _HALVINGS = 200, 512, 10
 
 
@@ -71,7 +72,7 @@ class SchurTest:
         B, C: non-negative, between the groups.
         through: ``(I - D)^{-1}`` between the groups of channels.
         comparison: the matrix M.
-        words: what was compared, for a reader.
+        words: description of the comparison.
     """
 
     system: LureSystem
@@ -86,26 +87,26 @@ class SchurTest:
 
     @property
     def top(self) -> float:
-        """The largest eigenvalue of M: every slower rate is proved, rounding aside."""
+        """Largest eigenvalue of M: every slower rate is proved, up to rounding."""
         return self.comparison.top
 
     def rate(self, level: float) -> float:
-        """The rate that belongs to a level: ``rho`` itself, ``lambda = -level``."""
+        """Return the rate of a level: ``rho`` itself, ``lambda = -level``."""
         return level if self.system.is_discrete else -level
 
     def vectors(self, level: float) -> tuple[Array, Array]:
-        """``u`` and ``v`` at a level."""
+        """Return ``u`` and ``v`` at a level."""
         ones = np.ones(len(self.comparison.matrix))
         return self.comparison.solve(level, ones), self.comparison.solve_transposed(level, ones)
 
     def overshoot(self, level: float) -> float:
-        """``sqrt(max P / min P)`` at a level."""
+        """Return ``sqrt(max P / min P)`` at a level."""
         u, v = self.vectors(level)
         p = v / u
         return float(np.sqrt(p.max() / p.min())) if (p > 0).all() and np.isfinite(p).all() else np.inf
 
     def witness(self, level: float, rate: float) -> Witness:
-        """The proved witness at a rate, from u and v at a level between ``top`` and that rate's."""
+        """Return the proved witness at a rate, from u and v at a level between ``top`` and that of the rate."""
         u, v = self.vectors(level)
         beyond = rate if self.system.is_discrete else -rate
         with np.errstate(all="ignore"):
@@ -124,7 +125,7 @@ class SchurTest:
         return Witness()
 
     def _channels(self, u: Array, v: Array, slack: float) -> tuple[Array, Array]:
-        """``s`` and ``t``, enlarged by the part of the slack between level and rate that is theirs."""
+        """Return ``s`` and ``t``, enlarged by their part of the slack between level and rate."""
         through = np.eye(len(self.C)) if self.through is None else self.through
         s, t = through @ (self.C @ u), through.T @ (self.B.T @ v)
         most = max(float((self.B @ s / u).max(initial=0.0)), float((self.C.T @ t / v).max(initial=0.0)))
@@ -137,14 +138,14 @@ class SchurTest:
 
 
 def _smallest_ratio(weights: Array, rows: Array) -> Array:
-    """``min_i weights_i / rows_ki`` over the nonzero entries of each row k, one for a zero row."""
+    """Return ``min_i weights_i / rows_ki`` over the nonzero entries of each row k, one for a zero row."""
     with np.errstate(divide="ignore"):
         found = (weights / rows).min(axis=1, initial=np.inf)
     return np.where(np.isfinite(found), found, 1.0)
 
 
 def schur_tests(system: LureSystem, enough: float = np.inf) -> Iterator[SchurTest]:
-    """The tests worth trying: one group (norms), entries, then the strongly connected parts.
+    """Yield the useful tests: one group (norms), entries, then the strongly connected parts.
 
     Args:
         system: the system.
@@ -178,7 +179,7 @@ def schur_tests(system: LureSystem, enough: float = np.inf) -> Iterator[SchurTes
 def _component_tests(
     system: LureSystem, fixed: Array, loop: StateSpace, layers: Array, enough: float
 ) -> list[SchurTest]:
-    """The strongly connected parts as groups: by norms where that is better than by entries, one layer a group."""
+    """Return the tests with strongly connected parts as groups: by norms if better than by entries."""
     n, m = loop.B.shape
     parts = ordered_components((np.block([[loop.A, loop.B], [loop.C, loop.D]]) != 0.0) | np.eye(n + m, dtype=bool))
     if len(parts) <= 1 or not any((part < n).sum() > 1 for part in parts):
@@ -198,7 +199,7 @@ def _component_tests(
 def _group_tests(
     system: LureSystem, fixed: Array, loop: StateSpace, labels: Groups, parts: Groups, enough: float, words: str
 ) -> list[SchurTest]:
-    """The test of these groups, where its limit is below ``enough``."""
+    """Return the test of these groups, if its limit is below ``enough``."""
     sizes = block_sizes(loop, labels, parts)
     through, M = _comparison(*sizes)
     comparison = ComparisonMatrix(M, enough) if np.isfinite(M).all() else None
@@ -208,7 +209,7 @@ def _group_tests(
 
 
 def _comparison(A: Array, B: Array, C: Array, D: Array) -> tuple[Array | None, Array]:
-    """``(I - D)^{-1}``, or ``None`` for the identity, and ``M``; not finite where D has no room."""
+    """Return ``(I - D)^{-1}``, or ``None`` for the identity, and ``M``; not finite if ``I - D`` has no inverse >= 0."""
     if not D.any():
         return None, A + multiply_diagonal(B, C)
     inner = ComparisonMatrix(D, 1.0)
@@ -219,7 +220,7 @@ def _comparison(A: Array, B: Array, C: Array, D: Array) -> tuple[Array | None, A
 
 
 def _rate_limit(loop: StateSpace, x: Array, w: Array, layers: Array | None) -> float:
-    """The limit of the rates of one connected part by itself, by entries or, given the layers, by norms."""
+    """Return the limit of the rates of one connected part, by entries or, given the layers, by norms."""
     A, B, C, D = loop.A[np.ix_(x, x)], loop.B[np.ix_(x, w)], loop.C[np.ix_(w, x)], loop.D[np.ix_(w, w)]
     part = StateSpace(A, B, C, D, loop.is_discrete)
     own = (np.zeros(len(x), dtype=int), np.zeros(len(w), dtype=int))
@@ -230,7 +231,7 @@ def _rate_limit(loop: StateSpace, x: Array, w: Array, layers: Array | None) -> f
 
 @guarded_criterion("schur")
 def schur_criterion(system: LureSystem, *, rate: Rate = "best", time_limit: TimeLimit = None) -> Finding:
-    r"""Contraction by comparison with a non-negative system (Schur test); ``P`` is diagonal.
+    r"""Evaluate contraction by comparison with a non-negative system (Schur test); ``P`` is diagonal.
 
     For :math:`x^+ = \phi(W x)` with slopes in [0, 1] it holds whenever the spectral radius of :math:`|W|`, or the norm
     of W, is below one; this decides triangular and non-negative W.
@@ -238,7 +239,7 @@ def schur_criterion(system: LureSystem, *, rate: Rate = "best", time_limit: Time
     Args:
         system: a Lur'e system.
         rate: ``"best"`` (the best with a useful overshoot), ``"any"`` or a number: at least this rate.
-        time_limit: seconds, or a deadline, respected between factorisations.
+        time_limit: seconds, or a deadline, respected between factorizations.
 
     Returns:
         A finding with margin ``1 - top`` or ``-top``, ``top`` the largest eigenvalue of the comparison matrix, and a
@@ -289,7 +290,7 @@ def _detail(test: SchurTest) -> str:
 
 
 def _inner_witness(test: SchurTest, beyond: float, deadline: Deadline, exactly: bool = False) -> Witness:
-    """A witness of a rate, or of one strictly inside; its level far from the limit, where the overshoot is small."""
+    """Return a witness of a rate, or of one strictly inside, with a level far from the limit for a small overshoot."""
     room = beyond - test.top
     for level, inside in ((0.7, 0.9), (0.5, 0.95), (0.3, 0.99)):
         if deadline.over:
@@ -302,7 +303,7 @@ def _inner_witness(test: SchurTest, beyond: float, deadline: Deadline, exactly: 
 
 
 def _fastest_witness(test: SchurTest, start: float, deadline: Deadline) -> Witness:
-    """The fastest rate whose overshoot says something."""
+    """Return the witness of the fastest rate with a useful overshoot."""
     room = start - test.top
     most = max(_USEFUL, 10.0 * test.overshoot(test.top + 0.5 * room))
     least = max(1e-9, 1e-12 * float(np.abs(test.comparison.matrix).max()) / room)  # a level that differs from the limit

@@ -1,4 +1,4 @@
-r"""The small gain theorem: the linear part's gain is below ``1/M``.
+r"""Small gain theorem: the gain of the linear part is below ``1/M``.
 
 With :math:`|\phi_i(s) - \phi_i(t)| \le M |s - t|` and ``A`` Hurwitz (Schur),
 :math:`\|C (s I - A)^{-1} B + D\|_\infty < 1/M` proves incremental exponential stability; equivalently
@@ -38,7 +38,7 @@ from stability.search.solvers.rates import Rate, margin_of, parse_rate, spectral
 from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
-_EXACT_STATES = 64
+_EXACT_STATES = 64  # most states for an exact search of the best rate
 
 
 @guarded_criterion("small_gain")
@@ -73,7 +73,7 @@ def circle_criterion(
 
 @guarded_criterion("small_gain")
 def circle_margin(system: LureSystem, *, time_limit: TimeLimit = None) -> Finding:
-    """The margin of the small gain theorem alone, by one norm: no rate and no witness are looked for.
+    """Return the margin of the small gain theorem alone, by one norm, without rate and witness.
 
     Args:
         system: continuous or discrete, any ``B``, ``C``, ``D``.
@@ -97,11 +97,11 @@ def _gain_test(system: LureSystem, M: float | None, deadline: Deadline) -> GainT
 
 
 def centred_loop(system: LureSystem, M: float | None = None) -> tuple[StateSpace, Multiplier, float]:
-    """The loop whose gain below one is the small gain theorem.
+    """Return the loop whose gain below one is the small gain theorem.
 
     Args:
         system: continuous or discrete.
-        M: as for ``circle_criterion``.
+        M: see ``circle_criterion``.
 
     Returns:
         The loop, its outputs multiplied by ``M``; the multipliers in the system's slopes that go with a ``P`` of its
@@ -131,16 +131,16 @@ def centred_loop(system: LureSystem, M: float | None = None) -> tuple[StateSpace
 
 @dataclass(frozen=True)
 class GainTest:
-    """A criterion of the form ``||loop||_inf < 1``.
+    """Criterion of the form ``||loop||_inf < 1``.
 
     Attributes:
-        name: of the finding.
+        name: name of the finding.
         system: the system it is about.
         loop: its gain below one is the criterion.
         multiplier: multipliers in the system's slopes, given the cap of ``nested_multiplier``.
         words: the numbers in words, where ``{}`` stands for the gain in the margin's unit.
         unit: the margin is ``unit * (1 - gain)``.
-        deadline: asked between factorisations; the best rate until then is the answer.
+        deadline: checked between factorizations; the best rate until then is the answer.
     """
 
     name: str
@@ -152,7 +152,7 @@ class GainTest:
     deadline: Deadline
 
     def gain(self, rate: float) -> float:
-        """The loop's gain at a rate.
+        """Return the loop's gain at a rate.
 
         Raises:
             TimeOverError: when the deadline came first.
@@ -160,7 +160,7 @@ class GainTest:
         return hinf_peak(self.loop.shifted(rate), deadline=self.deadline).norm
 
     def decide(self, rate: Rate) -> Finding:
-        """Gain, best rate, witness.
+        """Return the finding: gain, best rate, witness.
 
         Args:
             rate: ``best``, ``any`` or a number.
@@ -184,7 +184,7 @@ class GainTest:
         return replace(found, detail=found.detail + note, rate=witness.rate, witness=witness.data)
 
     def evaluated(self) -> tuple[Finding, float, float]:
-        """The margin at no rate at all, without a witness; the gain there, and the decay of the linear part."""
+        """Return the margin without a rate and witness, the gain, and the decay of the linear part."""
         system = self.system
         limit = spectral_rate(np.linalg.eigvals(self.loop.A), system.is_discrete)
         room = margin_of(limit, system)
@@ -199,7 +199,7 @@ class GainTest:
         return Finding(self.name, level < 1.0, margin, self.words.format(self.unit * level)), level, limit
 
     def _proved(self, rate: Rate, level: float, limit: float) -> Witness:
-        """A witness of the rate, or of the best; ``level`` is the gain at the start, ``limit`` that of all rates."""
+        """Return a witness of the rate, or of the best; ``level``: initial gain, ``limit``: supremum of all rates."""
         system, solutions = self.system, riccati_solutions(self.loop, level, self.deadline)
         if rate == "best" and system.states > _EXACT_STATES:
             return bisect_rate(system, limit, solutions, self.multiplier, self.deadline)
@@ -212,7 +212,7 @@ class GainTest:
 
 
 def bounded_real_slack(system: StateSpace, P: Array) -> float:
-    """Slack of ``P > 0`` and of the bounded real lemma for a gain below one.
+    """Return the slack of ``P > 0`` and of the bounded real lemma for a gain below one.
 
     It is the multiplier inequality of slopes in [-1, 1], all multipliers 1/2, between as many channels.
 

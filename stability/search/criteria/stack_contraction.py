@@ -14,7 +14,7 @@ from stability.proposals import accepted_claim, pack
 
 
 def stack_claim(stack: LayerStack, parts: Sequence[Certificate], *, tolerance: float = 1e-3) -> Claim | None:
-    """The claim about a stack that the certificates of its layers support.
+    """Return the claim about a stack that the certificates of its layers support.
 
     Its rate is that of the slowest layer; where two layers are equally slow within ``tolerance``, a little less.
 

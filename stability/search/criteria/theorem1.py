@@ -30,12 +30,12 @@ from stability.search.solvers.deadline import TOO_LATE, Deadline, TimeLimit, Tim
 from stability.search.solvers.rates import quadratic_rate
 
 Array = np.ndarray
-_SYMMETRY = 1e-8
+_SYMMETRY = 1e-8  # relative asymmetry above which ``W`` counts as not symmetrizable
 
 
 @dataclass(frozen=True)
 class Theorem1:
-    """The three findings.
+    """Findings of the three cases of Theorem 1.
 
     Attributes:
         a: case (a): certifies.
@@ -64,7 +64,7 @@ def theorem1(A: Any, W: Any, M: float = 1.0, *, slope: Any = None, time_limit: T
         W: ``(n, n)``.
         M: Lipschitz constant of ``sigma``.
         slope: ``(alpha, beta)`` of ``sigma``, ``(0, M)`` by default; witnesses are for this interval.
-        time_limit: seconds; what is not decided by then does not hold, and says so.
+        time_limit: time limit in seconds; undecided cases do not hold, and their detail says so.
 
     Returns:
         The findings; witnesses ``{"P", "L"}`` are proved for the multiplier inequality with ``B = I``, ``C = W``.
@@ -96,11 +96,11 @@ def theorem1(A: Any, W: Any, M: float = 1.0, *, slope: Any = None, time_limit: T
 
 @np.errstate(all="ignore")
 def theorem1_system(system: LureSystem, *, time_limit: TimeLimit = None) -> Theorem1:
-    """Theorem 1 for a system of its form: continuous, ``B = c I`` with ``c > 0``, ``D = 0``.
+    """Evaluate Theorem 1 for a system of its form: continuous, ``B = c I`` with ``c > 0``, ``D = 0``.
 
     Args:
         system: the system; ``M = c max(|alpha|, |beta|)`` and ``W = C``.
-        time_limit: as for ``theorem1``.
+        time_limit: see ``theorem1``.
 
     Returns:
         The findings, witnesses for this system; none holds when the system has another form.
@@ -119,13 +119,13 @@ def theorem1_system(system: LureSystem, *, time_limit: TimeLimit = None) -> Theo
 
 
 def _largest_eigenvalue(M: Array) -> float:
-    """Largest eigenvalue of the symmetric part."""
+    """Return the largest eigenvalue of the symmetric part."""
     return float(np.linalg.eigvalsh(0.5 * (M + M.T))[-1])
 
 
 @guarded_criterion("theorem1a")
 def _case_a(system: LureSystem, c: float, M: float, deadline: Deadline) -> Finding:
-    """Case (a) of a system with ``B = c I``: that of ``c sigma``, whose multipliers are ``L / c^2``."""
+    """Evaluate case (a) of a system with ``B = c I``: that of ``c sigma``, with multipliers ``L / c^2``."""
     n, slopes = system.states, (c * system.alpha, c * system.beta)
     decay, norm = -_largest_eigenvalue(system.A), M * float(np.linalg.norm(system.C, 2))
     margin = decay - norm
@@ -148,7 +148,7 @@ def _case_a(system: LureSystem, c: float, M: float, deadline: Deadline) -> Findi
 
 
 def _proved_witness(system: LureSystem, P: Array, multiplier: Multiplier, best: float, deadline: Deadline) -> Witness:
-    """A witness with this P, within a hundredth of the best rate unless only the largest multipliers give one.
+    """Return a witness with this P, within 1 % of the best rate unless only the largest multipliers give one.
 
     Raises:
         TimeOverError: when the deadline comes first.
@@ -176,7 +176,7 @@ def _case_b_published(system: LureSystem) -> Finding:
 def symmetrizer(W: Any) -> tuple[Array, float]:
     """Find a positive diagonal ``L`` that makes ``L W`` symmetric, as far as one does.
 
-    Along the edges of W's graph ``l_i W_ij = l_j W_ji`` fixes the ratio of neighbours; a spanning tree of its
+    Along the edges of W's graph ``l_i W_ij = l_j W_ji`` fixes the ratio of neighbors; a spanning tree of its
     largest entries fixes all, and the remaining entries decide whether they agree.
 
     Args:
@@ -222,7 +222,7 @@ def symmetrizer(W: Any) -> tuple[Array, float]:
 
 @guarded_criterion("theorem1b")
 def _case_b_sound(system: LureSystem, c: float, deadline: Deadline) -> Finding:
-    """Case (b) of a system with ``B = c I``, as in ``_case_a``."""
+    """Evaluate case (b) of a system with ``B = c I``, as in ``_case_a``."""
     name = "theorem1b"
     A, W = system.A, system.C
     if not ((system.alpha >= 0).all() and (system.beta > 0).all()):

@@ -27,12 +27,12 @@ Array = np.ndarray
 Multiplier = Callable[[float], Array]
 Solutions = Callable[[float], Iterable[Array]]
 CAPS = (4.0, 1e3, 1e6)
-"""Caps of ``nested_multiplier``: where every large number will do, the smallest that is proved is taken."""
+"""Caps of ``nested_multiplier``: if every large number is admissible, the smallest proved one is taken."""
 
 
 @dataclass(frozen=True, eq=False)
 class Witness:
-    """A proved ``(P, L)`` with its rate; empty when none was proved."""
+    """Proved ``(P, L)`` with its rate; empty if there is none."""
 
     rate: float | None = None
     data: dict[str, Array] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Witness:
 
 
 def guarded_criterion(name: str) -> Callable[[Callable[..., Finding]], Callable[..., Finding]]:
-    """Decorator of a criterion: overflow on extreme entries becomes a finding that does not hold.
+    """Decorate a criterion: overflow on extreme entries becomes a finding that does not hold.
 
     Args:
         name: the criterion's.
@@ -69,7 +69,7 @@ def guarded_criterion(name: str) -> Callable[[Callable[..., Finding]], Callable[
 
 
 def nested_multiplier(outer: tuple[Array, Array], inner: tuple[Array, Array], cap: float = 4.0) -> Array:
-    r"""Numbers ``t`` with :math:`t\,q_{\mathrm{inner}} \le q_{\mathrm{outer}}`, channel by channel (S-lemma).
+    r"""Return ``t`` with :math:`t\,q_{\mathrm{inner}} \le q_{\mathrm{outer}}`, channel by channel (S-lemma).
 
     ``q(w, z) = 2 (w - a z)(b z - w)`` is non-negative exactly for slopes in ``[a, b]``. Whatever is proved
     with the multiplier L for the outer interval then holds with ``t L`` for the inner one.
@@ -77,7 +77,7 @@ def nested_multiplier(outer: tuple[Array, Array], inner: tuple[Array, Array], ca
     Args:
         outer: ``(a, b)``, vectors ``(m,)``.
         inner: ``(alpha, beta)`` inside.
-        cap: where every large t will do (a single slope), one near this is taken.
+        cap: approximate value of t if every large t is admissible (a single slope).
 
     Returns:
         ``(m,)``.
@@ -99,7 +99,7 @@ def nested_multiplier(outer: tuple[Array, Array], inner: tuple[Array, Array], ca
 
 
 def _strictly_inside(system: LureSystem, rate: float) -> Iterable[float]:
-    """The rate itself; where it says no more than stability, slow rates that do: the inequality is strict."""
+    """Yield the rate itself; for mere stability slow rates, since the inequality is strict."""
     if rate != start_rate(system):
         return (rate,)
     if system.is_discrete:
@@ -108,7 +108,7 @@ def _strictly_inside(system: LureSystem, rate: float) -> Iterable[float]:
 
 
 def prove_witness(system: LureSystem, P: Array, L: Array, rate: float) -> Witness:
-    """The witness at this rate if the rigorous check accepts it, P scaled by a power of two to about unit size.
+    """Return the witness at this rate if the rigorous check accepts it, with P scaled to about unit size.
 
     At the rate that means no more than stability (0, or 1 per step) the witness is of a rate strictly inside.
     """
@@ -128,7 +128,7 @@ def prove_witness(system: LureSystem, P: Array, L: Array, rate: float) -> Witnes
 
 
 def rates_towards_start(system: LureSystem, best: float, steps: Iterable[float] | None = None) -> Iterable[float]:
-    """Rates from just inside ``best`` back to the start, for a supremum that is not reached."""
+    """Yield rates from just inside ``best`` back to the start, for a supremum that is not reached."""
     start = start_rate(system)
     for step in steps if steps is not None else 10.0 ** np.arange(-15.0, 0.0, 1.25):
         rate = best + step * (start - best)
@@ -142,7 +142,7 @@ _NEARLY = 1.0 - 1e-12  # of the span of rates
 
 @dataclass
 class _GainSlack:
-    """Slack of a gain below one, in (-1, 1], over the share ``x`` of a span of rates; ``brentq`` takes it to zero.
+    """Slack of a gain below one, in (-1, 1], over the share ``x`` of a span of rates; ``brentq`` finds its zero.
 
     Attributes:
         gain: gain at a rate.
@@ -167,7 +167,7 @@ class _GainSlack:
 
 
 def best_rate(gain: Callable[[float], float], limit: float, discrete: bool, tol: float = 1e-9) -> float:
-    """The fastest rate at which a gain that grows with it is below one, or, when the time is over, the fastest seen.
+    """Return the fastest rate at which a gain that grows with it is below one, or the fastest known at the deadline.
 
     Args:
         gain: gain at a rate; below one at the start (0 or 1), infinite beyond ``limit``; may raise ``TimeOverError``.
@@ -195,7 +195,7 @@ def best_rate(gain: Callable[[float], float], limit: float, discrete: bool, tol:
 
 
 def prove_capped(system: LureSystem, P: Array, multiplier: Multiplier, rate: float) -> Witness:
-    """Prove a solution of the shifted loop; where a channel has a single slope, try one cap after another."""
+    """Prove a solution of the shifted loop; for a channel with a single slope, try one cap after another."""
     for cap in CAPS if (system.alpha == system.beta).any() else CAPS[:1]:
         witness = prove_witness(system, P, shift_factor(system, rate) * multiplier(cap), rate)
         if witness:
@@ -206,14 +206,14 @@ def prove_capped(system: LureSystem, P: Array, multiplier: Multiplier, rate: flo
 def prove_first(
     system: LureSystem, rates: Iterable[float], solutions: Solutions, multiplier: Multiplier, deadline: Deadline
 ) -> Witness:
-    """The first of some rates that is proved.
+    """Return the witness of the first provable rate.
 
     Args:
         system: the system that the witness is for.
         rates: rates to try, the best first.
         solutions: candidates ``P`` of a loop's inequality at a rate.
         multiplier: the multipliers in the system's slopes, given the cap of ``nested_multiplier``.
-        deadline: asked after each candidate.
+        deadline: checked after each candidate.
 
     Returns:
         The witness.
@@ -229,12 +229,12 @@ def prove_first(
 
 
 def riccati_solutions(loop: StateSpace, gain: float, deadline: Deadline) -> Solutions:
-    """Solutions of the bounded real Riccati equation of a loop, shifted to a rate, with less and less slack.
+    """Return solutions of the bounded real Riccati equation of a loop at a rate, with less and less slack.
 
     Args:
         loop: a loop whose gain below one proves the system stable, unshifted.
-        gain: of the loop at the start; sets the slack.
-        deadline: asked before each equation.
+        gain: gain of the loop at the start; sets the slack.
+        deadline: checked before each equation.
     """
     room = max(1.0 - gain * gain, 1e-12)
 
@@ -252,14 +252,14 @@ def riccati_solutions(loop: StateSpace, gain: float, deadline: Deadline) -> Solu
 def bisect_rate(
     system: LureSystem, limit: float, solutions: Solutions, multiplier: Multiplier, deadline: Deadline
 ) -> Witness:
-    """Bisection on the rate by solutions alone: the way for large systems, to a thousandth of the span.
+    """Bisect the rate by solutions alone, for large systems, to a thousandth of the span.
 
     Args:
         system: the system that the witness is for.
         limit: decay rate of the linear part, beyond which nothing can be proved.
-        solutions: as in ``prove_first``.
-        multiplier: as in ``prove_first``.
-        deadline: asked before each equation; the best rate proved until then is the answer.
+        solutions: see ``prove_first``.
+        multiplier: see ``prove_first``.
+        deadline: checked before each equation; the best rate proved until then is the answer.
 
     Returns:
         The best proved witness.

@@ -14,15 +14,15 @@ from stability.proposals import propose
 
 @dataclass(frozen=True, eq=False)
 class Gain:
-    """An upper bound of an incremental gain, with its proof.
+    """Upper bound of an incremental gain, with its proof.
 
     Attributes:
         value: the bound; infinite where none was proved.
         measure: ``l2`` (the whole output) or ``final`` (the output at the last step).
         horizon: steps or time, or ``None`` for every horizon.
         subject: the system or network.
-        proof: what ``verify`` needs, or ``None`` where the bound is infinite.
-        detail: how it was found.
+        proof: proof for ``verify``; ``None`` if the bound is infinite.
+        detail: description of the search that found it.
     """
 
     value: float
@@ -34,13 +34,13 @@ class Gain:
 
     @property
     def claim(self) -> Claim:
-        """The claim that a certificate can carry."""
+        """Return the claim for a certificate."""
         if self.proof is None:
             return Claim("gain", "No incremental gain was found.", Verdict.INCONCLUSIVE)
         return propose(self.subject, self.proof.kind, self.proof.data, value=self.value)
 
     def radius(self, margin: float) -> float:
-        """The l2 radius of input changes that cannot turn a decision with this margin between two outputs.
+        """Return the l2 radius of input changes that cannot turn a decision with this margin between two outputs.
 
         Args:
             margin: smallest difference of the winning output and another (logits at the last step).

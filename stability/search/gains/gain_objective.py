@@ -12,7 +12,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class GainObjective:
-    """A smooth function of the ellipsoid that is reached.
+    """Smooth function of the reachable ellipsoid.
 
     Attributes:
         H: ``(k, n)`` state to output.
@@ -25,7 +25,7 @@ class GainObjective:
     sharp: float = 16.0
 
     def of(self, Q: Array) -> tuple[float, Array]:
-        """The aim at a set.
+        """Return value and derivative at a set.
 
         Args:
             Q: ``(n, n)``: inputs of size one reach ``x x^T <= Q``.
@@ -41,7 +41,7 @@ class GainObjective:
         return self._of_pairs(Q) if self.pairs and len(self.H) > 1 else self.largest(Q)
 
     def sharper(self) -> tuple[GainObjective, ...]:
-        """The aims to take in turn: itself, then one near the largest eigenvalue, where several may coincide."""
+        """Return the objectives to use in turn: itself, then one near the largest eigenvalue, if needed."""
         return (self,) if self.pairs or len(self.H) == 1 else (self, replace(self, sharp=8.0 * self.sharp))
 
     def largest(self, Q: Array) -> tuple[float, Array]:

@@ -34,11 +34,11 @@ Array = np.ndarray
 T = TypeVar("T")
 _SOLVERS = ("auto", "cvxpy", "riccati")
 _LONG = 96
-"""Horizons beyond this are also bounded by one storage for all steps."""
+"""Horizon above which gains are also bounded by one storage for all steps."""
 
 
 def _inputs(subject: Any, E: Any, F: Any) -> tuple[LureSystem, Array, Array]:
-    """The system and how inputs enter it; by default through every channel (every state without channels)."""
+    """Return the system and its input matrices; by default through every channel (every state without channels)."""
     if isinstance(subject, DrivenSystem):
         if E is not None or F is not None:
             raise ConfigurationError("a network has its own input matrices: leave E and F out")
@@ -69,7 +69,7 @@ def incremental_gain(
     worth: float = math.inf,
     time_limit: TimeLimit = None,
 ) -> Gain:
-    r"""A proved upper bound of the incremental gain from the input sequence to an output.
+    r"""Prove an upper bound of the incremental gain from the input sequence to an output.
 
     .. math:: |y|_2 \le g |u|_2 \quad\text{or}\quad |y_T| \le g |u|_2, \qquad y = H (x - x')
 
@@ -89,7 +89,7 @@ def incremental_gain(
             one time.
         E: ``(m, p)`` input to channel, for a bare system; identity by default.
         F: ``(n, p)`` input to state, for a bare system; zero by default (identity without channels).
-        pairs: of the measure ``"final"``: make small what pairs of outputs differ by (in the geometric mean over all
+        pairs: with measure ``"final"``, minimize the differences of pairs of outputs (in the geometric mean over all
             pairs) instead of the norm of all: decisions between two logits. The value is about all of them still;
             ``certified_radius`` takes the bound of each pair from the proof.
         worth: a gain above which the answer is of little use: a search over a number of steps that begins above it is
@@ -178,7 +178,7 @@ class _Question:
         return _or_none(search.best) if search.fits else None
 
     def _with_one_storage(self) -> Iterator[tuple[float, Proof]]:
-        """Growth by growth, until more growth makes the bound worse."""
+        """Yield bounds with one storage for increasing growths, until they become worse."""
         best, discrete = math.inf, self.system.is_discrete
         for mode, growth in growths_to_try(self.system, self.measure, self.horizon, self.deadline):
             if self.deadline.over:
@@ -204,7 +204,7 @@ class _Question:
 
 
 def _or_none(search: Callable[[], T | None]) -> T | None:
-    """Run a search; return ``None`` where LAPACK gives up on extreme entries."""
+    """Run a search; return ``None`` if LAPACK fails on extreme entries."""
     try:
         return search()
     except (np.linalg.LinAlgError, ArithmeticError, ValueError):

@@ -23,11 +23,11 @@ from stability.search.solvers.rates import minimize_on_grid
 
 Array = np.ndarray
 SLACK = (1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-6)
-"""Relative room for the rounding of the proof."""
+"""Relative allowances for the rounding of the proof."""
 
 
 def pairwise_gain_bound(subject: PairwiseSystem) -> Callable[[float], float]:
-    """The least ``g`` of a growth, as a function; infinite where the growth is not above the norm of ``W``.
+    """Return the smallest ``g`` as a function of the growth; infinite if the growth is not above the norm of ``W``.
 
     Args:
         subject: the network.
@@ -51,7 +51,7 @@ def pairwise_gain_bound(subject: PairwiseSystem) -> Callable[[float], float]:
 
 
 def pairwise_proof(subject: PairwiseSystem, H: Array, measure: str, horizon: int | None) -> tuple[float, Proof] | str:
-    """The least bound that the rule ``norm_gain`` accepts, over all growths.
+    """Return the smallest bound that the rule ``norm_gain`` accepts, over all growths.
 
     Args:
         subject: the network.
@@ -86,7 +86,7 @@ def pairwise_proof(subject: PairwiseSystem, H: Array, measure: str, horizon: int
 
 
 def _best_growth(gain: Callable[[float], float], norm: float, measure: str, horizon: int | None) -> float | None:
-    """The growth whose bound is the least; ``None`` where none is finite."""
+    """Return the growth with the smallest bound; ``None`` if none is finite."""
     least = max(norm, 1e-6) * (1.0 + 1e-12)  # above the norm by more than rounding
 
     def value(exponent: float) -> float:

@@ -4,7 +4,7 @@ r"""Gain to the whole output sequence by an exchange of frequency peaks.
           \begin{bmatrix} M_{11} & M_{12} \\ M_{21} & M_{22} \end{bmatrix}
           \begin{bmatrix} \Delta & 0 \\ 0 & g I \end{bmatrix}^{-1} \right\|_\infty \le 1,
 
-``M`` the transfer matrix of the centred loop with input and output attached: the search of ``peak_exchange``
+``M`` the transfer matrix of the centered loop with input and output attached: the search of ``peak_exchange``
 with ``-log g`` in the place of the rate, and with one more scale, that of output and input, since only ratios of scales
 count there.
 """
@@ -22,7 +22,7 @@ from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 _ABOVE, _BELOW = math.log(1e5), math.log(1e3)
-"""How far above and below a first estimate (in logarithms) the least gain is looked for."""
+"""Logarithmic search range of the smallest gain above and below a first estimate."""
 
 
 class _AttachedAxis(FrequencyAxis):
@@ -40,26 +40,26 @@ class _AttachedAxis(FrequencyAxis):
         self.block = min(self.block, len(loop.C))
 
     def shifted(self, points: Array, rate: float) -> Array:
-        """The points themselves: the rate moves no pole here."""
+        """Return the points themselves: the rate moves no pole here."""
         return points
 
     def scales(self, x: Array, rate: float) -> tuple[Array, Array]:
-        """``(Delta, d I)`` and ``(Delta, d g I)``."""
+        """Return ``(Delta, d I)`` and ``(Delta, d g I)``."""
         delta, last = np.exp(x[: self.m]), math.exp(x[-1])
         entry = last * math.exp(min(max(-rate, -300.0), 300.0))
         return np.append(delta, np.full(self.outputs, last)), np.append(delta, np.full(self.entries, entry))
 
     def by_scale(self, u: Array, v: Array) -> Array:
-        """See ``Axis.by_scale``; the last row is that of output and input."""
+        """Return derivatives by the scales, see ``FrequencyAxis``; the last row is that of output and input."""
         last = u[self.m :].sum(axis=0) - v[self.m :].sum(axis=0)
         return np.concatenate([u[: self.m] - v[: self.m], last[None]])
 
     def by_rate(self, points: Array, v: Array, slope: Array) -> Array:
-        """The input's part of ``|v|^2``."""
+        """Return the input's part of ``|v|^2``."""
         return (np.abs(v[self.m :]) ** 2).sum(axis=0)
 
     def parts(self, omega: Array, x: Array) -> tuple[float, float, float]:
-        """Largest norms over the frequencies: input to output, channels to output, input to channels."""
+        """Return the largest norms over the frequencies: input to output, channels to output, input to channels."""
         resolvent = 1.0 / (self.point(omega)[:, None, None] - self.poles[:, None])
         m, delta = self.m, np.exp(x[: self.m])
         within, out = self.C[:m] * delta[:, None], self.C[m:]
@@ -71,12 +71,12 @@ class _AttachedAxis(FrequencyAxis):
 
 
 class GainExchange(Exchange):
-    """The search for the least gain.
+    """Search for the smallest gain.
 
     Args:
-        loop: the centred loop with input and output attached, channels first.
+        loop: the centered loop with input and output attached, channels first.
         delta: ``(m,)`` scales that prove the loop of the channels stable.
-        deadline: asked before each step.
+        deadline: checked before each step.
     """
 
     def __init__(self, loop: StateSpace, delta: Array, deadline: Deadline) -> None:
@@ -93,10 +93,10 @@ class GainExchange(Exchange):
         return bool(stable) and self.axis.usable
 
     def least(self, tol: float = 2e-3) -> tuple[float, Array] | None:
-        """Propose a gain and scales ``Delta``; ``None`` where input or output have no effect.
+        """Propose a gain and scales ``Delta``; ``None`` if input or output have no effect.
 
         Args:
-            tol: of the gain's logarithm.
+            tol: tolerance of the gain's logarithm.
         """
         direct, back, feed = self._attached.parts(self._frequencies(), self.x)
         estimate = direct + back * feed

@@ -1,6 +1,6 @@
 r"""Reachable ellipsoids of inputs of bounded energy, as functions of the multipliers.
 
-In the centred loop ``x+ = A x + F u + B p``, ``q = C x + E u + D p``, ``|p_i| <= |q_i|``, started from rest, positive
+In the centered loop ``x+ = A x + F u + B p``, ``q = C x + E u + D p``, ``|p_i| <= |q_i|``, started from rest, positive
 numbers :math:`\tau_t` (``1 / (2 L_t)``) give matrices with :math:`x_t x_t^T \preceq Q_t \sum_{s<t} |u_s|^2`:
 
 .. math:: Q_{t+1} = S_{MM} + S_{MN} (\tau_t - S_{NN})^{-1} S_{NM}, \qquad
@@ -28,11 +28,11 @@ Array = np.ndarray
 _POTRF, _POTRI = get_lapack_funcs(("potrf", "potri"), dtype=np.float64)
 _DOUBLINGS, _SWEEPS = 40, 24
 _LEAST = 1e-8
-"""A multiplier's set is at least this large, relative to what the input reaches in the step."""
+"""Smallest size of a multiplier's set, relative to the input's reach in the step."""
 
 
 Spread = tuple[Array, Array]
-"""``S`` without what symmetry repeats: ``[S_NN S_NM] (m, m + n)`` and ``S_MM (n, n)``."""
+"""Blocks of ``S`` up to symmetry: ``[S_NN S_NM] (m, m + n)`` and ``S_MM (n, n)``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,10 +40,10 @@ class ForwardPass:
     """Ellipsoids and feedbacks of one pass through the steps.
 
     Attributes:
-        Q: ``(n, n)``, what is reached at the end.
+        Q: ``(n, n)``, final reachable ellipsoid.
         feedback: ``(m, n)`` a step, ``(tau - S_NN)^{-1} S_NM``.
         wider: ``(k, n)`` a step: the output on the way turns vectors z by ``z + H^T wider z``; or ``None``.
-        price: what the output on the way counts; ``wider`` is so many times ``H Q`` after widening.
+        price: weight of the output along the way; ``wider`` is this many times ``H Q`` after widening.
     """
 
     Q: Array
@@ -53,14 +53,14 @@ class ForwardPass:
 
 
 class ReachableEllipsoids:
-    """The recursion of a system with inputs.
+    """Ellipsoid recursion of a system with inputs.
 
     Args:
         system: the map.
         E: ``(m, p)`` input to channel.
         F: ``(n, p)`` input to state.
         H: ``(k, n)`` state to output.
-        slack: by how much every set is made larger, as the storages of a proof will be: multipliers that leave no room
+        slack: relative enlargement of every set, as in the storages of a proof: multipliers that leave no room
             for it would be worthless.
     """
 
@@ -75,7 +75,7 @@ class ReachableEllipsoids:
         self.direct = bool(self.D.any())
 
     def spread(self, Q: Array, tau: Array | None) -> Spread:
-        """``S`` for a set; without multipliers, what does not depend on them."""
+        """Return ``S`` for a set; without multipliers, its independent part."""
         m, half = self.m, self.states @ Q
         S = self.inputs[:m] + half[:m] @ self.states.T, self.inputs[m:, m:] + half[m:] @ self.A.T
         return S if tau is None else self._with_channels(S, tau)
@@ -85,7 +85,7 @@ class ReachableEllipsoids:
         return seen, S[1] + (self.B * tau) @ self.B.T
 
     def step(self, S: Spread, tau: Array) -> tuple[Array, Array] | None:
-        """The next set and the feedback, from ``S`` with its multipliers; ``None`` where they are too small."""
+        """Return the next set and the feedback, from ``S`` with its multipliers; ``None`` if they are too small."""
         (seen, moved), m = S, self.m
         if not m:
             return self._larger(moved), np.zeros((0, self.n))
@@ -107,7 +107,7 @@ class ReachableEllipsoids:
 
         Args:
             tau: ``(T, m)``.
-            price: ``epsilon``, what the squared output on the way counts; zero where only its end does.
+            price: weight ``epsilon`` of the squared output along the way; zero if only its end counts.
 
         Returns:
             The passage, or ``None`` where a multiplier, or the gain that the price stands for, is too small.
@@ -129,7 +129,7 @@ class ReachableEllipsoids:
         return ForwardPass(Q, feedback, wider, price)
 
     def _widened(self, Q: Array, price: float) -> tuple[Array, Array] | None:
-        """``(Q^{-1} - price H^T H)^{-1}`` and ``wider`` of it (see ``ForwardPass``)."""
+        """Return ``(Q^{-1} - price H^T H)^{-1}`` and its ``wider`` (see ``ForwardPass``)."""
         seen = self.H @ Q
         inverse = _inverse(np.eye(len(self.H)) - price * (seen @ self.H.T))
         if inverse is None:
@@ -138,7 +138,7 @@ class ReachableEllipsoids:
         return Q + seen.T @ middle, middle
 
     def slopes(self, passage: ForwardPass, z: Array) -> tuple[Array, float]:
-        """Derivatives of ``sum_j z_j^T Q_T z_j``.
+        """Return derivatives of ``sum_j z_j^T Q_T z_j``.
 
         Args:
             passage: the way through.
@@ -162,7 +162,7 @@ class ReachableEllipsoids:
         return by_tau, by_price
 
     def start(self, steps: int) -> Array:
-        """``(T, m)``: multipliers to start from, each step's next to the best for that step alone."""
+        """Return initial multipliers ``(T, m)``, nearly the best of each step alone."""
         tau, Q = np.empty((steps, self.m)), np.zeros((self.n, self.n))
         weight = self.H.T @ self.H
         weight[np.diag_indices(self.n)] += 1e-3 * np.trace(weight) / self.n + 1e-300
@@ -194,7 +194,7 @@ class ReachableEllipsoids:
         return np.maximum(1.01 * most * reach + np.sqrt(pull / size), floor)
 
     def _room_for_direct(self, base: Array) -> Array:
-        """Multipliers that exceed ``D tau D^T`` by the given ones, where channels read each other."""
+        """Return multipliers that exceed ``D tau D^T`` by the given ones, if channels read each other."""
         tau = base.copy()
         for _ in range(_SWEEPS if self.direct else 0):
             before, tau = tau, base + 1.01 * np.abs((self.D * tau) @ self.D.T).sum(axis=1)
@@ -204,7 +204,7 @@ class ReachableEllipsoids:
 
 
 def _inverse(symmetric: Array) -> Array | None:
-    """The inverse, from the lower triangle; ``None`` where the matrix is not positive definite."""
+    """Return the inverse, from the lower triangle; ``None`` if the matrix is not positive definite."""
     root, failed = _POTRF(symmetric, lower=1)
     if failed:
         return None
@@ -218,5 +218,5 @@ def _inverse(symmetric: Array) -> Array | None:
 
 
 def _diagonal(square: Array) -> Array:
-    """A view that may be written to."""
+    """Return a writable view of the diagonal."""
     return np.einsum("ii->i", square)

@@ -1,4 +1,4 @@
-"""Claims about residual blocks and stacks, from the claims about their layers."""
+"""Claims about residual blocks and stacks from the claims about their layers."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from stability.search.gains.pairwise import weight_norm_claim
 
 Array = np.ndarray
 SHARES = (0.02, 0.1, 0.3, 0.6, 0.9)
-"""How much of ``1 - rho`` of the slowest layer may be given up for the blocks' rate: of these the one that takes least
-time to shrink differences for good, overshoot included."""
-FOR_GOOD = 1e-3
+"""Shares of ``1 - rho`` of the slowest layer that may be given up for the blocks' rate: the one with the shortest time
+to shrink differences for good, overshoot included, is taken.
+"""
+FOR_GOOD = 1e-3  # factor by which differences must shrink, overshoot included
 
 
 def residual_claim(network: ResidualStack, parts: Sequence[Certificate]) -> Claim | None:
-    """Contraction of the blocks, from certificates of their layers.
+    """Return the contraction claim of the blocks, from certificates of their layers.
 
     Args:
         network: the blocks.
@@ -67,7 +68,7 @@ def residual_claim(network: ResidualStack, parts: Sequence[Certificate]) -> Clai
 
 
 def _weights(norms: Sequence[Norm], into: Array, out: Array, rate: float) -> Array:
-    """Weights ``(K,)`` that shrink by ``rate`` a step: each as small as those below it admit."""
+    """Return weights ``(K,)`` that shrink by ``rate`` per step, each as small as those below it admit."""
     weights: list[float] = []
     below = 0.0
     for k, norm in enumerate(norms):
@@ -78,13 +79,13 @@ def _weights(norms: Sequence[Norm], into: Array, out: Array, rate: float) -> Arr
 
 
 def residual_gain_claim(network: ResidualStack, claims: list[Claim], head: Array | None, span: Span) -> Claim | None:
-    """The gain of the blocks from proved claims of their layers, or ``None``.
+    """Return the gain of the blocks from proved claims of their layers, or ``None``.
 
     Args:
         network: the blocks.
         claims: one a layer: contraction, or a gain to its state.
         head: ``(k, w)`` or ``None``.
-        span: what is asked of the whole.
+        span: number of steps that the claim covers.
     """
     try:
         total = residual_bound(network, claims, head, span)
@@ -98,7 +99,7 @@ def residual_gain_claim(network: ResidualStack, claims: list[Claim], head: Array
 
 
 def residual_norm_gain(network: ResidualStack, main: Claim) -> Claim | None:
-    """The gain to what the last block puts out at any time, as a claim beside that of contraction.
+    """Return the gain to the last block's output at any time, as a claim beside that of contraction.
 
     Args:
         network: the blocks.

@@ -1,6 +1,6 @@
 """Gain with one quadratic storage function for all times.
 
-Multipliers and storage are optimised together: for the whole output by the exchange of peaks (``peak_exchange``), for
+Multipliers and storage are optimized together: for the whole output by the exchange of peaks (``peak_exchange``), for
 the output at one time through the Riccati equation (``stationary_storage``). Where neither gives a proof, those of the
 stability proof are left, with one number for the size of all.
 """
@@ -31,15 +31,15 @@ from stability.search.solvers.semidefinite import pose_gain, solver_order
 from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
-PROGRAM_STATES = 16
+PROGRAM_STATES = 16  # most states for Clarabel
 _SMALL = 32
-"""Up to so many states the search is as sharp as the proof."""
+"""Most states for a search as sharp as the proof."""
 _FAR = 0.01
-"""By how much the loop's gain exceeds one where no multipliers bring it below."""
+"""Excess of the loop's gain over one above which the search gives up."""
 _NONE = 60.0
-"""Stands for the logarithm of a gain where none is proved."""
+"""Stands for the logarithm of a gain that is not proved."""
 Found = tuple[float, Array, Array]
-"""A gain with the ``P`` and ``L`` that prove it."""
+"""Gain with the ``P`` and ``L`` that prove it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,13 +56,13 @@ class StorageAttempt:
 
     @functools.cached_property
     def start(self) -> Array | None:
-        """``Delta`` to start from; ``None`` where the search for a stability proof at this growth, which every gain
+        """Return the initial ``Delta``; ``None`` if the search for a stability proof at this growth, which every gain
         contains, ended far from one.
         """
         return stable_multipliers(self.system, self.growth, self.deadline)
 
     def polish(self, P: Array, L: Array) -> Found | None:
-        """The smallest gain that ``(P, L)`` proves, with what it needs to be proved strictly."""
+        """Return the smallest gain that ``(P, L)`` proves, with the slack of a strict proof."""
         if not (np.isfinite(P).all() and np.isfinite(L).all()):
             return None
         P, L = 0.5 * (P + P.T), np.maximum(L, 0.0)
@@ -87,12 +87,12 @@ class StorageAttempt:
         return None
 
     def least(self, P: Array, L: Array, H: Array | None) -> float:
-        """The smallest gain for which the inequality holds, rounding aside."""
+        """Return the smallest gain for which the inequality holds, up to rounding."""
         with np.errstate(all="ignore"):
             return least_gain(gain_matrix(self.system, P, L, self.E, self.F, H, self.growth), self.F.shape[1])
 
     def by_riccati(self, pairs: bool = False) -> Found | None:
-        """The least gain by structured searches; ``pairs``: see ``Aim``, in the mode ``terminal`` only."""
+        """Return the smallest gain by structured searches; ``pairs`` (mode ``terminal``): see ``GainObjective``."""
         delta = self.start
         if delta is None:
             return None
@@ -109,7 +109,7 @@ class StorageAttempt:
         return proved
 
     def by_size(self) -> Found | None:
-        """The least gain with the multipliers of the stability proof and one number for their size."""
+        """Return the smallest gain with the multipliers of the stability proof and one number for their size."""
         return None if self.start is None else AttachedLoop(self, self.start).best_of_all()
 
     def _at_the_end(self, delta: Array, pairs: bool) -> Iterator[tuple[Array, Array]]:
@@ -131,7 +131,7 @@ class StorageAttempt:
                 yield P, attached.multipliers(1.0)
 
     def by_program(self) -> Found | None:
-        """The least gain by a semidefinite program in balanced coordinates."""
+        """Return the smallest gain by a semidefinite program in balanced coordinates."""
         at, running = balanced_coordinates(self.system, self.growth), self.mode == "running"
         F = np.linalg.solve(at.X, self.F) / at.time
         E, H = at.v[:, None] * self.E, self.H @ at.X
@@ -153,7 +153,7 @@ class StorageAttempt:
 
 
 class AttachedLoop:
-    r"""The centred loop, shifted by the growth and scaled by ``delta``, with input and output attached.
+    r"""Centered loop, shifted by the growth and scaled by ``delta``, with input and output attached.
 
     For one number s its bounded real lemma proves the gain g with the multipliers :math:`2 L = s^2 \Delta^2`:
 
@@ -161,7 +161,7 @@ class AttachedLoop:
               \begin{bmatrix} D & s E_c/g \\ 0 & 0 \end{bmatrix}, \qquad
               E_c = \Delta R (I - D K)^{-1} E, \quad F_c = F + B K (I - D K)^{-1} E
 
-    with the centre slopes K and their radii R. In discrete time the shift divides the step by rho, and (P, L) by its
+    with the center slopes K and their radii R. In discrete time the shift divides the step by rho, and (P, L) by its
     square.
     """
 
@@ -175,17 +175,17 @@ class AttachedLoop:
         self.direct = (delta * radius)[:, None] * seen
 
     def whole(self) -> StateSpace:
-        """The loop with input and output attached, channels first."""
+        """Return the loop with input and output attached, channels first."""
         B, C = np.hstack([self.loop.B, self.into]), np.vstack([self.loop.C, self.attempt.H])
         D = np.block([[self.loop.D, self.direct], [np.zeros((len(self.attempt.H), B.shape[1]))]])
         return StateSpace(self.loop.A, B, C, D, self.loop.is_discrete)
 
     def multipliers(self, s: float) -> Array:
-        """``L`` of a number s, in the system's own step."""
+        """Return ``L`` of a number s, in the system's own step."""
         return 0.5 * self.unshift * s * s * self.delta * self.delta
 
     def solution(self, s: float, gain: float) -> Array | None:
-        """P of a gain, in the system's own step, where there is one."""
+        """Return P of a gain, in the system's own step, or ``None``."""
         attempt, loop = self.attempt, self.loop
         if attempt.deadline.over:
             return None
@@ -200,7 +200,7 @@ class AttachedLoop:
         return P if attempt.least(P, self.multipliers(s), unit * attempt.H) <= 1.01 * unit * gain else None
 
     def best(self, log_s: float) -> Found | None:
-        """The smallest gain that is proved with the multipliers of one s."""
+        """Return the smallest gain that is proved with the multipliers of one s."""
         attempt, s, ten = self.attempt, math.exp(log_s), math.log(10.0)
         solution = functools.cache(lambda log_gain: self.solution(s, math.exp(log_gain)))
         start = math.log(1e-3 * (float(np.linalg.norm(self.into)) + float(np.linalg.norm(self.direct)) + 1e-300))
@@ -214,7 +214,7 @@ class AttachedLoop:
         return min((x for x in proved if x is not None), key=lambda x: x[0], default=None)
 
     def best_of_all(self) -> Found | None:
-        """The smallest gain over all s: a grid of powers of ten, then a search between the neighbours of its best."""
+        """Return the smallest gain over all s: a grid of powers of ten, then a search around its best point."""
         deadline = self.attempt.deadline
         found = functools.cache(lambda log_s: None if deadline.over else self.best(log_s))
 
@@ -229,14 +229,14 @@ class AttachedLoop:
 
 
 def gain_solvers(system: LureSystem, F: Array) -> list[str]:
-    """Semidefinite solvers for a system with inputs."""
+    """Return the semidefinite solvers for a system with inputs."""
     return solver_order(None, system.states, system.states + system.channels + F.shape[1])
 
 
 def growths_to_try(
     system: LureSystem, measure: str, horizon: float | None, deadline: Deadline
 ) -> Iterator[tuple[str, float]]:
-    """Modes and growths to try: the neutral one, for a finite horizon also some that allow growth."""
+    """Yield modes and growths to try: the neutral one, for a finite horizon also some that allow growth."""
     yield "running" if measure == "l2" else "terminal", start_rate(system)
     if horizon is None:
         return
@@ -253,12 +253,12 @@ def growths_to_try(
 
 
 def stable_multipliers(system: LureSystem, growth: float, deadline: Deadline) -> Array | None:
-    """``Delta`` of the stability proof at this growth; where rounding may have hidden one, what evens out the channels.
+    """Return ``Delta`` of the stability proof at this growth; if rounding may have hidden one, a balancing of channels.
 
     Args:
         system: the system.
         growth: ``rho`` or ``lambda``.
-        deadline: of the search.
+        deadline: time limit of the search.
 
     Returns:
         ``(m,)`` positive; ``None`` where the loop's gain stayed far above one.

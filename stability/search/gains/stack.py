@@ -112,7 +112,7 @@ def _span(measure: str, horizon: int | None) -> Span:
 
 
 def best_layer_claim(layer: Layer, head: Array | None, span: Span, deadline: Deadline) -> Claim | None:
-    """The layer's claim that gives the smallest gain."""
+    """Return the layer's claim with the smallest gain."""
     found = _CLAIMS[type(layer)](layer, head, span, deadline)
     if not found:
         certificate = certify(layer, refute=False, time_limit=deadline)
@@ -141,4 +141,4 @@ _CLAIMS: dict[type, Callable[[Any, Array | None, Span, Deadline], list[Claim]]] 
     PairwiseSystem: _network_claims,
     GatedCell: _cell_claims,
 }
-"""Who makes claims from which a layer's gain follows."""
+"""Functions that make the claims from which a layer's gain follows, by its type."""

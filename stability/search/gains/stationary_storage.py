@@ -1,7 +1,7 @@
 r"""Gain to the output at one time, by optimization of multipliers through the Riccati equation.
 
 For positive numbers :math:`\tau` (``1 / (2 L)``) the least ellipsoid ``Q`` that holds what inputs of size one can reach
-is the stabilising solution of a Riccati equation (of the transposed loop), and every ``z^T Q z`` is convex in the
+is the stabilizing solution of a Riccati equation (of the transposed loop), and every ``z^T Q z`` is convex in the
 multipliers. With the feedback ``U`` of the equation, ``J = A + U^T C`` and ``W`` from one linear equation,
 
 .. math:: W = J^T W J + z z^T \;\;(\text{or } J^T W + W J + z z^T = 0), \qquad
@@ -27,24 +27,25 @@ from stability.search.solvers.riccati import bounded_real
 from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
-_STEPS, _TOL = 40, 3e-4
+_STEPS, _TOL = 40, 3e-4  # descent steps, and tolerance of the gain's logarithm
 _FACTORS = 10.0 ** np.arange(0, 10)
 _DOUBLINGS = 50
 _BARRIERS = (0.03, 0.003)
-"""Weights of ``-log det(1 - S_NN / tau) / m``, which keeps the search off the border of the multipliers there are: what
-is left of the least gain is half of the last, relative."""
-_SLACKS = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
+"""Weights of the barrier ``-log det(1 - S_NN / tau) / m``, which keeps the search inside the admissible multipliers;
+the remaining relative excess over the smallest gain is half of the last one.
+"""
+_SLACKS = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3)  # slacks of a proof that are tried in turn
 
 
 class StationarySearch:
-    """The search for one system, output and growth.
+    """Search for one system, output and growth.
 
     Args:
         system: the system.
         matrices: ``E``, ``F`` and ``H``.
         growth: ``rho`` or ``lambda`` of the storage.
         pairs: whether pairs of outputs are aimed at.
-        deadline: asked before each step.
+        deadline: checked before each step.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class StationarySearch:
         self.direct = radius[:, None] * seen
 
     def best(self, delta: Array) -> Iterator[tuple[Array, Array]]:
-        """``P`` and ``L`` of the least gain, up to a common factor, with less and with more to spare.
+        """Yield ``P`` and ``L`` of the smallest gain, up to a common factor, with increasing slack.
 
         Args:
             delta: ``(m,)`` scales that prove the loop stable: where to start.
@@ -84,7 +85,7 @@ class StationarySearch:
                 yield 0.5 * (P + P.T), 0.5 * self.unshift / tau
 
     def _start(self, delta: Array) -> Array | None:
-        """Logarithms of multipliers with a finite gain, of the shape of the given ones: the best of some sizes."""
+        """Return logarithms of multipliers with a finite gain, proportional to the given ones."""
         shape = -2.0 * np.log(delta)
         if not len(delta):
             return shape if math.isfinite(self._objective(shape)[0]) else None
@@ -100,7 +101,7 @@ class StationarySearch:
         return best[1]
 
     def ellipsoid(self, tau: Array, slack: float = 1e-9) -> Array | None:
-        """``Q`` of multipliers, where there is one."""
+        """Return ``Q`` of multipliers, if it exists."""
         root, loop = np.sqrt(tau), self.loop
         B, C = np.hstack([loop.B * root, self.into]), loop.C / root[:, None]
         D = np.hstack([loop.D * root, self.direct]) / root[:, None]
@@ -124,7 +125,7 @@ class StationarySearch:
         return value, slopes * tau
 
     def _slopes(self, Q: Array, tau: Array, z: Array) -> tuple[float, Array]:
-        """``log det`` of what the multipliers leave of themselves, and the derivatives of aim and barrier."""
+        """Return ``log det`` of the multipliers' remainder, and the derivatives of objective and barrier."""
         A, B, C, D = self.loop.matrices
         if not len(tau):
             return 0.0, np.zeros(0)
@@ -144,7 +145,7 @@ class StationarySearch:
 
 
 def _summed(J: Array, square: Array, discrete: bool) -> Array:
-    """``W = J^T W J + Z`` or ``J^T W + W J + Z = 0`` for a stable ``J``, by doubling.
+    """Solve ``W = J^T W J + Z`` or ``J^T W + W J + Z = 0`` for a stable ``J``, by doubling.
 
     Raises:
         numpy.linalg.LinAlgError: it does not converge.

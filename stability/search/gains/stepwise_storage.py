@@ -1,7 +1,7 @@
 r"""Gain over a number of steps, with storage and multipliers for each step.
 
-The least ``g`` is that of a convex problem in ``T m`` multipliers (``reachable_ellipsoids``). What is found is a
-proposal, which rule ``gain_steps`` proves.
+The least ``g`` is that of a convex problem in ``T m`` multipliers (``reachable_ellipsoids``). The solution is
+a proposal, which rule ``gain_steps`` proves.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from stability.search.solvers.descent import minimize_lbfgs
 Array = np.ndarray
 _STEPS, _TOL = 80, 2e-3
 _SHORT = 6
-"""Steps where the first gain is above what is worth a search: they take about half of what is to be gained."""
+"""Steps of a search whose first gain is above the useful ones: they reach about half of the possible improvement."""
 _WORK = 1.5e11
-"""Multiplications that a search may take: long horizons of large networks get fewer steps."""
+"""Most multiplications of a search: long horizons of large networks get fewer steps."""
 _SMALL = 1e7
-"""Up to so many multiplications a passage, over four, the whole output is searched with the sharp aim, too."""
+"""Most multiplications per pass, over four, for a search of the whole output with the sharp objective too."""
 _DESCENT: dict[str, dict[str, Any]] = {
     "final": {"pairs": 12, "tol": _TOL},
     "l2": {"pairs": 40, "tol": 2.5 * _TOL, "halvings": 7},
 }
 """Options of the descent."""
 _ROOTS, _ROUGH, _CLOSE, _EXACT = 20, 5e-3, 1e-4, 1e-5
-"""Passages for one price, and what its logarithm may be off by: at first, during the descent, and at its end."""
+"""Passes for one price, and tolerances of its logarithm: at first, during the descent, and at its end."""
 _SHARE = 0.05
-"""It may also be off by so much of what was gained."""
+"""Further tolerance of the logarithmic price, as a share of the improvement."""
 _LOWER = 0.5
-"""By how much the logarithm of a first price is lowered where there is no passage, then twice as much, and so on."""
+"""Decrease of the logarithm of a first price without a pass, doubled after each failure."""
 _AHEAD, _FORESEEN = 0.7, 0.05
-"""The share of a foreseen gain that is tried first; larger gains are foreseen too badly."""
-_SLACKS = (1e-7, 1e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)
+"""Share of a predicted gain that is tried first; larger predictions are too inaccurate."""
+_SLACKS = (1e-7, 1e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)  # slacks of a proof that are tried in turn
 _ROOMS = (1e-5, 1e-3)
-"""Slacks of the proof, and those with which multipliers are looked for."""
+"""Slacks of the proof, and of the search for multipliers."""
 
 
 class StepwiseSearch:
-    """The search for one network, output and horizon.
+    """Search for one network, output and horizon.
 
     Args:
         system: the map.
@@ -56,7 +56,7 @@ class StepwiseSearch:
         steps: the horizon.
         measure: ``final`` or ``l2``.
         pairs: whether pairs of outputs are aimed at instead of all of them; of the measure ``final`` only.
-        deadline: asked before each step of the descent.
+        deadline: checked before each step of the descent.
         worth: a search that begins with a larger gain is a short one; of the measure ``final`` only.
     """
 
@@ -84,7 +84,7 @@ class StepwiseSearch:
         return self.steps <= MOST_STEPS and self.steps * self.system.channels <= MOST_NUMBERS
 
     def best(self) -> tuple[float, Proof] | None:
-        """The gain and its proof, where one was found."""
+        """Return the gain and its proof, if one was found."""
         start = self.reach.start(self.steps)
         if not np.isfinite(start).all():
             return None
@@ -133,7 +133,7 @@ class StepwiseSearch:
         return value, self.reach.slopes(passage, z)[0]
 
     def _summed(self, tau: Array) -> tuple[float, Array] | None:
-        """``log g^2`` at which the largest eigenvalue at the end just equals ``g^2``, where that is an improvement.
+        """Return ``log g^2`` at which the largest eigenvalue at the end equals ``g^2``, if this is an improvement.
 
         With ``F(tau, log price) = log(price lambda_max)``, which is zero there, ``d log g^2 = F_tau / F_price d tau``.
         The price of the best multipliers so far is known: where these have no passage at it, one look was enough.
@@ -155,9 +155,9 @@ class StepwiseSearch:
 
         Args:
             tau: ``(T, m)``.
-            log: of the price to begin with.
-            least: of a price that is not worth a second look.
-            close: how far off the answer may be, to first order.
+            log: logarithm of the initial price.
+            least: smallest price that is refined.
+            close: allowed error of the answer, to first order.
         """
         bracket, allowed = _Bracket(least), close
         for _ in range(_ROOTS):
@@ -184,13 +184,13 @@ class StepwiseSearch:
         return value + log, slopes, 1.0 + math.exp(log) * by_price
 
     def _first_price(self, tau: Array) -> float:
-        """The logarithm of a price to begin with: as if half of the outputs were as large as the last."""
+        """Return the logarithm of an initial price: as if half of the outputs were as large as the last."""
         passage = self.reach.through(tau)
         top = self.aim.largest(passage.Q)[0] if passage is not None else 0.0
         return -min(max(top, -600.0), 600.0) - math.log(0.5 * self.steps)
 
     def _proved(self, tau: Array) -> tuple[float, Proof] | None:
-        """The gain that the multipliers prove, with as little slack as rounding allows."""
+        """Return the gain that the multipliers prove, with as little slack as rounding allows."""
         for slack in _SLACKS:
             if slack != _SLACKS[-1] and (self.deadline.over or not self._begins(tau, slack)):
                 continue
@@ -209,7 +209,7 @@ class StepwiseSearch:
         return check_steps(self.system, **data, slack=slack, measure="final")[0]
 
     def _gains(self, tau: Array, slack: float) -> list[float]:
-        """Gains that may be proved with this slack, the smallest first."""
+        """Return gains that may be proved with this slack, the smallest first."""
         if self.measure == "l2":
             least = self._least(tau)
             return [least * (1.0 + step + self.steps * slack) for step in (1e-7, 1e-5, 1e-4)]
@@ -218,7 +218,7 @@ class StepwiseSearch:
         return [least * (1.0 + 1e-9) + 1e-12]
 
     def _least(self, tau: Array) -> float:
-        """The gain of the whole output that the multipliers give."""
+        """Return the gain of the whole output for given multipliers."""
         if self._least_of is None or self._least_of[0] is not tau:
             aim, self.aim = self.aim, self.aim.sharper()[-1]
             found = self._root(tau, self._price, -math.inf, _EXACT)
@@ -228,7 +228,7 @@ class StepwiseSearch:
 
 @dataclass(frozen=True, eq=False)
 class _PriceRoot:
-    """A price at which the last set just has the size that its gain allows.
+    """Price at which the last set has exactly the size that its gain allows.
 
     Attributes:
         price: its logarithm.
@@ -248,7 +248,7 @@ class _Bracket:
         self.least, self.low, self.high, self.down = least, -math.inf, math.inf, _LOWER
 
     def lower(self, log: float) -> float:
-        """The next price after one without a passage."""
+        """Return the next price after one without a pass."""
         self.high = min(self.high, log)
         if self.low > -math.inf:
             return 0.5 * (self.low + self.high)
@@ -258,7 +258,7 @@ class _Bracket:
         return log - 0.5 * self.down
 
     def onward(self, log: float, proposed: float, value: float) -> float:
-        """The next price after one with this value of F: the proposed one where the bracket holds it."""
+        """Return the next price after one with this value of F: the proposed one if the bracket contains it."""
         if value < 0.0:
             self.low = max(self.low, log)
         else:
@@ -269,11 +269,11 @@ class _Bracket:
 
 
 def final_storage(system: LureSystem, data: Mapping[str, Any]) -> Array:
-    """``P_T`` of a proof's data: ``x_T^T P_T x_T <= gain^2 |u|^2``, once the proof is checked.
+    """Return ``P_T`` of a proof's data: ``x_T^T P_T x_T <= gain^2 |u|^2``, once the proof is checked.
 
     Args:
         system: the map.
-        data: of a proof of this kind.
+        data: data of a proof of this kind.
 
     Returns:
         ``(n, n)``.

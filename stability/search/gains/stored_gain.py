@@ -1,4 +1,4 @@
-"""Gains with a known storage function: one that the network carries, or the identity."""
+"""Gains with a known storage function: the network's own, or the identity."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stability.search.gains.gain import Gain
 
 Array = np.ndarray
 SLACK = (1e-10, 1e-8, 1e-6, 1e-5)
-"""Relative room for the rounding of the proof."""
+"""Relative allowances for the rounding of the proof."""
 
 
 def carried_gain(subject: DrivenSystem, P: Any, L: Any, gain: float, *, output: Any = None) -> Gain:

@@ -30,7 +30,7 @@ Candidate = tuple[str, Mapping[str, Any]]
 
 
 def bounded(subject: Any, *, input_bound: float | None = None, time_limit: TimeLimit = None) -> Claim:
-    r"""Prove that every trajectory ends in a ball of known radius, whatever the input.
+    r"""Prove that every trajectory ends in a ball of known radius, for all inputs.
 
     A bounded activation and a stable linear part suffice. Two sets are tried, a box (from :math:`|A|`) and an
     ellipsoid (:math:`A Y + Y A^T + \mu Y + \mu^{-1} G T^{-1} G^T < 0`, the best of several ``mu``, weights
@@ -71,7 +71,7 @@ def bounded(subject: Any, *, input_bound: float | None = None, time_limit: TimeL
 
 
 def check_input_bound(value: Any) -> None:
-    """Refuse what is no bound of inputs.
+    """Check a bound of inputs.
 
     Raises:
         ConfigurationError: for anything but a number >= 0.
@@ -137,8 +137,8 @@ def positive_solutions(kept: Array, added: Array) -> tuple[Array, Array] | None:
 
 
 def ball_candidates(driven: DrivenSystem, push: Array, bounds: Array, deadline: Deadline) -> list[Candidate]:
-    """Data of rule ``ball``: the best few over a line search in ``mu``, five shares of the largest, then four
-    beside the best.
+    """Return data of rule ``ball``: the best few of a line search in ``mu``, five shares of the largest, then four
+    near the best.
     """
     active = np.flatnonzero(np.any(push != 0, axis=0) & (bounds > 0))
     edge = _largest_mu(driven.system)
@@ -161,7 +161,7 @@ def ball_candidates(driven: DrivenSystem, push: Array, bounds: Array, deadline: 
 
 
 def _largest_mu(system: LureSystem) -> float:
-    """The ``mu`` at which the linear part is as stable as the inequality needs; zero where it is not stable at all."""
+    """Return the ``mu`` at which the linear part is as stable as the inequality needs; zero for an unstable one."""
     values = np.linalg.eigvals(system.A)
     largest = float(np.abs(values).max())
     if not largest < 1e100:
@@ -170,7 +170,7 @@ def _largest_mu(system: LureSystem) -> float:
 
 
 def _ellipsoid(driven: DrivenSystem, push: Array, bounds: Array, active: Array, mu: float) -> Mapping[str, Any] | None:
-    """``Y`` of least trace for one ``mu``: the weights follow from the adjoint equation."""
+    """Return ``Y`` of least trace for one ``mu``, with weights from the adjoint equation."""
     a, n, discrete = driven.system.A, driven.system.states, driven.system.is_discrete
 
     def solve(matrix: Array, right: Array) -> Array:
@@ -216,7 +216,7 @@ EQUILIBRIA = {
 
 
 def diagonal_of(low: Array, high: Array) -> float:
-    """Upper bound of the diagonal of a box, rounding included."""
+    """Bound the diagonal of a box above, rounding included."""
     return float(euclidean_norms(np.nextafter(high - low, np.inf))) * (1 + (len(low) + 16) * EPS)
 
 

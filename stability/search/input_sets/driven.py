@@ -36,15 +36,15 @@ from stability.search.trajectories.input_range import input_range
 
 Array = np.ndarray
 _HOPELESS = -0.4
-"""Where it fails by more on linear bounds, deeper ones or inputs told apart have not been seen to help."""
+"""Margin on linear bounds below which deeper bounds or split inputs have not helped in tests."""
 TOLERANCE = 1e-3
-"""Of the best rate: a finer one says little of sets that are bounds themselves, and where a stack's layers only feed
-one another it takes scales, and an overshoot, that grow without end.
+"""Tolerance of the best rate: a finer one is useless on sets that are bounds themselves, and for a stack whose layers
+only feed one another it needs unbounded scales and overshoots.
 """
 _SAYS = 0.1
-"""A rate that uses less of what the linear part alone would forget is looked for again on narrower sets."""
+"""Share of the linear part's decay below which a rate is searched again on narrower sets."""
 _STILL = 0.8
-"""Near a run is looked once more on sets that are narrower than this share of those where it was looked before."""
+"""Relative width of the sets below which another search near a run starts."""
 
 
 def driven_contraction(
@@ -145,7 +145,7 @@ class _Search:
         self.margin: float | None = None
 
     def examine_sets(self, sets: NarrowedBounds) -> bool:
-        """Look on these sets, and near a run in them; whether narrower ones need not be looked at.
+        """Search on these sets, and near a run in them; return True if narrower ones are not needed.
 
         Raises:
             StabilityError: the slopes on them make no system.
@@ -169,7 +169,7 @@ class _Search:
         return claim is None and "backward" in sets.data and hopeless
 
     def _near_a_run(self, sets: NarrowedBounds) -> float:
-        """Look near a run in the sets, where they are new; the best margin after it."""
+        """Search near a run in the sets, if they are new; return the best margin after it."""
         if self._whole is self._subject and sets.width < _STILL * self._tried:
             self._tried = sets.width
             near = contraction_near_run(self._subject, sets.data, self._rate, self._tol, self._deadline)
@@ -177,16 +177,16 @@ class _Search:
                 self._keep(near)
         return _margin(self.best)
 
-    def _keep(self, found: tuple[Claim, Finding]) -> float:
-        """Keep what decays faster than what is kept; its margin."""
-        if self.best is None or _margin(found) > _margin(self.best):
-            self.best = found
-        return _margin(found)
+    def _keep(self, result: tuple[Claim, Finding]) -> float:
+        """Keep the finding if it decays faster than the best so far; return its margin."""
+        if self.best is None or _margin(result) > _margin(self.best):
+            self.best = result
+        return _margin(result)
 
 
-def _margin(found: tuple[Claim, Finding] | None) -> float:
+def _margin(result: tuple[Claim, Finding] | None) -> float:
     """Return the proved decay margin of a finding; zero without one."""
-    return 0.0 if found is None else found[1].margin or 0.0
+    return 0.0 if result is None else result[1].margin or 0.0
 
 
 def _open_claim(
@@ -197,7 +197,7 @@ def _open_claim(
 
 
 def _claim(subject: DrivenSystem | LayerStack, finding: Finding, sets: NarrowedBounds) -> Claim | None:
-    """The claim where its rule accepts it."""
+    """Return the claim if its rule accepts it."""
     own = rate_proof(finding.witness, finding.rate) if finding.holds else None
     if own is None:
         return None

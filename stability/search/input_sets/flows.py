@@ -30,13 +30,14 @@ from stability.search.solvers.rates import Rate
 from stability.search.solvers.spectral_bounds import rate_proof
 
 Array = np.ndarray
+# enlargement ``eta`` of an ellipsoid, most ellipsoids, shares of the largest decay that are tried
 ROOM, STAGES, SHARES = 0.0625, 16, (0.1, 0.3, 0.5, 0.7, 0.9)
 KEPT = (1.0, 0.6, 0.0)
-"""Shares of the chords' slopes that lines are tried with: a linear part that loses its stability bounds nothing."""
+"""Shares of the chords' slopes that are tried for lines: an unstable linear part gives no bound."""
 _LYAPUNOV = 100.0
-"""Operations of two Lyapunov equations of n states, by n^3, on a slow core: they cannot be stopped half-way."""
+"""Operations of two Lyapunov equations on a slow core, in units of n^3; they cannot be interrupted."""
 _NARROWS = 0.02
-"""Share by which ranges must shrink for another ellipsoid."""
+"""Relative decrease of the ranges required for another ellipsoid."""
 
 
 def flow_contraction(
@@ -48,9 +49,9 @@ def flow_contraction(
         subject: the flow, without feedthrough, its activation bounded.
         low: ``(p,)`` least inputs.
         high: ``(p,)`` largest.
-        rate: as of ``multiplier_criterion``.
-        tol: of the best rate.
-        deadline: asked before each search.
+        rate: see ``multiplier_criterion``.
+        tol: tolerance of the best rate.
+        deadline: checked before each search.
 
     Returns:
         The certified claim or ``None``, and the outcome; the witness of an open one holds the sets' data.
@@ -81,7 +82,7 @@ def flow_contraction(
 
 
 def flow_bounds_claim(subject: DrivenSystem, data: Mapping[str, Any]) -> Claim | None:
-    """The claim ``bounded_in_box`` from the data of sets, or ``None``."""
+    """Return the claim ``bounded_in_box`` from the data of sets, or ``None``."""
     low, high = enclosing_box(data["centres"][-1], data["shapes"][-1], float(data["room"]))
     room = 1e-9 * (high - low) + 1e-12 * np.maximum(np.abs(low), np.abs(high))
     low, high = low - room, high + room
@@ -93,7 +94,7 @@ def flow_bounds_claim(subject: DrivenSystem, data: Mapping[str, Any]) -> Claim |
 def flow_sets(
     subject: DrivenSystem, low: Array, high: Array, deadline: Deadline
 ) -> tuple[dict[str, Any], Ranges] | None:
-    """Ellipsoids as long as they shrink; ``None`` where there is not even the first."""
+    """Return ellipsoids as long as they shrink; ``None`` without a first one."""
     sets, rows, spent = Ranges.under(subject, low, high), [], 0.0
     for _ in range(STAGES):
         if deadline.over or not deadline.affords(_LYAPUNOV * subject.states**3):
@@ -118,12 +119,12 @@ def flow_sets(
     return {"low": low, "high": high, **data, "room": ROOM, "time": spent * (1 + 1e-9) + 1e-12}, sets
 
 
-def _narrowest_ellipsoid(sets: Ranges, known: bool, deadline: Deadline) -> dict[str, Any] | None:
-    """The ellipsoid that leaves the pre-activations the narrowest, over slopes and decays."""
+def _narrowest_ellipsoid(sets: Ranges, bounded: bool, deadline: Deadline) -> dict[str, Any] | None:
+    """Return the ellipsoid with the narrowest pre-activations, over slopes and decays."""
     phi, m = activation(sets.driven.activation), sets.driven.system.channels
-    chord = relaxation(phi, sets.low, sets.high)[0] if known else np.zeros(m)
+    chord = relaxation(phi, sets.low, sets.high)[0] if bounded else np.zeros(m)
     best, size = None, math.inf
-    for share in KEPT if known else (0.0,):
+    for share in KEPT if bounded else (0.0,):
         slope = np.clip(share * chord, 0.0, phi.slope[1])
         centre = _centre(sets, slope)
         if centre is None:
@@ -150,7 +151,7 @@ def _centre(sets: Ranges, slope: Array) -> Array | None:
 
 
 def _shapes(sets: Ranges, stage: Stage, deadline: Deadline) -> list[dict[str, Any]]:
-    """Ellipsoids for a few decays, their weights from the adjoint equation; fewer where time is short."""
+    """Return ellipsoids for a few decays, with weights from the adjoint equation; fewer if time is short."""
     A, G, n = stage.A.mid, stage.push.mid, sets.driven.states
     edge, C, out = -2.0 * float(np.linalg.eigvals(A).real.max()), sets.driven.system.C, []
     bounds = np.maximum(stage.bounds, 1e-12 * max(float(stage.bounds.max()), 1e-100))

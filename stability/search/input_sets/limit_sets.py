@@ -27,20 +27,20 @@ _ENTRY = ("entry_P", "entry_L", "entry_rate", "entry_least", "entry_top")
 RUN = ("run_low", "run_high", "turns", "settling", *_ENTRY, "near", "waits")
 _KINDS: dict[type, str] = {DrivenSystem: "driven", LayerStack: "stack_driven"}
 _ROOM = 1e-9
-"""How much wider the box of states is than the sets, relative: other processors sum in another order."""
+"""Relative enlargement of the box of states beyond the sets: other processors sum in another order."""
 
 
 def claims_in_box(
     subject: Any, claim: Claim, finding: Finding, deadline: Deadline, beside: Sequence[Claim] = ()
 ) -> tuple[Claim, ...]:
-    """Claims beside one about contraction under inputs in a box, from the sets that were made for it.
+    """Return claims beside one about contraction under inputs in a box, from the sets made for it.
 
     Args:
         subject: the network, or a stack of maps that is one in its skewed state; of others nothing more is said.
-        claim: of ``driven_contraction``, certified or open.
+        claim: claim of ``driven_contraction``, certified or open.
         finding: its outcome; an open one's witness holds the data of the sets.
-        deadline: asked before the sets are made again.
-        beside: what is claimed of every input.
+        deadline: checked before the sets are made again.
+        beside: claims about every input.
 
     Returns:
         ``equilibrium_in_box`` where contraction is certified, ``bounded_in_box`` where there are sets and they say more
@@ -80,7 +80,7 @@ def claims_in_box(
 def map_bounds_claim(
     subject: Any, network: DrivenSystem, kind: str, data: Mapping[str, Any], more: Mapping[str, Any]
 ) -> Claim | None:
-    """The claim ``bounded_in_box`` of a map from the data of its sets, or ``None`` where its rule refuses it."""
+    """Return the claim ``bounded_in_box`` of a map from the data of its sets, or ``None`` if its rule refuses it."""
     with np.errstate(all="ignore"):
         try:
             least, most = (NearRun if "run_low" in data else Absorbed).of(data).enclosed(network).states

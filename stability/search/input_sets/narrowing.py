@@ -30,33 +30,34 @@ from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray
 ROOM = 0.0625
-"""``eta``: how much wider than what is never left the first box is, where it is only approached."""
+"""Enlargement ``eta`` of an invariant set that is only approached asymptotically."""
 WINDOW, WAITS = 20, 60
-"""Steps whose symbols are kept apart in zonotopes, and time constants that are waited for."""
+"""Steps with separate symbols in zonotopes, and time constants of waiting."""
 FIRST = 2
-"""Zonotopes where there is no linear part: linear bounds do the rest."""
+"""Zonotope steps without a linear part; linear bounds do the rest."""
 BACKWARD = (Schedule(120, 6, 2), Schedule(40, 6, 1, 2, 3), Schedule(40, 6, 1, 2, 4), Schedule(40, 6, 1, 2, 2))
-"""Linear bounds: as long as they become narrower, with the inputs told apart once they do not."""
+"""Schedules of linear bounds: repeated while they become narrower, then with split inputs."""
 MOST_APART = 16
-"""Histories of inputs that are looked at here."""
+"""Most input histories of a search."""
 _SETTLED, _NARROWING = 1e-3, 2e-3
-"""Sets that shrink by less than this share, in a time constant or a round, are taken as they are."""
+"""Relative decrease, in a time constant or a round, below which sets count as final."""
 _DEEPEST = 30
-"""Steps that bounds are traced back where a linear part keeps what was longer than one step."""
+"""Most steps of backward bounds with a linear part of memory longer than one step."""
 _WIDE = 0.75
-"""Where linear bounds leave more than this share of what all states give, inputs told apart do not help either: what
-keeps them wide is what units add to one another."""
+"""Share of the range over all states above which split inputs do not narrow linear bounds: their width then comes from
+the sums of units.
+"""
 _LIFTED = 0.02
-"""By how much, of its largest side, a box of a network without a bound of its activation is wider than it must be."""
+"""Relative enlargement of a box for an unbounded activation beyond the necessary one."""
 _PRODUCTS = 60.0
-"""Operations of a box by signs, by n^3, on a slow core."""
+"""Operations of a box by signs on a slow core, in units of n^3."""
 _PATIENCE = 4
-"""Rounds that may bring less than that before the others are given up."""
+"""Rounds with smaller progress before the others are skipped."""
 
 
 def initial_box(subject: DrivenSystem, low: Array, high: Array, deadline: Deadline) -> dict[str, Any] | str:
-    """Half widths ``r`` of a box that no step leaves, and ``q`` with ``|A| r <= q r``; or those of the box around an
-    ellipsoid ``Y``; or why there is none.
+    """Return half widths ``r`` of an invariant box, and ``q`` with ``|A| r <= q r``; or those of the box around an
+    ellipsoid ``Y``; or the reason why there is none.
     """
     n = subject.states
     if is_unbounded(subject.activation):
@@ -77,7 +78,7 @@ def initial_box(subject: DrivenSystem, low: Array, high: Array, deadline: Deadli
 
 
 def _signed_box(subject: DrivenSystem, low: Array, high: Array, deadline: Deadline) -> dict[str, Any] | str:
-    """``r`` and ``falls`` of a network whose activation has no bound, by the signs of its weights."""
+    """Return ``r`` and ``falls`` of a network with an unbounded activation, by the signs of its weights."""
     n = subject.states
     if not deadline.affords(_PRODUCTS * n**3):
         return "the time limit came first"
@@ -108,7 +109,7 @@ def _ellipsoid(subject: DrivenSystem, low: Array, high: Array, deadline: Deadlin
 
 @dataclass(frozen=True, eq=False)
 class NarrowedBounds:
-    """Bounds of the pre-activations, and the data of a proof that say how they are made."""
+    """Bounds of the pre-activations, with the data of their proof."""
 
     low: Array
     high: Array
@@ -124,7 +125,7 @@ class NarrowedBounds:
 def narrowed_bounds(
     subject: DrivenSystem, low: Array, high: Array, first: Mapping[str, Any], deadline: Deadline
 ) -> Iterator[NarrowedBounds]:
-    """Bounds that become narrower from one to the next, until they do not."""
+    """Yield bounds that become narrower, until they no longer do."""
     r, share = first["r"], first["share"]
     falls = first.get("falls")
     tube = _settled(subject, low, high, r, falls, share, deadline)
@@ -155,18 +156,18 @@ def narrowed_bounds(
 
 
 def _schedules(share: float) -> tuple[Schedule, ...]:
-    """``BACKWARD``, its first with more steps at a time for a state that keeps the share ``q`` of itself."""
+    """Return ``BACKWARD``, the first with more steps at a time for a state that keeps the share ``q`` of itself."""
     first, *others = BACKWARD
     return replace(first, depth=min(first.depth * _time_constant(share), _DEEPEST)), *others
 
 
 def _time_constant(share: float) -> int:
-    """Steps of a time constant of the linear part."""
+    """Return the time constant of the linear part in steps."""
     return max(1, min(round(1.0 / (1.0 - share)), 50))
 
 
 def _rounds(bounds: BackwardBounds, schedule: Schedule, deadline: Deadline) -> int:
-    """Rounds of a schedule until they bring little; how many they were."""
+    """Run rounds of a schedule until the progress is small; return their number."""
     bounds.begin()
     last, idle, k = float(np.mean(bounds.high - bounds.low)), 0, 0
     while k < schedule.rounds and idle < _PATIENCE and not deadline.over:
@@ -180,7 +181,7 @@ def _rounds(bounds: BackwardBounds, schedule: Schedule, deadline: Deadline) -> i
 def _settled(
     subject: DrivenSystem, low: Array, high: Array, r: Array, falls: Array | None, share: float, deadline: Deadline
 ) -> InvariantZonotope | None:
-    """Zonotopes, with a linear part once they no longer shrink; ``None`` where time is over or they have no bounds.
+    """Return zonotopes, with a linear part once they no longer shrink; ``None`` without time or bounds.
 
     A symbol lives for about a time constant of the linear part, ``1 / (1 - q)`` steps: the window is as many of them as
     the largest number of columns allows.

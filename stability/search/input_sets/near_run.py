@@ -1,8 +1,7 @@
 """Search for a proof of contraction under inputs in a box, near one trajectory.
 
-Runs of a network that contracts are a function of its last inputs, and lie where a few seeded runs are seen to, or not
-much beside. So the box that a run stays in is made from those, and widened to what zonotopes from it reach until they
-come back inside.
+A run of a contracting network is a function of its last inputs and lies close to a few simulated runs. The box of a run
+is made from these, and widened to the reach of zonotopes from it until they return inside.
 """
 
 from __future__ import annotations
@@ -37,30 +36,30 @@ from stability.search.solvers.spectral_bounds import rate_proof
 
 Array = np.ndarray
 _RUNS, _SEEN, _SEED = 32, 60, 0
-"""Runs that are simulated, their steps, and the seed of their inputs."""
+"""Simulated runs, their steps, and the seed of their inputs."""
 _TURNS, _TRIES = 16, 10
-"""Most ``turns``, and boxes of a run that are tried."""
+"""Most ``turns``, and most trial boxes of a run."""
 _BEYOND = 0.1
-"""How much wider, of its half widths, a box is than what it must hold."""
+"""Enlargement of a box, relative to the half widths that it must contain."""
 _ENTRY = 0.99
-"""The rate at which trajectories are drawn to the run: a slower one waits longer, a faster one is found less often."""
+"""Rate of the approach to the run: a slower one waits longer, a faster one is found less often."""
 _NEAR = 0.01
-"""By how much of their width bounds of a run are widened on average for the distance from it that is left."""
+"""Mean relative widening of a run's bounds for the remaining distance from it."""
 _HALVES = 1.0
-"""Give up where sets of a run are no narrower than this share of those of all trajectories."""
+"""Relative width of a run's sets, against those of all trajectories, above which the search gives up."""
 
 
 def contraction_near_run(
     subject: DrivenSystem, data: Mapping[str, Any], rate: Rate, tol: float, deadline: Deadline
 ) -> tuple[Claim, Finding] | None:
-    """The claim on bounds near a run, where one is found, with the outcome in words.
+    """Return the claim on bounds near a run, if one is found, with the finding.
 
     Args:
         subject: a map without feedthrough, its activation smooth and bounded; of others nothing is found.
-        data: of the sets of all trajectories, as ``Absorbed`` takes them.
-        rate: as ``driven_contraction`` takes it.
+        data: data of the sets of all trajectories, see ``Absorbed``.
+        rate: see ``driven_contraction``.
         tol: relative tolerance of the best rate.
-        deadline: asked before each part.
+        deadline: checked before each part.
 
     Returns:
         The claim and its finding, or ``None``.
@@ -86,7 +85,7 @@ def contraction_near_run(
 def _settled_run(
     subject: DrivenSystem, data: Mapping[str, Any], sets: Sets, deadline: Deadline
 ) -> tuple[Sets, dict[str, Any]] | None:
-    """The sets of a run that stays in a box, and the box with its steps; ``None`` where none is found."""
+    """Return the sets of a run that stays in a box, and the box with its steps; ``None`` if none is found."""
     box = data["low"], data["high"]
     low, high = _simulated_range(subject, *box)
     wide = float((sets.states[1] - sets.states[0]).sum())
@@ -113,16 +112,16 @@ def _settled_run(
     return None
 
 
-def _turns(ends: list[tuple[Array, Array]], box: tuple[Array, Array]) -> int | None:
-    """``k`` with all of steps ``k`` to ``2 k - 1`` inside of the box, once that is seen of the last."""
-    if len(ends) % 2 == 0:
+def _turns(boxes: list[tuple[Array, Array]], box: tuple[Array, Array]) -> int | None:
+    """Return ``k`` with all of steps ``k`` to ``2 k - 1`` inside the box, checked on the last one first."""
+    if len(boxes) % 2 == 0:
         return None
-    k = (len(ends) + 1) // 2
-    return k if all(contains_box(end, box) for end in ends[k - 1 :]) else None
+    k = (len(boxes) + 1) // 2
+    return k if all(contains_box(end, box) for end in boxes[k - 1 :]) else None
 
 
 def _simulated_range(subject: DrivenSystem, low: Array, high: Array) -> tuple[Array, Array]:
-    """Ends of the states of some runs, their inputs at random, at the ends of the box and held there."""
+    """Return the range of the states of simulated runs under random inputs and inputs at the ends of the box."""
     rng = np.random.default_rng(_SEED)
     x, p = np.zeros((_RUNS, subject.states)), subject.inputs
     least, most = np.full(subject.states, np.inf), np.full(subject.states, -np.inf)
@@ -163,7 +162,7 @@ def _wait(subject: DrivenSystem, sets: Sets, run: Sets, entry: Mapping[str, Any]
 def _claim(
     subject: DrivenSystem, sets: Sets, data: Mapping[str, Any], rate: Rate, tol: float, deadline: Deadline
 ) -> tuple[Claim, Finding] | None:
-    """The claim where its rule accepts it."""
+    """Return the claim if its rule accepts it."""
     try:
         inner = slopes_on(subject, sets.low, sets.high)
         finding = multiplier_criterion(inner, rate=rate, solver="riccati", tol=tol, time_limit=deadline)

@@ -40,7 +40,7 @@ def regional(
     seed: int = 0,
     time_limit: TimeLimit = None,
 ) -> Claim:
-    r"""A contraction rate inside an invariant ellipsoid around a stable equilibrium.
+    r"""Find a contraction rate inside an invariant ellipsoid around a stable equilibrium.
 
     Where every pre-activation stays within ``r_i`` of zero, tanh has slopes in
     :math:`[\mathrm{sech}^2 r_i, 1]`; the multiplier inequality with those slopes holds on a region of some
@@ -52,7 +52,7 @@ def regional(
         input_bound: inputs may move by this much around ``input``, entry by entry and at every time.
         rate: the rate asked for (``lambda``, or ``rho`` per step in discrete time); half of the
             equilibrium's own rate when not given. A lower rate gives a larger region.
-        seed: of the random starts in the search for the equilibrium.
+        seed: seed of the random starts in the search for the equilibrium.
         time_limit: seconds; the widest region proved until then is the answer.
 
     Returns:
@@ -91,7 +91,7 @@ def _open(statement: str) -> Claim:
 
 
 def _equilibrium(driven: DrivenSystem, u: Array, seed: int, deadline: Deadline) -> tuple[Array, float] | None:
-    """The most stable equilibrium found, with its excess."""
+    """Return the most stable equilibrium found, with its excess."""
     best: tuple[Array, float] | None = None
     for number, start in enumerate(_starts(driven, u, np.random.default_rng(seed), deadline)):
         if deadline.over:
@@ -136,13 +136,13 @@ def _search(driven: DrivenSystem, u: Array, bound: float, rate: float | None, se
     return _open(f"No invariant region with the rate {target:.6g} was found around the stable equilibrium{what}.")
 
 
-def _why_no_region(driven: DrivenSystem, u: Array, found: tuple[Array, float] | None, deadline: Deadline) -> str | None:
+def _why_no_region(driven: DrivenSystem, u: Array, point: tuple[Array, float] | None, deadline: Deadline) -> str | None:
     """Return the reason why no region can be centered at an equilibrium, or ``None``."""
-    if found is None and deadline.cut:
+    if point is None and deadline.cut:
         return f"Whether there is a region of contraction is open: {TOO_LATE}."
-    if found is None:
+    if point is None:
         return "No equilibrium was found for this input, so there is nothing to centre a region on."
-    centre, size = found
+    centre, size = point
     if not (np.isfinite(size) and abs(size) < 1e25 and np.isfinite(driven.channel(centre, u)).all()):
         return "The network's entries are too large for a region to be computed."
     if not size < 0:
@@ -153,7 +153,7 @@ def _why_no_region(driven: DrivenSystem, u: Array, found: tuple[Array, float] | 
 def _widest(
     driven: DrivenSystem, centre: Array, u: Array, bound: float, rate: float, deadline: Deadline
 ) -> Claim | None:
-    """The widest region proved: the reach of the channels grows while the inequality holds, then is bisected."""
+    """Return the widest proved region: the reach of the channels grows while the inequality holds, then is bisected."""
     middle = driven.channel(centre, u)
     weights, best, low, high = np.ones(len(middle)), None, 0.0, math.inf
     reach = 0.25

@@ -26,16 +26,16 @@ from stability.search.solvers.deadline import Deadline, TimeLimit
 
 Array = np.ndarray
 _KINDS_OF_SETS = 2
-"""Zonotopes, and the first kind of linear bounds where there are any: others cost more and serve the rate."""
+"""Number of kinds of sets: zonotopes and the first linear bounds; others cost more and serve the rate."""
 _WHOLE = 0.999
-"""Share of the diagonal of what is known without a proof from which on a box says no more than that."""
+"""Share of the unproved diagonal above which a box is no improvement."""
 
 
 def stack_bounds(stack: LayerStack, low: Any, high: Any, *, time_limit: TimeLimit = None) -> Claim | None:
-    """The box of states that every run of a stack ends in, under inputs in a box.
+    """Return the box of states that contains every run of a stack finally, under inputs in a box.
 
     Args:
-        stack: with one direction, of gated layers and networks of which sets are known, maps or flows.
+        stack: stack with one direction, of gated layers and networks with known sets, maps or flows.
         low: ``(p,)`` least inputs.
         high: ``(p,)`` largest.
         time_limit: seconds.
@@ -77,7 +77,7 @@ def stack_bounds(stack: LayerStack, low: Any, high: Any, *, time_limit: TimeLimi
 
 
 def _known_diagonal(stack: LayerStack) -> float:
-    """The diagonal of what is known of all states without a proof; infinite where nothing is."""
+    """Return the diagonal of the known box of all states, without a proof; infinite if unknown."""
     sizes = [
         np.full(layer.states, layer.output_bound if layer.states == layer.outputs else np.inf) for layer in stack.layers
     ]
@@ -116,7 +116,7 @@ _KINDS = ("interval_jacobian", "interval_lmi")
 def gated_bounds(
     subject: GatedCell, main: Claim, *, time_limit: TimeLimit = None, always: bool = False
 ) -> Claim | None:
-    """The box of states that every trajectory enters, where its inputs have a box.
+    """Return the box of states that every trajectory enters, for a cell with an input box.
 
     Args:
         subject: the cell.

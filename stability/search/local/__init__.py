@@ -1,1 +1,1 @@
-"""Searches for certified radii: how far one input may move before its class can change."""
+"""Searches for certified radii of single inputs."""

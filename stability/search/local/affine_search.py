@@ -1,6 +1,6 @@
 """Exact certified radii of affine networks.
 
-What is found is a claim only where the rule ``local_linear`` accepts it.
+A result becomes a claim only if the rule ``local_linear`` accepts it.
 """
 
 from __future__ import annotations
@@ -20,73 +20,73 @@ from stability.search.solvers.deadline import Deadline
 Array = np.ndarray
 KIND = "local_linear"
 _BELOW = (1e-12, 1e-9, 1e-7)
-"""Of a radius that was found: what is taken off, in turn."""
-_HALVINGS = 80
+"""Relative reductions of a found radius that are tried in turn."""
+_HALVINGS = 80  # bisection steps for a radius: beyond the resolution of float64
 _SHARE = 0.9
-"""Of the time; other searches have the rest of it."""
+"""Share of the time; other searches have the rest."""
 
 
-def applies(asked: Request) -> bool:
+def applies(request: Request) -> bool:
     """Return True if the theorem covers the network and its integers fit the time for all inputs."""
-    net, steps, limit = asked.classifier, asked.x.shape[1], asked.time_limit
-    if not len(asked.right) or why_not_applicable(net) is not None:
+    net, steps, limit = request.classifier, request.x.shape[1], request.time_limit
+    if not len(request.right) or why_not_applicable(net) is not None:
         return False
-    in_time = limit is None or seconds(net, steps) <= limit * len(asked.right)
+    in_time = limit is None or seconds(net, steps) <= limit * len(request.right)
     return in_time and kernel(net, steps) is not None
 
 
-def affine_claim(asked: Request, k: int, norm: str, deadline: Deadline) -> tuple[Claim | None, bool]:
-    """The claim about one input, and whether there is no use in looking for a better one.
+def affine_claim(request: Request, k: int, norm: str, deadline: Deadline) -> tuple[Claim | None, bool]:
+    """Return the claim about one input, and True if a better one is impossible.
 
     Args:
-        asked: the inputs.
-        k: which of them.
+        request: the inputs.
+        k: index of the class.
         norm: ``l2`` or ``linf``.
-        deadline: of the search.
+        deadline: time limit of the search.
     """
-    net, x, label = asked.classifier, asked.x[k], int(asked.y[k])
-    found, most = kernel(net, len(x)), asked.furthest(k)
+    net, x, label = request.classifier, request.x[k], int(request.y[k])
+    found, most = kernel(net, len(x)), request.furthest(k)
     assert found is not None
-    if asked.epsilon is not None:
-        claim = accepted_claim(net, KIND, asked.data(k, norm, asked.epsilon))
+    if request.epsilon is not None:
+        claim = accepted_claim(net, KIND, request.data(k, norm, request.epsilon))
         return claim, True
     for other in range(net.classes):
         if deadline.over:
             return None, False
         if other != label:
-            most = min(most, _distance(asked, x, norm, found.margin(x, label, other), most))
+            most = min(most, _distance(request, x, norm, found.margin(x, label, other), most))
     for part in _BELOW if most > 0.0 else ():
-        claim = accepted_claim(net, KIND, asked.data(k, norm, most * (1.0 - part)))
+        claim = accepted_claim(net, KIND, request.data(k, norm, most * (1.0 - part)))
         if claim is not None:
             return claim, True
     return None, True  # what is proved of a margin is all of it: nothing else proves more
 
 
-def affine_claims(asked: Request, norm: str) -> tuple[list[Claim | None], Array, float | None]:
-    """The claims about an affine network's inputs, which of these are settled, and seconds a sample for the others.
+def affine_claims(request: Request, norm: str) -> tuple[list[Claim | None], Array, float | None]:
+    """Return the claims about the inputs, a mask of settled inputs, and seconds per sample for the others.
 
     Args:
-        asked: the inputs.
+        request: the inputs.
         norm: ``l2`` or ``linf``.
     """
-    claims: list[Claim | None] = [None] * len(asked.y)
-    settled, limit = np.zeros(len(asked.y), dtype=bool), asked.time_limit
-    for k in asked.right:
+    claims: list[Claim | None] = [None] * len(request.y)
+    settled, limit = np.zeros(len(request.y), dtype=bool), request.time_limit
+    for k in request.right:
         deadline = Deadline.from_limit(None if limit is None else _SHARE * limit)
-        claims[k], settled[k] = affine_claim(asked, int(k), norm, deadline)
+        claims[k], settled[k] = affine_claim(request, int(k), norm, deadline)
     return claims, settled, None if limit is None else (1.0 - _SHARE) * limit
 
 
-def _distance(asked: Request, x: Array, norm: str, margin: Margin, most: float) -> float:
-    """The radius at which nothing is left of a margin, nearly, or ``most``."""
-    each, free = norm == "l2" and asked.budget == "step", asked.free != 0
+def _distance(request: Request, x: Array, norm: str, margin: Margin, most: float) -> float:
+    """Return approximately the radius at which a margin is used up, or ``most``."""
+    each, free = norm == "l2" and request.budget == "step", request.free != 0
     if not margin.value > 0:
         return 0.0
-    if norm == "l2" and asked.bounds is None:
+    if norm == "l2" and request.bounds is None:
         dual = margin.dual(free, each)
         return min(most, rounded_ratio(margin.value, dual)) if dual else most
     g, value = np.where(free, margin.floats(), 0.0), rounded_ratio(margin.value, margin.scale)
-    bottom, top = (-np.inf, np.inf) if asked.bounds is None else asked.bounds
+    bottom, top = (-np.inf, np.inf) if request.bounds is None else request.bounds
     low, high = bottom - x, top - x
 
     def left(radius: float) -> float:
@@ -101,7 +101,7 @@ def _distance(asked: Request, x: Array, norm: str, margin: Margin, most: float) 
 
 
 def _root_of_falling(left: Callable[[float], float], most: float) -> float:
-    """Find the root of a falling function, or ``most`` where it has none below."""
+    """Find the root of a decreasing function, or ``most`` if it has none below."""
     if left(most) > 0.0:
         return most
     least = most * 1e-80

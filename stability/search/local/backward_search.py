@@ -16,21 +16,21 @@ from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray
 _FAR = 4.0
-"""The share of a margin that a tube uses up, beyond which closing is not tried: its reaches are too long for it."""
-_TRIALS, _NARROW = 4, 0.015
+"""Share of a margin that a tube uses up, above which backward bounds are not tried: its reaches are too long."""
+_TRIALS, _NARROW = 4, 0.015  # trials of a radius, and relative width of the bracket that ends them
 _DEAR_TRIALS = 2
-"""Of networks whose steps have several stages."""
-_SMALL_TRIALS, _SMALL_NARROW = 8, 5e-3
+"""Trials for networks with several stages per step."""
+_SMALL_TRIALS, _SMALL_NARROW = 8, 5e-3  # the same for small networks
 NEAR = 0.9
-"""Of the radius of an attack, tried first, and enough of it where a trial costs something."""
+"""Share of an attack's radius that is tried first, and is enough if a trial is expensive."""
 _AIMED = 0.3
-"""The logarithm of the share that is tried next."""
+"""Logarithm of the target share of the next trial."""
 
 
 @dataclass(frozen=True, eq=False)
 class CertifiedBall:
-    """A radius with what proves it: the tube's multipliers ``(T, m)`` or weights, the classes that it left open, and
-    the inputs' shares ``(T,)`` where every step has a budget.
+    """Radius with its proof: the tube's multipliers ``(T, m)`` or weights, the closed classes, and the inputs' shares
+    ``(T,)`` for a budget per step.
     """
 
     radius: float
@@ -64,7 +64,7 @@ class TrialResult:
     Attributes:
         share: that of the tube alone.
         T: its multipliers.
-        closed: what closes the classes that it leaves open; ``None`` where one of them stays open.
+        closed: proofs for the classes that it leaves open; ``None`` if one of them stays open.
         weights: in the place of multipliers.
         tau: the inputs' shares, where every step has a budget.
     """
@@ -76,7 +76,7 @@ class TrialResult:
     tau: Array | None = None
 
     def ball(self, radius: float) -> CertifiedBall:
-        """The ball of this radius, whose classes are all closed."""
+        """Return the ball of this radius, with all classes closed."""
         return CertifiedBall(radius, self.T, self.closed or [], self.weights, self.tau)
 
 
@@ -87,7 +87,7 @@ def try_radius(task: Task, run: list[Nominal], worth: list[Array], radius: float
     Args:
         task: one sample.
         run: its nominal run.
-        worth: what every stage is worth to it.
+        worth: sensitivity of the margin to every stage.
         radius: > 0.
     """
     return judge_tube(task, run, ellipsoid_tubes(task, run, worth, np.array([radius])), 0, radius)
@@ -142,13 +142,13 @@ def widen_ball(
     fine: bool = False,
     dear: bool = False,
 ) -> CertifiedBall:
-    """The largest ball found between one that holds and a radius that is not to be reached.
+    """Return the largest ball found between one that holds and an upper limit.
 
     Args:
         decide: whether a radius is found to be safe.
-        ball: one that holds.
+        ball: a certified ball.
         upper: a radius above it, of an attack or an estimate.
-        deadline: of the search.
+        deadline: time limit of the search.
         fine: whether a trial costs next to nothing.
         dear: whether it costs much: steps of several stages.
     """

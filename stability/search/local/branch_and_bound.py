@@ -16,15 +16,15 @@ from stability.search.solvers.deadline import Deadline
 Array = np.ndarray
 Tree = Mapping[str, Any]
 DEEP = 24
-"""Cuts one below the other: a file is not read where it is nested more than 64 deep."""
+"""Most nested cuts: a file may be nested at most 64 deep."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of one node: its leaf, or the entry at which to cut it; neither where that would not help.
+    """Outcome of one node: its leaf, or the entry at which to cut it; neither if that would not help.
 
     Attributes:
-        leaf: of the tree.
+        leaf: leaf of the tree.
         cut: number of an entry, counted through all steps.
     """
 
@@ -34,7 +34,7 @@ class Outcome:
 
 @dataclass(frozen=True, eq=False)
 class About:
-    """One input with its label, mask, bounds and deadline."""
+    """Input with its label, mask, bounds and deadline."""
 
     classifier: Classifier
     x: Array
@@ -44,7 +44,7 @@ class About:
     deadline: Deadline
 
     def claimed(self, kind: str, radius: float, **proof: Any) -> Claim | None:
-        """The claim about an l_inf ball with the proof's own data, where the rule accepts it."""
+        """Return the claim about an l_inf ball with the proof's own data, if the rule accepts it."""
         data: dict[str, Any] = {"x": self.x, "label": self.label, "norm": "linf", "radius": radius, **proof}
         if self.mask is not None:
             data["mask"] = self.mask
@@ -56,13 +56,13 @@ class About:
 def tree_of(
     box: tuple[Array, Array], look: Callable[[Array, Array], Outcome], room: int, deadline: Deadline
 ) -> Tree | None:
-    """A tree whose leaves are all proved, or ``None`` where none was found.
+    """Return a tree whose leaves are all proved, or ``None`` if none was found.
 
     Args:
         box: ends of the inputs.
-        look: what comes of a piece.
-        room: pieces that may be looked at; a leaf without content costs one, too.
-        deadline: of the search.
+        look: function of a piece that returns its result.
+        room: largest number of pieces; an empty leaf also counts.
+        deadline: time limit of the search.
 
     Example:
         >>> def small(low, high):

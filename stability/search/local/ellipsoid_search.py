@@ -1,11 +1,10 @@
 """Search for the largest certified l2 radius with the ellipsoid tube.
 
-A class whose margin a tube leaves open is closed from its end, where that can be (``quadratic_lower_bound``): there
-the channels' bends count with their signs. What it cannot do: the reaches of all rows still come from the tube, which
-takes bends for adverse at every step, so that the tube of a network that expands ends at some radius, whatever the
-multipliers. LSTM and GRU, whose gates multiply two such errors, have a tube of their own beside it
-(``gated_tube``), which lasts twice as far: to somewhat less than a tenth of the distance of the nearest
-attack, on sequences of 28 steps.
+A class whose margin the tube leaves open is bounded backwards (``quadratic_lower_bound``), where the curvature of the
+channels counts with its sign. The reaches of all rows still come from the tube, which assumes adverse curvature at
+every step; so the tube of an expanding network diverges at some radius for all multipliers. LSTM and GRU, whose gates
+multiply two such errors, have a separate tube (``gated_tube``) with twice the range: slightly less than a tenth of the
+distance to the nearest attack, on sequences of 28 steps.
 """
 
 from __future__ import annotations
@@ -32,27 +31,28 @@ from stability.search.local.tube_trials import Task, ellipsoid_tubes, select_run
 from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray
-_EVALUATIONS, _REFINED = 18, 3
-_TOLERANCE, _FINE = 1e-3, 1e-8
+_EVALUATIONS, _REFINED = 18, 3  # tubes per sample, and improvements of its weights
+_TOLERANCE, _FINE = 1e-3, 1e-8  # relative tolerance of the radius, and that of small networks
 _SMALL = 3e6
-"""Operations of one evaluation of a sample, roughly, below which the radius is found to ``_FINE``."""
+"""Approximate operations per evaluation below which the radius is found to ``_FINE``."""
 _NEAR = 0.3
-"""The share of the margin from which on a tube is taken as the one that better weights are made of."""
+"""Share of the margin from which on a tube improves the weights."""
 _ENDED = 1e3
-"""Of a margin: the share from which on a tube has as good as left all bounds."""
+"""Share of a margin above which a tube counts as diverged."""
 _BATCH = 2**24
-"""Bytes of ellipsoids and their costs at a time."""
+"""Bytes of ellipsoids and their costs in one batch."""
+# relative reductions of a radius that are tried until the rule accepts it
 _STEPS_BACK = (2e-8, 2e-7, 8e-7, 1e-4, 1e-2, 0.1)
 _LONG, _LONG_BACK = 200, (1e-4, 1e-2, 0.1)
-"""Steps from which on a proof costs as much as some trials, and what roundings take of a radius is more."""
+"""Steps from which on a proof costs as much as some trials, and larger reductions of a radius for roundings."""
 _AFTER = 1.2
-"""Of a radius that held: tried next with better weights."""
+"""Factor of a certified radius for the next trial with better weights."""
 
 
 def _search(
     task: Task, run: list[Nominal], worth: list[Array], upper: Array, tolerance: float, deadline: Deadline
 ) -> tuple[Array, Array, Array]:
-    """Radii ``(B,)`` that hold, with their multipliers and shares; zero where none was found.
+    """Return certified radii ``(B,)`` with their multipliers and shares; zero if none was found.
 
     What a ball of radius e uses of its margin grows at least like e, so that a share just below one is enough: secants
     of the logarithms go for that, kept between the largest radius that held and the least that did not.
@@ -100,7 +100,7 @@ def _search(
 def _searched(
     task: Task, run: list[Nominal], worth: list[Array], some: Array, upper: Array, tolerance: float, deadline: Deadline
 ) -> tuple[Array, Array, Array]:
-    """``_search`` for some of the samples, whose weights it betters; radii of the others are zero."""
+    """Run ``_search`` for some samples and improve their weights; radii of the others are zero."""
     own = [W[some] for W in worth]
     found = _search(task.only(some), [select_runs(at, some) for at in run], own, upper[some], tolerance, deadline)
     out = tuple(np.zeros((len(upper), *part.shape[1:])) for part in found)
@@ -113,12 +113,12 @@ def _searched(
 
 
 def _farthest(task: Task) -> Array:
-    """``(B,)`` radii beyond which none is searched for."""
+    """Return the largest radii ``(B,)`` to search for."""
     return FARTHEST * (1.0 + np.abs(task.x).max(axis=(1, 2)))
 
 
 def linear_distances(task: Task, run: list[Nominal]) -> Array:
-    """``(B, k)`` those to the boundaries of all classes; infinite for the class itself."""
+    """Return the linearized distances ``(B, k)`` to all class boundaries; infinite for the class itself."""
     net, count = task.net, len(task.net.stages)
     w = differences(net.head, task.y)
     squares = np.zeros(w.shape[:-1])
@@ -133,19 +133,19 @@ def linear_distances(task: Task, run: list[Nominal]) -> Array:
         return task.margins / (squares if task.budget == "step" else np.sqrt(squares))
 
 
-def l2_claims(asked: Request) -> list[Claim | None]:
+def l2_claims(request: Request) -> list[Claim | None]:
     """Return the claims about balls in l2.
 
     Args:
-        asked: the inputs.
+        request: the inputs.
 
     Raises:
         UnsupportedError: a network for which no local certificate is known.
     """
-    classifier, x, y, free, epsilon = asked.classifier, asked.x, asked.y, asked.free, asked.epsilon
+    classifier, x, y, free, epsilon = request.classifier, request.x, request.y, request.free, request.epsilon
     net = stages_of(classifier)
     steps = x.shape[1] if classifier.reduction == "mean" else 1  # of a mean the tube carries the sum
-    right = asked.right if free.any() or epsilon is not None else asked.right[:0]
+    right = request.right if free.any() or epsilon is not None else request.right[:0]
     claims: list[Claim | None] = [None] * len(y)
     k = max(stage.A.shape[1] for stage in net.stages)
     size, work = (
@@ -155,18 +155,18 @@ def l2_claims(asked: Request) -> list[Claim | None]:
     for part in np.array_split(right, max(1, -(-len(right) * size // _BATCH))):
         if not len(part):
             continue
-        task = Task(net, x[part], y[part], steps * asked.margins[part], free, asked.budget)
-        deadline = Deadline.from_limit(None if asked.time_limit is None else asked.time_limit * len(part))
+        task = Task(net, x[part], y[part], steps * request.margins[part], free, request.budget)
+        deadline = Deadline.from_limit(None if request.time_limit is None else request.time_limit * len(part))
         run = nominal_run(net, task.x)
         worth = stage_weights(net, run, task.y, task.margins)
-        fine, limit = work < _SMALL, asked.upper[part]
+        fine, limit = work < _SMALL, request.upper[part]
         gated, away = is_gated(task), linear_distances(task, run)
         begun: list[CertifiedBall | None] = [None] * len(part)
         shares = np.zeros(len(part))
         if epsilon is not None:
             radius, T, tau = _check_radii(task, run, worth, np.full(len(part), epsilon))
         else:
-            if not fine and asked.budget == "total":
+            if not fine and request.budget == "total":
                 begun, shares = _initial_balls(task, run, worth, limit, away, deadline)
             # a ball that needs no closed class is within the tube's own reach, which may be more; long sequences have
             # tubes enough already
@@ -178,8 +178,8 @@ def l2_claims(asked: Request) -> list[Claim | None]:
             radius, T, tau = _searched(task, run, worth, np.flatnonzero(left), limit, tolerance, deadline)
         far = np.minimum(np.minimum(limit, 1.5 * away.min(axis=1)), _farthest(task))
         for i, sample in enumerate(part):
-            first = CertifiedBall(float(radius[i]), T[i], [], tau=tau[i] if asked.budget == "step" else None)
-            more = {} if asked.mask is None else {"mask": free}
+            first = CertifiedBall(float(radius[i]), T[i], [], tau=tau[i] if request.budget == "step" else None)
+            more = {} if request.mask is None else {"mask": free}
             candidates = [first]
             if (here := begun[i]) is not None:
                 candidates = [first, here] if first.radius > here.radius else [here, first]
@@ -200,7 +200,7 @@ def l2_claims(asked: Request) -> list[Claim | None]:
 def _initial_balls(
     task: Task, run: list[Nominal], worth: list[Array], upper: Array, away: Array, deadline: Deadline
 ) -> tuple[list[CertifiedBall | None], Array]:
-    """Balls from very few tubes, and the shares of margins near the boundary, where these were looked at."""
+    """Return balls from very few tubes, and the used shares of margins near the boundary, where evaluated."""
     if task.x.shape[1] > _LONG and not is_gated(task):
         return long_sequence_balls(task, run, worth, upper, away, deadline), np.zeros(len(away))
     return initial_balls(task, run, worth, upper, away.argmin(axis=1), deadline)
@@ -210,23 +210,23 @@ def _largest_ball(
     one: tuple[Task, list[Nominal], list[Array]],
     ball: CertifiedBall,
     epsilon: float | None,
-    far: float,
+    upper: float,
     deadline: Deadline,
     fine: bool,
 ) -> CertifiedBall:
-    """A ball that closing single classes gives, or the one that is there."""
+    """Return a ball by closing single classes, or the given one."""
     if epsilon is not None:
         return _ball_of_radius(lambda radius: try_radius(*one, radius), ball, epsilon, deadline)
     if not ball.radius > 0:
         return ball
     dear = len(one[0].net.stages) > 1
-    return widen_ball(lambda radius: try_radius(*one, radius), ball, far, deadline, fine=fine, dear=dear)
+    return widen_ball(lambda radius: try_radius(*one, radius), ball, upper, deadline, fine=fine, dear=dear)
 
 
 def _ball_of_radius(
     decide: Callable[[float], TrialResult], ball: CertifiedBall, epsilon: float, deadline: Deadline
 ) -> CertifiedBall:
-    """A ball of this radius, or the one that is there."""
+    """Return a ball of this radius, or the given one."""
     found = None if ball.radius > 0 or deadline.over else decide(epsilon)
     return ball if found is None or found.closed is None else found.ball(epsilon)
 
@@ -236,7 +236,7 @@ def _largest_gated_ball(
     lasts: bool,
     ball: CertifiedBall,
     epsilon: float | None,
-    far: float,
+    upper: float,
     deadline: Deadline,
     fine: bool,
 ) -> CertifiedBall:
@@ -244,14 +244,14 @@ def _largest_gated_ball(
     made = GatedSearch.of(*one, lasts)
     if epsilon is not None:
         return _ball_of_radius(made.decided, ball, epsilon, deadline)
-    found = made.largest(far, deadline)
+    found = made.largest(upper, deadline)
     if found is not None and found.radius > ball.radius:
         ball = found
-    return widen_ball(made.decided, ball, far, deadline, fine=fine, dear=True) if ball.radius > 0 else ball
+    return widen_ball(made.decided, ball, upper, deadline, fine=fine, dear=True) if ball.radius > 0 else ball
 
 
 def _check_radii(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -> tuple[Array, Array, Array]:
-    """The radii where they hold, else zero; a tube that fails by less than half is tried once more."""
+    """Return the radii that hold, else zero; a tube that fails by less than half is tried once more."""
     made = ellipsoid_tubes(task, run, worth, radius)
     near = (made.share >= 1.0) & (made.share < 2.0)
     if near.any():
@@ -267,7 +267,7 @@ def _check_radii(task: Task, run: list[Nominal], worth: list[Array], radius: Arr
 def _accepted(
     classifier: Classifier, x: Array, label: int, ball: CertifiedBall, more: dict[str, Any], backs: tuple[float, ...]
 ) -> Claim | None:
-    """The claim that the rule accepts: of this radius less one of some shares of it, tried in turn."""
+    """Return the claim that the rule accepts, with the radius reduced by some shares in turn."""
     for back in backs if ball.radius > 0 else ():
         given = {"x": x, "label": label, "norm": "l2", "radius": ball.radius * (1.0 - back), **more}
         claim = accepted_claim(classifier, "local_ellipsoids", {**given, **ball.data()})

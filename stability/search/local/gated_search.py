@@ -14,23 +14,23 @@ from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray
 _FIRST = 0.07
-"""Of the distance of an attack, tried first."""
-_TRIALS, _NARROW = 7, 0.03
+"""Share of an attack's distance that is tried first."""
+_TRIALS, _NARROW = 7, 0.03  # trials of a radius, and relative width of the bracket that ends them
 _AIMED = 0.9
-"""The share of a margin that is gone for: beyond it a tube soon leaves all bounds."""
+"""Target share of a margin; beyond it a tube soon diverges."""
 
 
 @dataclass(frozen=True, eq=False)
 class GatedSearch:
-    """Radius search for one sample of a gated network, with the parts that do not depend on the radius.
+    """Radius search for one sample of a gated network, with the radius-independent parts.
 
     Attributes:
         task: the sample.
         run: its nominal run, as of many.
-        worth: what every stage is worth to it.
+        worth: sensitivity of the margin to every stage.
         stages: the linear part.
         weights: ``(T, k)`` for the proof.
-        lasts: whether the tube of multipliers gets far, so that it is tried, too.
+        lasts: whether the tube of multipliers reaches far enough to be tried as well.
     """
 
     task: Task
@@ -50,7 +50,7 @@ class GatedSearch:
         return cls(task, run, worth, stages, np.stack(rows), lasts)
 
     def share(self, radius: float) -> float:
-        """The largest share of a margin that the tube alone uses up; infinite where there is none."""
+        """Return the largest share of a margin that the tube alone uses up; infinite without a tube."""
         tube = bent_tube(self.task.net, self.stages, radius)
         if tube is None:
             return np.inf
@@ -71,7 +71,7 @@ class GatedSearch:
         return TrialResult(float(shares.max()), None, closed, self.weights)
 
     def largest(self, upper: float, deadline: Deadline) -> CertifiedBall | None:
-        """The largest ball, nearly, that the tube alone proves."""
+        """Return nearly the largest ball that the tube alone proves."""
         low, high, trial, last = 0.0, upper, _FIRST * upper, (np.nan, np.nan)
         for _ in range(_TRIALS):
             if deadline.over or high <= low * (1.0 + _NARROW):

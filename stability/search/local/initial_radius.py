@@ -11,12 +11,12 @@ from stability.search.local.undecided_margins import broadcast_groups, group_nor
 from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray
-_STEPS, _CLOSE = 6, 1e-3
+_STEPS, _CLOSE = 6, 1e-3  # linearizations, and relative margin at which a point counts as on the boundary
 
 
 @np.errstate(all="ignore")
 def boundary_distance(task: Task, other: Array) -> Array:
-    """Estimate the distances ``(B,)`` to the boundaries of classes ``other (B,)``; infinite where none is found.
+    """Estimate the distances ``(B,)`` to the boundaries of classes ``other (B,)``; infinite if none is found.
 
     The nearest point of the plane on which the margin, linear from the last point on, is zero, several times
     (S.-M. Moosavi-Dezfooli, A. Fawzi, P. Frossard, DeepFool, CVPR 2016). Nothing rests on it. With a budget for each
@@ -52,10 +52,10 @@ def initial_balls(
     Args:
         task: ``B`` samples.
         run: their nominal run.
-        worth: what every stage is worth to them.
+        worth: sensitivities of the margins to every stage.
         upper: ``(B,)`` radii of attacks, infinite where none is known.
-        nearest: ``(B,)`` the class that is nearest in the linearisation.
-        deadline: of the search.
+        nearest: ``(B,)`` the class that is nearest in the linearization.
+        deadline: time limit of the search.
 
     Returns:
         They, and the shares ``(B,)`` of a margin that the tubes there use up: infinite where one has left all bounds,

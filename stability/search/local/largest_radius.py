@@ -17,7 +17,7 @@ ENGINES: dict[str, Callable[[Request], list[Claim | None]]] = {
     "l2": ellipsoid_search.l2_claims,
     "linf": linf_search.proved,
 }
-"""The search of each norm; what it gives was accepted by the checker's rules."""
+"""Search of each norm; the checker's rules accepted its results."""
 NORMS = tuple(ENGINES)
 
 
@@ -75,12 +75,12 @@ def largest_balls(
         return _proved(checked_request(classifier, x, y, **told, time_limit=time_limit), norm)
 
 
-def _proved(asked: Request, norm: str) -> list[Claim | None]:
-    """Claims of the rule for affine networks where it applies, else of the search of the norm."""
-    if not affine_search.applies(asked):
-        return ENGINES[norm](asked)
-    exact, settled, time_left = affine_search.affine_claims(asked, norm)
-    asked = replace(asked, right=asked.right[~settled[asked.right]], time_limit=time_left)
-    if not len(asked.right):
+def _proved(request: Request, norm: str) -> list[Claim | None]:
+    """Return claims of the rule for affine networks if it applies, else of the norm's search."""
+    if not affine_search.applies(request):
+        return ENGINES[norm](request)
+    exact, settled, time_left = affine_search.affine_claims(request, norm)
+    request = replace(request, right=request.right[~settled[request.right]], time_limit=time_left)
+    if not len(request.right):
         return exact
-    return [larger_claim(a, b) for a, b in zip(exact, ENGINES[norm](asked))]
+    return [larger_claim(a, b) for a, b in zip(exact, ENGINES[norm](request))]

@@ -2,7 +2,7 @@ r"""Search for the largest certified l_inf radius: zonotopes, then affine forms.
 
 For one radius: the affine forms of ``affine_forms`` decide most classes; for the others parabolas that touch
 where the margin is small (``quadratic_relaxation``) with the multipliers of ``quadratic_multipliers``; where
-few entries of the input move, boxes are cut in two until that is enough. What is found is a claim only where the rule
+few entries of the input move, boxes are cut in two until that is enough. A result becomes a claim only if the rule
 ``local_planes`` accepts it.
 """
 
@@ -29,60 +29,60 @@ from stability.search.solvers.deadline import Deadline
 Array = np.ndarray
 KIND = "local_planes"
 _FEW = 12
-"""Entries of the input that move, up to which boxes are cut."""
+"""Most moving entries of the input for branch and bound."""
 _NODES = 256
-"""Boxes tried for one radius."""
+"""Most boxes for one radius."""
 _SMALL = 60
-"""Symbols up to which radii are found to ``_FINE``."""
-_FINE, _TOLERANCE = 1e-7, 4e-3
+"""Most symbols for radii to ``_FINE``."""
+_FINE, _TOLERANCE = 1e-7, 4e-3  # relative tolerance of the radius of small problems, and of others
 _PLAIN = 4
-"""Nodes of a tree up to which radii of small problems are found to ``_FINE``."""
+"""Most nodes of a tree for radii of small problems to ``_FINE``."""
 _ROUNDS = 60
 """Newton steps for the multipliers."""
 _SYMBOLS = 1500
-"""Symbols of a tube up to which parabolas follow affine forms without a time limit: beyond, they take minutes."""
+"""Most symbols of a tube for quadratic relaxation without a time limit; beyond, it takes minutes."""
 _NOTHING = 1e-300
-"""A radius at which nothing but rounding errors is left of forms."""
+"""Radius at which the forms consist of rounding errors."""
 _SPLITS = (100, 1_000_000)
 """Nodes of a tree of cuts inside the network for one class, without a time limit and with one."""
 
 
 @dataclass(frozen=True, eq=False)
 class Question(About):
-    """The question of an l_inf ball."""
+    """Arguments of an l_inf search for one input."""
 
     splits: int = 0
-    """Nodes of a tree of cuts inside the network that may be looked at for one class."""
+    """Most nodes of a tree of cuts inside the network for one class."""
 
     def box(self, radius: float) -> tuple[Array, Array]:
-        """The ball as a box."""
+        """Return the ball as a box."""
         return input_box(self.x, radius, self.mask, self.bounds)
 
     def planes(self, radius: float) -> tuple[float, int]:
-        """The least lower bound of a margin by affine forms alone, and the number of symbols."""
+        """Return the least lower bound of a margin by affine forms alone, and the number of symbols."""
         tube = AffineArithmetic()
         low = margins(self.classifier, tube, *self.box(radius), self.label).low
         return float(low.min()), tube.symbols
 
     def claim(self, radius: float, tree: Tree) -> Claim | None:
-        """The claim, where the rule accepts it."""
+        """Return the claim, if the rule accepts it."""
         return self.claimed(KIND, radius, tree=tree)
 
 
 def decide(question: Question, radius: float, room: int = _NODES) -> Tree | None:
-    """A tree of at most ``room`` nodes that proves the radius, or ``None`` where none was found."""
+    """Return a tree of at most ``room`` nodes that proves the radius, or ``None``."""
     low, high = question.box(radius)
     few = int((high > low).sum()) <= _FEW
     return tree_of((low, high), lambda *ends: _box(question, *ends), room if few else 1, question.deadline)
 
 
 def nodes(tree: Tree) -> int:
-    """How many nodes a tree has."""
+    """Count the nodes of a tree."""
     return 1 + sum(nodes(part) for part in tree.get("parts", ()))
 
 
 def _box(question: Question, low: Array, high: Array) -> Outcome:
-    """One box: the classes that planes leave open by parabolas, the most doubtful one first."""
+    """Decide one box: classes that planes leave open by parabolas, the most doubtful one first."""
     tube = AffineArithmetic()
     margin = margins(question.classifier, tube, low, high, question.label)
     others = np.delete(np.arange(question.classifier.classes), question.label)
@@ -110,7 +110,7 @@ def _box(question: Question, low: Array, high: Array) -> Outcome:
 
 
 def _parabolas(question: Question, tube: AffineArithmetic, margin: Form, row: int) -> Outcome:
-    """One class by parabolas: they touch at the worst input that is found, then where the bound was least."""
+    """Decide one class by parabolas, tangent at the worst input found, then where the bound was least."""
     inputs = inputs_of(tube)
     point, value = worst_input(question, tube, margin, row, -np.sign(margin.L[row][inputs]))
     if not value > 0.0:
@@ -133,7 +133,7 @@ def _parabolas(question: Question, tube: AffineArithmetic, margin: Form, row: in
 
 
 def _widest(tube: AffineArithmetic, weight: Array) -> int | None:
-    """The entry of the input, counted through all steps, that weighs most."""
+    """Return the entry of the input, counted through all steps, with the largest weight."""
     best, at = -1.0, None
     for t, (centre, moves, first) in enumerate(tube.inputs):
         if len(moves):
@@ -144,10 +144,10 @@ def _widest(tube: AffineArithmetic, weight: Array) -> int | None:
     return at
 
 
-def largest(question: Question, upper: float, known: float = 0.0) -> tuple[float, Tree] | None:
-    """Largest radius in ``(known, upper)`` for which a proof was found, with its tree; ``None`` without one."""
-    low, high, small = _by_planes(question, upper, known)
-    best: tuple[float, Tree | None] = (low, {"classes": []} if low > known else None)
+def largest(question: Question, upper: float, lower: float = 0.0) -> tuple[float, Tree] | None:
+    """Return the largest proved radius in ``(known, upper)`` with its tree; ``None`` without one."""
+    low, high, small = _by_planes(question, upper, lower)
+    best: tuple[float, Tree | None] = (low, {"classes": []} if low > lower else None)
     if high < np.inf:
         high = min(high, _corner_radius(question, low, high))
     if small and high > low * (1.0 + _FINE):  # on small problems the corners are near the truth
@@ -160,7 +160,7 @@ def largest(question: Question, upper: float, known: float = 0.0) -> tuple[float
 
 
 def _corner_radius(question: Question, low: float, high: float) -> float:
-    """The least radius seen at which an input at the corner that the forms name has another class."""
+    """Return the smallest radius at which an input in the critical corner has another class."""
     tube = AffineArithmetic()
     margin = margins(question.classifier, tube, *question.box(max(low, 1e-6 * high)), question.label)
     for row in range(len(margin.c)):
@@ -183,7 +183,7 @@ def _corner_radius(question: Question, low: float, high: float) -> float:
 def _tried(
     question: Question, high: float, best: tuple[float, Tree | None], radii: list[float]
 ) -> tuple[float, tuple[float, Tree | None]]:
-    """The least radius that did not hold, the largest that did, after radii from the largest one down."""
+    """Return the smallest failed radius and the largest proved one, trying radii from the largest down."""
     for radius in radii:
         if radius <= best[0]:
             break
@@ -197,7 +197,7 @@ def _tried(
 def _bisected(
     question: Question, high: float, best: tuple[float, Tree | None], tolerance: float, room: int
 ) -> tuple[tuple[float, Tree | None], float]:
-    """The same by bisection, with at most ``room`` boxes a radius; far above what is known by factors."""
+    """Bisect between proved and failed radius, with at most ``room`` boxes a radius; far apart by factors."""
     factor = 1.5
     while not question.deadline.over:
         low = best[0]
@@ -216,16 +216,16 @@ def _bisected(
     return best, high
 
 
-def _by_planes(question: Question, upper: float, known: float) -> tuple[float, float, bool]:
-    """The largest radius from ``known`` on that planes alone prove, the least that did not hold, and whether the
-    problem is small.
+def _by_planes(question: Question, upper: float, lower: float) -> tuple[float, float, bool]:
+    """Return the largest radius from ``lower`` on by planes alone, the smallest failed one, and True for a small
+    problem.
     """
-    value, symbols = question.planes(max(known, _NOTHING))
+    value, symbols = question.planes(max(lower, _NOTHING))
     small = symbols <= _SMALL
     if not value > 0.0:
-        return known, upper, small
+        return lower, upper, small
     scale = float(np.abs(question.x).max()) + 1.0
-    low, high, trial = known, upper, min(upper, 1.05 * known if known > 0.0 else 1e-3 * scale)
+    low, high, trial = lower, upper, min(upper, 1.05 * lower if lower > 0.0 else 1e-3 * scale)
     at_low, at_high = value, -np.inf
     for _ in range(60):
         if question.deadline.over:
@@ -248,29 +248,29 @@ def _by_planes(question: Question, upper: float, known: float) -> tuple[float, f
     return low, upper, small
 
 
-def proved(asked: Request) -> list[Claim | None]:
-    """The claims about balls in l_inf.
+def proved(request: Request) -> list[Claim | None]:
+    """Return the claims about balls in l_inf.
 
     Args:
-        asked: the inputs.
+        request: the inputs.
 
     Raises:
         UnsupportedError: a network whose channels read each other in a loop.
     """
-    stages_of(asked.classifier)
-    mask = None if asked.mask is None else asked.free
-    claims: list[Claim | None] = [None] * len(asked.x)
-    splits = 0 if asked.epsilon is None else _SPLITS[asked.time_limit is not None]
-    for k in asked.right:
-        deadline = Deadline.from_limit(asked.time_limit)
-        question = Question(asked.classifier, asked.x[k], int(asked.y[k]), mask, asked.bounds, deadline, splits)
-        upper = asked.furthest(k) if asked.epsilon is None else float(asked.upper[k])
-        claims[k] = _answer(question, upper, asked.epsilon)
+    stages_of(request.classifier)
+    mask = None if request.mask is None else request.free
+    claims: list[Claim | None] = [None] * len(request.x)
+    splits = 0 if request.epsilon is None else _SPLITS[request.time_limit is not None]
+    for k in request.right:
+        deadline = Deadline.from_limit(request.time_limit)
+        question = Question(request.classifier, request.x[k], int(request.y[k]), mask, request.bounds, deadline, splits)
+        upper = request.furthest(k) if request.epsilon is None else float(request.upper[k])
+        claims[k] = _answer(question, upper, request.epsilon)
     return claims
 
 
 def _answer(question: Question, upper: float, epsilon: float | None) -> Claim | None:
-    """The claim about one input: by zonotopes, then by affine forms where these leave something open and pay.
+    """Return the claim about one input: by zonotopes, then by affine forms if these are worthwhile.
 
     Affine forms cost the square of the number of their symbols. Beyond ``SYMBOLS``, where these are merged, zonotopes
     prove as much in a fraction of the time. On 64 gated units and 28 steps forms add 28 to 31 % for twice the time.
@@ -286,17 +286,17 @@ def _answer(question: Question, upper: float, epsilon: float | None) -> Claim | 
     return _by_forms(question, upper, epsilon, claim) or claim
 
 
-def _by_forms(question: Question, upper: float, epsilon: float | None, known: Claim | None) -> Claim | None:
-    """The claim by affine forms and parabolas, of a radius beyond the known one."""
+def _by_forms(question: Question, upper: float, epsilon: float | None, claim: Claim | None) -> Claim | None:
+    """Return the claim by affine forms and parabolas, of a radius beyond the known one."""
     if epsilon is not None:
         tree = decide(question, epsilon)
         return None if tree is None else question.claim(epsilon, tree)
-    found = largest(question, upper, 0.0 if known is None else known.value or 0.0)
+    found = largest(question, upper, 0.0 if claim is None else claim.value or 0.0)
     return None if found is None else question.claim(*found)
 
 
 def kinked(tube: AffineArithmetic, F: Quadratic) -> Array:
-    """What the symbols have to do with the units that have kinks in their ranges, for which there are no parabolas."""
+    """Return the weight of the symbols in units with kinks in their ranges, which have no parabolas."""
     out = np.zeros(len(F.linear))
     for group in tube.groups:
         for term in group.terms if not all(term.unit.is_smooth for term in group.terms) else ():

@@ -1,7 +1,7 @@
 r"""Radius search for long sequences, by extrapolation from two or three tubes.
 
 What a ball of radius :math:`\epsilon` uses of its margin is :math:`\epsilon / r` for small ones, ``r`` the radius of
-the linearisation, and more for larger ones: nearly :math:`\epsilon / r \exp(c \epsilon^q)`. One tube gives ``c``, so
+the linearization, and more for larger ones: nearly :math:`\epsilon / r \exp(c \epsilon^q)`. One tube gives ``c``, so
 that a tube at half of ``r`` says where the next one is to be, with weights made of the first; the second one as a rule
 ends so near its margin that its multipliers prove a radius close by.
 """
@@ -21,39 +21,38 @@ from stability.search.solvers.deadline import Deadline
 Array = np.ndarray
 _ROUNDS, _HALVINGS = 5, 40
 _FIRST = 0.5
-"""Of the radius of the linearisation, tried first."""
+"""Share of the linearized radius that is tried first."""
 _POWER = 1.3
-"""``q`` above."""
+"""Exponent ``q`` above."""
 _GOAL = -4e-3
-"""The logarithm of the share that is gone for: the roundings of a proof are more on long sequences."""
+"""Target logarithm of the share: roundings of a proof are larger on long sequences."""
 _PART, _GAIN = 0.75, 1.02
-"""Of better weights in a mean with the old ones, and what the first ones are expected to add to a radius."""
+"""Weight of improved weights in the mean, and the expected increase of a radius by the first ones."""
 _DOWN, _UP, _TIMID, _STALE = 0.04, 0.015, 0.6, 20.0
-"""How far from a tube, in logarithms of the radius, its multipliers are taken; how much of the way up; what they lose
-on the way down, of its square."""
+"""Range of a tube's multipliers in logarithms of the radius, share of the way up, and their loss on the way down."""
 _LEAST, _MOST = 0.3, 4.0
-"""Between these shares of a margin a tube makes better weights."""
+"""Range of margin shares in which a tube improves the weights."""
 _PROMISING = 2.0
-"""The share up to which a tube near the boundary is expected to be of use."""
+"""Largest share at which a tube near the boundary is expected to be useful."""
 
 
 @np.errstate(all="ignore")
 def improve_weights(
-    task: Task, found: TubeResult, worth: list[Array], good: Array, where: Array, part: float = 0.5
+    task: Task, tubes: TubeResult, worth: list[Array], good: Array, where: Array, part: float = 0.5
 ) -> None:
-    """Better weights for some samples of a batch, in place: part of the way, for a whole way overshoots.
+    """Improve the weights of some samples of a batch in place, part of the way, since a full step overshoots.
 
     Args:
         task: the batch.
-        found: its tubes.
+        tubes: its tubes.
         worth: the weights of all samples.
-        good: which samples of the batch.
+        good: indices of samples in the batch.
         where: their numbers among all samples.
-        part: of the way.
+        part: share of the way.
     """
-    parts = [at.only(good) for at in found.passed]
+    parts = [at.only(good) for at in tubes.passed]
     ends = differences(task.net.head, task.y[good]) / task.margins[good][..., None]
-    near = (found.shares[good] / found.share[good][:, None]) ** 8  # the largest share, smoothly
+    near = (tubes.shares[good] / tubes.share[good][:, None]) ** 8  # the largest share, smoothly
     new = refined_weights(task.net, parts, ends * near[..., None])
     usable = np.isfinite([W.sum(axis=(1, 2)) for W in new]).all(axis=0)
     for old, W in zip(worth, new):
@@ -69,15 +68,15 @@ def _traces(W: Array) -> Array:
 def long_sequence_balls(
     task: Task, run: list[Nominal], worth: list[Array], upper: Array, away: Array, deadline: Deadline
 ) -> list[CertifiedBall | None]:
-    """Balls of samples, whose weights it betters; ``None`` where a handful of tubes does not come to an end.
+    """Return balls of samples and improve their weights; ``None`` if a few tubes do not suffice.
 
     Args:
         task: ``B`` samples.
         run: their nominal run.
-        worth: what every stage is worth to them.
+        worth: sensitivities of the margins to every stage.
         upper: ``(B,)`` radii of attacks, infinite where none is known.
-        away: ``(B, k)`` the distances to the boundaries of all classes in the linearisation.
-        deadline: of the search.
+        away: ``(B, k)`` the distances to the boundaries of all classes in the linearization.
+        deadline: time limit of the search.
     """
     linear = away.min(axis=1)
     out: list[CertifiedBall | None] = [None] * len(linear)
@@ -131,11 +130,11 @@ def _balls_near_boundary(
     worth: list[Array],
     left: Array,
     share: Array,
-    known: tuple[Array, Array, Array],
+    first: tuple[Array, Array, Array],
     deadline: Deadline,
 ) -> list[CertifiedBall | None]:
-    """Balls near the nearest boundary, tried where the first tube says that these may hold."""
-    e, upper, away = known
+    """Return balls near the nearest boundary, tried if the first tube predicts success."""
+    e, upper, away = first
     linear = away.min(axis=1)
     near = NEAR * np.minimum(upper, linear)
     c = np.maximum(np.log(share * linear / e), 0.0)

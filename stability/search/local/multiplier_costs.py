@@ -24,19 +24,19 @@ _CEILING = 1e9
 
 
 def nominal_slopes(stage: Stage, at: Nominal) -> Array:
-    """The slopes of a stage on the nominal run itself."""
+    """Return the slopes of a stage on the nominal run itself."""
     return stage.tangents(at.rows, at.offset)[0]
 
 
 def stage_weights(net: Stages, run: list[Nominal], y: Array, margins: Array, regular: float = 1.0) -> list[Array]:
-    """``W`` of every stage: what its output is worth.
+    """Return the sensitivity ``W`` of every stage's output.
 
     Args:
         net: the stages.
         run: the nominal run of ``B`` samples.
         y: ``(B,)`` their classes.
         margins: ``(B, k)`` logit of the class less the others'; those of the class itself are infinite.
-        regular: the part of what all rows see, beside what the margins see.
+        regular: weight of all rows, beside that of the margins.
 
     Returns:
         For every stage of every step ``(B, k2, k2)``, of trace 2 at most.
@@ -64,7 +64,7 @@ def _unit(W: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class StagePass:
-    """A stage of a tube as it was passed: the ellipsoid before it, and what was made of it.
+    """Stage of a tube: the ellipsoid before it, and its results.
 
     Attributes:
         stage: the stage.
@@ -86,8 +86,8 @@ class StagePass:
         return StagePass(self.stage, self.Y[index], of, self.rho[index], self.T[index])
 
 
-def refined_weights(net: Stages, tube: list[StagePass], ends: Array) -> list[Array]:
-    r"""``W`` of every stage from a tube: how the largest share of a margin changes with its ellipsoids.
+def refined_weights(net: Stages, tube: list[StagePass], heads: Array) -> list[Array]:
+    r"""Return ``W`` of every stage from a tube: the derivative of the largest margin share by its ellipsoids.
 
     With ``T`` and the slopes' middles held, :math:`dY^+ = M dY M^T`, :math:`M = G (I + Y C^T (T - R)^{-1} C)`, and the
     halfwidths ``rho`` grow like the reaches.
@@ -95,12 +95,12 @@ def refined_weights(net: Stages, tube: list[StagePass], ends: Array) -> list[Arr
     Args:
         net: the stages.
         tube: every stage as passed.
-        ends: ``(B, k, n)`` the rows of the head's differences, each in units of its margin and weighted.
+        heads: ``(B, k, n)`` the rows of the head's differences, each in units of its margin and weighted.
 
     Returns:
         As ``stage_weights``; NaN where the tube has overflowed.
     """
-    W, out = transposed(ends) @ ends, list[Array]()
+    W, out = transposed(heads) @ heads, list[Array]()
     for at in reversed(tube):
         W = _unit(W)
         out.append(W)
@@ -116,7 +116,7 @@ def refined_weights(net: Stages, tube: list[StagePass], ends: Array) -> list[Arr
 
 
 def stage_multipliers(stage: Stage, Y: Array, of: Products, rho: Array, W: Array) -> Array:
-    r"""``T`` of a stage: :math:`t_i + \sqrt{S_{ii} / p_i}` with a diagonal ``t >= R``.
+    r"""Return ``T`` of a stage: :math:`t_i + \sqrt{S_{ii} / p_i}` with a diagonal ``t >= R``.
 
     Its cost is :math:`\operatorname{tr} S (T - R)^{-1} + \sum_i p_i T_i`, with ``R = C Y C^T``, the prices
     :math:`p_i = (\rho B^T W B \rho)_{ii}` and :math:`S = C Y G^T W G Y C^T`. Of all diagonals

@@ -38,7 +38,7 @@ _KEYS = {
 
 
 def sample_file(index: int) -> str:
-    """Name of the file about one input.
+    """Return the name of the file about one input.
 
     >>> sample_file(17)
     'sample-00017.json'
@@ -47,7 +47,7 @@ def sample_file(index: int) -> str:
 
 
 def write_network(folder: Folder, network: Classifier) -> str:
-    """Write the network that the proofs of a folder are about; the file must be reserved.
+    """Write the network of the proofs in a folder; the file must be reserved.
 
     Args:
         folder: claimed by the caller.
@@ -71,7 +71,7 @@ def write_sample(folder: Folder, network: str, index: int, claim: Claim) -> Path
     Args:
         folder: claimed by the caller.
         network: digest of the network, as ``write_network`` gave it.
-        index: of the input in its data.
+        index: index of the input in its data.
         claim: with its proof.
 
     Returns:
@@ -86,18 +86,18 @@ def write_sample(folder: Folder, network: str, index: int, claim: Claim) -> Path
 
 @dataclass(frozen=True)
 class SampleCheck:
-    """The outcome for one input.
+    """Outcome for one input.
 
     Attributes:
         file: its name in the folder.
         valid: whether the claim is proved.
-        reason: why not, or what was proved.
-        index: of the input in its data; ``None`` where the file could not be read.
+        reason: reason of a refusal, or the proved result.
+        index: index of the input in its data; ``None`` where the file could not be read.
         label: the class that is certified.
         norm: ``l2`` or ``linf``.
         radius: within which no perturbation changes it.
         budget: ``total``, or ``step`` where the radius is that of every step.
-        masked: how many entries of the input may change, where not all of them.
+        masked: number of entries of the input that may change, if not all.
         statement: the claim's sentence; empty unless valid.
         question: digest of the input, its mask and what may be done to it; empty unless valid.
     """
@@ -117,12 +117,12 @@ class SampleCheck:
 
 @dataclass(frozen=True, repr=False)
 class FolderVerification(Displayed):
-    """The outcome for a folder of proofs.
+    """Outcome for a folder of proofs.
 
     Attributes:
         valid: the network was read, there is a proof, and every proof holds.
-        reason: why not, or what was proved.
-        network: whom the claims are about: what it is, its size, the digest of its stored numbers; empty if unread.
+        reason: reason of a refusal, or the proved result.
+        network: network of the claims: kind, size, and the digest of its stored numbers; empty if unread.
         samples: one entry a file, in their order.
     """
 
@@ -158,7 +158,7 @@ def is_proof_folder(path: Path) -> bool:
 
 
 def read_network(path: Path) -> tuple[Classifier, str]:
-    """The network of a folder and its digest, recomputed.
+    """Return the network of a folder and its digest, recomputed.
 
     Raises:
         FileFormatError: missing, damaged, changed after it was written, or no network of this format.
@@ -174,10 +174,10 @@ def read_network(path: Path) -> tuple[Classifier, str]:
 
 
 def read_sample(path: Path, network: str) -> tuple[int, Claim]:
-    """The input's index and the claim of one file, not yet judged.
+    """Return the input's index and the claim of one file, not yet judged.
 
     Args:
-        path: of the file.
+        path: path of the file.
         network: digest of the network that it must be about.
 
     Raises:
@@ -211,7 +211,7 @@ def _document(path: Path, kind: str) -> Mapping[str, Any]:
 
 
 def sample_names(path: Path) -> list[str]:
-    """Names of the files about inputs in a folder, by index; anything else called ``sample-`` is refused.
+    """Return the names of the files about inputs in a folder, by index; raise an error for other ``sample-`` files.
 
     Raises:
         FileFormatError: the folder cannot be read, or holds a file whose name is none of ours.
@@ -228,20 +228,20 @@ def sample_names(path: Path) -> list[str]:
 
 
 def budget_of(data: Mapping[str, Any]) -> str:
-    """Return the budget of a proof: ``total``, or ``step`` where the radius is that of every step."""
+    """Return the budget of a proof: ``total``, or ``step`` if the radius is that of every step."""
     budget = data.get("budget")  # of a file that is not yet judged it may be anything
     return "step" if "tau" in data or (isinstance(budget, str) and budget == "step") else "total"
 
 
 def verify_folder(path: str | Path, progress: Callable[[int, int], Any] | None = None) -> FolderVerification:
-    """Prove every claim of a folder again, rounding errors included; a bad file is answered, never raised.
+    """Prove every claim of a folder again, rounding errors included; a bad file is reported, never raised.
 
     Args:
         path: the folder.
         progress: called with how many files are done, and how many there are.
 
     Returns:
-        The outcome. One file that does not hold makes the folder invalid; the others are told all the same.
+        The outcome. One invalid file makes the folder invalid; all others are reported as well.
     """
     path = Path(path)
     try:
@@ -270,12 +270,12 @@ def _judged(checks: Iterable[SampleCheck]) -> tuple[bool, str]:
 
 
 def check_sample(path: Path, network: Classifier, digest: str) -> SampleCheck:
-    """The outcome for one file of proof; a bad one is answered, never raised.
+    """Return the outcome for one file of proof; a bad one is reported, never raised.
 
     Args:
-        path: of the file.
+        path: path of the file.
         network: that its folder holds.
-        digest: of the network.
+        digest: digest of the network.
     """
     try:
         index, claim = read_sample(path, digest)

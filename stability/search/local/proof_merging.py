@@ -1,11 +1,11 @@
 """Merging of new proofs into an existing folder of proofs.
 
-A proof is about one input of one network, in one norm, under one budget and mask. One that says at least as much about
-the same takes the place of an older one; one that says less leaves it. Proofs of another network, or about something
-else in the files that would be written, are refused before anything is computed.
+A proof is about one input of one network, in one norm, under one budget and mask. A proof replaces an older one with
+the same subject if its claim is at least as strong. Files with proofs of another network or subject are refused before
+any computation.
 
-An older proof is checked before it stands in the way of anything: a file may say more than it proves, or hold what an
-earlier checker accepted and this one does not. What proves nothing is replaced.
+An older proof is checked before it is kept: a file may claim more than it proves, or a claim that only an earlier
+checker accepted. An invalid proof is replaced.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OVERWRITE = "choose another folder, or allow to replace them with --overwrite"
 
 @dataclass(frozen=True)
 class ProofQuery:
-    """Inputs, norm, budget and mask that the proofs of one call are about.
+    """Inputs, norm, budget and mask of the proofs of one call.
 
     Attributes:
         x: ``(n, time, features)`` the inputs.
@@ -67,22 +67,22 @@ class ProofQuery:
 
 
 class ProofMerger:
-    """The proofs of a folder, and what becomes of them; the folder is owned by the caller.
+    """Merger of proofs into a folder owned by the caller.
 
     Attributes:
         made: inputs whose proof was written.
-        stayed: inputs whose older proof holds, and says more than the one that was made now.
+        stayed: inputs whose older proof is valid and stronger than the new one.
         void: inputs whose file proved nothing, and was replaced by the proof that was made now.
     """
 
-    def __init__(self, folder: Folder, by: str, network: Classifier, asked: ProofQuery, *, overwrite: bool) -> None:
-        """Look at what is there, and reserve the files.
+    def __init__(self, folder: Folder, by: str, network: Classifier, query: ProofQuery, *, overwrite: bool) -> None:
+        """Read the existing proofs and reserve the files.
 
         Args:
             folder: claimed by the caller.
             by: the work that writes the proofs.
             network: that they are about.
-            asked: what they are about.
+            query: description of the measurement.
             overwrite: whether proofs that would be lost may be.
 
         Raises:
@@ -93,13 +93,13 @@ class ProofMerger:
         self.stayed: set[int] = set()
         self.void: set[int] = set()
         self._folder, self._overwrite, self._network, self._digest = folder, overwrite, network, digest_of(network)
-        names = [NETWORK_FILE, *map(sample_file, range(len(asked.x)))]
+        names = [NETWORK_FILE, *map(sample_file, range(len(query.x)))]
         own = [name for name in folder.files_made_by(by) if os.path.lexists(folder.path / name)]
         if own and not self._about_it(own):
             if not overwrite:
                 raise ConfigurationError(f"{folder.path} holds proofs about another network: {OVERWRITE}")
             folder.remove(own)
-        lost = None if overwrite else next((k for k in range(len(asked.x)) if self._lost(k, asked)), None)
+        lost = None if overwrite else next((k for k in range(len(query.x)) if self._lost(k, query)), None)
         if lost is not None:
             raise ConfigurationError(
                 f"{folder.path} holds proofs that would be lost, the first of them {sample_file(lost)}, proved about "
@@ -109,7 +109,7 @@ class ProofMerger:
         write_network(folder, network)
 
     def write(self, index: int, claim: Claim) -> None:
-        """Keep the proof about an input, unless one is there that says more and holds."""
+        """Keep the proof about an input, unless a valid one with a stronger claim exists."""
         if not self._overwrite and os.path.lexists(self._folder.path / sample_file(index)):
             old = self._there(index)
             if old is None or not implies_claim(claim, old):
@@ -124,19 +124,19 @@ class ProofMerger:
         """Count the proofs in the folder."""
         return sum(name.startswith("sample-") and (self._folder.path / name).is_file() for name in self._folder.files)
 
-    def _about_it(self, own: list[str]) -> bool:
+    def _about_it(self, names: list[str]) -> bool:
         """Return True if the files of the folder are about the network, as far as they can be read."""
-        if NETWORK_FILE in own:
+        if NETWORK_FILE in names:
             try:
                 return read_network(self._folder.path)[1] == self._digest
             except _UNREADABLE:
                 return False
-        return all(self._read(name) is not None for name in own if name.startswith("sample-"))
+        return all(self._read(name) is not None for name in names if name.startswith("sample-"))
 
-    def _lost(self, index: int, asked: ProofQuery) -> bool:
+    def _lost(self, index: int, query: ProofQuery) -> bool:
         """Return True if the file of an input proves something else than the query asks."""
         old = self._there(index)
-        if old is None or old.proof is None or asked.asks_for(index, old.proof.data):
+        if old is None or old.proof is None or query.asks_for(index, old.proof.data):
             return False
         return self._holds(index)
 
@@ -145,13 +145,13 @@ class ProofMerger:
         return check_sample(self._folder.path / sample_file(index), self._network, self._digest).valid
 
     def _there(self, index: int) -> Claim | None:
-        """The claim of an input's file with its proof, not yet judged; ``None`` where there is none."""
+        """Return the claim of an input's file with its proof, not yet judged; ``None`` if there is none."""
         name = sample_file(index)
         found = self._read(name) if name in self._folder.files else None
         return None if found is None or found.proof is None or found.value is None else found
 
     def _read(self, name: str) -> Claim | None:
-        """The claim of a file; ``None`` for one that says nothing about this network."""
+        """Return the claim of a file; ``None`` if it is not about this network."""
         try:
             return read_sample(self._folder.path / name, self._digest)[1]
         except _UNREADABLE:
@@ -183,7 +183,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _same_mask(one: Any, other: Any) -> bool:
-    """Return True if two masks are equal; one that is true everywhere is none."""
+    """Return True if two masks are equal; one that is true everywhere counts as none."""
     one, other = (None if _is_all(mask) else mask for mask in (one, other))
     return one is other if one is None or other is None else _same(one, other)
 

@@ -24,12 +24,12 @@ from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray
 WARM = 0.01
-"""The barrier's weight relative to the multipliers' mean, where a search begins near the best ones."""
+"""Barrier weight of a warm start, relative to the multipliers' mean."""
 
 
 @dataclass(frozen=True)
 class Multipliers:
-    """Multipliers with the bound that they give.
+    """Multipliers and their bound.
 
     Attributes:
         D: ``(n + k,)``: one for each symbol, one for each cut.
@@ -43,7 +43,7 @@ class Multipliers:
 
 
 class _Dual:
-    """The dual of one function ``F(v) = constant + q v + v^T Q S Q^T v``, its cuts' values ``offset + G^T Q^T v``."""
+    """Dual of one function ``F(v) = constant + q v + v^T Q S Q^T v``, with cut values ``offset + G^T Q^T v``."""
 
     def __init__(self, F: Quadratic) -> None:
         self.q, self.n = F.slope(), len(F.linear)
@@ -65,19 +65,19 @@ class _Dual:
         self.S, self.offset, self.half = 0.5 * (S + S.T), F.cut_offset, F.cut_half
 
     def value(self, v: Array) -> float:
-        """``F(v)``."""
+        """Return ``F(v)``."""
         y = self.Q.T @ v
         return float(self.constant + self.q @ v + y @ self.S @ y)
 
     def first(self) -> Array:
-        """Multipliers for which ``H + D`` is diagonally dominant; those of the cuts are small."""
+        """Return multipliers with a diagonally dominant ``H + D``; those of the cuts are small."""
         rows = np.abs((self.Q @ self.S) @ self.Q.T).sum(axis=1)
         D = 0.5 * np.abs(self.q) + 1.0001 * rows + 1e-9 * (1.0 + np.abs(self.q).max(initial=0.0))
         worth = 0.01 * float(D.sum()) / max(self.n, 1)
         return np.concatenate([D, worth / np.maximum(self.half, 1e-9) ** 2])
 
     def at(self, D: Array) -> _Point | None:
-        """Evaluate the dual at multipliers; ``None`` where ``H + D`` is not positive definite."""
+        """Evaluate the dual at multipliers; ``None`` if ``H + D`` is not positive definite."""
         D, cut = D[: self.n], D[self.n :]
         S = self.S + (self.G * cut) @ self.G.T
         q = self.q + 2.0 * self.Q @ (self.G @ (cut * self.offset))
@@ -97,7 +97,7 @@ class _Dual:
         return _Point(D, cut, M, around, v, log, gain)
 
     def step(self, at: _Point, mu: float) -> tuple[Array, float]:
-        """Newton's step in ``log D``, and by how much it promises to go down, twice."""
+        """Return Newton's step in ``log D``, and twice its predicted decrease."""
         D, v, M = at.D, at.v, at.M
         Z = self.Q / D[:, None]
         inverse = 1.0 / D - ((Z @ M) * Z).sum(axis=1)
@@ -152,7 +152,7 @@ class _Point:
 def best_multipliers(
     F: Quadratic, *, decide: bool = True, rounds: int = 40, deadline: Deadline | None = None, start: Array | None = None
 ) -> Multipliers:
-    """Multipliers of a large lower bound of a quadratic function over ``|v_k| <= 1``.
+    """Find multipliers with a large lower bound of a quadratic function over ``|v_k| <= 1``.
 
     Args:
         F: the function.
@@ -205,7 +205,7 @@ def best_multipliers(
 
 
 def _search(dual: _Dual, at: _Point, step: Array, promise: float, mu: float) -> _Point | None:
-    """The next point along a step, which is halved until it goes down far enough."""
+    """Return the next point along a step, halved until the decrease suffices."""
     length, cost = min(1.0, 3.0 / max(float(np.abs(step).max(initial=0.0)), 1e-300)), at.cost(mu)
     while length > 1e-3:
         trial = dual.at(at.all * np.exp(length * step))

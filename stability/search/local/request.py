@@ -17,13 +17,12 @@ from stability.kernel.theorems.local_ball import LARGEST, WIDEST
 Array = np.ndarray
 BUDGETS = ("total", "step")
 FARTHEST = 1e3
-"""Largest radius that is searched for, in units of one plus the input's largest entry: any class that survives it
-survives perturbations that dwarf the data."""
+"""Largest searched radius, in units of one plus the input's largest entry: larger perturbations dwarf the data."""
 
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """Inputs with their classes, how they may be changed, and the time limit of the search.
+    """Inputs with their classes, constraints on their perturbations, and the time limit of the search.
 
     Attributes:
         classifier: the network.
@@ -53,11 +52,11 @@ class Request:
 
     @property
     def free(self) -> Array:
-        """``(T, p)``, one where the input may change, else zero."""
+        """Return the mask ``(T, p)`` of entries that may change, one or zero."""
         return np.ones(self.x.shape[1:]) if self.mask is None else self.mask.astype(np.float64)
 
     def furthest(self, k: int) -> float:
-        """The radius of sample ``k`` beyond which none is searched for: that of an attack, or ``FARTHEST``."""
+        """Return the largest radius to search for sample ``k``: that of an attack, or ``FARTHEST``."""
         return min(float(self.upper[k]), FARTHEST * (1.0 + float(np.abs(self.x[k]).max())))
 
     def data(self, k: int, norm: str, radius: float) -> dict[str, Any]:
@@ -69,7 +68,7 @@ class Request:
 
 
 def larger_claim(one: Claim | None, other: Claim | None) -> Claim | None:
-    """The claim of the larger radius, if there is any."""
+    """Return the claim of the larger radius, if there is any."""
     return max((one, other), key=lambda claim: 0.0 if claim is None else claim.value or 0.0)
 
 
@@ -85,7 +84,7 @@ def checked_request(
     budget: str = "total",
     time_limit: float | None = None,
 ) -> Request:
-    """The arguments of ``balls.largest_balls``, checked.
+    """Check the arguments of ``largest_balls``.
 
     Bounds may be arrays: what holds between the least and the largest of them holds between them. An end that no ball
     reaches, such as an infinite one, is as good as none.
@@ -129,10 +128,10 @@ def checked_request(
 
 
 def check_radius_range(name: str, value: float) -> None:
-    """Refuse what cannot be the radius of a proof, before anything is computed.
+    """Raise an error, before any computation, for a number that cannot be the radius of a proof.
 
     Args:
-        name: of the argument or option.
+        name: name of the argument or option.
         value: the number.
 
     Raises:

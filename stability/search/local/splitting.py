@@ -1,4 +1,4 @@
-r"""Cuts of the values inside a network: where parabolas leave a margin open, the range of one value is cut in two.
+r"""Branch and bound on values inside the network, for margins that quadratic relaxation leaves open.
 
 All runs from a box fall into those in which a value of the tube (an argument of a gate, a cell's state) lies below a
 number and those in which it lies above. In either half the planes and parabolas of the units that read it are nearer to
@@ -27,21 +27,21 @@ from stability.search.local.quadratic_multipliers import Multipliers, best_multi
 Array = np.ndarray
 Cuts = dict[int, tuple[float, float]]
 DEEPEST = 22
-"""Cuts of values one below the other: a file is not read where it is nested more than 64 deep."""
+"""Most nested cuts: a file may be nested at most 64 deep."""
 _ROUNDS, _FIRST, _TRIED = 60, 60, 8
-"""Newton steps for a node, for the first one, and for a cut that is tried."""
+"""Newton steps for a node, for the first one, and for a trial cut."""
 PRICE = 4.0
-"""Price of leaving a cut by half its width, relative to the margin that is missing."""
+"""Price of leaving a cut by half its width, relative to the missing margin."""
 LOOK = 2
-"""Cuts that are tried at each node."""
+"""Trial cuts per node."""
 CANDIDATES, TRYING = 32, 0.2
-"""Cuts that are tried at the root, and the part of the time for it."""
+"""Trial cuts at the root, and their share of the time."""
 _STEPS = 6
 """Steps towards the worst input of a node."""
 
 
 def margin_gradient(tube: AffineArithmetic, margin: Form, row: int, met: Met) -> Array:
-    """Gradient of a margin along one run, in the symbols of the inputs.
+    """Return the gradient of a margin along one run, in the symbols of the inputs.
 
     Args:
         tube: the tube, with nothing merged.
@@ -71,14 +71,14 @@ def margin_gradient(tube: AffineArithmetic, margin: Form, row: int, met: Met) ->
 def worst_input(
     question: About, tube: AffineArithmetic, margin: Form, row: int, point: Array, price: float = 0.0
 ) -> tuple[Array, float]:
-    """Input of a small margin, by steps along the signs of its gradient.
+    """Return an input of small margin, by steps along the signs of its gradient.
 
     Args:
         question: the network and the class.
         tube: the tube, with its cuts.
         margin: the margins of all classes, as forms.
         row: the margin's number.
-        point: where to begin, from -1 to 1 in each entry that moves.
+        point: starting point, from -1 to 1 in each entry that moves.
         price: added to the margin where a cut is left by half its width, growing with the square.
 
     Returns:
@@ -107,12 +107,12 @@ def worst_input(
 
 @dataclass
 class _Ranges(AffineArithmetic):
-    """A tube that keeps the intervals of all values by their numbers."""
+    """Tube that keeps the intervals of all values by their numbers."""
 
     ranges: Cuts = field(default_factory=dict)
 
     def form(self, c: Array, L: Array, err: Array, low: Array | None = None, high: Array | None = None) -> Form:
-        """A form of new values."""
+        """Return a form of new values."""
         first, out = self.made, super().form(c, L, err, low, high)
         self.ranges.update(enumerate(zip(out.low.tolist(), out.high.tolist()), first))
         return out
@@ -120,13 +120,13 @@ class _Ranges(AffineArithmetic):
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """Bound of the margin of the runs that keep some cuts.
+    """Bound of the margin over the runs that satisfy some cuts.
 
     Attributes:
         cuts: the cuts.
         bound: lower bound of the margin, in floating point.
         point: the input at which the parabolas touch.
-        found: the multipliers, or ``None`` where affine forms alone prove the margin positive.
+        multipliers: multipliers, or ``None`` where affine forms alone prove the margin positive.
         proved: whether the bound is positive with rounding.
         numbers: the values that are cut, in the order of their multipliers.
     """
@@ -134,32 +134,32 @@ class Node:
     cuts: Cuts
     bound: float
     point: Array
-    found: Multipliers | None
+    multipliers: Multipliers | None
     proved: bool
     numbers: tuple[int, ...] = ()
 
     @property
     def leaf(self) -> Tree:
-        """The part of the proof for these runs."""
-        return {} if self.found is None else {"point": self.point, "multipliers": self.found.D}
+        """Return the part of the proof for these runs."""
+        return {} if self.multipliers is None else {"point": self.point, "multipliers": self.multipliers.D}
 
 
 @dataclass(eq=False)
 class Splitting:
-    """The search for one class of one box."""
+    """Search for one class of one box."""
 
     question: About
     low: Array
     high: Array
     row: int
     room: int
-    """Nodes left to look at."""
+    """Remaining number of nodes."""
     order: list[int] = field(default_factory=list)
     gains: dict[int, tuple[float, float]] = field(default_factory=dict)
     ranges: dict[int, tuple[float, float]] = field(default_factory=dict)
 
     def node(self, cuts: Cuts, point: Array | None, parent: Node | None, rounds: int) -> Node:
-        """The bound of the runs that keep the cuts; ``point`` is where the search for the worst input begins."""
+        """Bound the runs that satisfy the cuts; ``point`` is the initial guess of the worst input."""
         self.room -= 1
         tube = _Ranges(cuts=cuts)
         margin = margins(self.question.classifier, tube, self.low, self.high, self.question.label)
@@ -173,7 +173,7 @@ class Splitting:
         point, value = worst_input(self.question, tube, margin, self.row, begun, price)
         if not value > 0.0:
             return Node(cuts, -np.inf, point, None, False)
-        start = None if parent is None or parent.found is None else self._start(parent, cuts, tube)
+        start = None if parent is None or parent.multipliers is None else self._start(parent, cuts, tube)
         best, proved = None, False
         for at in (point,) if parent is None else (point, parent.point):
             met, _ = evaluate_at(self.question.classifier, tube, at, self.question.label)
@@ -191,16 +191,16 @@ class Splitting:
         return Node(cuts, found.bound, point, found, proved, tuple(sorted(tube.met)))
 
     def _start(self, parent: Node, cuts: Cuts, tube: AffineArithmetic) -> Array:
-        """The parent's multipliers, in the order of a child's."""
-        assert parent.found is not None
+        """Return the parent's multipliers, in the order of a child's."""
+        assert parent.multipliers is not None
         n = tube.symbols
-        old = dict(zip(parent.numbers, parent.found.D[n:]))
-        mean, own = float(parent.found.D[:n].mean()), []
+        old = dict(zip(parent.numbers, parent.multipliers.D[n:]))
+        mean, own = float(parent.multipliers.D[:n].mean()), []
         for number in sorted(tube.met):
             low, high = self._endpoints(cuts, number)
             fresh = 0.01 * mean / max(0.5 * (high - low), 1e-9) ** 2
             own.append(old.get(number, fresh))
-        return np.concatenate([parent.found.D[:n], own])
+        return np.concatenate([parent.multipliers.D[:n], own])
 
     def _rank(self, tube: AffineArithmetic, F: Quadratic) -> None:
         """Order the values by curvature times squared reach, the largest first."""
@@ -220,7 +220,7 @@ class Splitting:
         self.order = [n for n in sorted(worth, key=lambda n: -worth[n]) if n in wide and worth[n] > 0.0]
 
     def halves(self, node: Node, number: int, rounds: int) -> tuple[float, list[Node]]:
-        """The two halves of a node."""
+        """Return the two halves of a node."""
         low, high = self._endpoints(node.cuts, number)
         at = 0.5 * (low + high)
         low, high = node.cuts.get(number, (-np.inf, np.inf))  # as the rule will have them
@@ -228,13 +228,13 @@ class Splitting:
         return at, [self.node(part, node.point, node, rounds) for part in parts]
 
     def gain(self, node: Node, halves: list[Node], number: int) -> tuple[float, float]:
-        """The gains of both halves, the less first, per squared part of the value's first width that was left."""
+        """Return the gains of both halves, the smaller first, per squared remaining share of the first width."""
         left = self._left(node, number)
         low, high = sorted(min(max(half.bound - node.bound, 1e-3), -2.0 * node.bound) / left for half in halves)
         return low, high
 
     def _endpoints(self, cuts: Cuts, number: int) -> tuple[float, float]:
-        """The interval of a value, within what it was without any cut."""
+        """Return the interval of a value within its uncut range."""
         low, high = cuts.get(number, self.ranges[number])
         return max(low, self.ranges[number][0]), min(high, self.ranges[number][1])
 
@@ -244,13 +244,13 @@ class Splitting:
         return ((high - low) / (first[1] - first[0])) ** 2
 
     def promise(self, node: Node, number: int) -> float:
-        """The product of what both halves are thought to gain, no more than what is missing."""
+        """Return the product of both halves' predicted gains, each at most the missing margin."""
         left = self._left(node, number)
         low, high = (min(gain * left, -node.bound) for gain in self.gains[number])
         return low * high
 
     def tree(self) -> Tree | None:
-        """A tree that proves the margin of all runs from the box, or ``None``."""
+        """Return a tree that proves the margin of all runs from the box, or ``None``."""
         root = self.node({}, None, None, _FIRST)
         if root.proved or not np.isfinite(root.bound):
             return root.leaf if root.proved else None

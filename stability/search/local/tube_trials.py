@@ -24,13 +24,13 @@ from stability.search.local.multiplier_costs import StagePass, nominal_slopes, s
 
 Array = np.ndarray
 _REACHES = 1e-2
-"""What reaches of rows count beside the margins: a channel that is worth nothing on the nominal run may be, beyond."""
+"""Weight of the rows' reaches beside the margins: a channel without effect on the nominal run may have one later."""
 _HOPELESS = 1e24
-"""Of the squares that a tube reaches, and of those of the run: it has left all bounds, and grows faster every step."""
+"""Squared reach, relative to that of the run, above which a tube counts as diverged."""
 _EACH, _ABOVE = 5e-12, 8.0
-"""Of an ellipsoid, in budgets for each step, for the errors of a stage; times what the checker adds for them."""
+"""Share of an ellipsoid reserved for the errors of a stage, with budgets per step; factor over the checker's own."""
 _LEAST = 4e-9
-"""Share of a step in budgets for each: a little above what the checker asks for (1e-9), as is what it leaves."""
+"""Smallest share of a step, with budgets per step: slightly above the checker's minimum (1e-9)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ def ellipsoid_tubes(task: Task, run: list[Nominal], worth: list[Array], radius: 
     Args:
         task: ``b`` samples.
         run: their nominal run.
-        worth: what every stage is worth to them.
+        worth: sensitivities of the margins to every stage.
         radius: ``(b,)``.
     """
     net, count = task.net, len(task.net.stages)
@@ -120,7 +120,7 @@ def ellipsoid_tubes(task: Task, run: list[Nominal], worth: list[Array], radius: 
 
 
 def _rounded(task: Task, stage: Stage, at: Nominal, local: Local, radius: Array) -> Array:
-    """``(b, k, k)`` somewhat more than the checker adds for the roundings of a stage: multipliers have to exceed it."""
+    """Return ``(b, k, k)``, slightly more than the checker's allowance for roundings, which multipliers must exceed."""
     steep = np.abs(local.m) + local.rho
     missed = at.error + (steep * at.offset) @ np.abs(stage.B).T
     share = ROOM / (4.0 * len(task.free) * len(task.net.stages)) if task.budget == "total" else _EACH
@@ -129,7 +129,7 @@ def _rounded(task: Task, stage: Stage, at: Nominal, local: Local, radius: Array)
 
 
 def _share(Y: Array, stage: Stage, at: Nominal, W: Array, free: Array) -> Array:
-    """``tau`` for which the next ellipsoid costs least on the nominal run, and rows whose slopes vary do not go far."""
+    """Return ``tau`` of a cheap next ellipsoid on the nominal run, with short reaches of rows of varying slopes."""
     G, n = gain(stage, nominal_slopes(stage, at)), Y.shape[-1]
     state = ((W @ G[..., :n] @ Y) * G[..., :n]).sum(axis=(1, 2))
     entry = ((W @ G[..., n:]) * G[..., n:] * free).sum(axis=(1, 2))
@@ -144,5 +144,5 @@ def _share(Y: Array, stage: Stage, at: Nominal, W: Array, free: Array) -> Array:
 
 
 def select_runs(at: Nominal, index: Array) -> Nominal:
-    """The nominal run of some of the samples."""
+    """Return the nominal run of the selected samples."""
     return Nominal(at.out[index], at.rows[index], at.offset[index], at.error[index])

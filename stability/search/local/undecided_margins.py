@@ -20,13 +20,13 @@ from stability.kernel.reachability.quadratic_lower_bound import (
 from stability.kernel.reachability.stages import Nominal
 
 Array = np.ndarray
-_ROUNDS, _CLOSE = 8, 1e-3
+_ROUNDS, _CLOSE = 8, 1e-3  # updates of the prices, and relative change that ends them
 _TOWARDS = 0.9
-"""How much the direction of the reference counts among all that a tube allows."""
+"""Weight of the reference's direction among all that a tube allows."""
 _SHARE = 0.97
-"""Of the way from the price at which most is left to the one at which nothing is."""
+"""Share of the way from the best price to the one at which nothing is left."""
 _IDLE = 1e-9
-"""Of the largest price, at least, for every step that has one."""
+"""Smallest price of a step, relative to the largest."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class ClosedClass:
 
 
 def tube_passages(radius: float, net: Stages, x: Array, run: list[Nominal], Y: list[Array]) -> list[Passage]:
-    """The tube of one sample, for the search: no rounding counted."""
+    """Return the tube of one sample for the search, without roundings."""
     out, y, count = list[Passage](), net.start, len(net.stages)
     for k, (nominal, shape) in enumerate(zip(run, Y)):
         stage = net.stages[k % count]
@@ -62,7 +62,7 @@ def tube_passages(radius: float, net: Stages, x: Array, run: list[Nominal], Y: l
 def priced_references(
     net: Stages, x: Array, w: Array, bias: Array, free: Array, radius: float, each: bool = False
 ) -> list[tuple[Reference, Array]] | None:
-    """Reference inputs that are stationary for as large prices as the margins allow, and the prices.
+    """Return reference inputs that are stationary for prices as large as the margins allow, and the prices.
 
     About a reference with gradient ``g`` the margin is ``M + g (x' - x)`` nearly, and a price is paid for where
     ``M - |g|^2 / (4 lambda) - lambda eps^2 > 0``: the largest one leaves most room for the curvature. With a budget for
@@ -72,10 +72,10 @@ def priced_references(
         net: the stages.
         x: ``(T, p)``.
         w: ``(c, n)`` rows of margins on the vector at the end of the run.
-        bias: ``(c,)`` what is added to them.
+        bias: ``(c,)`` their constant terms.
         free: ``(T, p)`` which entries change.
         radius: ``eps``.
-        each: whether every step has a budget of its own.
+        each: whether every step has a separate budget.
 
     Returns:
         One for each margin; ``None`` where one of them has none.
@@ -105,17 +105,17 @@ def priced_references(
 
 
 def group_norms(g: Array, groups: int) -> Array:
-    """Lengths ``(c, groups)`` of ``(c, T, p)``, as a whole or step by step."""
+    """Return the lengths ``(c, groups)`` of ``(c, T, p)``, as a whole or step by step."""
     return np.linalg.norm(g.reshape(len(g), groups, -1), axis=2)
 
 
 def broadcast_groups(values: Array, x: Array) -> Array:
-    """Values ``(c, 1)`` or ``(c, T)``, of a whole input or of its steps, for the entries of ``x (T, p)``."""
+    """Broadcast values ``(c, 1)`` or ``(c, T)``, of a whole input or of its steps, to the entries of ``x (T, p)``."""
     return np.broadcast_to(values, (len(values), len(x)))[..., None]
 
 
 def _prices(M: Array, size: Array, radius: float) -> Array:
-    """Nearly the largest that leave something of margins ``M (c,)`` with gradients of some sizes ``(c, groups)``."""
+    """Return nearly the largest prices for margins ``M (c,)`` with gradients of given sizes ``(c, groups)``."""
     steep = size.sum(axis=1) * radius
     part = M / steep
     part = part + _SHARE * np.sqrt(np.maximum(part * part - 1.0, 0.0))
@@ -128,7 +128,7 @@ def _prices(M: Array, size: Array, radius: float) -> Array:
 
 
 def run_gradients(net: Stages, x: Array, w: Array) -> tuple[Array, Array]:
-    """The vectors ``y`` at the ends of runs ``(c, T, p)``, and the gradients of ``w y``; no rounding counted."""
+    """Return the final vectors ``y`` of runs ``(c, T, p)``, and the gradients of ``w y``, without roundings."""
     y, tangents, n = np.broadcast_to(net.start, (len(x), net.states)), list[Array](), net.states
     for t in range(x.shape[1]):
         for stage in net.stages:
@@ -146,7 +146,7 @@ def run_gradients(net: Stages, x: Array, w: Array) -> tuple[Array, Array]:
 
 
 def class_multipliers(net: Stages, tube: list[Passage], ref: Reference, free: Array, prices: Array) -> Array | None:
-    """Multipliers ``(T, m)`` for which a reference's inequalities hold at every stage, or ``None``."""
+    """Return multipliers ``(T, m)`` for which a reference's inequalities hold at every stage, or ``None``."""
     count, P, out = len(net.stages), np.zeros((net.states, net.states)), list[Array]()
     stages, paid = linearize_stages(net, tube, ref), np.broadcast_to(prices, (len(free),))
     for k in range(len(tube) - 1, -1, -1):
@@ -162,7 +162,7 @@ def class_multipliers(net: Stages, tube: list[Passage], ref: Reference, free: Ar
 
 
 def _multipliers(passage: Passage, a: Around, P: Array, price: float, at: Array) -> Array:
-    """``T > B^T P B`` for which the quadratic function before the stage is small where the perturbed runs are."""
+    """Return ``T > B^T P B`` for which the quadratic before the stage is small on the perturbed runs."""
     stage, shift = passage.stage, at - passage.y
     size = float(np.einsum("ii->", passage.Y))
     towards = _TOWARDS * size / max(float(shift @ shift), 1e-300)

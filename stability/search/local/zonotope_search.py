@@ -1,7 +1,7 @@
 """Search for the largest certified l_inf radius with the zonotope tube.
 
-What is left of a margin falls like a line in the radius, and then like a parabola. Both are known after one trial, so
-that few are needed. What is found is a claim only where the rule ``local_zonotopes`` accepts it.
+The remaining margin decreases linearly in the radius at first, then quadratically. One trial determines both terms, so
+few trials suffice. A result becomes a claim only if the rule ``local_zonotopes`` accepts it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from stability.search.local.branch_and_bound import About
 Array = np.ndarray
 KIND = "local_zonotopes"
 _WINDOWS, _OF_GATES = (0, 16), (16, 64)
-"""Steps that keep what channels leave, tried in turn: none is the cheapest; gates leave more."""
+"""Steps that keep the channels' remainders, tried in turn: none is the cheapest; gates have larger remainders."""
 _COLUMNS = 1024
-"""Symbols of inputs that are kept, at most: those of later steps."""
+"""Most symbols of inputs that are kept: those of later steps."""
+# trials, relative tolerance, and share of the upper bound above which a longer window gains little
 _TRIALS, _NEAR, _ENOUGH = 12, 4e-3, 0.5
 _STRAIGHT = 1e-7
-"""As ``_NEAR``, of affine networks: one trial tells their radius."""
-_BACK = (0.0, 1e-6)
+"""Tolerance ``_NEAR`` of affine networks, whose radius one trial determines."""
+_BACK = (0.0, 1e-6)  # relative reductions of a radius that are tried until the rule accepts it
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class _Trial:
     Attributes:
         radius: it.
         share: the least share of a margin that is proved to be left; minus infinity where none is, or time is over.
-        slope: what the inputs alone take of that margin, for a radius of one.
+        slope: decrease of that margin by the inputs alone, per unit of the radius.
     """
 
     radius: float
@@ -52,7 +53,7 @@ class _Trial:
 
 
 class Long:
-    """The question of an l_inf ball around a long sequence."""
+    """Arguments of an l_inf search around a long sequence."""
 
     def __init__(self, about: About) -> None:
         self.about, self.net = about, stages_of(about.classifier)
@@ -83,11 +84,11 @@ class Long:
         return _Trial(radius, float(share[worst]), float(-direct[worst] / self.margins[worst] / radius))
 
     def claim(self, radius: float, window: int) -> Claim | None:
-        """The claim, where the rule accepts it."""
+        """Return the claim, if the rule accepts it."""
         return self.about.claimed(KIND, radius, window=window, kept=self.kept)
 
     def decided(self, radius: float) -> Claim | None:
-        """The claim of one radius."""
+        """Return the claim of one radius."""
         for window in self.windows:
             if self.about.deadline.over:
                 break
@@ -96,7 +97,7 @@ class Long:
         return None
 
     def largest(self, upper: float) -> Claim | None:
-        """The largest radius that was proved, below ``upper``."""
+        """Return the largest radius that was proved, below ``upper``."""
         radius, window = self.searched(upper)
         for back in _BACK if radius > 0.0 else ():
             claim = self.claim(radius * (1.0 - back), window)
@@ -105,7 +106,7 @@ class Long:
         return None
 
     def searched(self, upper: float) -> tuple[float, int]:
-        """The largest radius that was found to hold, and its window."""
+        """Return the largest radius that was found to hold, and its window."""
         scale = float(np.abs(self.about.x).max(initial=0.0)) + 1.0
         best, window, high = 0.0, 0, upper
         trial = 0.6 * upper if upper < scale else 1e-2 * scale
@@ -133,7 +134,7 @@ class Long:
 
 
 def _following(root: float, low: float, high: float, near: float) -> float:
-    """The next radius: a little less than where none of the margin is left, kept between the two ends."""
+    """Return the next radius, slightly below the predicted root, between the two bounds."""
     nearer = root * (1.0 - 0.5 * near)
     if low * (1.0 + 0.5 * near) < nearer < high:  # not, where it is not a number
         return nearer
@@ -141,7 +142,7 @@ def _following(root: float, low: float, high: float, near: float) -> float:
 
 
 def symbols_of(about: About) -> int:
-    """Number of symbols of a tube of affine forms around a sequence, if every entry of the input moves."""
+    """Return the number of symbols of a tube of affine forms around a sequence with all entries moving."""
     layers = about.classifier.layers
     count = sum(len(layer.system.C) if isinstance(layer, DrivenSystem) else 2 * layer.hidden for layer in layers)
     return len(about.x) * (count + about.x.shape[1])

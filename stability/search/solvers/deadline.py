@@ -1,8 +1,8 @@
 """Time limits: one deadline for a whole call, checked between steps.
 
-Without a limit nothing here reads the clock: searches count their attempts, so results depend on the input, the seed
-and the options alone. With one, running out is an outcome: whoever asks stops with the best found so far, and the
-deadline remembers whom it stopped.
+Without a limit no search reads the clock: searches count their attempts, so results depend on the input, the seed and
+the options alone. With a limit, a search that runs out of time returns its best result, and the deadline records the
+name of the search.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from stability.errors import ConfigurationError
 
 TOO_LATE = "stopped by the time limit before it was decided"
 STOPPED = "stopped by the time limit; the rate may be better"
-"""What findings say whose search the deadline ended."""
+"""Text of findings whose search was stopped by the deadline."""
 PACE = 4e9
-"""Floating-point operations a second that dense eigenvalue problems make on a slow core, for steps of known cost."""
+"""Floating-point operations per second of dense eigenvalue problems on a slow core, for steps of known cost."""
 
 
 class TimeOverError(Exception):
-    """Ends a computation within a search; the search catches it and answers with its best. No caller sees it."""
+    """End of a computation within a search, which catches it and returns its best result; callers never see it."""
 
 
 @dataclass(frozen=True)
 class Deadline:
-    """A moment on the monotonic clock after which no new step of the work begins.
+    """Moment on the monotonic clock after which no new step of the work begins.
 
     Attributes:
         end: that moment, in seconds of ``time.monotonic``; infinite without a limit.
@@ -49,10 +49,10 @@ class Deadline:
 
     @classmethod
     def from_limit(cls, time_limit: TimeLimit) -> Deadline:
-        """The deadline of a call: the one place where a time limit is checked.
+        """Return the deadline of a call, after checking its time limit.
 
         Args:
-            time_limit: seconds from now, ``None`` for no limit, or a deadline, which is handed on as it is.
+            time_limit: seconds from now, ``None`` for no limit, or a deadline, which is returned unchanged.
 
         Returns:
             The deadline.
@@ -78,35 +78,35 @@ class Deadline:
         return self if self.search else replace(self, search=search)
 
     def share(self, fraction: float) -> Deadline:
-        """A deadline after this fraction of the time left; what it stops, this one remembers too."""
+        """Return a deadline after this fraction of the remaining time; a stop of it is recorded here too."""
         return self if math.isinf(self.end) else replace(self, end=monotonic() + fraction * self.left())
 
     def left(self) -> float:
-        """Seconds left: never negative, infinite without a limit."""
+        """Return the remaining seconds: never negative, infinite without a limit."""
         return math.inf if math.isinf(self.end) else max(self.end - monotonic(), 0.0)
 
     @property
     def seconds(self) -> float | None:
-        """Seconds left as an option of a solver: ``None`` without a limit, and never quite zero."""
+        """Return the remaining seconds as a solver option: ``None`` without a limit, and never quite zero."""
         return None if math.isinf(self.end) else max(self.left(), 1e-3)
 
     @property
     def over(self) -> bool:
-        """True once the time is over; asked before a step, so that True records a stopped search."""
+        """Return True once the time is over; call it before a step, so that True records a stopped search."""
         over = not math.isinf(self.end) and monotonic() >= self.end
         if over and self.search:
             self._stopped.setdefault(self.search)
         return over
 
     def stops(self, search: str) -> bool:
-        """``over``, asked in the name of a search."""
+        """Return ``over``, recorded in the name of a search."""
         return self.named(search).over
 
     def require(self, operations: float = 0.0) -> None:
-        """Go on only while there is time: for computations that somebody else's loop calls back.
+        """Raise an error when the time is over, for computations called back from library loops.
 
         Args:
-            operations: of the step that follows, where it is a long one of known cost.
+            operations: number of operations of the next step, if it is long and its cost is known.
 
         Raises:
             TimeOverError: when the time is over, or too short for that step.
@@ -115,7 +115,7 @@ class Deadline:
             raise TimeOverError
 
     def affords(self, operations: float) -> bool:
-        """Return True if the time left suffices for a step of known cost that cannot be interrupted.
+        """Return True if the remaining time suffices for a step of known cost that cannot be interrupted.
 
         Without a limit every step has. A no counts as being stopped, as ``over`` does.
 
@@ -135,19 +135,19 @@ class Deadline:
 
     @property
     def cut(self) -> bool:
-        """True if the search of this name was stopped."""
+        """Return True if the search of this name was stopped."""
         return self.search in self._stopped
 
     @property
     def meta(self) -> dict[str, Any]:
-        """Entry ``cut`` of ``certificate.meta``: the stopped searches, if any."""
+        """Return the entry ``cut`` of ``certificate.meta``: the stopped searches, if any."""
         return {"cut": self.stopped} if self._stopped else {}
 
     @property
     def stopped(self) -> tuple[str, ...]:
-        """Names of the searches that were stopped, in the order in which they were."""
+        """Return the names of the stopped searches in order."""
         return tuple(self._stopped)
 
 
 TimeLimit = float | Deadline | None
-"""What a ``time_limit`` may be: seconds, no limit, or the deadline of the call that this one is a part of."""
+"""Time limit: seconds, no limit, or the deadline of the enclosing call."""

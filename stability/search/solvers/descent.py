@@ -15,9 +15,9 @@ from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray
 Objective = Callable[[Array], tuple[float, Array | None]]
-_PAIRS, _HALVINGS, _LONGEST = 12, 14, 3.0
+_PAIRS, _HALVINGS, _LONGEST = 12, 14, 3.0  # stored pairs of L-BFGS, halvings of a step, and its largest entry
 _LAST = 4
-"""The search ends where so many steps together gained less than the tolerance."""
+"""Number of steps whose joint gain below the tolerance ends the search."""
 
 
 def minimize_lbfgs(
@@ -30,16 +30,16 @@ def minimize_lbfgs(
     pairs: int = _PAIRS,
     halvings: int = _HALVINGS,
 ) -> tuple[float, Array]:
-    """The least value that L-BFGS with backtracking finds.
+    """Return the smallest value that L-BFGS with backtracking finds.
 
     Args:
         objective: ``x -> (value, gradient)``; an infinite value, without a gradient, where it is not defined.
-        x: where to start; a value that is not finite there is returned as it is.
-        steps: at most so many.
+        x: starting point; a value that is not finite there is returned unchanged.
+        steps: largest number of steps.
         tol: see ``_LAST``; absolute.
-        deadline: asked before each step.
-        pairs: how many of the last steps say what the Hessian is.
-        halvings: how often a step is shortened until the search ends.
+        deadline: checked before each step.
+        pairs: number of last steps that approximate the Hessian.
+        halvings: number of halvings of a step until the search ends.
 
     Returns:
         The value and its point.
@@ -83,7 +83,7 @@ def minimize_lbfgs(
 
 
 def _scaled(slope: Array, pairs: deque[tuple[Array, Array, float]]) -> Array:
-    """The slope times the inverse of the Hessian that the pairs of steps and changes suggest (two loops)."""
+    """Return the slope times the inverse Hessian approximation of the stored pairs (two loops)."""
     if not pairs:
         return slope / max(float(np.abs(slope).max(initial=0.0)), 1e-300)
     work, parts = slope.copy(), []

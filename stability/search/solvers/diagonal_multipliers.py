@@ -1,4 +1,4 @@
-r"""Multipliers: minimise :math:`\max_\omega \bar\sigma(\Delta M(i\omega) \Delta^{-1})` over ``log Delta``.
+r"""Diagonal multipliers: minimize :math:`\max_\omega \bar\sigma(\Delta M(i\omega) \Delta^{-1})` over ``log Delta``.
 
 The function is convex in ``x = log Delta`` (Sezginer and Overton 1990). With the leading singular pair ``(u, v)`` at
 the peak its derivative is :math:`\bar\sigma\,(|u_i|^2 - |v_i|^2)`. The axis is sampled; whatever comes out is only
@@ -20,20 +20,20 @@ from stability.search.solvers.state_space import StateSpace
 from stability.search.solvers.transfer_function import Response
 
 Array = np.ndarray
-_DECOMPOSED, _BLOCK = 24, 6
+_DECOMPOSED, _BLOCK = 24, 6  # most channels for a full decomposition, and vectors per sample above
 _REACH, _REACH_SINGLE = 40.0, 35.0
-"""How far logarithms of scales go: products with their quotients are still numbers, of single precision, too."""
+"""Largest logarithms of scales: products with their quotients stay finite, also in single precision."""
 _MOST = 2**29
-"""Bytes that the samples may take."""
+"""Most bytes of the samples."""
 _FLOOR = 1e-5
-"""Entries below this share of the largest count as this share: a reducible loop has no best balance."""
+"""Smallest entries, relative to the largest, that count: a reducible loop has no best balance."""
 
 
 class FrequencySamples:
-    """The transfer matrix of a loop on sampled points of its (shifted) axis.
+    """Transfer matrix of a loop on sampled points of its (shifted) axis.
 
     Args:
-        loop: the centred loop, unshifted.
+        loop: the centered loop, unshifted.
         count: number of sample points.
 
     Cost:
@@ -48,7 +48,7 @@ class FrequencySamples:
         self.omega = axis_frequencies(self.eigenvalues, loop.is_discrete, count // 2, count - count // 2, (0.1, 3.0))
 
     def at(self, rate: float, deadline: Deadline | None = None) -> Array:
-        """Samples ``(count, m, m)`` along the axis that belongs to a rate, in single precision where they are many.
+        """Return samples ``(count, m, m)`` along the axis of a rate, in single precision if there are many.
 
         Raises:
             TimeOverError: when the deadline comes before the last of them.
@@ -65,7 +65,7 @@ class FrequencySamples:
 
 
 def osborne_scaling(samples: Array, sweeps: int = 20) -> Array:
-    """``log Delta`` that balances the mean squared moduli of the samples (Osborne 1960), a good start.
+    """Return ``log Delta`` that balances the mean squared moduli of the samples (Osborne 1960), a good start.
 
     Args:
         samples: ``(count, m, m)``.
@@ -108,7 +108,7 @@ class _Peak:
         )
 
     def triplets(self, x: Array, steps: int) -> tuple[Array, Array, Array]:
-        """``(K, r)`` singular values, ``(K, m, r)`` left and right vectors."""
+        """Return ``(K, r)`` singular values, ``(K, m, r)`` left and right vectors."""
         reach = _REACH if np.finfo(self.samples.dtype).bits > 32 else _REACH_SINGLE
         scale = np.exp(np.clip(x, -reach, reach))[None, :, None].astype(np.real(self.samples).dtype)
         if self.exact:
@@ -128,7 +128,7 @@ class _Peak:
         return sigma, (image @ w) / sigma[:, None, :], v @ w
 
     def largest(self, x: Array, steps: int) -> Array:
-        """``(K,)`` largest singular value of every sample."""
+        """Return the largest singular value of every sample, ``(K,)``."""
         return self.triplets(x, steps)[0].max(axis=1)
 
     def __call__(self, x: Array) -> tuple[float, Array]:
@@ -148,14 +148,14 @@ def optimise_scaling(
     rounds: int = 4,
     deadline: Deadline | None = None,
 ) -> tuple[Array, float]:
-    """``log Delta`` of small peak gain on the samples, and that gain.
+    """Return ``log Delta`` of small peak gain on the samples, and that gain.
 
     Args:
         samples: ``(count, m, m)`` transfer matrices.
-        start: where to start; zero or Osborne's balancing, whichever is better, by default.
+        start: starting point; by default the better of zero and Osborne's balancing.
         target: stop early once the peak is below it.
-        rounds: of descent on the samples that are near the peak, each followed by a look at all of them.
-        deadline: asked at every product with the samples; the best so far is the answer, of infinite gain where none
+        rounds: rounds of descent on the samples that are near the peak, each followed by a look at all of them.
+        deadline: checked at every product with the samples; the best so far is the answer, of infinite gain where none
             was judged.
 
     Returns:
@@ -180,30 +180,30 @@ def optimise_scaling(
 
 @dataclass
 class _Best:
-    """The best scaling so far, which is there whenever the time is over, and the largest singular values there."""
+    """Best scaling so far and its largest singular values, available at any deadline."""
 
     x: Array
     peak: float = np.inf
     sigma: Array = field(default_factory=lambda: np.zeros(0))
 
     def offer(self, x: Array, judge: _Peak) -> Array:
-        """Keep the better one; returns the largest singular values at ``x``."""
+        """Keep the better one; return the largest singular values at ``x``."""
         sigma = judge.largest(x, 8)
         if sigma.max() < self.peak:
             self.x, self.peak, self.sigma = x, float(sigma.max()), sigma
         return sigma
 
 
-def _descend(judge: _Peak, found: _Best, target: float, rounds: int) -> None:
-    """Descent on the samples that are near the peak, sharper from round to round, each judged on all of them."""
+def _descend(judge: _Peak, scaling: _Best, target: float, rounds: int) -> None:
+    """Descend on the samples near the peak, sharper from round to round, each judged on all samples."""
     active, sharpness = np.zeros(len(judge.samples), dtype=bool), 60.0
     for _ in range(2 * rounds):
-        best = found.peak
-        if best < target or not 0.0 < best < np.inf or len(found.x) < 2 or judge.deadline.over:
+        best = scaling.peak
+        if best < target or not 0.0 < best < np.inf or len(scaling.x) < 2 or judge.deadline.over:
             break
-        active |= found.sigma > 0.8 * best
+        active |= scaling.sigma > 0.8 * best
         try:
-            sigma = found.offer(_descended(judge, active, found.x, sharpness, best), judge)
+            sigma = scaling.offer(_descended(judge, active, scaling.x, sharpness, best), judge)
         except np.linalg.LinAlgError:  # a step went so far that products there have no number
             break
         value = float(sigma.max())

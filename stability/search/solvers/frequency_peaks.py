@@ -27,9 +27,9 @@ from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 _SKEWED = 1e8
-"""Eigenvectors of a larger condition number (in the Frobenius norm) do not serve."""
+"""Largest usable condition number of the eigenvectors (Frobenius norm)."""
 _WHOLE = 16
-"""Up to as many channels all singular values are computed."""
+"""Most channels for computing all singular values."""
 
 
 def axis_frequencies(poles: Array, discrete: bool, peaks: int, grid: int, span: tuple[float, float]) -> Array:
@@ -56,7 +56,7 @@ def axis_frequencies(poles: Array, discrete: bool, peaks: int, grid: int, span: 
 
 @dataclass(frozen=True, eq=False)
 class SingularTriplets:
-    """At ``K`` points of the axis, ``r`` singular values each, the largest first.
+    """Singular values at ``K`` points of the axis, ``r`` each, the largest first.
 
     Attributes:
         log: ``(K, r)`` logarithms of the singular values.
@@ -72,12 +72,12 @@ class SingularTriplets:
 
 
 class FrequencyAxis:
-    """The transfer matrix of a loop, its points and the vectors that belong to them.
+    """Transfer matrix of a loop, with its points and their vectors.
 
     Args:
-        loop: the centred loop, unshifted, with channels.
+        loop: the centered loop, unshifted, with channels.
         block: singular values at a point.
-        deadline: asked before each step; triplets after fewer steps are as good a proposal.
+        deadline: checked before each step; triplets after fewer steps are as good a proposal.
 
     Cost:
         One eigenproblem; then ``24 n m K r`` complex multiplications a step; memory ``48 (n + m) K r`` bytes.
@@ -95,17 +95,17 @@ class FrequencyAxis:
         self._direct = bool(self.D.any())
 
     def point(self, omega: Any) -> Any:
-        """``i omega`` or ``exp(i omega)``."""
+        """Return ``i omega`` or ``exp(i omega)``."""
         return np.exp(1j * omega) if self.is_discrete else 1j * omega
 
     def start(self, count: int, block: int | None = None) -> Array:
-        """``(m, count, r)``: orthonormal vectors to start from."""
+        """Return orthonormal initial vectors ``(m, count, r)``."""
         shape = (self.B.shape[1], count, self.block if block is None else min(block, self.block))
         rng = np.random.default_rng(0)
         return _orthonormal(rng.standard_normal(shape) + 1j * rng.standard_normal(shape))
 
     def triplets(self, omega: Array, rate: float, x: Array, v: Array, steps: int) -> tuple[SingularTriplets, Array]:
-        """Triplets from the best vectors of a Krylov space of two blocks, once a step.
+        """Return triplets from the best vectors of a Krylov space of two blocks, once a step.
 
         Args:
             omega: ``(K,)``.
@@ -146,7 +146,7 @@ class FrequencyAxis:
         return SingularTriplets(np.log(sigma), by_scale, self.by_rate(points, v, slope), by_omega), v
 
     def shifted(self, points: Array, rate: float) -> Array:
-        """``s`` at points of the axis, ``(K,)``."""
+        """Return ``s`` at points of the axis, ``(K,)``."""
         return rate * points if self.is_discrete else points - rate
 
     def scales(self, x: Array, rate: float) -> tuple[Array, Array]:
@@ -155,22 +155,22 @@ class FrequencyAxis:
         return delta, delta
 
     def by_scale(self, u: Array, v: Array) -> Array:
-        """Derivatives of the logarithms by ``x``, from the squares of the vectors' entries ``(m, K, r)``."""
+        """Return derivatives of the logarithms by ``x``, from the squared vector entries ``(m, K, r)``."""
         return u - v
 
     def by_rate(self, points: Array, v: Array, slope: Array) -> Array:
-        """Derivatives of the logarithms by the rate, from those by ``s``."""
+        """Return derivatives of the logarithms by the rate, from those by ``s``."""
         return np.real((points[:, None] if self.is_discrete else -1.0) * slope)
 
     def _image(self, v: Array, resolvent: Array, left: Array, right: Array) -> tuple[Array, Array]:
-        """``M v``, and ``(s I - Lambda)^{-1} B v``."""
+        """Return ``M v``, and ``(s I - Lambda)^{-1} B v``."""
         w = v / right
         inner = resolvent * _product(self.B, w)
         y = _product(self.C, inner)
         return left * (y + _product(self.D, w) if self._direct else y), inner
 
     def _back(self, u: Array, resolvent: Array, left: Array, right: Array) -> tuple[Array, Array]:
-        """``M^H u``, and ``(s I - Lambda)^{-H} C^H Delta u``."""
+        """Return ``M^H u``, and ``(s I - Lambda)^{-H} C^H Delta u``."""
         w = left * u
         outer = resolvent.conj() * _product(self._CH, w)
         z = _product(self._BH, outer)
@@ -183,7 +183,7 @@ def _product(matrix: Array, blocks: Array) -> Array:
 
 
 def _gram(x: Array, y: Array) -> Array:
-    """``x^H y`` of blocks: ``(K, r, s)``."""
+    """Return ``x^H y`` of blocks: ``(K, r, s)``."""
     return x.transpose(1, 2, 0).conj() @ y.transpose(1, 0, 2)
 
 
@@ -193,7 +193,7 @@ def _turned(y: Array, turn: Array) -> Array:
 
 
 def _singular(y: Array) -> tuple[Array, Array]:
-    """Singular values ``(K, r)`` of blocks, the largest first, and the right singular vectors."""
+    """Return singular values ``(K, r)`` of blocks, the largest first, and the right singular vectors."""
     values, turn = np.linalg.eigh(_gram(y, y))
     least = 1e-24 * values[:, -1:] + 1e-300  # beyond the rank there is no direction
     return np.sqrt(np.maximum(values[:, ::-1], least)), turn[:, :, ::-1]

@@ -25,7 +25,7 @@ from stability.search.solvers.state_space import StateSpace
 from stability.search.solvers.transfer_function import Response, scaled_response, state_space
 
 Array = np.ndarray
-_LEVELS = 60
+_LEVELS = 60  # most levels
 _EXACT_TRIES = 30
 
 
@@ -44,7 +44,7 @@ class Peak:
 
 
 def _hamiltonian_frequencies(system: StateSpace, level: float) -> tuple[Array, Array]:
-    """Real parts (relative) and imaginary parts of the eigenvalues of the level's Hamiltonian matrix.
+    """Return real parts (relative) and imaginary parts of the eigenvalues of the level's Hamiltonian matrix.
 
     ``R = level^2 I - D^H D`` must be positive definite and well conditioned.
     """
@@ -62,12 +62,12 @@ def _hamiltonian_frequencies(system: StateSpace, level: float) -> tuple[Array, A
 
 @dataclass(frozen=True, eq=False)
 class _Chart(StateSpace):
-    """The system in a variable whose imaginary axis is the boundary and whose infinity is harmless."""
+    """System in a variable whose imaginary axis is the boundary and whose infinity is a regular point."""
 
     pole: complex | None
 
     def omegas(self, imaginary: Array) -> Array:
-        """Frequencies of the original system at points ``i * imaginary`` of this chart."""
+        """Return the frequencies of the original system at points ``i * imaginary`` of this chart."""
         if self.pole is None:
             return np.abs(imaginary)
         if self.is_discrete:
@@ -95,7 +95,7 @@ def _chart(system: StateSpace, pole: complex | None) -> _Chart:
 
 
 def _best_chart(response: Response, gains: dict[float, float]) -> _Chart:
-    """The chart whose point at infinity has a gain well below the norm and lies away from the poles."""
+    """Return the chart whose point at infinity has a gain well below the norm and lies away from the poles."""
     top = max(gains.values())
     if not response.discrete and gains[np.inf] <= 0.9 * top:
         return _chart(response.system, None)
@@ -119,12 +119,12 @@ def _best_chart(response: Response, gains: dict[float, float]) -> _Chart:
 
 @np.errstate(all="ignore")
 def hinf_peak(system: StateSpace, *, rtol: float = 1e-10, deadline: Deadline | None = None) -> Peak:
-    r"""The H-infinity norm and the frequency where it is reached.
+    r"""Compute the H-infinity norm and its frequency.
 
     Args:
         system: the system.
         rtol: relative tolerance; a peak that exceeds the answer by less may be missed.
-        deadline: asked between factorisations; a norm that is half computed is none.
+        deadline: checked between factorizations; a norm that is half computed is none.
 
     Returns:
         The peak.
@@ -161,7 +161,7 @@ def hinf_peak(system: StateSpace, *, rtol: float = 1e-10, deadline: Deadline | N
 
 
 def _refine(response: Response, omega: float, gain: float, gain_at: Callable[[float], float]) -> tuple[float, float]:
-    """Polish a local maximum between its neighbours at a width set by the nearest pole."""
+    """Polish a local maximum between its neighbors at a width set by the nearest pole."""
     if np.isinf(omega):
         return omega, gain
     point = response.point(omega)
@@ -219,7 +219,7 @@ def _result(response: Response, omega: float) -> Peak:
 
 
 def hinf_norm(A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None, *, rtol: float = 1e-10) -> float:
-    r"""The H-infinity norm :math:`\sup_\omega \bar\sigma(G(i\omega))` of ``G(s) = C (s I - A)^{-1} B + D``.
+    r"""Return the H-infinity norm :math:`\sup_\omega \bar\sigma(G(i\omega))` of ``G(s) = C (s I - A)^{-1} B + D``.
 
     In discrete time the supremum is over the unit circle. The cost is a few eigenvalue problems of size ``2 n``.
 

@@ -1,6 +1,6 @@
-"""Slack of matrix inequalities in float64, and the least gain that a solution proves.
+"""Slack of matrix inequalities in float64, and the smallest gain that a solution proves.
 
-The inequality itself and the bound of its rounding errors are those of the rule that proves it.
+The inequality and the bound of its rounding errors come from the rule that proves it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def definite_slack(matrix: Array, error_action: Callable[[Array], Array] | None 
 
 
 def multiplier_slack(system: LureMatrices, P: Array, L: Array, rate: float) -> float:
-    """The smaller slack of ``P > 0`` and the multiplier inequality at ``(P, L, rate)``; see ``definite_slack``.
+    """Return the smaller slack of ``P > 0`` and the multiplier inequality at ``(P, L, rate)``; see ``definite_slack``.
 
     The bounded real and the positive real lemma are this inequality for certain slopes and multipliers.
 
@@ -79,7 +79,7 @@ def multiplier_slack(system: LureMatrices, P: Array, L: Array, rate: float) -> f
 
 
 def schur_complement(form: Array, k: int) -> Array | None:
-    r"""``N22 - N21 N11^{-1} N12`` of a symmetric matrix, where its leading block ``N11 (k, k)`` is negative definite.
+    r"""Return ``N22 - N21 N11^{-1} N12`` of a symmetric matrix with negative definite ``N11 (k, k)``, else ``None``.
 
     Args:
         form: the matrix.
@@ -104,7 +104,7 @@ def schur_complement(form: Array, k: int) -> Array | None:
 
 
 def least_gain(form: Array, inputs: int) -> float:
-    """The smallest ``g`` for which ``form - g^2 |u|^2`` is negative semidefinite, ``u`` being the last
+    """Return the smallest ``g`` for which ``form - g^2 |u|^2`` is negative semidefinite, with ``u`` the last
     coordinates.
 
     Args:

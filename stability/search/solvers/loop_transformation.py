@@ -1,16 +1,16 @@
-r"""The loop transformation that turns slope intervals into a unit ball.
+r"""Loop transformation of slope intervals to a unit ball.
 
-With the centre slope :math:`c = (\alpha + \beta)/2` and radius :math:`r = (\beta - \alpha)/2` of every channel,
+With the center slope :math:`c = (\alpha + \beta)/2` and radius :math:`r = (\beta - \alpha)/2` of every channel,
 :math:`w = c z + \delta`, :math:`|\delta| \le r |z|`. After it the multiplier inequality at ``(P, L)`` *is* the bounded
 real lemma of a scaled system, with the same ``P``:
 
 .. math:: \| \Delta\, M\, \Delta^{-1} \|_\infty < 1, \qquad \Delta^2 = 2 L,
 
-where ``M`` is the transfer matrix of the centred loop, its output rows multiplied by ``r``. The rate moves the axis:
+where ``M`` is the transfer matrix of the centered loop, its output rows multiplied by ``r``. The rate moves the axis:
 ``A + lambda I`` in continuous time, ``A / rho`` and ``B / rho`` in discrete time.
 
 Channels that bring no uncertainty are kept out of the search and given their multipliers afterwards. One with a single
-slope (``alpha = beta = c``) is linear: in the centred loop its row is zero. So is that of a channel that no state
+slope (``alpha = beta = c``) is linear: in the centered loop its row is zero. So is that of a channel that no state
 reaches. No finite multiplier is the best for it, and a search over all multipliers would run away along it. With
 :math:`w_s = c z_s + e` the multiplier inequality is
 
@@ -36,15 +36,15 @@ from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 _SINGLE = 1e-8
-"""A sector this narrow, relative to its slopes, counts as a single slope in the search; the check sees all of it."""
+"""Relative width of a sector that counts as a single slope in the search; the check uses the full sector."""
 
 
 def state_scales(loop: StateSpace, sweeps: int = 30) -> Array:
-    """Powers of two ``t (n,)`` that balance rows against columns of the states; channels are left as they are.
+    """Return powers of two ``t (n,)`` that balance rows against columns of the states; channels are unchanged.
 
     Args:
         loop: the scaled loop.
-        sweeps: of Osborne's balancing, all states at once.
+        sweeps: sweeps of Osborne's balancing over all states at once.
 
     Returns:
         The scales; in the coordinates ``x = t y`` the loop is ``loop.rescaled(t)``.
@@ -65,7 +65,7 @@ def state_scales(loop: StateSpace, sweeps: int = 30) -> Array:
 
 
 def multiply_diagonal(left: Array, right: Array) -> Array:
-    """``left @ right``, by rows where ``left`` is square and diagonal: for most networks ``B`` is the identity."""
+    """Return ``left @ right``, by rows if ``left`` is diagonal: for most networks ``B`` is the identity."""
     if left.shape[0] == left.shape[1]:
         diagonal = np.diagonal(left)
         if np.count_nonzero(left) == np.count_nonzero(diagonal):
@@ -74,13 +74,13 @@ def multiply_diagonal(left: Array, right: Array) -> Array:
 
 
 def centered_loop(system: LureSystem) -> StateSpace:
-    """Move the slopes to a unit ball around their centre.
+    """Move the slopes to a unit ball around their center.
 
     Args:
         system: any well-posed Lur'e system.
 
     Returns:
-        The centred loop; a channel with a single slope keeps a zero row.
+        The centered loop; a channel with a single slope keeps a zero row.
 
     Example:
         >>> loop = centered_loop(LureSystem.recurrent([[-2.0]], [[1.0]]))
@@ -115,7 +115,7 @@ def fixed_channels(system: LureSystem) -> Array:
 
 
 def completed_multipliers(system: LureSystem, P: Array, L: Array, rate: float, fixed: Array) -> Iterator[Array]:
-    """Multipliers of the fixed channels that complete a witness of the smaller loop, with little and much to spare.
+    """Yield multipliers of the fixed channels that complete a witness of the smaller loop, with increasing slack.
 
     Args:
         system: the system.
@@ -151,7 +151,7 @@ def completed_multipliers(system: LureSystem, P: Array, L: Array, rate: float, f
 
 
 def as_lure(value: Any) -> Any:
-    """A system with matrices and slopes, as criteria take it.
+    """Return a system with matrices and slopes, as criteria take it.
 
     Args:
         value: a ``LureSystem``, or what has its fields.

@@ -1,7 +1,7 @@
 """Semidefinite program for multipliers, by one solver after another until an answer is proved.
 
-What a solver returns is scaled back and put to the rigorous check; where it fails, the problem is posed again in the
-coordinates of the last answer, with a larger margin or a tighter tolerance.
+A solver's solution is scaled back and checked rigorously. If the check fails, the problem is solved again in the
+coordinates of the last solution, with a larger margin or a tighter tolerance.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stability.search.solvers.semidefinite import CLARABEL_STATES, pose_multipli
 
 Array = np.ndarray
 _MARGIN = 1e-3
-"""Of the strict inequality, in balanced coordinates: homogeneous, it loses no solution by it."""
+"""Margin of the strict inequality in balanced coordinates; it is homogeneous, so no solution is lost."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,8 +30,8 @@ class ProgramResult:
         status: ``feasible`` (proved), ``infeasible`` (a solver's claim), ``inconclusive`` or ``time limit``.
         P: ``(n, n)``, or ``None`` unless feasible.
         L: ``(m,)``, or ``None`` unless feasible.
-        value: the minimised quantity, where there is one.
-        detail: what was tried, for a reader.
+        value: the minimized quantity, where there is one.
+        detail: description of the attempts.
     """
 
     status: str
@@ -47,7 +47,7 @@ class ProgramResult:
 
 
 def problem_size(system: LureSystem) -> int:
-    """Size of the largest matrix inequality of a multiplier program."""
+    """Return the size of the largest matrix inequality of a multiplier program."""
     n, m = system.B.shape
     return n + m + (n if system.is_discrete and n > CLARABEL_STATES else 0)
 
@@ -56,10 +56,10 @@ def problem_size(system: LureSystem) -> int:
 def multiplier_lmi(
     system: LureSystem, rate: float, *, solver: str | None = None, time_limit: TimeLimit = None
 ) -> ProgramResult:
-    """Existence of ``(P, L)`` for the multiplier inequality at a given rate.
+    """Find ``(P, L)`` of the multiplier inequality at a given rate.
 
     The program is ``P >= I``, ``lmi_matrix(P, L, rate) <= -margin I`` in balanced coordinates. Small systems
-    maximise the margin at unit trace instead.
+    maximize the margin at unit trace instead.
 
     Args:
         system: continuous or discrete, any slopes, any ``B``, ``C``, ``D``.

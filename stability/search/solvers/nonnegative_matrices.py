@@ -2,7 +2,7 @@ r"""Spectral radius and Perron vectors of non-negative matrices, computed withou
 
 A *comparison matrix* M has non-negative entries off its diagonal (on it too, in discrete time). Its eigenvalue of
 largest real part :math:`\eta` is real, and for every level :math:`c > \eta` and right-hand side :math:`r > 0` the
-equation :math:`(c I - M) u = r` has a positive solution. A dense factorisation loses that sign where u spans many
+equation :math:`(c I - M) u = r` has a positive solution. A dense factorization loses that sign where u spans many
 orders of magnitude, as it does for triangular matrices of a few dozen rows. Here the strongly connected parts of M are
 taken in order: a part of one row is a division of positive numbers, a larger part is first scaled by its Perron vector,
 after which all entries of the solution are of one size.
@@ -25,15 +25,15 @@ from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 Groups = tuple[Array, Array]
-"""A number for every state and one for every channel: of its group, or of the connected part that it belongs to."""
+"""Group, or connected part, of every state and of every channel."""
 _DEEP = 8
 _DENSE = 640
-"""Parts up to this size have their Perron vectors by a dense eigenproblem where the power method is slow."""
+"""Largest part whose Perron vectors are computed by a dense eigenproblem if the power method is slow."""
 _POWERS = 400
 
 
 def ordered_components(graph: Array) -> list[Array]:
-    """The strongly connected parts of a directed graph, each after those that it is driven by.
+    """Return the strongly connected parts of a directed graph, each after those that drive it.
 
     Args:
         graph: ``(n, n)`` booleans; ``graph[i, j]`` means that i is driven by j.
@@ -78,11 +78,11 @@ class _Part:
 
 
 class ComparisonMatrix:
-    """A comparison matrix with its strongly connected parts.
+    """Comparison matrix with its strongly connected parts.
 
     Args:
         matrix: ``(n, n)``, non-negative off the diagonal, finite.
-        enough: where the eigenvalue is seen to be at least this, the search for it stops (``top`` is a lower bound).
+        enough: value of the eigenvalue at which the search stops (``top`` is a lower bound).
 
     Example:
         >>> found = ComparisonMatrix(np.array([[0.5, 1e9], [0.0, 0.25]]))
@@ -102,11 +102,11 @@ class ComparisonMatrix:
                 return
 
     def solve(self, level: float, r: Array) -> Array:
-        """``u > 0`` with ``(level I - M) u = r``.
+        """Return ``u > 0`` with ``(level I - M) u = r``.
 
         Args:
             level: above ``top``.
-            r: ``(n,)`` positive, or ``(n, k)``: k right-hand sides for one factorisation of every part.
+            r: ``(n,)`` positive, or ``(n, k)``: k right-hand sides for one factorization of every part.
 
         Returns:
             As ``r``.
@@ -114,7 +114,7 @@ class ComparisonMatrix:
         return self._sweep(self.matrix, self.parts, level, r, right=True)
 
     def solve_transposed(self, level: float, r: Array) -> Array:
-        """``v > 0`` with ``(level I - M)^T v = r``."""
+        """Return ``v > 0`` with ``(level I - M)^T v = r``."""
         return self._sweep(self.matrix.T, self.parts[::-1], level, r, right=False)
 
     def _sweep(self, m: Array, parts: list[_Part], level: float, r: Array, right: bool) -> Array:
@@ -139,7 +139,7 @@ class ComparisonMatrix:
 
 
 def _balanced(inner: Array, force: Array, room: float) -> Array:
-    """``inner^{-1} force`` where the rows of ``inner`` sum to ``room``; close to singular, an upper bound of it."""
+    """Return ``inner^{-1} force`` if the rows of ``inner`` sum to ``room``; an upper bound of it close to singular."""
     try:
         y = np.linalg.solve(inner, force)
     except np.linalg.LinAlgError:
@@ -161,7 +161,7 @@ def _part(matrix: Array, index: Array, enough: float) -> _Part:
 
 
 def _perron(m: Array, enough: float) -> tuple[float, float, Array]:
-    """Collatz-Wielandt bounds of the largest eigenvalue of a primitive non-negative matrix, and its vector."""
+    """Return Collatz-Wielandt bounds of the largest eigenvalue of a primitive non-negative matrix, and its vector."""
     x = np.ones(len(m))
     low, high = 0.0, np.inf
     for k in range(_POWERS):
@@ -179,7 +179,7 @@ def _perron(m: Array, enough: float) -> tuple[float, float, Array]:
 
 
 def channel_layers(D: Array) -> Array:
-    """Layer of every channel within one step: one more than those that drive it.
+    """Return the layer of every channel within one step: one more than those that drive it.
 
     Args:
         D: ``(m, m)`` channel to channel.
@@ -207,10 +207,10 @@ def renumbered_groups(labels: Array) -> Array:
 
 
 def block_sizes(loop: StateSpace, labels: Groups, parts: Groups) -> tuple[Array, Array, Array, Array]:
-    """Norms of the blocks between groups; in continuous time logarithmic norms of the diagonal blocks of A.
+    """Return norms of the blocks between groups; in continuous time logarithmic norms of the diagonal blocks of A.
 
     Args:
-        loop: the centred loop.
+        loop: the centered loop.
         labels: group of every state and of every channel, counted from zero.
         parts: connected part of every state and of every channel; a group lies inside one.
 
@@ -237,7 +237,7 @@ def norms_may_suffice(loop: StateSpace, enough: float) -> bool:
     """Return False if lower bounds of the norms already rule out a test by norms.
 
     Args:
-        loop: the centred loop.
+        loop: the centered loop.
         enough: the limit to stay below.
 
     Returns:
@@ -254,7 +254,7 @@ def norms_may_suffice(loop: StateSpace, enough: float) -> bool:
 
 
 def _ritz(apply: Callable[[Array], Array], n: int, steps: int = 16) -> float:
-    """A lower bound of the largest eigenvalue of a symmetric matrix: some steps of the Lanczos iteration."""
+    """Bound the largest eigenvalue of a symmetric matrix below by some steps of the Lanczos iteration."""
     if n == 0:
         return 0.0
     x, before = np.random.default_rng(0).standard_normal(n), np.zeros(n)
@@ -274,7 +274,7 @@ def _ritz(apply: Callable[[Array], Array], n: int, steps: int = 16) -> float:
 
 
 def _norms(X: Array, rows: Array, columns: Array, row_parts: Array, column_parts: Array) -> Array:
-    """Bounds of the 2-norms of blocks: the norm itself inside a connected part, the Frobenius norm between two."""
+    """Bound the 2-norms of blocks: the norm itself inside a connected part, the Frobenius norm between two."""
     k, m = int(rows.max(initial=-1)) + 1, int(columns.max(initial=-1)) + 1
     if k == len(rows) and m == len(columns):
         return np.abs(X)

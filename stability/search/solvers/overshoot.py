@@ -28,11 +28,11 @@ from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 _WORST = 1e3
-"""Stands for the logarithm of every larger condition number, and of those that there is no time for."""
+"""Stands for the logarithm of larger condition numbers, and of those without time."""
 
 
 def condition_number(P: Array) -> float:
-    """``lambda_max / lambda_min`` of a symmetric matrix, infinite where it is not positive definite.
+    """Return ``lambda_max / lambda_min`` of a symmetric matrix, infinite unless it is positive definite.
 
     Example:
         >>> condition_number(np.diag([1.0, 4.0]))
@@ -43,13 +43,13 @@ def condition_number(P: Array) -> float:
 
 
 def well_conditioned(loop: StateSpace, P: Array, most: int = 24, *, deadline: Deadline | None = None) -> Array | None:
-    """The best conditioned matrix on the segment from ``P`` to the largest solution.
+    """Return the best conditioned matrix on the segment from ``P`` to the largest solution.
 
     Args:
         loop: the shifted and scaled loop.
         P: ``(n, n)``, a solution of its bounded real inequality.
         most: evaluations of the condition number.
-        deadline: asked before each of them; the best so far is the answer.
+        deadline: checked before each of them; the best so far is the answer.
 
     Returns:
         ``(n, n)``, a candidate as any other, or ``None`` where none better than ``P`` was found.
@@ -89,12 +89,12 @@ def well_conditioned(loop: StateSpace, P: Array, most: int = 24, *, deadline: De
 def min_overshoot(
     system: LureSystem, rate: float, *, solver: str | None = None, time_limit: TimeLimit = None
 ) -> ProgramResult:
-    """The smallest overshoot ``sqrt(cond P)`` at a rate: minimise ``kappa`` subject to ``I <= P <= kappa I``.
+    """Minimize the overshoot ``sqrt(cond P)`` at a rate: ``kappa`` subject to ``I <= P <= kappa I``.
 
     Args:
         system: the system.
         rate: ``lambda`` or ``rho``, certified (``multiplier_lmi`` feasible).
-        solver: as in ``multiplier_lmi``.
+        solver: see ``multiplier_lmi``.
         time_limit: seconds.
 
     Returns:

@@ -26,20 +26,21 @@ from stability.search.solvers.state_space import StateSpace
 Array = np.ndarray
 _ROUNDS, _FEW, _STEPS, _MANY, _HALVINGS = 24, 3, 8, 30, 6
 _WRONG = 0.5
-"""A summit whose logarithm exceeds this was missing from the beginning: with it the search begins again."""
+"""Logarithm of a missed peak above which the search starts again."""
 _GRID = 48
 _SEEN, _REFINED, _TOPS = 3, 4, 40
-"""Singular values at a point of the grid, steps towards each of its summits, and how many of these at most."""
+"""Singular values per grid point, refinement steps per peak, and most peaks."""
 _FAR = 2.0
-"""No logarithm of a multiplier's root moves by more than this in one step."""
+"""Largest change of a logarithmic multiplier root in one step."""
 _NEAR, _LOW = -1.0, -0.3
-"""Constraints whose logarithm lies below the first are left out of the quadratic program; points whose logarithm lies
-below the second leave the set when others enter."""
+"""Constraints with a logarithm below the first are left out of the quadratic program; points with one below the second
+leave the set when others enter.
+"""
 
 
 @dataclass(eq=False)
 class _Set:
-    """The frequencies in use, with the vectors that belong to them and the largest singular values last seen."""
+    """Frequencies in use, with their vectors and the last computed singular values."""
 
     axis: FrequencyAxis
     omega: Array
@@ -57,14 +58,14 @@ class _Set:
         return _Set(self.axis, self.omega[index], self.vectors[:, index], self.fresh, self.log[index])
 
     def with_points(self, omega: Array, low: float = _LOW) -> _Set:
-        """The points that are not far below one, and these."""
+        """Return the points that are not far below one, and the new ones."""
         nearest = np.abs(self.omega[None, :] - omega[:, None]).argmin(axis=1)
         high = np.flatnonzero(self.log > low)
         vectors = np.concatenate([self.vectors[:, high], self.vectors[:, nearest]], axis=1)
         return _Set(self.axis, np.concatenate([self.omega[high], omega]), vectors, 2)
 
     def beside(self, omega: Array) -> _Set:
-        """The two points on either side of each of these."""
+        """Return the two points on either side of each of these."""
         order = np.argsort(self.omega)
         place = np.searchsorted(self.omega[order], omega)
         return self.subset(np.unique(order[np.clip(place[:, None] + np.arange(-2, 2), 0, len(order) - 1)]))
@@ -72,11 +73,11 @@ class _Set:
 
 @dataclass
 class Exchange:
-    """The search.
+    """Search by an exchange of peaks.
 
     Attributes:
-        loop: the centred loop without fixed channels, in continuous time with A of about unit size.
-        deadline: asked before each step.
+        loop: the centered loop without fixed channels, in continuous time with A of about unit size.
+        deadline: checked before each step.
         x: ``(m,)`` logarithms of the scales; where to start.
     """
 
@@ -89,7 +90,7 @@ class Exchange:
         self.axis = FrequencyAxis(self.loop, deadline=self.deadline)
         self.start = start_rate(self.loop)
         self.span = spectral_rate(self.axis.poles, self.loop.is_discrete) - self.start
-        """The way from no decay at all to that of the centred loop; negative in discrete time."""
+        """Decay of the centered loop; negative in discrete time."""
         self._reset()
 
     def _reset(self) -> None:
@@ -106,15 +107,15 @@ class Exchange:
         return inside and self.axis.usable and len(self.x) > 0
 
     def at(self, share: float) -> float:
-        """The rate at a share of the span."""
+        """Return the rate at a share of the span."""
         return float(self.start + share * self.span)
 
     def run(self, tol: float, share: float = 0.3) -> float:
         """Search until no peak exceeds one by more than ``tol`` allows.
 
         Args:
-            tol: of the rate, relative to the way from no decay at all.
-            share: of the span where to begin.
+            tol: tolerance of the rate, relative to its distance from no decay.
+            share: starting point as a share of the span.
 
         Returns:
             The share of the span that was reached; ``x`` holds its scales.
@@ -134,7 +135,7 @@ class Exchange:
         return self._exchange(points, tol, share, 0.3 * tol)
 
     def _exchange(self, points: _Set, tol: float, share: float, wanted: float) -> float:
-        """The best rate on the points, the summits that it raised between them, and so on."""
+        """Maximize the rate on the points, add the raised peaks between them, and repeat."""
         most, near = _STEPS, None
         for _ in range(_ROUNDS):
             share = self._solve(points, share, wanted, most)
@@ -157,11 +158,11 @@ class Exchange:
         return share
 
     def gain(self, share: float) -> float:
-        """The largest singular value on the set at a share of the span and the scales that were found."""
+        """Return the largest singular value on the set at a share of the span and the present scales."""
         return float(np.exp(self._points.at(self.at(share), self.x).log.max(initial=-np.inf)))
 
     def _first(self, grid: _Set, share: float) -> list[int]:
-        """Indices of points to begin with: the highest peaks, and some that cover the axis."""
+        """Return indices of initial points: the highest peaks, and some that cover the axis."""
         log = grid.at(self.at(share), self.x).log[:, 0]
         parts = np.array_split(np.arange(len(log)), 6)
         return sorted({*_maxima(log)[:4], *(int(part[log[part].argmax()]) for part in parts if len(part))})
@@ -170,7 +171,7 @@ class Exchange:
         return axis_frequencies(self.axis.poles, self.loop.is_discrete, 2 * _GRID, _GRID, (0.05, 4.0))
 
     def _missed(self, grid: _Set, points: _Set, share: float, tol: float, steps: int = 2) -> tuple[Array, float]:
-        """Peaks above one at frequencies that are not in the set, and the largest excess of their logarithms."""
+        """Return peaks above one at frequencies outside the set, and the largest excess of their logarithms."""
         rate = self.at(share)
         seen, mine = grid.at(rate, self.x, steps), points.at(rate, self.x)
         omega = np.concatenate([grid.omega, points.omega])
@@ -196,7 +197,7 @@ class Exchange:
         return best[missed], float(value.max())
 
     def _solve(self, points: _Set, share: float, wanted: float, most: int) -> float:
-        """The best share on a set of frequencies, to within ``wanted`` or after ``most`` steps; ``x`` moves along."""
+        """Return the best share on a set of frequencies, to within ``wanted`` or after ``most`` steps; update ``x``."""
         now = points.at(self.at(share), self.x)
         if self._hessian is None:
             self._hessian = self._initial(now)
@@ -233,12 +234,12 @@ class Exchange:
         return share
 
     def _initial(self, now: SingularTriplets) -> Array:
-        """Second derivatives to begin with."""
+        """Return initial second derivatives."""
         size = 0.4 / max(float(np.abs(now.by_rate * self.span).max()), 1e-9)
         return np.diag(np.append(np.full(len(self.x), size), 1.0))
 
     def _constraints(self, now: SingularTriplets) -> tuple[Array, Array]:
-        """Logarithms ``(K r,)`` and their derivatives ``(K r, m + 1)`` by ``x`` and the share of the span."""
+        """Return logarithms ``(K r,)`` and their derivatives ``(K r, m + 1)`` by ``x`` and the share of the span."""
         by_scale = now.by_scale.reshape(-1, len(self.x))
         return now.log.ravel(), np.column_stack([by_scale, self.span * now.by_rate.ravel()])
 
@@ -262,19 +263,19 @@ def _summit(one: Array, other: Array) -> Array:
 
 
 def _maxima(values: Array) -> list[int]:
-    """Indices of the local maxima of a row of values, the largest first."""
+    """Return the indices of the local maxima of a row of values, the largest first."""
     padded = np.concatenate([[-np.inf], values, [-np.inf]])
     inner = np.flatnonzero((padded[1:-1] >= padded[:-2]) & (padded[1:-1] >= padded[2:]))
     return [int(i) for i in inner[np.argsort(-values[inner])]]
 
 
 def _step(hessian: Array, values: Array, slopes: Array) -> tuple[Array, Array]:
-    """Minimiser of ``d^T H d / 2 - d_last`` with ``values + slopes d <= 0``, and the constraints' multipliers.
+    """Minimize ``d^T H d / 2 - d_last`` with ``values + slopes d <= 0``; also return the constraints' multipliers.
 
     With ``H = L L^T`` the dual is a non-negative least squares problem in the multipliers.
 
     Raises:
-        LinAlgError: no factorisation, numbers that are not finite, or too many iterations.
+        LinAlgError: no factorization, numbers that are not finite, or too many iterations.
     """
     active = values > _NEAR
     active[int(values.argmax())] = True
@@ -298,7 +299,7 @@ def _step(hessian: Array, values: Array, slopes: Array) -> tuple[Array, Array]:
 
 
 def _updated(hessian: Array, step: Array, change: Array) -> Array:
-    """Powell's damped BFGS update."""
+    """Apply Powell's damped BFGS update."""
     image = hessian @ step
     curved, seen = float(step @ image), float(step @ change)
     if not curved > 0.0:

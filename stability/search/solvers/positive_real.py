@@ -25,7 +25,7 @@ from stability.search.solvers.transfer_function import scaled_response
 Array = np.ndarray
 _LEVELS = 40
 _WELL = 1e6
-"""``D + D^T`` of a condition number up to this is eliminated from the pencil."""
+"""Largest condition number of ``D + D^T`` for its elimination from the pencil."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Positivity:
         margin: smallest eigenvalue of ``G + G^H`` over all frequencies (times ``1 + (omega/a)^2``, a the
             size of A, where ``D + D^T`` is singular); its sign decides. For an unstable system minus the
             distance of its poles from stability.
-        omega: where it is reached.
+        omega: frequency of the maximum.
         limit: whether the condition at infinity was needed.
     """
 
@@ -58,7 +58,7 @@ class NullDirections(NamedTuple):
 
 
 def null_directions(system: StateSpace) -> NullDirections:
-    """The directions of the input that ``D + D^T`` does not see; in discrete time B sees them, so that there are none.
+    """Return the input directions in the kernel of ``D + D^T``; none in discrete time, where B sees them.
 
     Args:
         system: as many outputs as inputs.
@@ -103,7 +103,7 @@ def interpolant(X: Array, Y: Array) -> tuple[Array, Array] | None:
 
 
 def _crossings(system: StateSpace, R: Array) -> Array:
-    """Frequencies at which ``G + G^H`` (with ``R`` in place of ``D + D^T``) may be singular."""
+    """Return frequencies at which ``G + G^H`` (with ``R`` in place of ``D + D^T``) may be singular."""
     values = _hamiltonian_values(system, R)
     if values is None:
         values = _pencil_values(system, R)
@@ -114,7 +114,7 @@ def _crossings(system: StateSpace, R: Array) -> Array:
 
 
 def _hamiltonian_values(system: StateSpace, R: Array) -> Array | None:
-    """The pencil's finite eigenvalues as those of a matrix of size ``2 n``, a dozen times faster, where R allows it.
+    """Return the pencil's finite eigenvalues from a matrix of size ``2 n``, a dozen times faster, if R allows it.
 
     In discrete time ``z = sign (1 + s) / (1 - s)`` leads to one in continuous time.
     """
@@ -149,7 +149,7 @@ def _pencil_values(system: StateSpace, R: Array) -> Array:
 
 
 def _limit(system: StateSpace, null: NullDirections) -> float:
-    """Smallest eigenvalue of the leading term of ``G + G^H`` where R is zero; ``-inf`` without symmetry."""
+    """Return the smallest eigenvalue of the leading term of ``G + G^H`` where R is zero; ``-inf`` without symmetry."""
     cb = system.C @ system.B
     h1 = (cb - cb.T) / 1j
     if np.abs(null.N.T @ h1 @ null.N).max(initial=0.0) > 1e-9 * max(float(np.abs(cb).max(initial=0.0)), 1e-300):
@@ -162,11 +162,11 @@ def _limit(system: StateSpace, null: NullDirections) -> float:
 
 @np.errstate(all="ignore")
 def positivity_margin(system: StateSpace, *, deadline: Deadline | None = None) -> Positivity:
-    """Smallest eigenvalue of ``G + G^H`` on the stability boundary.
+    """Return the smallest eigenvalue of ``G + G^H`` on the stability boundary.
 
     Args:
         system: as many outputs as inputs.
-        deadline: asked between factorisations; half a scan of the axis is none.
+        deadline: checked between factorizations; half a scan of the axis is none.
 
     Returns:
         The outcome; strictly positive real exactly where its margin is positive.

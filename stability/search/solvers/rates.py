@@ -17,7 +17,7 @@ Rate = str | float
 
 
 def check_rate(rate: Any, discrete: bool) -> float:
-    """The rate as a float.
+    """Return the rate as a float.
 
     Raises:
         ConfigurationError: when it is not a finite number, or not positive in discrete time.
@@ -32,12 +32,12 @@ def check_rate(rate: Any, discrete: bool) -> float:
 
 
 def parse_rate(rate: Rate, system: Any) -> Rate:
-    """Normalise the argument ``rate``: ``"any"``, ``"best"`` or a number that makes sense for the time base.
+    """Check the argument ``rate``: ``"any"``, ``"best"`` or a number valid for the time base.
 
     The number that means no more than stability (0, or 1 per step) is ``"any"``.
 
     Args:
-        rate: as the user gave it.
+        rate: the user's value.
         system: any subject with ``is_discrete``.
 
     Returns:
@@ -61,12 +61,12 @@ def parse_rate(rate: Rate, system: Any) -> Rate:
 
 
 def start_rate(system: Any) -> float:
-    """The rate that means no more than stability: 0 in continuous, 1 in discrete time."""
+    """Return the rate of mere stability: 0 in continuous, 1 in discrete time."""
     return 1.0 if system.is_discrete else 0.0
 
 
 def slow_rate(system: LureSystem) -> float:
-    """A rate that means "exponentially, however slowly": strictly inside, and far below every other time scale."""
+    """Return a very slow exponential rate: strictly inside, and far below every other time scale."""
     if system.is_discrete:
         return 1.0 - 2.0**-30
     size = float(np.linalg.norm(system.A)) / np.sqrt(system.states)
@@ -74,7 +74,7 @@ def slow_rate(system: LureSystem) -> float:
 
 
 def reaches_rate(rate: float, wanted: Rate, discrete: bool) -> bool:
-    """Return True if a rate reaches the one that was asked for, or none was.
+    """Return True if a rate reaches the requested one, or none was requested.
 
     Example:
         >>> reaches_rate(0.8, 0.9, True), reaches_rate(0.8, 0.9, False), reaches_rate(0.8, "best", False)
@@ -86,7 +86,7 @@ def reaches_rate(rate: float, wanted: Rate, discrete: bool) -> bool:
 
 
 def shift_factor(system: Any, rate: float) -> float:
-    """Factor of the shifted loop's multipliers: in discrete time ``A/rho, B/rho`` divides by ``rho^2``."""
+    """Return the factor of the shifted loop's multipliers: in discrete time ``A/rho, B/rho`` divides by ``rho^2``."""
     return rate * rate if system.is_discrete else 1.0
 
 
@@ -96,12 +96,12 @@ def margin_of(rate: float, system: Any) -> float:
 
 
 def spectral_rate(eigenvalues: Array, discrete: bool) -> float:
-    """The rate of a linear system: its spectral radius, or minus its spectral abscissa."""
+    """Return the rate of a linear system: its spectral radius, or minus its spectral abscissa."""
     return float(np.abs(eigenvalues).max()) if discrete else -float(np.real(eigenvalues).max())
 
 
 def quadratic_rate(A: Array, P: Array, discrete: bool) -> float:
-    """The best rate of ``x' = A x`` in the norm of ``P``.
+    """Return the best rate of ``x' = A x`` in the norm of ``P``.
 
     Args:
         A: ``(n, n)``.
@@ -131,14 +131,14 @@ def quadratic_rate(A: Array, P: Array, discrete: bool) -> float:
 def bisect(
     holds: Callable[[float], bool], inside: float, outside: float, tol: float, deadline: Deadline | None = None
 ) -> float:
-    """Bisection for the last number that holds.
+    """Bisect for the last number that holds.
 
     Args:
         holds: monotone between the two.
         inside: holds.
         outside: does not.
         tol: absolute.
-        deadline: asked before each step.
+        deadline: checked before each step.
 
     Returns:
         The last number seen to hold.
@@ -157,9 +157,9 @@ def minimize_on_grid(function: Callable[[float], float], grid: Array, **options:
     """Minimize a function on a grid, then by bounded search between the neighbors of the best point.
 
     Args:
-        function: of one number.
+        function: function of one number.
         grid: ``(k,)`` increasing points.
-        options: of ``scipy.optimize.minimize_scalar``.
+        options: options of ``scipy.optimize.minimize_scalar``.
 
     Returns:
         The better one of both points.

@@ -1,4 +1,4 @@
-r"""The bounded real lemma by structured doubling, O(n^3) and without an SDP.
+r"""Bounded real lemma by structured doubling, O(n^3) and without an SDP.
 
 For a strictly stable loop with gain below one the Riccati equation
 
@@ -6,7 +6,7 @@ For a strictly stable loop with gain below one the Riccati equation
           P = \tilde A^T P (I - G P)^{-1} \tilde A + Q + S,
 
 with ``G = B R^{-1} B^T``, ``R = I - D^T D``, ``Q = C^T (I - D D^T)^{-1} C``, ``\tilde A = A + B R^{-1} D^T C`` and a
-small slack ``S > 0``, has a stabilising solution ``P > 0``, and that ``P`` satisfies the matrix inequality strictly.
+small slack ``S > 0``, has a stabilizing solution ``P > 0``, and that ``P`` satisfies the matrix inequality strictly.
 Doubling squares the closed loop's transition matrix in every step, so a handful of steps suffice.
 
 Source: E. K.-W. Chu, H.-Y. Fan, W.-W. Lin, A structure-preserving doubling algorithm for continuous-time
@@ -25,14 +25,15 @@ from stability.search.solvers.state_space import StateSpace
 Array = np.ndarray
 _STEPS = 60
 _INDEFINITE = 1e-6
-"""A step of ``X`` is positive semidefinite as long as there is a solution: a diagonal entry further below zero, against
-the largest entry, tells at once that there is none."""
+"""Negative diagonal entry of a step of ``X``, relative to the largest entry, that proves that there is no solution:
+steps are positive semidefinite as long as there is one.
+"""
 _GEMM = {kind: get_blas_funcs(("gemm",), dtype=kind)[0] for kind in "fd"}
 _LU_FUNCS = {kind: get_lapack_funcs(("getrf", "getrs"), dtype=kind) for kind in "fd"}
 
 
 def _mul(x: Array, y: Array, tx: bool = False, ty: bool = False) -> Array:
-    """Product in column-major order without copies (all arrays here are Fortran-ordered)."""
+    """Return a product in column-major order without copies (all arrays here are Fortran-ordered)."""
     return _GEMM[x.dtype.char](1.0, x, y, trans_a=tx, trans_b=ty)
 
 
@@ -41,7 +42,7 @@ class _Singular(ArithmeticError):
 
 
 class _LU:
-    """LU factorisation with solves on either side."""
+    """LU factorization with solves on either side."""
 
     def __init__(self, matrix: Array) -> None:
         getrf, self._getrs = _LU_FUNCS[matrix.dtype.char]
@@ -57,7 +58,7 @@ class _LU:
 
 
 def _start_continuous(a: Array, g: Array, h: Array, shift: float) -> tuple[Array, Array, Array]:
-    """Cayley transform of the Hamiltonian: the pair (E, G, H) that doubling starts from (G enters as -G)."""
+    """Return the Cayley transform of the Hamiltonian: the initial (E, G, H) of doubling (G enters as -G)."""
     n = a.shape[0]
     eye = np.diag_indices(n)
     moved = a.copy(order="F")
@@ -82,7 +83,7 @@ def _symmetric(x: Array) -> Array:
 
 
 def _double(e: Array, g: Array, h: Array, tolerance: float, deadline: Deadline) -> Array | None:
-    """Doubling for ``X = E^T X (I - G X)^{-1} E + H`` with ``G, H >= 0``; stops when X no longer moves."""
+    """Run doubling for ``X = E^T X (I - G X)^{-1} E + H`` with ``G, H >= 0``, until X converges."""
     eye = np.diag_indices(len(e))
     ceiling = (1e30 if e.dtype == np.float64 else 1e15) * max(float(np.abs(h).max()), 1e-30)
     least = _INDEFINITE if e.dtype == np.float64 else 1e3 * _INDEFINITE
@@ -112,13 +113,13 @@ def _double(e: Array, g: Array, h: Array, tolerance: float, deadline: Deadline) 
 def bounded_real(
     loop: StateSpace, slack: float = 1e-6, *, dtype: type = np.float64, deadline: Deadline | None = None
 ) -> Array | None:
-    """A candidate ``P`` for the strict bounded real inequality of a loop at gain one, to be verified by others.
+    """Return a candidate ``P`` for the strict bounded real inequality of a loop at gain one, not yet verified.
 
     Args:
         loop: the scaled, shifted loop.
         slack: size of ``S`` relative to ``Q``; the candidate's margin.
         dtype: ``numpy.float32`` halves the time; the candidate is verified in float64 anyway.
-        deadline: asked before each doubling step: near the boundary there are dozens of them.
+        deadline: checked before each doubling step: near the boundary there are dozens of them.
 
     Returns:
         A finite matrix, or ``None``, which proves nothing.

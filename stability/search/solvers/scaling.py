@@ -18,7 +18,7 @@ Array = np.ndarray
 
 
 def power_of_two(size: float) -> float:
-    """A power of two near a positive finite number; one for any other."""
+    """Return a power of two near a positive finite number; one for any other."""
     return float(np.exp2(np.round(np.log2(size)))) if 0.0 < size < np.inf else 1.0
 
 
@@ -27,7 +27,7 @@ def _powers_of_two(x: Array) -> Array:
 
 
 def balancing_scales(system: StateSpace) -> tuple[Array, Array]:
-    """Scales ``t (n,)``, ``s (m,)``, powers of two, that even out rows and columns of ``[[A, B], [C, D]]``.
+    """Return scales ``t (n,)``, ``s (m,)``, powers of two, that balance ``[[A, B], [C, D]]``.
 
     Args:
         system: a system with as many outputs as inputs.
@@ -53,7 +53,7 @@ def balancing_scales(system: StateSpace) -> tuple[Array, Array]:
 
 
 def balanced_states(system: StateSpace) -> StateSpace:
-    """A diagonal similarity that evens out the rows and columns of the state, inputs and outputs included."""
+    """Balance the rows and columns of the state, inputs and outputs included, by a diagonal similarity."""
     A, B, C, _ = system.matrices
     k = max(B.shape[1], len(C))
     b, c = np.zeros((len(A), k)), np.zeros((k, len(A)))
@@ -65,7 +65,7 @@ def balanced_states(system: StateSpace) -> StateSpace:
 
 @dataclass(frozen=True, eq=False)
 class Coordinates:
-    """A system in other coordinates, and the way back for its witness.
+    """System in other coordinates, with the inverse transformation of its witness.
 
     Attributes:
         system: the transformed matrices.
@@ -84,14 +84,14 @@ class Coordinates:
     v: Array
 
     def back(self, P: Array, L: Array) -> tuple[Array, Array]:
-        """``(P, L)`` of the original system, P exactly symmetric, L non-negative."""
+        """Return ``(P, L)`` of the original system, P exactly symmetric, L non-negative."""
         inverse = np.linalg.inv(self.X)
         original = inverse.T @ P @ inverse
         return 0.5 * (original + original.T), np.maximum(L, 0.0) * self.r**2 * self.time
 
 
 def balanced_coordinates(system: LureSystem | LureMatrices, rate: float = 0.0) -> Coordinates:
-    """Balanced states and channels, slopes of at most about one, and (continuous time) A of about unit size.
+    """Return balanced states and channels, slopes of at most about one, and (continuous time) A of about unit size.
 
     Args:
         system: the system.
@@ -122,13 +122,13 @@ def balanced_coordinates(system: LureSystem | LureMatrices, rate: float = 0.0) -
 
 
 def even_channel_scales(system: StateSpace | LureSystem) -> Array:
-    """``(m,)``: ``delta`` for which columns of B and rows of C of the scaled system are of one norm, where not zero."""
+    """Return ``delta (m,)`` that equalizes the norms of B's columns and C's rows of the scaled system, if not zero."""
     b, c = np.linalg.norm(system.B, axis=0), np.linalg.norm(system.C, axis=1)
     return np.sqrt(np.where((b > 0) & (c > 0), b / np.where(c > 0, c, 1.0), 1.0))
 
 
 def identity_coordinates(old: Coordinates, P: Array) -> Coordinates | None:
-    """Coordinates in which the given positive definite ``P`` (in the old ones) is the identity.
+    """Return coordinates in which the given positive definite ``P`` (in the old ones) is the identity.
 
     Args:
         old: coordinates.

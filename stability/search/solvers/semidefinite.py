@@ -1,7 +1,7 @@
 """Semidefinite programs by cvxpy with Clarabel and SCS.
 
-A solver's word is never taken: who asks here evaluates the inequality at what comes back. What becomes of a solver's
-status, exception or warning is decided in ``_solve`` and nowhere else.
+A solver's status is never trusted: the caller evaluates the inequality at the returned values. ``_solve`` alone
+interprets a solver's status, exceptions and warnings.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 MAX_STATES = 160
-"""Above, the dense program needs more memory than a workstation has."""
+"""Most states: above, the dense program needs more memory than a workstation has."""
 MAX_SIZE = 400
 CLARABEL_STATES = 32
-"""Above, an interior-point method takes minutes."""
+"""Most states for Clarabel: above, an interior-point method takes minutes."""
 _SCS_STEPS, _RANGE = 20_000, 1e14
 _TOO_LARGE = "failed: the entries span too many orders of magnitude"
 
@@ -102,7 +102,7 @@ Terms = tuple[Any, Any, Any]
 
 
 def _supply(system: LureMatrices, L: Any) -> Terms:
-    """The blocks (xx, xw, ww) of ``[C D; 0 I]^T [-2ab L, (a+b) L; (a+b) L, -2 L] [C D; 0 I]``."""
+    """Return the blocks (xx, xw, ww) of ``[C D; 0 I]^T [-2ab L, (a+b) L; (a+b) L, -2 L] [C D; 0 I]``."""
     import cvxpy as cp
 
     C, D = system.C, system.D
@@ -124,7 +124,7 @@ def _supply(system: LureMatrices, L: Any) -> Terms:
 
 
 def _negative(system: Matrices, P: Any, rate: float, supply: Terms, margin: Any) -> Any:
-    """The constraint ``[A^T P + P A + 2 rate P, P B; B^T P, 0] + supply <= -margin I`` in its cheapest form.
+    """Return the constraint ``[A^T P + P A + 2 rate P, P B; B^T P, 0] + supply <= -margin I`` in its cheapest form.
 
     In discrete time the first matrix is ``[A B]^T P [A B] - rate^2 diag(P, 0)``; above 32 states a Schur
     complement keeps the number of coefficients at n^3 instead of n^4.
@@ -169,7 +169,7 @@ def _solved_values(
 def pose_multiplier(
     at: Coordinates, solver: str, deadline: Deadline, margin: float, accuracy: float
 ) -> tuple[str, Array | None, Array | None, float]:
-    """The multiplier inequality once: existence with ``P >= I``, or by Clarabel the widest margin at unit trace.
+    """Solve the multiplier inequality once: existence with ``P >= I``, or by Clarabel the widest margin at unit trace.
 
     Returns:
         What ``_solve`` says, P and L (unchecked), and the margin reached.
@@ -197,7 +197,7 @@ def pose_multiplier(
 def pose_overshoot(
     at: Coordinates, box: Array, solver: str, deadline: Deadline, margin: float
 ) -> tuple[str, Array | None, Array | None]:
-    """The least ``kappa`` with ``box <= P <= kappa box`` and the multiplier inequality, with ``margin``."""
+    """Minimize ``kappa`` with ``box <= P <= kappa box`` and the multiplier inequality, with ``margin``."""
     import cvxpy as cp
 
     if not _usable(at.system, box, 1.0 / np.diag(box)):
@@ -209,10 +209,10 @@ def pose_overshoot(
 
 
 def pose_positive_real(system: StateSpace, deadline: Deadline) -> tuple[str, Array | None]:
-    """P of the widest ``t`` with ``[A^T P + P A, P B - C^T; ., -(D + D^T)] <= -t I`` and ``P >= t I``.
+    """Return P of the largest ``t``: ``[A^T P + P A, P B - C^T; ., -(D + D^T)] <= -t I`` and ``P >= t I``.
 
     Directions ``N`` of the input with ``(D + D^T) N = 0`` (continuous time) are met by the equality
-    ``P B N = C^T N``, to which P is parametrised, so that rounding does not touch it.
+    ``P B N = C^T N``, to which P is parametrized, so that rounding does not touch it.
 
     Returns:
         What ``_solve`` says, and P (unchecked).
@@ -264,7 +264,7 @@ class SolverAnswer(NamedTuple):
 def pose_strictly(
     system: StateSpace, supply: Terms, solver: str, deadline: Deadline, *, strictness: float, steps: int = _SCS_STEPS
 ) -> SolverAnswer:
-    """``[A^T P + P A, P B; B^T P, 0] + supply <= -t I`` and ``P >= t I`` for the largest ``t >= strictness``.
+    """Solve ``[A^T P + P A, P B; B^T P, 0] + supply <= -t I``, ``P >= t I`` for the largest ``t >= strictness``.
 
     The question is posed so that a solver's status answers it, as status-trusting programs do: ``optimal`` says that
     such a P exists, ``infeasible`` that none does.
@@ -273,9 +273,9 @@ def pose_strictly(
         system: A, B and the time base.
         supply: the blocks (xx, xw, ww) of the rest, ``ww`` as large as B has columns.
         solver: SCS or CLARABEL.
-        deadline: of the solver.
+        deadline: time limit of the solver.
         strictness: the least ``t`` that counts.
-        steps: of SCS, at most.
+        steps: most steps of SCS.
 
     Returns:
         What the solver said.
@@ -300,7 +300,7 @@ def pose_strictly(
 def pose_gain(
     at: Coordinates, E: Array, F: Array, H: Array, running: bool, solver: str, deadline: Deadline, margin: float
 ) -> tuple[str, Array | None, Array | None]:
-    """The least ``g`` for the dissipation inequality of ``stability.kernel.theorems.gain_lmi``, with ``margin``.
+    """Minimize ``g`` in the dissipation inequality of ``stability.kernel.theorems.gain_lmi``, with ``margin``.
 
     ``running`` puts ``|H x|^2`` into the inequality (l2 gain); otherwise ``P >= H^T H`` (gain to the last
     output).

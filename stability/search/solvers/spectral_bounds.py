@@ -12,11 +12,11 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from stability.kernel.arithmetic.definiteness import spectral_bounds
 
 Array = np.ndarray
-_EXACT = 400
+_EXACT = 400  # largest matrix whose eigenvalues are all computed
 
 
 def _estimate(p: Array) -> tuple[float, float] | None:
-    """Approximate extreme eigenvalues: all of them for small sizes, power iterations for large ones."""
+    """Approximate the extreme eigenvalues: all of them for small sizes, power iterations for large ones."""
     if len(p) <= _EXACT:
         values = np.linalg.eigvalsh(p)
         return float(values[0]), float(values[-1])
@@ -33,7 +33,7 @@ def _estimate(p: Array) -> tuple[float, float] | None:
 
 
 def spectrum_bracket(p: Array) -> tuple[float, float, float] | None:
-    """Proved ``(low, high, overshoot)`` with ``low I < P < high I`` and ``overshoot >= sqrt(high / low)``.
+    """Prove ``(low, high, overshoot)`` with ``low I < P < high I`` and ``overshoot >= sqrt(high / low)``.
 
     Args:
         p: ``(n, n)`` symmetric.

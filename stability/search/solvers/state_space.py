@@ -13,10 +13,10 @@ Array = np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class StateSpace(Matrices):
-    """``x' = A x + B u``, ``y = C x + D u`` (``x+`` in discrete time), with its transformations."""
+    """State space ``x' = A x + B u``, ``y = C x + D u`` (``x+`` in discrete time), with its transformations."""
 
     def shifted(self, rate: float) -> StateSpace:
-        """The system whose stability at rate 0 (or 1) is this one's at ``rate``.
+        """Return the system whose stability at rate 0 (or 1) is this one's at ``rate``.
 
         Args:
             rate: ``lambda`` (continuous) or ``rho`` (discrete).
@@ -29,12 +29,12 @@ class StateSpace(Matrices):
         return StateSpace(self.A + rate * np.eye(self.states), self.B, self.C, self.D, False)
 
     def scaled(self, delta: Array) -> StateSpace:
-        """``diag(delta) G diag(delta)^{-1}`` for a square transfer matrix ``G``."""
+        """Return ``diag(delta) G diag(delta)^{-1}`` for a square transfer matrix ``G``."""
         c, d = delta[:, None] * self.C, delta[:, None] * self.D / delta
         return StateSpace(self.A, self.B / delta, c, d, self.is_discrete)
 
     def rescaled(self, t: Array, time: float = 1.0) -> StateSpace:
-        """The system in coordinates ``x = t y``; where ``P`` solves its inequality, ``P / (t t^T)`` solves this one.
+        """Return the system in coordinates ``x = t y``; ``P`` of its inequality gives ``P / (t t^T)`` of this one.
 
         Args:
             t: ``(n,)`` positive.
@@ -44,11 +44,11 @@ class StateSpace(Matrices):
         return StateSpace(A / time, B / time, self.C * t, self.D, self.is_discrete)
 
     def transposed(self) -> StateSpace:
-        """The transposed transfer matrix; solutions of its inequality are the inverses of those of this one's."""
+        """Return the transposed transfer matrix; solutions of its inequality are inverses of this one's."""
         return StateSpace(self.A.T, self.C.T, self.B.T, self.D.T, self.is_discrete)
 
     def restricted(self, keep: Array) -> StateSpace:
-        """The system with some of its inputs and the outputs of the same numbers.
+        """Return the system with the selected inputs and the outputs of the same numbers.
 
         Args:
             keep: ``(m,)`` booleans.

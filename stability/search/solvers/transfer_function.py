@@ -14,17 +14,17 @@ from stability.search.solvers.scaling import balanced_states, power_of_two
 from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
-_SMALL = 40
-_POWER_STEPS = 12
-_RESONANCES = 16
+_SMALL = 40  # most inputs or outputs for exact singular values
+_POWER_STEPS = 12  # power iterations of a lower bound of the gain
+_RESONANCES = 16  # most poles whose frequencies are sampled
 
 
 _BLOCKS = 48
-"""States from which the complex form is made of the real one: half the time, and less."""
+"""States from which the complex Schur form is made from the real one: at most half the time."""
 
 
 def complex_schur(A: Array) -> tuple[Array, Array]:
-    """``T`` upper triangular and ``U`` unitary with ``A = U T U*``.
+    """Return ``T`` upper triangular and ``U`` unitary with ``A = U T U*``.
 
     Args:
         A: ``(n, n)``, real or complex.
@@ -46,7 +46,7 @@ def complex_schur(A: Array) -> tuple[Array, Array]:
 
 
 class Response:
-    """Evaluates ``G(s) = C (s I - A)^{-1} B + D``: a Schur form once, then one triangular solve a point.
+    """Evaluator of ``G(s) = C (s I - A)^{-1} B + D``: a Schur form once, then one triangular solve per point.
 
     Example:
         >>> lag = Response(StateSpace(np.array([[-1.0]]), np.eye(1), np.eye(1), np.zeros((1, 1)), False))
@@ -67,28 +67,28 @@ class Response:
         (self._trtrs,) = get_lapack_funcs(("trtrs",), (self.T, self.B))
 
     def point(self, omega: Any) -> Any:
-        """``i omega`` or ``exp(i omega)``."""
+        """Return ``i omega`` or ``exp(i omega)``."""
         return np.exp(1j * omega) if self.discrete else 1j * omega
 
     def _resolvent(self, s: complex) -> Array:
-        """``s I - T``."""
+        """Return ``s I - T``."""
         M = -self.T
         M[self._diagonal, self._diagonal] += s
         return M
 
     def value(self, s: complex) -> Array:
-        """``G(s)``."""
+        """Return ``G(s)``."""
         x, info = self._trtrs(self._resolvent(s), self.B)
         if info != 0 or not np.isfinite(x).all():  # a pole
             return np.full(self.D.shape, np.inf + 0j)
         return self.D + self.C @ x
 
     def values(self, points: Array, deadline: Deadline | None = None) -> Array:
-        """``G(s)`` at many points at once.
+        """Return ``G(s)`` at many points at once.
 
         Args:
             points: ``(K,)``.
-            deadline: asked before each point.
+            deadline: checked before each point.
 
         Returns:
             ``(K, p, m)``; infinite at poles.
@@ -106,7 +106,7 @@ class Response:
         return out
 
     def gains(self, omegas: Array, deadline: Deadline | None = None) -> Array:
-        """The largest singular values at many frequencies ``(K,)``, infinite ones included."""
+        """Return the largest singular values at many frequencies ``(K,)``, infinite ones included."""
         omegas = np.asarray(omegas, dtype=float)
         finite = np.isfinite(omegas)
         G = np.broadcast_to(self.D + 0j, (len(omegas), *self.D.shape)).copy()
@@ -117,16 +117,16 @@ class Response:
         return out
 
     def at(self, omega: float) -> Array:
-        """``G(i omega)`` or ``G(exp(i omega))``."""
+        """Return ``G(i omega)`` or ``G(exp(i omega))``."""
         return self.D + 0j if np.isinf(omega) else self.value(self.point(omega))
 
     def gain(self, omega: float) -> float:
-        """The largest singular value there."""
+        """Return the largest singular value at ``omega``."""
         G = self.at(omega)
         return float(np.linalg.norm(G, 2)) if np.isfinite(G).all() else np.inf
 
     def estimate(self, omega: float) -> float:
-        """A lower bound of the gain: exact for small systems, else by power iterations from the last direction.
+        """Bound the gain below: exact for small systems, else by power iterations from the last direction.
 
         An iteration costs two triangular solves with two vectors instead of one with all and a decomposition.
         """
@@ -150,7 +150,7 @@ class Response:
         return value
 
     def estimates(self, omegas: Array, deadline: Deadline | None = None) -> Array:
-        """``estimate`` at many frequencies: of small systems all at once, else one after the other."""
+        """Return ``estimate`` at many frequencies: for small systems all at once, else one after the other."""
         if self.small:
             return self.gains(omegas, deadline)
         found = []
@@ -165,7 +165,7 @@ class Response:
         return np.unique(np.concatenate([points, 0.5 * (points[1:] + points[:-1]), [0.0, end]]))
 
     def samples(self) -> Array:
-        """Frequencies to start from: the ends, the sharpest resonances, and points between them."""
+        """Return initial frequencies: the ends, the sharpest resonances, and points between them."""
         poles = self.poles[np.imag(self.poles) >= 0.0]  # of a pair one
         if self.discrete:
             poles = poles[np.argsort(-np.abs(poles))][:_RESONANCES]
@@ -180,7 +180,7 @@ class Response:
 
 
 def state_space(A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None) -> StateSpace:
-    """Checked float64 copies of a state-space system's matrices, D zero where it is ``None``.
+    """Return checked float64 copies of a state-space system's matrices, D zero if it is ``None``.
 
     Raises:
         DimensionError: ``A`` is not square.
@@ -197,7 +197,7 @@ def state_space(A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None) 
 
 
 def scaled_response(system: StateSpace, deadline: Deadline) -> tuple[Response, float]:
-    """The response in balanced coordinates and, in continuous time, a unit of time that fits A; and that unit.
+    """Return the response in balanced coordinates and a unit of time that fits A (continuous time); and that unit.
 
     Raises:
         UnsupportedError: matrices so badly scaled that no change of units makes them finite.

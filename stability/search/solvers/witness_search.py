@@ -1,6 +1,6 @@
 """Search for ``(P, L)`` by Riccati equations at given rates with improving multipliers.
 
-Every candidate is put to the rigorous check before it counts.
+Every candidate must pass the rigorous check.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 _FAR = 3.0
-"""Multipliers whose square roots differ by more than ``exp`` of this call for states as far apart."""
+"""Logarithmic ratio of multipliers' square roots above which states are balanced as well."""
 
 
 @dataclass
@@ -36,11 +36,11 @@ class WitnessSearch:
 
     Attributes:
         system: the system.
-        deadline: when the search stops with what it has.
-        loop: centred, without the fixed channels.
+        deadline: time limit, at which the search returns its best result.
+        loop: centered, without the fixed channels.
         fixed: ``(m,)`` booleans, the channels that bring no uncertainty.
         x: logarithms of the square roots of the multipliers, for the channels of ``loop``.
-        samples: of the loop's transfer matrix, once multipliers were improved.
+        samples: samples of the loop's transfer matrix after the multipliers were improved.
         attempts: Riccati equations so far.
         witness: the last proved one, ``P`` and ``L``.
         rate: its rate.
@@ -73,7 +73,7 @@ class WitnessSearch:
         return float(np.ptp(self.x)) if self.channels else 0.0
 
     def loop_at(self, rate: float, multipliers: Array | None = None) -> StateSpace:
-        """The loop shifted to a rate and scaled: by ``x``, or as multipliers of the system say."""
+        """Return the loop shifted to a rate and scaled by ``x``, or by given multipliers of the system."""
         delta = np.exp(self.x)
         if multipliers is not None:
             delta = np.sqrt(2.0 * multipliers[~self.fixed] / shift_factor(self.system, rate))
@@ -106,7 +106,7 @@ class WitnessSearch:
         return self.keep(unit * p, unit * multipliers, rate)
 
     def keep(self, p: Array, multipliers: Array, rate: float) -> bool:
-        """The rigorous check, once the fixed channels have their multipliers; an overshoot that says nothing fails."""
+        """Check a solution rigorously, once the fixed channels have their multipliers; a useless overshoot fails."""
         p = np.ascontiguousarray(0.5 * (p + p.T))
         if self.spread() > _FAR and condition_number(p) > self.most:
             better = self._conditioned(p, multipliers, rate)
@@ -120,7 +120,7 @@ class WitnessSearch:
         return False
 
     def _conditioned(self, p: Array, multipliers: Array, rate: float) -> Array | None:
-        """A better conditioned solution for the same multipliers."""
+        """Return a better conditioned solution for the same multipliers."""
         if self.deadline.over or not (multipliers[~self.fixed] > 0).all():
             return None
         self.attempts += 1
@@ -128,7 +128,7 @@ class WitnessSearch:
         return well_conditioned(self.loop_at(rate, multipliers), p, most, deadline=self.deadline)
 
     def feasible(self, rate: float, gain: float | None = None) -> bool:
-        """Attempts with a slack that fits how far the gain is from one."""
+        """Try a rate with slacks that fit the distance of the gain from one."""
         if gain is None:
             return self.attempt(rate, 1e-3) or self.attempt(rate, 1e-7)
         slacks = [share * max(1.0 - gain * gain, 1e-9) for share in (0.1, 1e-3)]
@@ -147,7 +147,7 @@ class WitnessSearch:
         return self.rate is None or (rate < self.rate if self.system.is_discrete else rate > self.rate)
 
     def condition(self) -> None:
-        """A witness of the same rate with a smaller overshoot, where there is one.
+        """Reduce the overshoot of the witness at its rate, if possible.
 
         First multipliers less far apart, then as much slack as the rate allows, then a metric from the middle of the
         set that belongs to these multipliers.
@@ -171,7 +171,7 @@ class WitnessSearch:
             self.witness = before
 
     def _draw_together(self, rate: float) -> None:
-        """Multipliers as close to each other as the rate allows, on the ray from one to those of the witness."""
+        """Move multipliers as close to each other as the rate allows, on the ray from one to the witness's."""
         logarithms = 0.5 * np.log(np.maximum(self.witness["L"][~self.fixed], 1e-300))
         self.x = far = logarithms - logarithms.mean()
         if self.spread() < _FAR:
@@ -184,7 +184,7 @@ class WitnessSearch:
         self.x = bisect(proved, 1.0, 0.0, 2.0**-5) * far
 
     def peak(self, rate: float, rtol: float = 1e-6) -> Peak | None:
-        """Find the peak gain at a rate and the present multipliers; ``None`` where the search fails."""
+        """Find the peak gain at a rate and the present multipliers; ``None`` if the search fails."""
         try:
             peak = hinf_peak(self.loop_at(rate), rtol=rtol, deadline=self.deadline)
         except (ArithmeticError, np.linalg.LinAlgError, TimeOverError):
@@ -192,7 +192,7 @@ class WitnessSearch:
         return peak if np.isfinite(peak.omega) else None
 
     def improve(self, rate: float, target: float) -> float:
-        """Better multipliers for a rate; returns the gain reached on the samples."""
+        """Improve the multipliers for a rate; return the gain reached on the samples."""
         if self.samples is None:
             n = self.system.states
             if not self.deadline.affords(50.0 * n**3):  # a complex Schur form, which nothing can stop

@@ -1,1 +1,1 @@
-"""Simulated trajectories and the input ranges that searches draw from."""
+"""Simulated trajectories and the input ranges of searches."""

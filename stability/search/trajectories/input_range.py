@@ -10,14 +10,14 @@ import numpy as np
 from stability.errors import ConfigurationError, DimensionError
 
 Array = np.ndarray
-WIDTHS = (1.0, 5.0, 50.0)
+WIDTHS = (1.0, 5.0, 50.0)  # half widths of the boxes that are tried after the data's range
 LARGEST = 1e300
-"""Size of a bound: searches add and subtract them."""
+"""Largest bound, so that searches can add and subtract them."""
 
 
 @dataclass(frozen=True, eq=False)
 class InputRange:
-    """A box of inputs, or with infinite corners all of them.
+    """Box of inputs, or with infinite corners all inputs.
 
     Attributes:
         low: ``(p,)``, or minus infinity.
@@ -37,12 +37,12 @@ class InputRange:
         return bool(((self.low <= u) & (u <= self.high)).all())
 
     def clip(self, u: Array) -> Array:
-        """The nearest inputs ``(..., p)`` in it."""
+        """Return the nearest inputs ``(..., p)`` in the range."""
         return np.clip(u, self.low, self.high)
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...], width: int) -> Array:
-        """Inputs ``(*shape, width)``: of sizes from a tenth to ten, or inside and in corners of the box by turns; the
-        first is zero, or what is nearest to it.
+        """Draw inputs ``(*shape, width)``: of sizes from a tenth to ten, or inside and in corners of the box by turns;
+        the first is zero, or the nearest to it.
         """
         if not self.bounded:
             sizes = np.logspace(-1, 1, shape[0]).reshape(-1, *[1] * len(shape))
@@ -59,18 +59,18 @@ ANYWHERE = InputRange(np.array(-np.inf), np.array(np.inf))
 
 
 def input_range(value: Any, width: int, name: str = "input_range") -> InputRange:
-    """The range of the data's inputs, checked.
+    """Return the checked range of the data's inputs.
 
     Args:
         value: ``None`` where it is not known, or ``(low, high)``: numbers or ``(width,)`` arrays.
         width: number of inputs.
-        name: what errors call it.
+        name: name in error messages.
 
     Returns:
         The range; ``ANYWHERE`` for ``None``.
 
     Raises:
-        ConfigurationError: what is no pair of finite bounds up to ``LARGEST``, or an empty range.
+        ConfigurationError: no pair of finite bounds up to ``LARGEST``, or an empty range.
         DimensionError: bounds of another size.
 
     Example:
@@ -99,7 +99,7 @@ def input_range(value: Any, width: int, name: str = "input_range") -> InputRange
 
 
 def input_boxes(low: Array | None, high: Array | None, region: InputRange, size: int) -> list[InputRange]:
-    """Boxes of inputs in the order in which a search goes through them.
+    """Return boxes of inputs in the order of a search.
 
     The data's range comes first; then the subject's own box, or, where every input is allowed, [0, 1], [-1, 1] and
     wider ones.

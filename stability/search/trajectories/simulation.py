@@ -10,7 +10,7 @@ Array = np.ndarray
 
 
 def natural_step(driven: Any) -> float:
-    """A step for the fastest motion there can be: ``0.2 / (|A| + |B| |K| |C|)``; 1 for a map."""
+    """Return a step for the fastest possible motion, ``0.2 / (|A| + |B| |K| |C|)``; 1 for a map."""
     if driven.is_discrete:
         return 1.0
     system = driven.system
@@ -35,14 +35,14 @@ def advance_batch(driven: Any, x: Array, u: Array, step: float) -> Array:
 def simulate_to_limit(
     subject: Any, states: Array, inputs: Array, steps: int, deadline: Any, tail: int = 0
 ) -> tuple[Array, Array]:
-    """States after some steps, and their averages over the last of them.
+    """Return states after some steps, and their averages over the last of them.
 
     Args:
         subject: anything with ``advance`` and ``is_discrete``; a flow takes Runge-Kutta steps of its natural length.
         states: ``(..., n)``.
         inputs: ``(q, ..., p)``, used in turn.
-        steps: how many; fewer where the deadline is over.
-        deadline: asked every five steps.
+        steps: number of steps; fewer at the deadline.
+        deadline: checked every five steps.
         tail: over how many of the last steps the averages go.
 
     Returns:
@@ -60,7 +60,7 @@ def simulate_to_limit(
 
 
 def simulate_path(subject: Any, state: Array, inputs: Array, steps: int, deadline: Any = None) -> Array:
-    """The run ``(steps, n)`` that begins with ``state``, under ``inputs (q, p)`` used in turn; in time, or shorter."""
+    """Return the run ``(steps, n)`` from ``state``, under periodic ``inputs (q, p)``; shorter at the deadline."""
     path, step = [state], natural_step(subject)
     for t in range(steps - 1):
         if deadline is not None and deadline.over:

@@ -84,7 +84,7 @@ def test_deepfool_on_an_affine_classifier_knows_the_mask(norm):
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
 def test_deepfool_goes_on_along_the_bounds(norm):
-    """Where the class changes at some corner of the box: entries at a bound hand over to the rest."""
+    """Entries at a bound leave the rest of the step to others, until the class changes at a corner of the box."""
     model = Affine(2)
     x, y = labelled(model, 80)
     corner = best_margin(model, x, y, 10.0, "linf", 0.0, 1.0)

@@ -1,4 +1,4 @@
-"""What results say about their model: digests, ranges, seeds, the data that they were computed on."""
+"""Results identify their model: digests, ranges, seeds, and the data behind them."""
 
 from __future__ import annotations
 

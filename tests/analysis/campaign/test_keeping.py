@@ -1,4 +1,4 @@
-"""What a campaign keeps, does again, records, and leaves alone."""
+"""Campaigns keep finished steps, repeat stale ones, record both, and leave other files alone."""
 
 from __future__ import annotations
 

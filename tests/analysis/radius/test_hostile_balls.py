@@ -34,7 +34,7 @@ KINDS = ("tanh", "sigmoid", "relu", "leaky_relu", "saturation", "deadzone", "lst
 
 
 def size(rng: np.random.Generator) -> float:
-    """Of weights: mostly small, or up to 1e8."""
+    """Return a scale of weights: mostly small, or up to 1e8."""
     return float(rng.choice([1.0, 1.0, 3.0, 1e3, 10.0 ** rng.uniform(0.0, 8.0)]))
 
 
@@ -165,7 +165,7 @@ def worst(
 
 
 def attempts(net: Classifier, x: Array, label: int, radius: float, told: dict[str, Any], rng: Any) -> list[Array]:
-    """What this project's attacks, and descents of the test's own, find in or near a ball."""
+    """Return the results of the project's attacks, and of the test's own descents, in or near a ball."""
     model, norm, budget = ClassifierNetwork(net).double(), told["norm"], told.get("budget", "total")
     ends = told.get("bounds")
     more: dict[str, Any] = {"norm": norm, "bounds": ends}

@@ -190,7 +190,7 @@ def test_a_mask_made_of_the_tokens_is_made_of_the_nearest_ones() -> None:
 
 
 class Packed(Words):
-    """As text is mostly classified: the padding token 0 tells the lengths, and no length may be 0."""
+    """Typical text classifier: the padding token 0 tells the lengths, and no length may be 0."""
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         lengths = (tokens != 0).sum(1).cpu()

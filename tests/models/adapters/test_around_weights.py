@@ -53,7 +53,7 @@ def test_a_network_altered_around_its_layer_is_certified_as_a_part():
 
 
 def test_a_part_of_what_has_none_is_refused(tmp_path):
-    """What stands behind # names a part; where nothing reads it, the claim would be about something else."""
+    """The text behind # names a part; if nothing reads it, the claim would be about something else."""
     save(SequenceModel(ElmanRNN(2, 3), 4), tmp_path / "m.safetensors")
     np.savez(tmp_path / "s.npz", A=-np.eye(2), W=np.eye(2))
     for name in ("m.safetensors", "s.npz"):

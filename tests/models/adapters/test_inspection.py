@@ -1,4 +1,4 @@
-"""What makes a module run another map than its weights describe is refused by its name, before anything is run."""
+"""Modules whose map differs from that of their weights are refused by the cause, before anything is run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .altered import LoudElman, Residual, old_weight_norm, pruned
 
 @pytest.fixture(autouse=True)
 def by_name_alone(monkeypatch):
-    """Nothing here may rest on the numerical comparison, which is tested by itself."""
+    """Disable the numerical comparison, which has its own tests."""
     monkeypatch.setattr(readers, "cross_check", lambda *_: None)
     monkeypatch.setattr("stability.models.adapters.modules.cross_check_layer", lambda *_: None)
 

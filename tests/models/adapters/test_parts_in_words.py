@@ -1,4 +1,4 @@
-"""What is certified of one part of a container says so in every sentence, in the file and on the screen."""
+"""Certificates of one part of a container name it in every sentence, in the file and on the screen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What subjects are called, what readers call their errors, and torch's own modules inside a layer or a class."""
+"""Names of subjects, names in the readers' errors, and torch's own modules inside a layer or a class."""
 
 from __future__ import annotations
 

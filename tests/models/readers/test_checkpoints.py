@@ -18,7 +18,7 @@ from stability.models.sources import load_subject
 
 
 class Hostile:
-    """What an attacker's pickle does: run a command when it is read."""
+    """Attacker's pickle that runs a command when it is read."""
 
     def __init__(self, target):
         self.target = target

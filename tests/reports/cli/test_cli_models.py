@@ -14,7 +14,6 @@ from safetensors.torch import load_file
 from stability.analysis.training.runs import ANALYSIS
 from stability.models import ElmanRNN, SequenceModel, save
 from stability.reports import cli
-from stability.reports.formatting import percent
 from stability.storage.artifacts import ARTIFACTS
 from stability.storage.folder import claim_folder
 

@@ -19,7 +19,7 @@ U = RNG.normal(size=(30, 2))
 
 
 class Reservoir:
-    """What a reservoir of the library looks like from outside."""
+    """Stand-in with the interface of a reservoirpy reservoir."""
 
     def __init__(self, **more) -> None:
         self.W, self.Win, self.bias = sparse.csr_array(W), sparse.csr_array(WIN), BIAS[:, None]

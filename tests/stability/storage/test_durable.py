@@ -1,4 +1,4 @@
-"""What has a name is on the disk: content before its name, names before the call returns, tables before their marks."""
+"""Durability: content is on the disk before its name, names before the call returns, tables before their marks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stability.storage.writing import make_folder, write_bytes, write_text
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, object]]:
-    """What is asked of the system, in order: ``sync`` of a file with its content then, of a folder with its names."""
+    """Return the system calls in order: ``sync`` of a file with its content then, of a folder with its names."""
     seen: list[tuple[str, object]] = []
     sync, replace = os.fsync, os.replace
 

@@ -1,4 +1,4 @@
-"""What is on a folder's list is its own, all else somebody's: neither replaced without leave nor ever removed."""
+"""Ownership of files: those on a folder's list are its own; others are never replaced without leave nor removed."""
 
 from __future__ import annotations
 

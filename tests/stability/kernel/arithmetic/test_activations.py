@@ -1,4 +1,4 @@
-"""What proofs take for granted of every activation in the table."""
+"""Properties of every activation in the table that proofs assume."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_slopes_are_those_that_enclosures_and_proofs_compute_with(name: str) -> 
 
 
 def test_what_names_other_kinks_or_slopes_is_of_neither_kind() -> None:
-    """Its slope falls to zero again above 1, where a proof would compute with ``beta``."""
+    """The slope falls to zero again above 1, where a proof would compute with ``bound``."""
     clip, slope = (lambda z: np.clip(z, -1, 1)), (lambda z: (np.abs(z) < 1) * 1.0)
     for told in ({}, {"kinks": (0.0,), "pieces": (0.0, 1.0)}, {"kinks": (-1.0, 1.0), "pieces": (0.0, 1.0, 0.5)}):
         assert not is_of_a_known_kind(Activation("hard", clip, slope, (0.0, 1.0), 1.0, **told))

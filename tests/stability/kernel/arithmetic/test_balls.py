@@ -19,7 +19,7 @@ BITS = 200
 
 
 def numbers(rng, shape) -> np.ndarray:
-    """Of both signs, over sixteen orders of magnitude."""
+    """Draw numbers of both signs, over sixteen orders of magnitude."""
     return rng.normal(size=shape) * 10.0 ** rng.integers(-8, 9, size=shape)
 
 

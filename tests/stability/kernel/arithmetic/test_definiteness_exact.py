@@ -33,7 +33,7 @@ def equal_correlations(size: int, gap: float) -> np.ndarray:
 
 
 def rump_bound(size: int) -> Fraction:
-    """What theorem 2.3 needs for a unit diagonal, with the textbook's constants."""
+    """Return the shift of theorem 2.3 for a unit diagonal, with the textbook's constants."""
     return sum(((i + 1) * U / (1 - 2 * (i + 1) * U) for i in range(1, size + 1)), Fraction(0))
 
 
@@ -138,7 +138,7 @@ def test_an_error_beyond_the_diagonal_is_refused_before_the_factorisation(monkey
 
 @pytest.mark.parametrize("pivot", [np.nan, np.inf, 0.0, -1.0])
 def test_a_factor_with_a_bad_pivot_proves_nothing(pivot, monkeypatch):
-    """Some libraries go on through NaN instead of breaking down."""
+    """A library may continue through NaN instead of breaking down."""
     monkeypatch.setattr(np.linalg, "cholesky", lambda work: np.diag([1.0, pivot]))
     assert prove_positive_definite(np.eye(2)).holds is False
 
@@ -238,7 +238,7 @@ def test_spectra_beyond_the_theorem_are_refused(matrix):
 
 
 def test_nothing_is_proved_where_small_numbers_are_taken_for_zero():
-    """What torch can tell the processor: then neither stored nor rounded numbers are what the bounds suppose."""
+    """Torch can make the processor flush subnormal numbers, which invalidates the bounds."""
     torch = pytest.importorskip("torch")
     system = LureSystem.recurrent([[-2.0]], [[1.0]])
     certificate = certify(system)

@@ -147,7 +147,7 @@ def network(rng, discrete: bool) -> DrivenSystem:
 
 
 def defects(driven, x, z, u, exact):
-    """What the equations of an orbit leave, in rationals: the rows of all steps, then all channels."""
+    """Return the residual of the orbit equations in rationals: the rows of all steps, then all channels."""
     a, b, c, d = exact.discretised(driven.system)
     rows, channels, k = [], [], len(x)
     for i in range(k):

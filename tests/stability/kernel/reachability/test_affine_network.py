@@ -148,7 +148,7 @@ def test_the_radius_is_the_true_one(name, norm, budget):
 
 
 def clipped_radius(g: Array, value: float, low: Array, high: Array, norm: str, budget: str) -> float:
-    """Where ``value + g d`` can be zero, ``low <= d <= high``, by a solver; infinite where it cannot."""
+    """Return the radius at which ``value + g d`` can be zero, ``low <= d <= high``, by a solver; or infinity."""
     import cvxpy as cp
 
     if value + np.minimum(g * low, g * high).sum() > 0.0:

@@ -145,7 +145,7 @@ def escaped(
     steps: int,
     inputs: Callable[[], np.ndarray],
 ) -> int:
-    """How often runs of networks within a radius leave the tube of its middle; none leaves that of the radius."""
+    """Count runs of networks within a radius that leave the tube of its middle; none leaves that of the radius."""
     count = 0
     for _ in range(steps):
         plain.step()
@@ -201,7 +201,7 @@ def feeding(rng: np.random.Generator, name: str = "tanh", n: int = 4, size: floa
 
 
 def midpoint(rng: np.random.Generator, name: str = "tanh", n: int = 4) -> DrivenSystem:
-    """Of an antisymmetric part and one without a sign."""
+    """Return the midpoint of an antisymmetric part and one without a sign."""
     M, W = rng.normal(size=(2, n, n)) / np.sqrt(n)
     system = LureSystem(-np.eye(n) + 0.3 * (M - M.T), np.eye(n), 1.5 * W, slope=activation(name).slope)
     step = system.midpoint(0.6)

@@ -18,7 +18,7 @@ A = -3.0 * EYE
 
 
 def masked(value: Any) -> np.ma.MaskedArray:
-    """Its first entry is masked."""
+    """Return an array whose first entry is masked."""
     array = np.array(value, dtype=float)
     mask = np.zeros(array.shape, dtype=bool)
     mask.flat[0] = True

@@ -1,4 +1,4 @@
-"""Where the cell state of an LSTM settles: enclosed, sharper than the gates apart, and no smaller box is accepted."""
+"""Final range of the cell state of an LSTM: enclosed, sharper than from separate gates; no smaller box is accepted."""
 
 from __future__ import annotations
 

@@ -17,12 +17,12 @@ TAU = np.full(1, 1.0 - 2.0**-48)  # room for the rounding of a sum
 
 
 def answer(driven, kind: str, **data) -> tuple[bool, str]:
-    """What the rule says of a claim; whether it proves it, and why not."""
+    """Return the rule's answer to a claim: True if proved, and the reason."""
     return RULES[kind](driven, Claim("bounded", "", Verdict.CERTIFIED, Proof(kind, data), data["radius"]))
 
 
 def why(driven, kind: str, **data) -> str:
-    """Why the rule refuses it, and that it does."""
+    """Return the reason of the rule's refusal, and require one."""
     valid, reason = answer(driven, kind, **data)
     assert not valid
     return reason
@@ -64,7 +64,7 @@ def skewed(seed: int, kind: str, spread: float) -> DrivenSystem:
 
 
 def slack(driven, Y, mu, tau, exact) -> np.ndarray:
-    """What has to be positive definite, in rationals."""
+    """Return the matrix that must be positive definite, in rationals."""
     A, B, _, _ = exact.discretised(driven.system)
     G, y, mu = np.hstack([B, exact.of(driven.F)]), exact.of(Y), Fraction(mu)
     reach = (G / exact.of(tau)[None, :]) @ G.T / mu

@@ -21,7 +21,7 @@ from stability.systems import DrivenSystem, LureSystem
 
 
 def answer(name: str, **changes) -> tuple[bool, str]:
-    """What the rule says of a specimen with other data; a claim's value follows its datum."""
+    """Return the rule's answer to a specimen with other data; a claim's value follows its datum."""
     specimen = specimens()[name]
     value = RULES[specimen.kind].value
     if value and value in changes.get("data", {}):
@@ -30,7 +30,7 @@ def answer(name: str, **changes) -> tuple[bool, str]:
 
 
 def why(name: str, **changes) -> str:
-    """Why the rule refuses it, and that it does."""
+    """Return the reason of the rule's refusal, and require one."""
     valid, reason = answer(name, **changes)
     assert not valid
     return reason

@@ -80,7 +80,7 @@ def test_every_entry_is_computed_within_its_bound(mode, kind, exact, monkeypatch
 
 
 def truth(mode, measure, gain, growth, horizon, discrete):
-    """What the dissipation inequality gives, term by term, to 200 bits; ``None`` where it gives nothing."""
+    """Return the bound of the dissipation inequality, term by term, to 200 bits; ``None`` without one."""
     flint.ctx.prec = 200
     g, r = flint.arb(gain), flint.arb(growth)
     if mode == "running":

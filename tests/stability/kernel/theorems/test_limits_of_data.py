@@ -1,4 +1,4 @@
-"""What a datum of a proof may be, and the helpers of the rules at their limits: the last taken, the first refused."""
+"""Limits of proof data, and of the helpers of the rules: the last value taken, the first refused."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_closings_name_other_classes_each_once():
 
 @pytest.mark.parametrize("name", ["tanh", "gru"])
 def test_an_ellipsoid_that_is_too_small_is_not_taken(name, monkeypatch):
-    """Whatever computes the next ellipsoid, its inequality is what proves it; a looser one is as good."""
+    """The inequality proves the next ellipsoid, however it was computed; a looser one is taken."""
     (claim, _) = largest_balls(MADE[name], X, MADE[name].logits(X).argmax(axis=1))
     data = {**claim.proof.data, "radius": 0.5 * claim.value}
     assert check(name, data)[0]

@@ -30,7 +30,7 @@ def drawn(seed: int, activation: str = "oplu", n: int = 4, p: int = 2, size: flo
 
 
 def dissipates_exactly(network: PairwiseSystem, weights: np.ndarray, growth: float, gain: float, exact) -> bool:
-    """Whether ``diag(growth^2 D, gain^2 I) - [W V]^T D [W V]`` is positive definite, in rationals."""
+    """Return True if ``diag(growth^2 D, gain^2 I) - [W V]^T D [W V]`` is positive definite, in rationals."""
     d = np.empty(network.states)
     d[network.pairs] = weights[:, None]
     K, D = exact.of(np.hstack([network.W, network.V])), exact.of(d)

@@ -39,7 +39,7 @@ def slow_step(network: PairwiseSystem, x: np.ndarray, u: np.ndarray) -> np.ndarr
 
 
 def shrinks_exactly(network: PairwiseSystem, weights: np.ndarray, rate: float, exact) -> bool:
-    """Whether ``rate^2 D - W^T D W`` is positive definite, in rationals."""
+    """Return True if ``rate^2 D - W^T D W`` is positive definite, in rationals."""
     d = np.empty(network.states)
     d[network.pairs] = weights[:, None]
     W, D = exact.of(network.W), exact.of(d)

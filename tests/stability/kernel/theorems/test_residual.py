@@ -208,7 +208,7 @@ def test_what_are_no_blocks_is_refused():
 
 @pytest.mark.parametrize("short", [0.5, 0.9, 1.0 - 1e-6])
 def test_a_norm_that_is_computed_too_small_is_not_taken(short, monkeypatch):
-    """Whatever computes the norm, the inequality proves it: the bound is refused or no smaller than the norm."""
+    """The inequality proves the norm, however it was computed: the bound is refused or no smaller."""
     M, norm = np.random.default_rng(3).normal(size=(6, 4)), np.linalg.norm
     exact = float(norm(M, 2))
     monkeypatch.setattr(np.linalg, "norm", lambda *given: short * norm(*given))

@@ -82,7 +82,7 @@ def test_three_maps_add_up():
 
 
 def action(cell, low, high, row):
-    """How far an input difference of norm one moves entry ``row`` of the next state, as the rule bounds it."""
+    """Return the rule's bound of the effect of a unit input difference on entry ``row`` of the next state."""
     d = np.full(cell.states, 1e9)
     d[row] = 1.0
     data = {"low": np.asarray(low, float), "high": np.asarray(high, float), "d": d}

@@ -59,7 +59,7 @@ def test_an_orbit_of_period_two_is_found_and_proved():
 
 @pytest.mark.parametrize(("kind", "reset_after"), KINDS)
 def test_refuted_cells_really_do_not_contract(kind, reset_after):
-    """What a witness says is seen again in plain simulation, by code that knows nothing of the proof."""
+    """Simulation by independent code shows the behavior that the witness states."""
     rng, seen = np.random.default_rng(5), 0
     for _ in range(4):
         cell = random_cell(kind, reset_after, rng, 2.5)

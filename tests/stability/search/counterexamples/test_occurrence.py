@@ -1,4 +1,4 @@
-"""Where witnesses are looked for, whether they can happen, and that what is tried is counted."""
+"""Places of witnesses, their feasibility, and the count of the attempts."""
 
 from __future__ import annotations
 

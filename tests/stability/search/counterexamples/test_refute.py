@@ -31,7 +31,7 @@ def published_b_holds(A, W):
 
 
 def is_unstable_equilibrium(driven, data):
-    """By finite differences of the network itself, without its Jacobian."""
+    """Return True for an unstable equilibrium, by finite differences of the network, without its Jacobian."""
     x, u = data["state"], data["input"]
     value = driven.advance(x, u) - (x if driven.system.is_discrete else 0.0)
     assert np.abs(value).max() < 1e-8 * (1 + np.abs(x).max())

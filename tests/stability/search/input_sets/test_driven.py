@@ -112,7 +112,7 @@ def test_no_corner_of_the_box_of_states_is_left_in_exact_arithmetic(n, leak):
 
 @pytest.fixture(scope="module")
 def traced() -> tuple[DrivenSystem, Claim]:
-    """Where zonotopes from all states do not suffice and linear bounds traced back do."""
+    """Make a network for which zonotopes from all states do not suffice, but backward linear bounds do."""
     driven = reservoir(8, 1.0, 1.0, 1)
     claim, _ = driven_contraction(driven, (-0.5, 0.5), tol=1e-4)
     assert claim.verdict is Verdict.CERTIFIED

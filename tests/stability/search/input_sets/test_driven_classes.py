@@ -103,7 +103,7 @@ def test_the_sides_of_zero_have_their_own_slopes() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_no_run_leaves_the_sets(seed, rng) -> None:
-    """Of ReLU from a box that goes less far below zero, and of channels that feed later ones."""
+    """Tested with ReLU from a box that goes less far below zero, and with channels that feed later ones."""
     name, fed = (("relu", 0.0), ("tanh", 0.4), ("saturation", 0.4))[seed % 3]
     driven = reservoir(5, 0.8, (1.0, 0.5)[seed % 2], seed, name, fed)
     low, high = np.array([-0.4]), np.array([0.3])

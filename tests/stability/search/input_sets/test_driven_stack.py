@@ -34,7 +34,7 @@ def euler() -> DrivenSystem:
 
 
 def turned(inputs: int) -> DrivenSystem:
-    """Its linear part shrinks in an ellipsoid, not in a box."""
+    """Make a layer whose linear part shrinks in an ellipsoid, not in a box."""
     system = LureSystem([[0.6, 0.5], [-0.5, 0.6]], 0.2 * np.eye(2), 0.3 * np.eye(2), dt=1.0)
     return DrivenSystem(system, "tanh", np.ones((2, inputs)), [1.0, -1.0])
 

@@ -151,7 +151,7 @@ def proved(kind: str, seed: int) -> tuple[Any, Certificate]:
 
 
 def attack(subject: Any, claim: Claim, seed: int) -> float | None:
-    """How much of what a claim allows runs use up, above one where they break it; ``None`` of other claims."""
+    """Return the share of a claim's allowance that runs use, above one if they break it; ``None`` for other claims."""
     rule = ATTACKS.get(claim.proof.kind)
     return None if rule is None else rule(subject, dict(claim.proof.data), seed)
 

@@ -1,4 +1,4 @@
-"""Where stacks end, layer by layer: true of runs, narrower than what gates allow, refused where a part is bent."""
+"""Final boxes of stacks, layer by layer: true of runs, narrower than from gates, refused for a damaged part."""
 
 from __future__ import annotations
 

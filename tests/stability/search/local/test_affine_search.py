@@ -48,7 +48,7 @@ def true_radius(net: Classifier, x: Array, label: int, norm: str, budget: str) -
 
 @pytest.fixture
 def by_tubes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What networks have whose matrices are only enclosed."""
+    """Make networks whose matrices are only enclosed."""
     monkeypatch.setattr(linear_balls, "applies", lambda asked: False)
 
 

@@ -160,7 +160,7 @@ def test_the_last_accepted_radius_is_no_larger_than_the_truth(name, claims):
 
 
 def test_the_errors_of_the_run_count(monkeypatch, claims):
-    """What floats miss enters the ellipsoids: a run with large errors proves nothing."""
+    """Rounding errors enter the ellipsoids: a run with large errors proves nothing."""
     made, claim = MADE["tanh"], claims["tanh"][0]
     assert claim is not None
     from stability.kernel.reachability import stages

@@ -70,7 +70,7 @@ def near(subject: Classifier, x: Array, label: int, step: bool, rng: np.random.G
 
 
 def within(data: Mapping[str, Any], z: Array, label: int) -> bool:
-    """Whether what is claimed covers an input of the class ``label``, with room for this test's own rounding."""
+    """Return True if the claim covers an input of the class ``label``, with room for this test's own rounding."""
     x, radius = data["x"], data["radius"] * (1.0 - 1e-9)
     if data["label"] == label or x.shape != z.shape:
         return False
@@ -236,7 +236,7 @@ CLAIMED = ("x", "label", "norm", "radius", "mask", "bounds", "tau", "budget")
 
 
 def none_of_these_is_believed(one: Specimen, folder: Path, count: int, seed: int) -> int:
-    """How many of the forged claims were false; none of those is accepted."""
+    """Count the false ones among the forged claims, after checking that none is accepted."""
     rng, false, names = np.random.default_rng(seed), 0, classes(one)
     assert one.claim.proof is not None
     kind, digest = one.claim.proof.kind, digest_of(one.subject)

@@ -100,7 +100,7 @@ def sample(network: Classifier, seed: int = 1) -> tuple[Array, int]:
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, tuple[float, Any]]:
-    """What brute force finds, and the claim, by network."""
+    """Return the radius by brute force, and the claim, by network."""
     out = {}
     for name in ("lstm", "gru", "relu", "midpoint", "stack"):
         network = NETWORKS[name]
@@ -189,7 +189,7 @@ def test_radii_are_those_of_brute_force_within_five_percent(found):
 
 
 def test_nothing_larger_than_the_truth_is_accepted(found):
-    """Whatever tree stands in the proof: with a radius at which brute force changes the class, it is refused."""
+    """A proof with a radius at which brute force changes the class is refused, for every tree."""
     rng = np.random.default_rng(2)
     tried = 0
     for name, (radius, claim) in found.items():

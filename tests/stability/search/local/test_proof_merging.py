@@ -1,4 +1,4 @@
-"""Which of two proofs about one input is kept."""
+"""Choice between two proofs about one input."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_feasible_answers_are_proved_and_decay_bounds_every_slope(rng, discrete,
 
 
 def test_a_lying_solver_is_not_believed(monkeypatch):
-    """Whatever status and numbers a solver returns, an infeasible rate never becomes feasible."""
+    """An infeasible rate never becomes feasible, for every status and numbers of a solver."""
     system = LureSystem.recurrent([[-1.0, 0.3], [0.0, -1.0]], [[1.5, 0.0], [0.0, 1.5]])
 
     def lie(problem, solver, clock, accuracy=0.0):
