@@ -106,7 +106,7 @@ def _margin(model: ModelRecord) -> list[tuple[str, str]]:
         kept, lost = (model.margins.get(f"{kind}_{end}") for end in ("certified", "destabilising"))
         parts = [f"stable up to ×\u00a0{bound(kept, 3, up=False)}"] if kept is not None else []
         parts += [f"not from ×\u00a0{bound(lost, 3, up=True)}"] if lost is not None else []
-        told += [(label, ', '.join(parts))] if parts else []
+        told += [(label, ", ".join(parts))] if parts else []
     return told
 
 

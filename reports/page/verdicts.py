@@ -98,6 +98,10 @@ def short_name(model: ModelRecord) -> str:
     return cut(model.title.replace(", margin penalty", " + margin"), LETTERS)
 
 
+def _name(model: ModelRecord) -> str:
+    return cut(model.title, 2 * LETTERS)
+
+
 def noun(report: Report, many: bool | None = None) -> str:
     """Return the word for what is examined: recurrent networks, or control loops."""
     word = "control loop" if all(map(is_loop, report.models)) else "recurrent network"
@@ -129,16 +133,16 @@ def headline(report: Report) -> str:
         return _single(models[0])
     best, certified = recommended(models), [m for m in models if m.state == "certified"]
     if best is not None:
-        return f"Best with a proof: {best.title}{_so_accurate(best)}. {_halving(best)}"
+        return f"Best with a proof: {_name(best)}{_so_accurate(best)}. {_halving(best)}"
     if certified:
         fast = min(certified, key=lambda m: halved(m) or math.inf)
         within = f", within {duration_words(fast, when)}" if (when := halved(fast)) is not None else ""
-        return f"No proof is fast enough to matter: {fast.title} halves a difference first{within}."
+        return f"No proof is fast enough to matter: {_name(fast)} halves a difference first{within}."
     ranged = [m for m in models if proved_range(m)]
     if ranged:
-        return f"No network is proved stable for every input. {ranged[0].title} is, {scope(ranged[0])}."
+        return f"No network is proved stable for every input. {_name(ranged[0])} is, {scope(ranged[0])}."
     close = nearest(models)
-    more = f" Nearest: {close.title}, undecided; on data its differences {_growth(close)}." if close else ""
+    more = f" Nearest: {_name(close)}, undecided; on data its differences {_growth(close)}." if close else ""
     return f"No {noun(report, False).split()[-1]} is proved stable.{more}"
 
 
@@ -167,7 +171,7 @@ def _growth(model: ModelRecord) -> str:
 
 def _single(model: ModelRecord) -> str:
     """Return the headline of a report of one model."""
-    name = model.title
+    name = _name(model)
     if model.state == "certified":
         slow = "" if is_fast(model) else ", but too slowly to matter"
         return f"{name} is proved stable{slow}. {_halving(model)}"
@@ -218,10 +222,10 @@ def _comparison(report: Report) -> list[str]:
         top = max((m for m in models if m.name in known), key=lambda m: known[m.name][0])
         if top.state != "certified" and any(m.state == "certified" for m in models):
             share = percent(known[top.name][0])
-            told.append(f"The most accurate network, {top.title} ({share}), is not proved stable.")
+            told.append(f"The most accurate network, {_name(top)} ({share}), is not proved stable.")
     slow = [m for m in models if m.state == "certified" and not is_fast(m)]
     if slow:
-        names, share = " and ".join(m.title for m in slow[:3]), max(halved_in_sequences(m) or 0.0 for m in slow)
+        names, share = " and ".join(map(_name, slow[:3])), max(halved_in_sequences(m) or 0.0 for m in slow)
         verb = "is" if len(slow) == 1 else "are"
         told.append(f"{names} {verb} stable in name only: halving takes up to {sequences(share)} sequences.")
     several = max(len(m.trainings.runs) for m in models)
@@ -331,8 +335,8 @@ def _halved_cell(model: ModelRecord) -> Cell | None:
 
 def _decay_cell(model: ModelRecord) -> Cell | None:
     summary = model.certificate or {}
-    dt, rate = summary.get("dt"), summary.get("rate")
-    if model.state != "certified" or not is_loop(model) or not rate or not (dt or not model.is_discrete):
+    dt, rate = summary.get("dt") if model.is_discrete else 1.0, summary.get("rate")
+    if model.state != "certified" or not is_loop(model) or not rate or not dt:
         return None
     return Cell(bound(-math.log(rate) / dt if model.is_discrete else rate, 3, up=False))
 
