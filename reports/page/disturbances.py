@@ -16,6 +16,7 @@ from ..stored.sweeps import rows_of
 from .parts import Cell, Columns, Fold, Table, folded, named, shade, tabulate
 
 STEPS = {"Noise": ("noise", "noise_scores"), "Attacks": ("attacks", "attack_scores")}
+DEVIATIONS = "Sizes are in units of each feature's standard deviation"
 MOST = 5
 """Sizes of one kind of attack in the table."""
 
@@ -105,13 +106,17 @@ def _clean(model: ModelRecord) -> Cell:
     return _shaded(found[0], "accuracy", f"{percent(found[0])}, 95 % interval {' to '.join(map(percent, found[1:]))}")
 
 
+def has_own_data(models: Sequence[ModelRecord]) -> bool:
+    """Return True if any model was examined on data of the user's own, whose sizes are in standard deviations."""
+    return any(((m.analysis.get("task") or {}).get("data") or {}).get("source") == "arrays" for m in models)
+
+
 def _units(models: Sequence[ModelRecord]) -> str:
     """Name the unit of the sizes of disturbances."""
-    own = any((m.analysis.get("task") or {}).get("data", {}).get("source") == "arrays" for m in models)
     ranges = {interval(m.analysis.get("input_range")) for m in models} - {"", interval([0, 1])}
     unit = "Sizes of noise and attacks are in the unit of the inputs"
-    if own:
-        unit = "Sizes are in units of each feature's standard deviation"
+    if has_own_data(models):
+        unit = DEVIATIONS
     elif ranges:
         unit += f", which lie in {' or '.join(sorted(ranges))}"
     return f"{unit}; noise on weights is relative to the root mean square of each tensor. L2: norm of the whole change."

@@ -18,7 +18,7 @@ from ..stored.facts import is_real, verdict_counts
 from ..stored.protocol import protocol
 from ..stored.records import ModelRecord
 from .criteria import criteria
-from .disturbances import disturbances
+from .disturbances import DEVIATIONS, disturbances, has_own_data
 from .parts import Cell, Columns, Fold, Part, folded, named, plural, tabulate, value
 
 Drawn = Mapping[str, tuple[Figure, ...]]
@@ -275,8 +275,9 @@ def _radii(report: Report) -> list[Fold]:
         "Both certified radii bound the same quantity from below: the smallest change of a sequence, in the Euclidean "
         "norm, that changes the answer. The gain is one number for all inputs, computed in double precision. The proof "
         "for one input uses what that input does; the checker accepted it. The true radius lies between the certified "
-        "and the attacked one. Medians are over the inputs that are classified correctly."
+        "and the attacked one. The gain's median counts misclassified inputs as 0; the other medians leave them out."
     )
+    note += f" {DEVIATIONS}." if has_own_data(models) else ""
     tables = tabulate("Certified radii", columns, models, note=note)
     summary = "by one gain for all inputs, and input by input"
     return folded(report, "more-radii", "Certified radii", summary, tables, "robustness", "local")
