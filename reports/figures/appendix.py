@@ -201,7 +201,7 @@ def _exponents(model: ModelRecord) -> pd.DataFrame:
 
 
 def _falling(models: Sequence[ModelRecord], found: dict[str, pd.DataFrame]) -> Drawing:
-    drawing, names = blank(WIDTH, 3.4), short_names(models)
+    drawing, names = blank(WIDTH, max(3.4, 0.8 + 0.17 * len(models))), short_names(models)
     axes = drawing.subplots()
     values = np.concatenate([f["value"].to_numpy(dtype=float) for f in found.values()])
     low, high = max(LOWEST, 1.1 * float(values.min(initial=-0.1))), max(0.05, 1.2 * float(values.max()))

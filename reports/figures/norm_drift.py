@@ -28,9 +28,7 @@ from .layout import (
 
 POINTS = 300
 LOWEST = 1e-3
-BEYOND = {
-    "repeat": "inputs repeated", "zero": "inputs zero", "hold": "the last input held", "noise": "inputs of noise",
-}  # fmt: skip
+BEYOND = {"repeat": "inputs repeated", "zero": "inputs zero", "hold": "the last input held", "noise": "noise as input"}
 """Inputs beyond the trained length."""
 
 
@@ -128,7 +126,7 @@ def drift_figure(
 
 
 def _draw(found: Sequence[Norms], length: int | None, word: str) -> Drawing:
-    drawing = blank(WIDTH, 3.5 if len(found) > 2 else 2.6)
+    drawing = blank(WIDTH, max(0.8 + 0.17 * len(found), 3.5 if len(found) > 2 else 2.6))
     axes = drawing.subplots()
     late = np.concatenate([f.rows["value"][f.rows["step"] >= 0.25 * (length or 0)].to_numpy() for f in found])
     late, last = late[np.isfinite(late) & (late > 0)], max(float(f.rows["step"].iloc[-1]) for f in found)

@@ -104,16 +104,12 @@ def _finding(models: Sequence[ModelRecord], table: pd.DataFrame, size: float) ->
 
 def _protocol(model: ModelRecord) -> list[str]:
     frame, certified = model.frames["attacks"], model.documents.get("radius", {}).get("samples")
-    inside, runs = interval(model.analysis.get("input_range")), model.trainings.runs
-    return [
-        "attack: DeepFool, then APGD",
-        amount(budget(model, "steps"), "step"),
-        amount(budget(model, "starts"), "start"),
-        amount(float(frame["n"].max()), "test sequence") if "n" in frame else "",
-        inside and f"inputs clipped to {inside}",
-        f"means over {len(runs)} trainings" if len(runs) > 1 else "",
-        "certified: " + amount(certified, "sequence") + " by a gain in double precision" if certified else "",
-    ]
+    inside, runs = interval(model.analysis.get("input_range")), len(model.trainings.runs)
+    sizes = [amount(budget(model, f"{noun}s"), noun) for noun in ("step", "start")]
+    sizes.append(amount(float(frame["n"].max()), "test sequence") if "n" in frame else "")
+    limits = [inside and f"inputs clipped to {inside}", f"means over {runs} trainings" if runs > 1 else ""]
+    bound = certified and f"certified: {amount(certified, 'sequence')} by a gain in double precision"
+    return ["attack: DeepFool, then APGD", *sizes, *limits, bound or ""]
 
 
 def single_inputs(models: Sequence[ModelRecord]) -> Figure | None:
