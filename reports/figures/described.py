@@ -11,8 +11,9 @@ import pandas as pd
 
 from ..formatting import number
 from ..names import printable, shorten
+from . import layout
 from .figure import MUTED, SERIES, WIDTH, Figure, blank
-from .layout import Axes, Drawing, Label, logarithmic, name_ends, percents
+from .layout import Axes, Drawing, Label
 
 if TYPE_CHECKING:
     from ...analysis.studies.result import Figure as Description
@@ -69,11 +70,11 @@ def _draw(group: Group) -> Drawing:
         axes.grid(axis="y" if lines else "x")
         drawn = _lines(axes, figure, rows) if lines else _points(axes, figure, rows, names)
         for axis in log:
-            logarithmic(getattr(axes, f"{axis}axis"))
+            layout.logarithmic(getattr(axes, f"{axis}axis"))
         if figure.percent:
-            percents(value)
+            layout.percents(value)
         ends = drawn if axes is grid[wide - 1] else ends
-    name_ends(grid[wide - 1], ends if first.series else [])
+    layout.name_ends(grid[wide - 1], ends if first.series else [])
     return drawing
 
 
