@@ -32,7 +32,7 @@ def main() -> None:
         copy = Path(shutil.copytree(chosen[0], Path(folder) / "report"))
         page = render(copy, formats=())
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={folder}/user"]
-        size = ["--window-size=1180,900", "--force-device-scale-factor=1.25"]
+        size = ["--window-size=1280,900", "--force-device-scale-factor=1.15"]
         target = f"--screenshot={ROOT / 'docs' / 'report.png'}"
         subprocess.run([browser, *options, *size, target, page.as_uri()], check=True, capture_output=True)
 

@@ -10,37 +10,30 @@ import pandas as pd
 
 from ..stored.facts import SEQUENCES, accuracy, halved_in_sequences, recommended
 from ..stored.records import ModelRecord
+from . import layout
 from .figure import MUTED, PROVEN, WIDTH, Figure, blank, color_of
-from .layout import (
-    Drawing,
-    Label,
-    amount,
-    common_length,
-    logarithmic,
-    name_ends,
-    percents,
-    place,
-    protocol,
-    selected,
-    short_names,
-)  # fmt: skip
+from .layout import Drawing, Label
+
+READING = f"Models further left forget faster. Shaded: halved within {SEQUENCES:g} training lengths."
 
 
 def accuracy_price(models: Sequence[ModelRecord]) -> Figure | None:
     """Return the figure; ``None`` for fewer than two accuracies, or without a proof of a known halving time."""
-    times = {m.name: halved_in_sequences(m) for m in models}
-    shown, note = selected([m for m in models if accuracy(m) and (m.state != "certified" or times[m.name])])
-    if len(shown) < 2 or not any(times[m.name] for m in shown):
+    known = [m for m in models if accuracy(m) and (m.state != "certified" or halved_in_sequences(m))]
+    if len(known) < 2 or not any(halved_in_sequences(m) for m in known):
         return None
-    rows = [(m.name, m.state, times[m.name], *(accuracy(m) or ())) for m in shown]
-    table = pd.DataFrame(rows, columns=["model", "verdict", "halved_within_sequences", "accuracy", "low", "high"])
-    reading = f"Models further left forget faster. Shaded: halved within {SEQUENCES:g} training lengths.{note}"
     best = recommended(models)
-    title = _finding(shown, table.set_index("model"), best.name if best else "")
-    return Figure("price", title, reading, protocol(shown, _protocol), table, partial(_draw, shown, table, best))
+    finding, draw = partial(_finding, best=best), partial(_draw, best=best)
+    return layout.figure_of("price", known, _rows, finding, lambda _: READING, _protocol, draw)
+
+
+def _rows(model: ModelRecord) -> pd.DataFrame:
+    row = (model.state, halved_in_sequences(model), *(accuracy(model) or ()))
+    return pd.DataFrame([row], columns=["verdict", "halved_within_sequences", "accuracy", "low", "high"])
 
 
 def _draw(models: Sequence[ModelRecord], table: pd.DataFrame, best: ModelRecord | None) -> Drawing:
+    table = table[table["model"].isin([m.name for m in models])]
     drawing, times = blank(WIDTH, 3.5), table["halved_within_sequences"].to_numpy(dtype=float)
     others = int(np.isnan(times).sum())
     ratios = (3, 0.9) if others else (1,)
@@ -48,15 +41,15 @@ def _draw(models: Sequence[ModelRecord], table: pd.DataFrame, best: ModelRecord 
     low, high = min(np.nanmin(times), 1.0) / 2.2, max(np.nanmax(times), SEQUENCES) * 2.2
     left.set(xscale="log", xlim=(low, high), ylabel="test accuracy")
     left.axvspan(low, SEQUENCES, color=PROVEN, alpha=0.06, linewidth=0)
-    logarithmic(left.xaxis, 6)
-    length = common_length(models)
+    layout.logarithmic(left.xaxis, 6)
+    length = layout.common_length(models)
     unit = f"training lengths (of {length} steps)" if length else "training lengths"
     left.set_xlabel(f"guaranteed to halve any difference within … {unit}")
     for axes, words, color in zip((left, *rest), ("proven stable", "no proof of stability"), (PROVEN, MUTED)):
         axes.set_title(words, color=color)
         axes.grid(axis="y")
-        percents(axes.yaxis)
-    names, covered = short_names(models), np.empty((0, 2))
+        layout.percents(axes.yaxis)
+    names, covered = layout.short_names(models), np.empty((0, 2))
     labels: list[Label] = []
     aside: list[Label] = []
     for m, time, value, below, above in zip(models, times, *(table[c] for c in ("accuracy", "low", "high"))):
@@ -71,15 +64,15 @@ def _draw(models: Sequence[ModelRecord], table: pd.DataFrame, best: ModelRecord 
             covered = np.vstack([covered, bar, [(0.97 * at, value), (1.03 * at, value)]])
     for axes in rest:
         axes.set(xlim=(0, 1), xticks=[])
-        name_ends(axes, aside)
-    place(left, labels, covered)
+        layout.name_ends(axes, aside)
+    layout.place(left, labels, covered)
     return drawing
 
 
-def _finding(models: Sequence[ModelRecord], table: pd.DataFrame, best: str) -> str:
-    titles, shares = {m.name: m.title for m in models}, table["accuracy"]
-    proven = shares[table["halved_within_sequences"].notna()]
-    top, kept = str(shares.idxmax()), best if best in shares.index else str(proven.idxmax())
+def _finding(models: Sequence[ModelRecord], table: pd.DataFrame, best: ModelRecord | None) -> str:
+    titles, table = {m.name: m.title for m in models}, table.set_index("model")
+    shares, proven = table["accuracy"], table["accuracy"][table["halved_within_sequences"].notna()]
+    top, kept = str(shares.idxmax()), best.name if best in models else str(proven.idxmax())
     if shares[kept] == shares[top]:
         return f"The most accurate network, {titles[kept]} ({100 * shares[kept]:.1f}\xa0%), is proven stable."
     return (
@@ -93,4 +86,4 @@ def _protocol(model: ModelRecord) -> list[str]:
         return ["", f"bars: 95 % intervals over {len(model.trainings.runs)} trainings"]
     task = model.analysis.get("task")
     n = model.performance.get("sequences") or (task.get("test") if isinstance(task, dict) else None)
-    return [amount(n, "test sequence"), "bars: 95 % intervals of sampling, one training each"]
+    return [layout.amount(n, "test sequence"), "bars: 95 % intervals of sampling, one training each"]

@@ -11,22 +11,9 @@ import pandas as pd
 
 from ..formatting import number
 from ..stored.records import ModelRecord, select
+from . import layout
 from .figure import INK, MUTED, WIDTH, Figure, blank, color_of
-from .layout import (
-    Drawing,
-    Label,
-    along,
-    amount,
-    budget,
-    first_only,
-    logarithmic,
-    name_ends,
-    panels,
-    place,
-    protocol,
-    selected,
-    short_names,
-)  # fmt: skip
+from .layout import Drawing, Label
 
 FLOOR = 1e-7
 """Least density that is drawn, as a share of the largest one."""
@@ -36,37 +23,34 @@ GATED = ("lstm", "gru")  # eigenvalues of their gates' matrices decide nothing b
 EQUATIONS = ("lipschitz", "antisymmetric", "neural_ode")  # integrated in steps
 NO_LINEAR_PART = ("neural_ode", "antisymmetric")  # A = 0: Theorem 1 cannot hold
 PARTS = {"theorem1a": "(a)", "theorem1b_published": "(b) as published", "theorem1b_sound": "(b) sound"}
-Series = dict[str, dict[str, pd.DataFrame]]
-"""Columns step and value of each line, by the name of its model and its own."""
 
 
 def hessian(models: Sequence[ModelRecord]) -> Figure | None:
     """Return spectral densities of the Hessian of the training loss; ``None`` where there are none."""
-    shown, note = selected([m for m in models if "density" in m.frames])
-    if not shown:
-        return None
-    table = pd.concat([m.frames["density"].assign(model=m.name) for m in shown], ignore_index=True)
-    ends = {m.title: v for m in shown if (v := m.documents.get("hessian", {}).get("lambda_max")) is not None}
-    title = "Spectral density of the Hessian at the trained weights."
-    if ends:
-        flat, sharp = (f(ends, key=lambda t: ends[t]) for f in (min, max))
-        said = f"largest Hessian eigenvalue {number(ends[flat])}"
-        title = f"{flat} ends in a minimum with the {said}."
-        if len(ends) > 1:
-            title = f"{flat} ends in the flattest minimum ({said}), {sharp} in the sharpest ({number(ends[sharp])})."
-    reading = (
-        "Spectral density of the Hessian of the training loss at the trained weights. Each panel has its own "
-        f"horizontal axis.{note}"
-    )
-    table = table.reindex(columns=["model", "eigenvalue", "density"])
-    return Figure("hessian", title, reading, protocol(shown, _hessian_protocol), table, partial(_densities, shown))
+    reading = "Spectral density of the Hessian of the training loss. Each panel has its own horizontal axis."
+    rows = partial(_frame, stem="density", columns=("eigenvalue", "density"))
+    return layout.figure_of("hessian", models, rows, _sharpness, lambda _: reading, _hessian_protocol, _densities)
 
 
-def _densities(models: Sequence[ModelRecord]) -> Drawing:
-    drawing, grid = panels(models, "eigenvalue of the Hessian of the training loss", "density", shared=False)
-    top = max(float(m.frames["density"]["density"].max()) for m in models)
+def _frame(model: ModelRecord, stem: str, columns: Sequence[str]) -> pd.DataFrame:
+    return model.frames.get(stem, pd.DataFrame()).reindex(columns=list(columns))
+
+
+def _sharpness(models: Sequence[ModelRecord], _: pd.DataFrame) -> str:
+    ends = {m.title: v for m in models if (v := m.documents.get("hessian", {}).get("lambda_max")) is not None}
+    if not ends:
+        return "Spectral density of the Hessian at the trained weights."
+    flat, sharp = (f(ends, key=lambda t: ends[t]) for f in (min, max))
+    said = f"largest Hessian eigenvalue {number(ends[flat])}"
+    more = f"the flattest minimum ({said}), {sharp} in the sharpest ({number(ends[sharp])})"
+    return f"{flat} ends in {more if len(ends) > 1 else f'a minimum with the {said}'}."
+
+
+def _densities(models: Sequence[ModelRecord], table: pd.DataFrame) -> Drawing:
+    drawing, grid = layout.panels(models, "eigenvalue of the Hessian of the training loss", "density", shared=False)
+    top = float(table["density"].max())
     grid[0].set(yscale="log", ylim=(FLOOR * top, 2 * top))
-    logarithmic(grid[0].yaxis, 4)
+    layout.logarithmic(grid[0].yaxis, 4)
     for axes, m in zip(grid, models):
         x, y = (m.frames["density"][key].to_numpy(dtype=float) for key in ("eigenvalue", "density"))
         x, y = (v[:: max(1, len(x) // 300)] for v in (x, np.maximum(y, FLOOR * top / 10)))
@@ -82,9 +66,9 @@ def _densities(models: Sequence[ModelRecord]) -> Drawing:
 
 
 def _hessian_protocol(model: ModelRecord) -> list[str]:
-    samples = model.documents.get("hessian", {}).get("samples")
-    parts = amount(samples, "training sequence"), amount(budget(model, "iterations"), "Lanczos step")
-    return [*parts, amount(budget(model, "probes"), "random vector"), first_only(model)]
+    samples = layout.amount(model.documents.get("hessian", {}).get("samples"), "training sequence")
+    sizes = {"iterations": "Lanczos step", "probes": "random vector"}
+    return [samples, *(layout.amount(layout.budget(model, k), v) for k, v in sizes.items()), layout.first_only(model)]
 
 
 def spectra(models: Sequence[ModelRecord]) -> Figure | None:
@@ -94,9 +78,8 @@ def spectra(models: Sequence[ModelRecord]) -> Figure | None:
         "step. Dotted: the unit circle. A matrix inside the activation counts here with slope 1, which alone decides "
         "nothing."
     )
-    title = "At the end of training, recurrent matrices of {} have {}eigenvalues outside the unit circle."
-    series = {m.name: found for m in models if (found := _moduli(m))}
-    return _along("spectra", title, reading, "largest |λ| of one step", series, models, 1.0)
+    title = "recurrent matrices of {} have {}eigenvalues outside the unit circle"
+    return _along("spectra", title, reading, models, _moduli, "largest |λ| of one step", 1.0)
 
 
 def theorem1(models: Sequence[ModelRecord]) -> Figure | None:
@@ -105,29 +88,27 @@ def theorem1(models: Sequence[ModelRecord]) -> Figure | None:
         "Margins of both parts of Theorem 1; above zero the condition holds, for the differential equation and not for "
         "the map that runs. Part (b) as published is shown for comparison and certifies nothing."
     )
-    title = "At the end of training, {1}sound part of Theorem 1 holds for {0}."
-    series = {m.name: found for m in models if layer_of(m)[0] not in NO_LINEAR_PART and (found := _margins(m))}
-    return _along("theorem1", title, reading, "margin", series, models, 0.0)
+    return _along("theorem1", "{1}sound part of Theorem 1 holds for {0}", reading, models, _margins, "margin", 0.0)
 
 
 def _along(
-    name: str, title: str, reading: str, label: str, series: Series, models: Sequence[ModelRecord], border: float
+    name: str, title: str, reading: str, models: Sequence[ModelRecord], rows: Any, label: str, border: float
 ) -> Figure | None:
     """Return the figure of quantities along training; its title counts the models that end above the border."""
-    shown, note = selected([m for m in models if m.name in series])
-    if not shown:
-        return None
-    parts = [f.assign(model=m.name, line=k) for m in shown for k, f in series[m.name].items()]
-    table = pd.concat(parts, ignore_index=True).reindex(columns=["model", "line", "step", "value"])
-    counting = table[table["line"] != PARTS["theorem1b_published"]].groupby(["model", "line"])["value"].last()
-    above = counting[counting > border + 1e-6].index.get_level_values("model").nunique()
-    alone = len(shown) == 1
-    some = "" if name == "spectra" else "a "
-    title = title.format(
-        shown[0].title if alone else f"{above} of {len(shown)} networks", "no " * alone * (not above) or some
-    )
-    said = protocol(shown, lambda m: ["computed during training", first_only(m)])
-    return Figure(name, title, reading + note, said, table, partial(_courses, shown, series, label, border))
+
+    def finding(known: Sequence[ModelRecord], table: pd.DataFrame) -> str:
+        ends = table[table["line"] != PARTS["theorem1b_published"]].groupby(["model", "line"])["value"].last()
+        above, alone = ends[ends > border + 1e-6].index.get_level_values("model").nunique(), len(known) == 1
+        who = known[0].title if alone else f"{above} of {len(known)} networks"
+        some = "no " if alone and not above else "a " * (name == "theorem1")
+        return f"At the end of training, {title.format(who, some)}."
+
+    draw = partial(_courses, label=label, border=border)
+    return layout.figure_of(name, models, rows, finding, lambda _: reading, _tracked, draw)
+
+
+def _tracked(model: ModelRecord) -> list[str]:
+    return ["computed during training", layout.first_only(model)]
 
 
 def layer_of(model: ModelRecord) -> tuple[str, dict[str, Any]]:
@@ -139,58 +120,48 @@ def layer_of(model: ModelRecord) -> tuple[str, dict[str, Any]]:
     return str(name or ""), config if isinstance(config, dict) else {}
 
 
-def _moduli(model: ModelRecord) -> dict[str, pd.DataFrame]:
-    """Return step and value of the largest modulus of every recurrent matrix, of a flow after one integration step."""
+def _moduli(model: ModelRecord) -> pd.DataFrame:
+    """Return the largest modulus of every recurrent matrix, of a flow after one integration step."""
     frame, (layer, config) = model.frames.get("eigenvalues"), layer_of(model)
     dt = config.get("dt")
     known = isinstance(dt, (int, float)) and dt > 0
     if frame is None or layer in GATED or (layer in EQUATIONS and not known):
-        return {}
+        return pd.DataFrame()
     z = frame["real"].to_numpy() + 1j * frame["imag"].to_numpy()
     if known and config.get("time") != "discrete":
         z = 1 + dt * z + (0.5 * (dt * z) ** 2 if config.get("integrator") == "midpoint" else 0.0)
-    largest = frame.assign(value=np.abs(z)).groupby(["matrix", "step"], sort=False)["value"].max().reset_index()
-    chosen = [str(n) for n in largest["matrix"].unique() if str(n) != "B" and not str(n).startswith("J@")]
-    return {n.replace(".layer.", " ").replace("blocks.", "block "): select(largest, matrix=n) for n in chosen}
+    names = frame["matrix"].astype(str).str.replace(".layer.", " ").str.replace("blocks.", "block ")
+    frame = pd.DataFrame({"line": names, "step": frame["step"], "value": np.abs(z)})
+    chosen = frame[~(names.str.startswith("J@") | (names.str.split().str[-1] == "B"))]
+    return chosen.groupby(["line", "step"], sort=False, as_index=False)["value"].max()
 
 
-def _margins(model: ModelRecord) -> dict[str, pd.DataFrame]:
-    frame = model.frames.get("spectra")
-    rows = {} if frame is None else {words: select(frame, matrix="margins", quantity=k) for k, words in PARTS.items()}
-    return {words: f[["step", "value"]].dropna().sort_values("step") for words, f in rows.items() if len(f)}
+def _margins(model: ModelRecord) -> pd.DataFrame:
+    rows = select(_frame(model, "spectra", ("matrix", "quantity", "step", "value")), matrix="margins")
+    rows = rows[rows["quantity"].isin(list(PARTS))].dropna().sort_values("step", kind="stable")
+    linear = layer_of(model)[0] not in NO_LINEAR_PART
+    return rows.assign(line=rows["quantity"].map(PARTS))[["line", "step", "value"]] if linear else pd.DataFrame()
 
 
-def _courses(models: Sequence[ModelRecord], series: Series, label: str, border: float) -> Drawing:
+def _courses(models: Sequence[ModelRecord], table: pd.DataFrame, label: str, border: float) -> Drawing:
     """Draw quantities over training steps, each named beside its line."""
-    drawing, grid = panels(models, "training step", label)
+    drawing, grid = layout.panels(models, "training step", label)
+    series = {m.name: select(table, model=m.name).groupby("line", sort=False) for m in models}
     for axes, m in zip(grid, models):
         axes.axhline(border, color=MUTED, linewidth=0.8, linestyle=":")
-        for (_, rows), dashes in zip(series[m.name].items(), ("-", "--", ":", "-.") * 16):
+        for (_, rows), dashes in zip(series[m.name], ("-", "--", ":", "-.") * 16):
             axes.plot(rows["step"], rows["value"], color=color_of(m.state), linestyle=dashes)
     grid[0].margins(y=0.12)
     for axes, m in zip(grid, models):
-        lines = {k: along(f["step"], f["value"], axes) for k, f in series[m.name].items()}
+        lines = {str(line): layout.along(rows["step"], rows["value"], axes) for line, rows in series[m.name]}
         labels = [(k, *p[len(p) // 2], color_of(m.state)) for k, p in lines.items() if len(p)]
-        place(axes, labels, np.concatenate(list(lines.values())))
+        layout.place(axes, labels, np.concatenate(list(lines.values())))
     return drawing
 
 
 def exponents(models: Sequence[ModelRecord]) -> Figure | None:
     """Return the Lyapunov spectra on one pair of axes; ``None`` where there are none."""
-    found = {m.name: rows for m in models if len(rows := _exponents(m))}
-    shown, note = selected([m for m in models if m.name in found])
-    if not shown:
-        return None
-    table = pd.concat([found[m.name].assign(model=m.name) for m in shown], ignore_index=True)
-    falling = sum(float(found[m.name]["value"].iloc[0]) < 0 for m in shown)
-    title = f"The largest Lyapunov exponent on test data is negative for {falling} of {len(shown)} networks."
-    if len(shown) == 1:
-        largest = number(float(table["value"].iloc[0]))
-        title = f"The largest Lyapunov exponent of {shown[0].title} on test data is {largest} per step."
-    cut = f" Cut at {number(LOWEST)}." * bool((table["value"] < LOWEST).any())
-    reading = f"Exponents in falling order, means over steps and sequences. Below zero, differences shrink.{cut}{note}"
-    draw = partial(_falling, shown, found)
-    return Figure("exponents", title, reading, protocol(shown, _exponents_protocol), table, draw)
+    return layout.figure_of("exponents", models, _exponents, _signs, _exponents_reading, _exponents_protocol, _falling)
 
 
 def _exponents(model: ModelRecord) -> pd.DataFrame:
@@ -200,10 +171,24 @@ def _exponents(model: ModelRecord) -> pd.DataFrame:
     return rows[np.isfinite(rows["value"])].sort_values("index")
 
 
-def _falling(models: Sequence[ModelRecord], found: dict[str, pd.DataFrame]) -> Drawing:
-    drawing, names = blank(WIDTH, 3.4), short_names(models)
+def _signs(models: Sequence[ModelRecord], table: pd.DataFrame) -> str:
+    largest = table.groupby("model")["value"].first()
+    if len(models) == 1:
+        return f"The largest Lyapunov exponent of {models[0].title} on test data is {number(largest.iloc[0])} per step."
+    falling = int((largest < 0).sum())
+    return f"The largest Lyapunov exponent on test data is negative for {falling} of {len(models)} networks."
+
+
+def _exponents_reading(table: pd.DataFrame) -> str:
+    cut = f" Cut at {number(LOWEST)}." * bool((table["value"] < LOWEST).any())
+    return f"Exponents in falling order, means over steps and sequences. Below zero, differences shrink.{cut}"
+
+
+def _falling(models: Sequence[ModelRecord], table: pd.DataFrame) -> Drawing:
+    drawing, names = blank(WIDTH, max(3.4, 0.8 + 0.17 * len(models))), layout.short_names(models)
     axes = drawing.subplots()
-    values = np.concatenate([f["value"].to_numpy(dtype=float) for f in found.values()])
+    found = {m.name: select(table, model=m.name) for m in models}
+    values = table["value"].to_numpy(dtype=float)
     low, high = max(LOWEST, 1.1 * float(values.min(initial=-0.1))), max(0.05, 1.2 * float(values.max()))
     axes.set(xlim=(0, 1), ylim=(low, high), ylabel="Lyapunov exponent per step")
     axes.set_xlabel("index of the exponent, as a share of the number of states")
@@ -217,13 +202,13 @@ def _falling(models: Sequence[ModelRecord], found: dict[str, pd.DataFrame]) -> D
         axes.plot(at, rows["value"], color=color, alpha=0.8)
         inside = rows["value"] > low
         (ends if inside.all() else cut).append((names[m.name], at[inside].max(), rows["value"][inside].min(), color))
-    name_ends(axes, ends)
-    lines = [along(f["index"] / f["index"].max(), f["value"], axes, 300) for f in found.values()]
-    place(axes, cut, np.concatenate(lines))
+    layout.name_ends(axes, ends)
+    lines = [layout.along(f["index"] / f["index"].max(), f["value"], axes, 300) for f in found.values()]
+    layout.place(axes, cut, np.concatenate(lines))
     return drawing
 
 
 def _exponents_protocol(model: ModelRecord) -> list[str]:
     found, runs = model.documents.get("exponents", {}), model.trainings.runs
-    parts = amount(found.get("trajectories"), "test sequence"), amount(found.get("steps"), "step")
+    parts = layout.amount(found.get("trajectories"), "test sequence"), layout.amount(found.get("steps"), "step")
     return [*parts, f"bands: 95 % intervals over {len(runs)} trainings" if len(runs) > 1 else ""]

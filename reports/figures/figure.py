@@ -7,19 +7,18 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.etree import ElementTree as ET
 
+import matplotlib as mpl
 import pandas as pd
+from matplotlib.figure import Figure as Drawing
 
 from stability.storage.writing import make_folder, write_bytes, write_text
 
 from ..names import printable
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
 
 PROVEN, UNDECIDED, REFUTED = "#0a5fa5", "#6b7080", "#c2410c"
 INK, MUTED, RULE, PAPER = "#1b1e26", "#5c6270", "#d7dae0", "#ffffff"
@@ -33,7 +32,9 @@ COLORS = {
 """Colors of a drawing and the variable of the page's style sheet that stands for each, light or dark."""
 VERDICT = {"certified": PROVEN, "refuted": REFUTED}
 """Color of a verdict; any other is drawn in ``UNDECIDED``."""
-FORMATS = ("svg", "pdf", "png", "csv")
+UNDATED: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
+"""Metadata with which equal figures give equal files."""
+FORMATS = (*UNDATED, "csv")
 WIDTH = 10.4
 """Inches of a figure that is as wide as the page's text."""
 STYLE: dict[str, Any] = {
@@ -59,8 +60,6 @@ class Figure:
         protocol: how the numbers were measured.
         table: the numbers that are drawn, as its CSV holds them.
         draw: make the matplotlib figure; called within ``style``.
-        alt: description for readers who cannot see it; the title where it is empty.
-        wide: whether it needs the page's whole width.
     """
 
     name: str
@@ -69,14 +68,11 @@ class Figure:
     protocol: str
     table: pd.DataFrame
     draw: Callable[[], Drawing]
-    alt: str = ""
-    wide: bool = field(default=True)
 
     def svg(self) -> str:
         """Return the drawing as one ``<svg>`` element for the page, with its colors as variables."""
         with style():
-            drawing = self.draw()
-            return _inline(drawing, self.name, self.alt or self.title)
+            return _inline(self.draw(), self.name, self.title)
 
     def write(self, folder: Path, formats: Sequence[str] = FORMATS) -> tuple[str, ...]:
         """Write the figure's files.
@@ -89,24 +85,20 @@ class Figure:
             Names of the files, ``NAME.svg`` ...
         """
         make_folder(folder)
-        drawn = [f for f in formats if f != "csv"]
-        if drawn:
-            with style():
-                drawing = self.draw()
-                for kind in drawn:
-                    buffer, dated = io.BytesIO(), {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
-                    drawing.savefig(buffer, format=kind, metadata=dated[kind])
-                    write_bytes(folder / f"{self.name}.{kind}", buffer.getvalue())
         if "csv" in formats:
             write_text(folder / f"{self.name}.csv", self.table.to_csv(index=False))
+        kinds = [kind for kind in formats if kind in UNDATED]
+        with style():
+            drawing = self.draw() if kinds else blank()
+            for kind in kinds:
+                drawing.savefig(buffer := io.BytesIO(), format=kind, metadata=UNDATED[kind])
+                write_bytes(folder / f"{self.name}.{kind}", buffer.getvalue())
         return tuple(f"{self.name}.{kind}" for kind in formats)
 
 
 @contextmanager
 def style() -> Iterator[None]:
     """Draw in the toolkit's style: no display is needed, and nobody's own settings change the figure."""
-    import matplotlib as mpl
-
     with mpl.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # names in other scripts
         mpl.rcdefaults()
@@ -116,9 +108,7 @@ def style() -> Iterator[None]:
 
 def blank(width: float = WIDTH, height: float = 3.2) -> Drawing:
     """Return an empty figure of this size in inches, laid out so that labels never overlap axes."""
-    from matplotlib.figure import Figure as Made
-
-    return Made(figsize=(width, height), layout="constrained")
+    return Drawing(figsize=(width, height), layout="constrained")
 
 
 def color_of(state: str | None) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure as Drawing
@@ -17,8 +19,9 @@ from ..formatting import count, number
 from ..names import columns, printable, shorten
 from ..stored.facts import is_real
 from ..stored.records import ModelRecord
-from .figure import MUTED, RULE, WIDTH, blank, color_of
+from .figure import MUTED, RULE, WIDTH, Figure, blank, color_of
 
+Named = TypeVar("Named")
 MOST, EACH = 24, 10
 """Models that a figure shows at most; of more, so many of the best and of the worst."""
 SIZE, LETTER = 8.0, 0.58
@@ -41,11 +44,42 @@ def short_names(models: Sequence[ModelRecord], room: int = 24) -> dict[str, str]
     return {m.name: shorten(t, room) if titles.count(t) == 1 else shorten(m.name, room) for m, t in zip(models, titles)}
 
 
-def selected(models: Sequence[ModelRecord]) -> tuple[list[ModelRecord], str]:
+def selected(models: Sequence[Named]) -> tuple[list[Named], str]:
     """Return the models that a figure shows, and the sentence that says so where it leaves some out."""
     if len(models) <= MOST:
         return list(models), ""
     return [*models[:EACH], *models[-EACH:]], f" Shown: the best and the worst {EACH} of {len(models)} models."
+
+
+def figure_of(
+    name: str,
+    models: Sequence[ModelRecord],
+    rows: Callable[[ModelRecord], pd.DataFrame],
+    title: Callable[[Sequence[ModelRecord], pd.DataFrame], str],
+    reading: Callable[[pd.DataFrame], str],
+    said: Callable[[ModelRecord], Sequence[str]],
+    draw: Callable[[Sequence[ModelRecord], pd.DataFrame], Drawing],
+) -> Figure | None:
+    """Return the figure of the models that have data; ``None`` where none has.
+
+    Args:
+        name: of the figure.
+        models: ranked.
+        rows: table of one model, without rows where it has no data.
+        title: the finding, from the models with data and the table of all.
+        reading: how to read it, from the table.
+        said: parts of a model's protocol, see ``protocol``.
+        draw: make the drawing of some models from the table.
+    """
+    found = {m.name: part.assign(model=m.name) for m in models if len(part := rows(m))}
+    known = [m for m in models if m.name in found]
+    if not known:
+        return None
+    table = pd.concat(found.values(), ignore_index=True)
+    table = table[["model", *table.columns.drop("model")]]
+    shown, note = selected(known)
+    text, line = reading(table) + note, protocol(shown, said)
+    return Figure(name, title(known, table), text, line, table, partial(draw, shown, table))
 
 
 def joined(names: Sequence[str]) -> str:

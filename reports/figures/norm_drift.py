@@ -12,25 +12,13 @@ import pandas as pd
 from ..formatting import count, number
 from ..stored.facts import recommended
 from ..stored.records import ModelRecord, select
+from . import layout
 from .figure import MUTED, PROVEN, WIDTH, Figure, blank, color_of
-from .layout import (
-    Drawing,
-    amount,
-    common_length,
-    joined,
-    lengths,
-    logarithmic,
-    name_ends,
-    protocol,
-    selected,
-    short_names,
-)  # fmt: skip
+from .layout import Drawing
 
 POINTS = 300
 LOWEST = 1e-3
-BEYOND = {
-    "repeat": "inputs repeated", "zero": "inputs zero", "hold": "the last input held", "noise": "inputs of noise",
-}  # fmt: skip
+BEYOND = {"repeat": "inputs repeated", "zero": "inputs zero", "hold": "the last input held", "noise": "noise as input"}
 """Inputs beyond the trained length."""
 
 
@@ -89,10 +77,10 @@ def relative(frame: pd.DataFrame, length: int | None) -> pd.DataFrame | None:
 def norm_drift(models: Sequence[ModelRecord]) -> Figure | None:
     """Return the figure of a report; ``None`` where no norm is known beyond a trained length."""
     rows = {m.name: r for m in models if (r := _rows(m)) is not None}
-    shown, note = selected([m for m in models if m.name in rows])
-    names, best = short_names(shown), recommended(models)
-    found = [Norms(m.name, m.title, names[m.name], m.state, rows[m.name], m is best) for m in shown]
-    return drift_figure(found, common_length(shown), protocol(shown, _protocol), note) if found else None
+    known, best = [m for m in models if m.name in rows], recommended(models)
+    names = layout.short_names(known)
+    found = [Norms(m.name, m.title, names[m.name], m.state, rows[m.name], m is best) for m in known]
+    return drift_figure(found, layout.common_length(known), layout.protocol(known, _protocol)) if found else None
 
 
 def _rows(model: ModelRecord) -> pd.DataFrame | None:
@@ -105,16 +93,13 @@ def _rows(model: ModelRecord) -> pd.DataFrame | None:
     return relative(frame.rename(columns={"t": "step", "q50": "value"}), model.length)
 
 
-def drift_figure(
-    found: Sequence[Norms], length: int | None, said: str, note: str = "", word: str = "trained length"
-) -> Figure:
+def drift_figure(found: Sequence[Norms], length: int | None, said: str, word: str = "trained length") -> Figure:
     """Return the figure of some networks.
 
     Args:
         found: their norms.
         length: trained length in steps; ``None`` where networks differ in it.
         said: protocol.
-        note: end of the reading.
         word: what the length is called.
     """
     table = pd.concat([f.rows.assign(model=f.model) for f in found], ignore_index=True)
@@ -122,23 +107,24 @@ def drift_figure(
     start = f"the {word}" if length is None else f"step {count(length)}"
     bands = " Bands: 95 % intervals over trainings." * bool(table["low"].notna().any())
     quiet = " Thin: the norm stays within a factor of two." * any(not f.drifts for f in found)
+    shown, note = layout.selected(found)
     reading = f"Median state norm over its value at {start}.{quiet}{bands}{note}"
-    title, draw = _finding(found, length, word), partial(_draw, found, length, word)
+    title, draw = _finding(found, length, word), partial(_draw, shown, length, word)
     return Figure("norm-drift", title, reading, said, table, draw)
 
 
 def _draw(found: Sequence[Norms], length: int | None, word: str) -> Drawing:
-    drawing = blank(WIDTH, 3.5 if len(found) > 2 else 2.6)
+    drawing = blank(WIDTH, max(0.8 + 0.17 * len(found), 3.5 if len(found) > 2 else 2.6))
     axes = drawing.subplots()
     late = np.concatenate([f.rows["value"][f.rows["step"] >= 0.25 * (length or 0)].to_numpy() for f in found])
     late, last = late[np.isfinite(late) & (late > 0)], max(float(f.rows["step"].iloc[-1]) for f in found)
     low, high = max(LOWEST, min(0.2, 0.7 * late.min(initial=1.0))), max(5.0, 1.6 * late.max(initial=1.0))
     start = word if length is None else f"step {length}"
     axes.set(xlim=(0, last), yscale="log", ylim=(low, high), xlabel="step", ylabel=f"state norm / norm at {start}")
-    logarithmic(axes.yaxis, 6)
+    layout.logarithmic(axes.yaxis, 6)
     axes.grid(axis="y")
     if length is not None:
-        lengths(axes.xaxis, length, last)
+        layout.lengths(axes.xaxis, length, last)
         axes.axvline(length, color=MUTED, linestyle=":", linewidth=1.0)
         axes.text(length, 1.01, f" {word}", color=MUTED, fontsize=8, transform=axes.get_xaxis_transform())
     for f in sorted(found, key=lambda f: (f.best, f.drifts)):
@@ -147,7 +133,7 @@ def _draw(found: Sequence[Norms], length: int | None, word: str) -> Drawing:
         alpha, width = (1.0, 1.7) if bold else (0.5, 0.9)
         axes.plot(f.rows["step"], f.rows["value"], color=f.color, alpha=alpha, linewidth=width)
     ends = [(f"{f.label} × {factor(f.ratio)}", f.rows["step"].iloc[-1], f.ratio, f.color) for f in found]
-    name_ends(axes, ends)
+    layout.name_ends(axes, ends)
     return drawing
 
 
@@ -171,11 +157,12 @@ def _finding(found: Sequence[Norms], length: int | None, word: str) -> str:
     if not parts:
         return f"{beyond}, none of the {len(found)} state norms has doubled or halved."
     first = parts[0].replace(" ha", f" of {len(found)} state norms ha", 1)
-    return f"{beyond}, {joined([first, *parts[1:]])}."
+    return f"{beyond}, {layout.joined([first, *parts[1:]])}."
 
 
 def _protocol(model: ModelRecord) -> list[str]:
-    found, runs = model.documents.get("drift", {}), model.trainings.runs
+    found, runs = model.documents.get("drift", {}), len(model.trainings.runs)
     way = BEYOND.get(str(found.get("extension")), "")
-    way = way and f"{way} beyond the trained length"
-    return [amount(found.get("sequences"), "test sequence"), way, f"{len(runs)} trainings" if len(runs) > 1 else ""]
+    several = f"{runs} trainings" if runs > 1 else ""
+    n = layout.amount(found.get("sequences"), "test sequence")
+    return [n, way and f"{way} beyond the trained length", several]

@@ -13,28 +13,27 @@ from stability.feedback_loops import Nyquist, nyquist
 
 from ..formatting import number
 from ..stored.records import ModelRecord
+from . import layout
 from .figure import INK, MUTED, REFUTED, RULE, Figure
-from .layout import Drawing, amount, panels, protocol, selected
+from .layout import Drawing
+
+READING = (
+    "Solid: frequency response of the linear part; dashed: its mirror image. The curve must avoid the shaded region, "
+    "or stay inside the circle where none is shaded. Orange: the criterion does not hold."
+)
 
 
 def nyquist_curves(models: Sequence[ModelRecord]) -> Figure | None:
     """Return the figure; ``None`` where no model without data is a loop of one channel."""
     curves = {m.name: curve for m in models if (curve := _curve(m)) is not None}
-    shown, note = selected([m for m in models if m.name in curves])
-    if not shown:
-        return None
-    parts = [
-        pd.DataFrame({"model": m.name, "frequency": c.frequencies, "real": c.values.real, "imag": c.values.imag})
-        for m in shown
-        for c in [curves[m.name]]
-    ]
-    reading = (
-        "Solid: frequency response of the linear part; dashed: its mirror image. The curve must avoid the shaded "
-        f"region, or stay inside the circle where none is shaded. Orange: the criterion does not hold.{note}"
-    )
-    said = protocol(shown, lambda m: [amount(len(curves[m.name].frequencies), "point")])
-    draw = partial(_draw, shown, curves)
-    return Figure("nyquist", _finding(shown, curves), reading, said, pd.concat(parts), draw)
+    finding, draw, rows = partial(_finding, curves=curves), partial(_draw, curves=curves), partial(_rows, curves=curves)
+    return layout.figure_of("nyquist", models, rows, finding, lambda _: READING, lambda _: [], draw)
+
+
+def _rows(model: ModelRecord, curves: dict[str, Nyquist]) -> pd.DataFrame:
+    c = curves.get(model.name)
+    known = {} if c is None else {"frequency": c.frequencies, "real": c.values.real, "imag": c.values.imag}
+    return pd.DataFrame(known)
 
 
 def _curve(model: ModelRecord) -> Nyquist | None:
@@ -46,8 +45,8 @@ def _curve(model: ModelRecord) -> Nyquist | None:
         return None
 
 
-def _draw(models: Sequence[ModelRecord], curves: dict[str, Nyquist]) -> Drawing:
-    drawing, grid = panels(models, "real part", "imaginary part", square=True, shared=False)
+def _draw(models: Sequence[ModelRecord], _: pd.DataFrame, curves: dict[str, Nyquist]) -> Drawing:
+    drawing, grid = layout.panels(models, "real part", "imaginary part", square=True, shared=False)
     for axes, model in zip(grid, models):
         curve = curves[model.name]
         curve.plot(axes)
@@ -61,7 +60,7 @@ def _draw(models: Sequence[ModelRecord], curves: dict[str, Nyquist]) -> Drawing:
     return drawing
 
 
-def _finding(models: Sequence[ModelRecord], curves: dict[str, Nyquist]) -> str:
+def _finding(models: Sequence[ModelRecord], _: pd.DataFrame, curves: dict[str, Nyquist]) -> str:
     held = sum(curve.holds for curve in curves.values())
     if len(models) > 1:
         return f"The circle criterion holds for {held} of {len(models)} loops."

@@ -12,49 +12,36 @@ from ..boxes import interval
 from ..formatting import number
 from ..stored.facts import accuracy, attack_size, attack_sizes, attacked, certified_accuracy
 from ..stored.records import ModelRecord
+from . import layout
 from .figure import INK, MUTED, UNDECIDED, WIDTH, Figure, blank, color_of
-from .layout import (
-    SIZE,
-    Axes,
-    Drawing,
-    amount,
-    budget,
-    joined,
-    percents,
-    protocol,
-    selected,
-    share,
-    short_names,
-)  # fmt: skip
+from .layout import SIZE, Axes, Drawing
 
 NONE = (np.nan, np.nan, np.nan)
+READING = (
+    "Tick: certified accuracy. Dot: accuracy under the strongest attack, with 95 % interval. The true value lies "
+    "between. Diamond: accuracy without a change."
+)
 
 
 def robustness(models: Sequence[ModelRecord]) -> Figure | None:
     """Return ranges of accuracy under l2 changes of two sizes; ``None`` where no model was attacked."""
-    shown, note = selected([m for m in models if "attacks" in m.frames])
-    sizes, size = attack_sizes(shown), attack_size(shown)
+    sizes, size = attack_sizes(models), attack_size(models)
     sizes = sizes[1:3] if len(sizes) > 2 else sizes
     if size is None:
         return None
-    rows = [
-        (m.name, e, certified_accuracy(m, e), *(attacked(m, e) or NONE), (accuracy(m) or NONE)[0])
-        for e in sizes
-        for m in shown
-    ]
-    table = pd.DataFrame(rows, columns=["model", "l2_size", "certified", "attacked", "low", "high", "undisturbed"])
-    table = table.astype(dict.fromkeys(table.columns[1:], float))  # a number that is not known is nan, never None
-    reading = (
-        "Tick: certified accuracy. Dot: accuracy under the strongest attack, with 95 % interval. The true value lies "
-        f"between. Diamond: accuracy without a change.{note}"
-    )
-    title, draw = _finding(shown, table[table["l2_size"] == size], size), partial(_ranges, shown, table, sizes)
-    return Figure("robustness", title, reading, protocol(shown, _protocol), table, draw)
+    rows, finding, draw = partial(_rows, sizes=sizes), partial(_finding, size=size), partial(_ranges, sizes=sizes)
+    return layout.figure_of("robustness", models, rows, finding, lambda _: READING, _protocol, draw)
 
 
-def _rows(models: Sequence[ModelRecord], wide: int) -> tuple[Drawing, list[Axes]]:
+def _rows(model: ModelRecord, sizes: Sequence[float]) -> pd.DataFrame:
+    found = [(e, certified_accuracy(model, e), attacked(model, e) or NONE) for e in sizes if "attacks" in model.frames]
+    rows = [(size, bound, *left, (accuracy(model) or NONE)[0]) for size, bound, left in found]
+    return pd.DataFrame(rows, columns=["l2_size", "certified", "attacked", "low", "high", "undisturbed"], dtype=float)
+
+
+def _named_rows(models: Sequence[ModelRecord], wide: int) -> tuple[Drawing, list[Axes]]:
     """Return axes with a row for each model, named in the color of its verdict, the first one at the top."""
-    drawing, names = blank(WIDTH, 0.235 * max(len(models), 2) + 0.75), short_names(models)
+    drawing, names = blank(WIDTH, 0.235 * max(len(models), 2) + 0.75), layout.short_names(models)
     grid = list(drawing.subplots(1, wide, sharey=True, squeeze=False)[0])
     grid[0].set_yticks(range(len(models)), [names[m.name] for m in models])
     grid[0].set_ylim(len(models) - 0.4, -0.6)
@@ -63,18 +50,19 @@ def _rows(models: Sequence[ModelRecord], wide: int) -> tuple[Drawing, list[Axes]
     for axes in grid:
         axes.tick_params(axis="y", length=0)
         axes.set_xlim(0, 1)
-        percents(axes.xaxis)
+        layout.percents(axes.xaxis)
     return drawing, grid
 
 
 def _ranges(models: Sequence[ModelRecord], table: pd.DataFrame, sizes: Sequence[float]) -> Drawing:
-    drawing, grid = _rows(models, len(sizes))
+    drawing, grid = _named_rows(models, len(sizes))
     for axes, size in zip(grid, sizes):
         axes.set_title(f"L2 change of the whole sequence ≤ {number(size)}", color=INK)
         axes.set_xlabel("test accuracy")
         axes.grid(axis="x")
-        rows = table[table["l2_size"] == size].to_dict("records")
-        for at, (model, row) in enumerate(zip(models, rows)):
+        rows = table[table["l2_size"] == size].set_index("model")
+        for at, model in enumerate(models):
+            row = rows.loc[model.name]
             color, known, left = color_of(model.state), pd.notna(row["certified"]), row["attacked"]
             start, shade, alpha = (row["certified"], color, 0.3) if known else (0.0, UNDECIDED, 0.15)
             axes.barh(at, left - start, 0.42, start, color=shade, alpha=alpha)
@@ -89,55 +77,46 @@ def _ranges(models: Sequence[ModelRecord], table: pd.DataFrame, sizes: Sequence[
 
 
 def _finding(models: Sequence[ModelRecord], table: pd.DataFrame, size: float) -> str:
-    bounds = {m.name: v for m, v in zip(models, table["certified"]) if pd.notna(v)}
-    proven = [m for m in models if m.state == "certified" and m.name in bounds]
-    where, ends = f"at an L2 change of {number(size)}", [share(f(table["attacked"])) for f in (min, max)]
+    table = table[table["l2_size"] == size]
+    bounds = table.set_index("model")["certified"].dropna()
+    proven = [m for m in models if m.state == "certified" and m.name in bounds.index]
+    where, ends = f"at an L2 change of {number(size)}", [layout.share(f(table["attacked"])) for f in (min, max)]
     if len(models) == 1:
-        kept = f"{share(bounds[models[0].name])} is certified and " if models[0].name in bounds else ""
+        kept = f"{layout.share(bounds[models[0].name])} is certified and " if models[0].name in bounds.index else ""
         return f"Accuracy of {models[0].title} {where}: {kept}{ends[0]} is left by the strongest attack."
     if len(proven) > 1:
-        least, most = (share(f(bounds[m.name] for m in proven)) for f in (min, max))
+        least, most = (layout.share(f(bounds[m.name] for m in proven)) for f in (min, max))
         return f"Stable is not yet robust: {where}, certified accuracy of proven networks runs from {least} to {most}."
     if proven:
-        return f"{proven[0].title} keeps {share(bounds[proven[0].name])} certified accuracy {where}."
+        return f"{proven[0].title} keeps {layout.share(bounds[proven[0].name])} certified accuracy {where}."
     return f"No proven network has a certified accuracy {where}; the strongest attack leaves {ends[0]} to {ends[1]}."
 
 
 def _protocol(model: ModelRecord) -> list[str]:
     frame, certified = model.frames["attacks"], model.documents.get("radius", {}).get("samples")
-    inside, runs = interval(model.analysis.get("input_range")), model.trainings.runs
-    return [
-        "attack: DeepFool, then APGD",
-        amount(budget(model, "steps"), "step"),
-        amount(budget(model, "starts"), "start"),
-        amount(float(frame["n"].max()), "test sequence") if "n" in frame else "",
-        inside and f"inputs clipped to {inside}",
-        f"means over {len(runs)} trainings" if len(runs) > 1 else "",
-        "certified: " + amount(certified, "sequence") + " by a gain in double precision" if certified else "",
-    ]
+    inside, runs = interval(model.analysis.get("input_range")), len(model.trainings.runs)
+    sizes = [layout.amount(layout.budget(model, f"{noun}s"), noun) for noun in ("step", "start")]
+    sizes.append(layout.amount(float(frame["n"].max()), "test sequence") if "n" in frame else "")
+    limits = [inside and f"inputs clipped to {inside}", f"means over {runs} trainings" if runs > 1 else ""]
+    bound = certified and f"certified: {layout.amount(certified, 'sequence')} by a gain in double precision"
+    return ["attack: DeepFool, then APGD", *sizes, *limits, bound or ""]
 
 
 def single_inputs(models: Sequence[ModelRecord]) -> Figure | None:
     """Return a strip plot of certified over attacked radii of single inputs; ``None`` where there are none."""
-    shares = {m.name: rows for m in models if len(rows := _ratios(m))}
-    shown, note = selected([m for m in models if m.name in shares])
-    if not shown:
-        return None
-    table = pd.concat([shares[m.name].assign(model=m.name) for m in shown], ignore_index=True)
-    reading = f"Each dot is one correctly classified input; bar: median. 100 %: nothing is left unknown.{note}"
-    said, draw = protocol(shown, _single_protocol), partial(_strips, shown, table)
-    return Figure("single-inputs", _tightness(shown, table), reading, said, table, draw)
+    reading = "Each dot is one correctly classified input; bar: median. 100 %: nothing is left unknown."
+    return layout.figure_of("single-inputs", models, _ratios, _tightness, lambda _: reading, _single_protocol, _strips)
 
 
 def _ratios(model: ModelRecord) -> pd.DataFrame:
     frame = model.frames.get("local", pd.DataFrame(columns=["correct"]))
-    frame = frame.reindex(columns=["model", "index", "radius", "attack_radius", "correct"])
+    frame = frame.reindex(columns=["index", "radius", "attack_radius", "correct"])
     frame = frame[(frame["correct"] > 0) & (frame["attack_radius"] > 0)].drop(columns="correct")
     return frame.assign(share=np.minimum(frame["radius"] / frame["attack_radius"], 1.0))
 
 
 def _strips(models: Sequence[ModelRecord], table: pd.DataFrame) -> Drawing:
-    drawing, (axes,) = _rows(models, 1)
+    drawing, (axes,) = _named_rows(models, 1)
     axes.grid(axis="y")
     axes.spines["left"].set_visible(False)
     axes.set_xlabel("certified radius, as a share of the smallest attack found")
@@ -156,14 +135,15 @@ def _tightness(models: Sequence[ModelRecord], table: pd.DataFrame) -> str:
     middle = table.groupby("model")["share"].median()
     best, least = (float(f(middle)) for f in (max, min))
     top, bottom = ([m.title for m in models if abs(middle[m.name] - v) < 0.005] for v in (best, least))
-    said = f"The median certified radius is {share(best)} of the smallest attack found"
+    said = f"The median certified radius is {layout.share(best)} of the smallest attack found"
     if len(models) == len(top):
         return f"{said}." if len(models) > 1 else f"{said} for {top[0]}."
-    names = [joined(n) if len(n) < 4 else f"{len(n)} networks" for n in (top, bottom)]
-    return f"{said} for {names[0]}, {share(least)} for {names[1]}."
+    names = [layout.joined(n) if len(n) < 4 else f"{len(n)} networks" for n in (top, bottom)]
+    return f"{said} for {names[0]}, {layout.share(least)} for {names[1]}."
 
 
 def _single_protocol(model: ModelRecord) -> list[str]:
-    found, restarts = model.documents.get("local", {}), amount(budget(model, "restarts") or None, "restart")
+    found, restarts = model.documents.get("local", {}), layout.budget(model, "restarts")
+    tried = f"attacks with {layout.amount(restarts, 'restart')}" if restarts else ""
     trials = "certified radii are the largest of a fixed number of trials" if found.get("counted") else ""
-    return [amount(found.get("samples"), "test sequence"), restarts and f"attacks with {restarts}", trials]
+    return [layout.amount(found.get("samples"), "test sequence"), tried, trials]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -11,8 +10,9 @@ from matplotlib.patches import Circle
 
 from ..formatting import bound
 from ..stored.records import ModelRecord, select
+from . import layout
 from .figure import INK, MUTED, REFUTED, Figure
-from .layout import SIZE, Axes, Drawing, amount, joined, panels, protocol, selected
+from .layout import SIZE, Axes, Drawing
 
 ROUNDING = 1e-6
 """Moduli above one by no more than this count as one."""
@@ -23,18 +23,22 @@ CELLS = 900  # positions side by side in all panels at which dots are told apart
 
 def step_eigenvalues(models: Sequence[ModelRecord]) -> Figure | None:
     """Return the figure; ``None`` where no Jacobians were computed."""
-    known = [m for m in models if len(_on_data(m))]
-    shown, note = selected(known)
-    if not shown:
-        return None
-    columns = ["model", "what", "real", "imag"]
-    parts = [pd.DataFrame(_on_data(m), columns=columns[2:]).assign(model=m.name, what="data") for m in shown]
-    rings = [pd.DataFrame([(m.name, "proved", *w)], columns=columns) for m in shown if (w := _witness(m))]
-    table = pd.concat([*parts, *rings], ignore_index=True).reindex(columns=columns)
-    ring = " Ring: the eigenvalue that the counter-example proves." * bool(rings)
-    reading = f"Eigenvalues of the one-step Jacobian along test sequences; orange: outside the unit circle.{ring}{note}"
-    said = protocol(shown, lambda m: [amount(len(_on_data(m)), "eigenvalue"), "which do not decide stability alone"])
-    return Figure("step-eigenvalues", _finding(known), reading, said, table, partial(_draw, shown))
+    return layout.figure_of("step-eigenvalues", models, _rows, _finding, _reading, _protocol, _draw)
+
+
+def _rows(model: ModelRecord) -> pd.DataFrame:
+    found, named = pd.DataFrame(_on_data(model), columns=["real", "imag"]).assign(what="data"), _witness(model)
+    ring = pd.DataFrame([(*named, "proved")], columns=found.columns) if named and len(found) else found[:0]
+    return pd.concat([found, ring])
+
+
+def _reading(table: pd.DataFrame) -> str:
+    ring = " Ring: the eigenvalue that the counter-example proves." * bool((table["what"] == "proved").any())
+    return f"Eigenvalues of the one-step Jacobian along test sequences; orange: outside the unit circle.{ring}"
+
+
+def _protocol(model: ModelRecord) -> list[str]:
+    return [layout.amount(len(_on_data(model)), "eigenvalue"), "which do not decide stability alone"]
 
 
 def _on_data(model: ModelRecord) -> np.ndarray:
@@ -51,10 +55,9 @@ def _witness(model: ModelRecord) -> tuple[float, float] | None:
     return (float(found[0]), float(found[1])) if found and model.state == "refuted" else None
 
 
-def _draw(models: Sequence[ModelRecord]) -> Drawing:
-    drawing, grid = panels(models, "real part", "imaginary part", square=True)
-    every = np.vstack([*(_on_data(m) for m in models), *([w] for m in models if (w := _witness(m)))])
-    reach = float(np.clip(1.08 * np.nanmax(np.abs(every)), *REACH))
+def _draw(models: Sequence[ModelRecord], table: pd.DataFrame) -> Drawing:
+    drawing, grid = layout.panels(models, "real part", "imaginary part", square=True)
+    reach = float(np.clip(1.08 * np.nanmax(table[["real", "imag"]].abs().to_numpy()), *REACH))
     cell = 2 * reach * float(np.clip(len(models), 3, 6)) / CELLS
     for axes, model in zip(grid, models):
         axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=(-1, 0, 1), yticks=(-1, 0, 1))
@@ -78,7 +81,7 @@ def _dots(axes: Axes, values: np.ndarray, color: str, alpha: float, cell: float)
     axes.plot(x, y, color=color, alpha=alpha, linewidth=1.5)
 
 
-def _finding(models: Sequence[ModelRecord]) -> str:
+def _finding(models: Sequence[ModelRecord], _: pd.DataFrame) -> str:
     where, refuted = "eigenvalues outside the unit circle", [m for m in models if m.state == "refuted"]
     outside = [m for m in models if _outside(_on_data(m)).any()]
     if not outside:
@@ -89,5 +92,5 @@ def _finding(models: Sequence[ModelRecord]) -> str:
     if not refuted or not set(refuted) <= set(outside) or len(others) > 3:
         return f"Along test data, steps of {len(outside)} of {len(models)} networks have {where}."
     which = "every network that is proven not stable" if len(refuted) > 1 else refuted[0].title
-    more = f"; so do those of {joined(others)}" if others else ", and those of no other network"
+    more = f"; so do those of {layout.joined(others)}" if others else ", and those of no other network"
     return f"Along test data, steps of {which} have {where}{more}."

@@ -10,21 +10,9 @@ import pandas as pd
 
 from ..formatting import bound_at
 from ..stored.records import ModelRecord, select
+from . import layout
 from .figure import INK, MUTED, PROVEN, REFUTED, RULE, Figure
-from .layout import (
-    Axes,
-    Drawing,
-    along,
-    amount,
-    common_length,
-    first_only,
-    lengths,
-    logarithmic,
-    panels,
-    place,
-    protocol,
-    selected,
-)  # fmt: skip
+from .layout import Axes, Drawing
 
 LOWEST, HIGHEST = 1e-5, 1e4
 """Largest range of the vertical axis; lines are cut at its ends."""
@@ -48,17 +36,14 @@ def envelope(model: ModelRecord, steps: np.ndarray) -> np.ndarray | None:
 
 def two_runs(models: Sequence[ModelRecord]) -> Figure | None:
     """Return the figure; ``None`` without any pair and any proof."""
-    known = [m for m in models if "pairs" in m.frames or envelope(m, np.arange(2)) is not None]
-    shown, note = selected(known)
-    if not shown:
-        return None
-    measured = [int(m.frames["pairs"]["t"].to_numpy().max()) for m in shown if "pairs" in m.frames]
-    last = max(1, min(1000, max(measured or [3 * m.length for m in shown if m.length] or [100])))
-    table = pd.concat([_rows(m, last) for m in shown], ignore_index=True)
+    measured = [int(m.frames["pairs"]["t"].to_numpy().max()) for m in models if "pairs" in m.frames]
+    last = max(1, min(1000, max(measured or [3 * m.length for m in models if m.length] or [100])))
+    return layout.figure_of("two-runs", models, partial(_rows, last=last), _finding, _reading, _protocol, _draw)
+
+
+def _reading(table: pd.DataFrame) -> str:
     words = "".join(text for kind, (_, _, text) in KINDS.items() if (table["curve"] == kind).any())
-    reading = f"Distance of two runs that read the same input. {words}Vertical line: trained length.{note}"
-    draw = partial(_draw, shown, table, last)
-    return Figure("two-runs", _finding(known), reading, protocol(shown, _protocol), table, draw)
+    return f"Distance of two runs that read the same input. {words}Vertical line: trained length."
 
 
 def _rows(model: ModelRecord, last: int) -> pd.DataFrame:
@@ -74,28 +59,28 @@ def _rows(model: ModelRecord, last: int) -> pd.DataFrame:
         rows = select(frame, what=kind).assign(curve=kind)
         rows = rows.rename(columns={"t": "step", "q50": "value", "q10": "low", "q90": "high"})
         parts.append(rows.iloc[:: max(1, len(rows) // POINTS)])
-    columns = ["model", "curve", "step", "value", "low", "high"]
-    return pd.concat(parts, ignore_index=True).assign(model=model.name).reindex(columns=columns)
+    columns = ["curve", "step", "value", "low", "high"]
+    return pd.concat(parts).reindex(columns=columns) if parts else pd.DataFrame()
 
 
-def _draw(models: Sequence[ModelRecord], table: pd.DataFrame, last: int) -> Drawing:
-    drawing, grid = panels(models, "steps", "distance / initial distance")
-    seen = table[["value", "low", "high"]].to_numpy(dtype=float)
+def _draw(models: Sequence[ModelRecord], table: pd.DataFrame) -> Drawing:
+    drawing, grid = layout.panels(models, "steps", "distance / initial distance")
+    seen, last = table[["value", "low", "high"]].to_numpy(dtype=float), int(table["step"].max())
     seen = seen[np.isfinite(seen) & (seen > 0)]
     low = max(LOWEST, min(0.1, 0.7 * float(seen.min(initial=1.0))))
     high = min(HIGHEST, max(2.0, 2.0 * float(seen.max(initial=1.0))))
     grid[0].set(xlim=(0, last), yscale="log", ylim=(low, high))
-    logarithmic(grid[0].yaxis)
-    lengths(grid[0].xaxis, common_length(models), last)
+    layout.logarithmic(grid[0].yaxis)
+    layout.lengths(grid[0].xaxis, layout.common_length(models), last)
     named: set[str] = set()
     for axes, model in zip(grid, models):
         rows = {str(kind): part for kind, part in select(table, model=model.name).groupby("curve")}
         _lines(axes, model, rows, low)
-        drawn = {kind: along(part["step"], part["value"], axes) for kind, part in rows.items()}
+        drawn = {kind: layout.along(part["step"], part["value"], axes) for kind, part in rows.items()}
         inside = {kind: p[(p[:, 1] > low) & (p[:, 1] < high)] for kind, p in drawn.items() if kind not in named}
         labels = [(KINDS[k][0], *p[len(p) // 2], KINDS[k][1]) for k, p in inside.items() if len(p)]
         named.update(k for k, p in inside.items() if len(p))
-        place(axes, labels, np.concatenate(list(drawn.values())))
+        layout.place(axes, labels, np.concatenate(list(drawn.values())))
     return drawing
 
 
@@ -113,7 +98,7 @@ def _lines(axes: Axes, model: ModelRecord, rows: dict[str, pd.DataFrame], low: f
         axes.plot(proved["step"], proved["value"], color=PROVEN, linewidth=2.0, gid=f"curve:{model.name}")
 
 
-def _finding(models: Sequence[ModelRecord]) -> str:
+def _finding(models: Sequence[ModelRecord], _: pd.DataFrame) -> str:
     stable, unstable = ([m for m in models if m.state == s] for s in ("certified", "refuted"))
     if len(models) == 1:
         is_stable = "is proven stable: differences between two runs under one input die out"
@@ -131,6 +116,6 @@ def _finding(models: Sequence[ModelRecord]) -> str:
 
 def _protocol(model: ModelRecord) -> list[str]:
     found = model.documents.get("pairs", {})
-    pairs = amount(found.get("pairs"), "pair")
+    pairs = layout.amount(found.get("pairs"), "pair")
     way = pairs and f"{pairs} of states that test sequences lead to"
-    return [way, amount(found.get("steps"), "step"), first_only(model)]
+    return [way, layout.amount(found.get("steps"), "step"), layout.first_only(model)]

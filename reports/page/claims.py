@@ -13,7 +13,7 @@ from stability.kernel.format.sentences import at_most
 from ..boxes import ends
 from ..formatting import bound, count, metric_word, number, percent
 from ..stored.facts import halved, halved_in_sequences, is_loop
-from ..stored.records import ModelRecord
+from ..stored.records import ModelRecord, select
 from ..vocabulary import reason, sentence
 
 COUNTER_EXAMPLES = {
@@ -132,10 +132,15 @@ def counter_example(model: ModelRecord) -> str:
     if told is None:
         return str(summary.get("statement", ""))
     grows = f": differences grow ×\u00a0{bound(size, 4, up=False)} a step" if size and kind in GROWING else ""
-    inside = None if "every" in told else ((summary.get("meta") or {}).get("witness") or {}).get("input_in_data_range")
-    data = "box of inputs" if model.analysis.get("input_from") == "stated" else "data's range"
-    where = {True: f" Such an input lies in the {data}.", False: f" Its input lies outside the {data}."}.get(inside, "")
-    return f"{told}{grows}.{where}"
+    lies = "" if "every" in told else _place(model)
+    return f"{told}{grows}.{f' Its input lies{lies}.' if lies else ''}"
+
+
+def _place(model: ModelRecord) -> str:
+    """Return where the input of a counter-example lies, as far as that is known."""
+    inside = ((model.certificate or {}).get("meta") or {}).get("witness", {}).get("input_in_data_range")
+    data = "stated box of inputs" if model.analysis.get("input_from") == "stated" else "data's range"
+    return "" if not isinstance(inside, bool) else f" {'in' if inside else 'outside'} the {data}"
 
 
 def aftermath(model: ModelRecord) -> str:
@@ -150,14 +155,11 @@ def aftermath(model: ModelRecord) -> str:
 
 def gist(model: ModelRecord) -> str:
     """Return the few words beside a model's name."""
-    when, summary = halved(model), model.certificate or {}
+    when = halved(model)
     if model.state == "certified":
         return "" if when is None else f"halves a difference within {duration_words(model, when).partition(' (')[0]}"
     if model.state == "refuted":
-        if proved_range(model):
-            return f"proven stable {scope(model)}"
-        inside = ((summary.get("meta") or {}).get("witness") or {}).get("input_in_data_range")
-        return "counter-example" + {True: " in the data's range", False: " outside the data's range"}.get(inside, "")
+        return f"proven stable {scope(model)}" if proved_range(model) else f"counter-example{_place(model)}"
     return "no proof, no counter-example" if model.state == "inconclusive" else ""
 
 
@@ -197,11 +199,11 @@ def not_covered(model: ModelRecord) -> str:
 def final_distances(model: ModelRecord) -> tuple[int, float, float] | None:
     """Return the steps of pairs of runs on data, and the median and 90 % quantile of their final relative distances."""
     frame = model.frames.get("pairs")
-    rows = None if frame is None else frame[frame["what"] == "data"].dropna(subset=["q50", "q90"])
+    rows = None if frame is None else select(frame, what="data").dropna(subset=["q50", "q90"]).sort_values("t")
     if rows is None or rows.empty:
         return None
-    last = rows.loc[rows["t"].idxmax()]
-    return int(last["t"]), float(last["q50"]), float(last["q90"])
+    t, middle, high = (float(rows[name].iloc[-1]) for name in ("t", "q50", "q90"))
+    return int(t), middle, high
 
 
 def is_calm(model: ModelRecord) -> bool:

@@ -133,8 +133,7 @@ def _page(
     size, best = attack_size(models), recommended(models)
     return env.get_template("report.html.j2").render(
         report=report,
-        title=cut(str(report.settings.get("title", "Stability report")), LETTERS),
-        kicker=verdicts.kicker(report),
+        kicker=cut(verdicts.kicker(report), LETTERS),
         headline=verdicts.headline(report),
         summary=verdicts.summary(report),
         table=verdicts.table(report),

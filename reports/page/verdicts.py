@@ -8,39 +8,10 @@ from dataclasses import dataclass
 
 from ..formatting import bound, bound_at, count, metric, metric_word, number, percent, verdict_sign, verdict_word
 from ..names import cut
+from ..stored import facts
 from ..stored.collect import Report
-from ..stored.facts import (
-    accuracy,
-    attack_size,
-    attacked,
-    certified_accuracy,
-    data_name,
-    growth_a_step,
-    halved,
-    halved_in_sequences,
-    is_fast,
-    is_loop,
-    nearest,
-    norm_ratio,
-    recommended,
-    scaled_to,
-    score,
-    stretch,
-)
 from ..stored.records import ModelRecord
-from .claims import (
-    accuracy_words,
-    aftermath,
-    between,
-    claim,
-    counter_example,
-    duration_words,
-    is_calm,
-    on_data,
-    proved_range,
-    scope,
-    sequences,
-)
+from . import claims
 from .next_step import next_step
 
 LETTERS = 26
@@ -55,6 +26,8 @@ GROUPS = {
     "None": ("were not examined", "was not examined"),
 }
 """Verbs for counts of models, many and one, by state."""
+HALVED = "two runs that read the same input are then at most half as far apart, wherever they start"
+ROBUST = "accuracy certified by a gain bound in double precision, and left by the strongest attack"
 
 
 @dataclass(frozen=True)
@@ -98,9 +71,13 @@ def short_name(model: ModelRecord) -> str:
     return cut(model.title.replace(", margin penalty", " + margin"), LETTERS)
 
 
+def _name(model: ModelRecord) -> str:
+    return cut(model.title, 2 * LETTERS)
+
+
 def noun(report: Report, many: bool | None = None) -> str:
     """Return the word for what is examined: recurrent networks, or control loops."""
-    word = "control loop" if all(map(is_loop, report.models)) else "recurrent network"
+    word = "control loop" if all(map(facts.is_loop, report.models)) else "recurrent network"
     return word + "s" * (len(report.models) != 1 if many is None else many)
 
 
@@ -108,10 +85,10 @@ def kicker(report: Report) -> str:
     """Return the line above the headline: kind of report, number of models, data, steps and date."""
     models, one = report.models, len(report.models) == 1
     title = f"Stability of a {noun(report)}" if one else f"Stability report · {len(models)} {noun(report)}"
-    data = " and ".join(dict.fromkeys(filter(None, map(data_name, models))))
+    data = " and ".join(dict.fromkeys(filter(None, map(facts.data_name, models))))
     steps = {m.length for m in models if m.length is not None}
     length = f"{count(next(iter(steps)))} steps" if len(steps) == 1 else ""
-    size = _loop_size(models[0]) if one and is_loop(models[0]) else ""
+    size = _loop_size(models[0]) if one and facts.is_loop(models[0]) else ""
     date = str(report.settings.get("finished") or "")
     return " · ".join(filter(None, (title, ", ".join(filter(None, (data, length))), size, date)))
 
@@ -127,37 +104,37 @@ def headline(report: Report) -> str:
     models = report.models
     if len(models) == 1:
         return _single(models[0])
-    best, certified = recommended(models), [m for m in models if m.state == "certified"]
+    best, certified = facts.recommended(models), [m for m in models if m.state == "certified"]
     if best is not None:
-        return f"Best with a proof: {best.title}{_so_accurate(best)}. {_halving(best)}"
+        return f"Best with a proof: {_name(best)}{_so_accurate(best)}. {_halving(best)}"
     if certified:
-        fast = min(certified, key=lambda m: halved(m) or math.inf)
-        within = f", within {duration_words(fast, when)}" if (when := halved(fast)) is not None else ""
-        return f"No proof is fast enough to matter: {fast.title} halves a difference first{within}."
-    ranged = [m for m in models if proved_range(m)]
+        fast = min(certified, key=lambda m: facts.halved(m) or math.inf)
+        within = f", within {claims.duration_words(fast, when)}" if (when := facts.halved(fast)) is not None else ""
+        return f"No proof is fast enough to matter: {_name(fast)} halves a difference first{within}."
+    ranged = [m for m in models if claims.proved_range(m)]
     if ranged:
-        return f"No network is proved stable for every input. {ranged[0].title} is, {scope(ranged[0])}."
-    close = nearest(models)
-    more = f" Nearest: {close.title}, undecided; on data its differences {_growth(close)}." if close else ""
+        return f"No network is proved stable for every input. {_name(ranged[0])} is, {claims.scope(ranged[0])}."
+    close = facts.nearest(models)
+    more = f" Nearest: {_name(close)}, undecided; on data its differences {_growth(close)}." if close else ""
     return f"No {noun(report, False).split()[-1]} is proved stable.{more}"
 
 
 def _so_accurate(model: ModelRecord) -> str:
-    known, found = accuracy(model), score(model)
+    known, found = facts.accuracy(model), facts.score(model)
     if known is not None:
         return f", {percent(known[0])} accurate"
     return f", {found.label} {metric(found.value, found.metric)}" if found else ""
 
 
 def _halving(model: ModelRecord) -> str:
-    when, driven = halved(model), (model.certificate or {}).get("driven")
+    when, driven = facts.halved(model), (model.certificate or {}).get("driven")
     if when is None:
         return ""
     since = driven.get("since") if driven else 0
     begun = "when its state has entered the set of the proof" if since is None else f"step {since}"
     counted = f", counted from {begun}," if since != 0 else ""
-    told = f"After {duration_words(model, when)}{counted} any disturbance of its state is at most half as large"
-    return f"{told}, {scope(model)}."
+    told = f"After {claims.duration_words(model, when)}{counted} any disturbance of its state is at most half as large"
+    return f"{told}, {claims.scope(model)}."
 
 
 def _growth(model: ModelRecord) -> str:
@@ -167,17 +144,21 @@ def _growth(model: ModelRecord) -> str:
 
 def _single(model: ModelRecord) -> str:
     """Return the headline of a report of one model."""
-    name = model.title
+    name = _name(model)
     if model.state == "certified":
-        slow = "" if is_fast(model) else ", but too slowly to matter"
+        slow = "" if facts.is_fast(model) else ", but too slowly to matter"
         return f"{name} is proved stable{slow}. {_halving(model)}"
     if model.state == "refuted":
-        if is_loop(model):
+        if facts.is_loop(model):
             return f"{name}: not stable for every activation in its sector."
-        box = proved_range(model)
+        box = claims.proved_range(model)
         if box is not None:
-            return f"{name}: not stable for every input, but proved stable for {between(box['low'], box['high'])}."
-        calm = " On the data it was: at least 9 of 10 pairs of runs came closer together." if is_calm(model) else ""
+            return (
+                f"{name}: not stable for every input, but proved stable for {claims.between(box['low'], box['high'])}."
+            )
+        calm = (
+            " On the data it was: at least 9 of 10 pairs of runs came closer together." if claims.is_calm(model) else ""
+        )
         return f"{name}: not stable for every input.{calm}"
     if model.state == "inconclusive":
         return f"{name}: undecided. There is no proof that it is stable, and no counter-example."
@@ -197,7 +178,7 @@ def summary(report: Report) -> list[str]:
     if total > 1:
         told += _comparison(report)
     else:
-        told += [_too_slow(models[0]), on_data(models[0]), _guaranteed(models[0])]
+        told += [_too_slow(models[0]), claims.on_data(models[0]), _guaranteed(models[0])]
     told += [f"Not examined: {name} ({why})." for name, why in report.failed.items()]
     return [text for text in told if text]
 
@@ -213,17 +194,17 @@ def _counts(report: Report) -> str:
 
 def _comparison(report: Report) -> list[str]:
     models = report.models
-    told, known = [], {m.name: found for m in models if (found := accuracy(m)) is not None}
+    told, known = [], {m.name: found for m in models if (found := facts.accuracy(m)) is not None}
     if known:
         top = max((m for m in models if m.name in known), key=lambda m: known[m.name][0])
         if top.state != "certified" and any(m.state == "certified" for m in models):
             share = percent(known[top.name][0])
-            told.append(f"The most accurate network, {top.title} ({share}), is not proved stable.")
-    slow = [m for m in models if m.state == "certified" and not is_fast(m)]
+            told.append(f"The most accurate network, {_name(top)} ({share}), is not proved stable.")
+    slow = [m for m in models if m.state == "certified" and not facts.is_fast(m)]
     if slow:
-        names, share = " and ".join(m.title for m in slow[:3]), max(halved_in_sequences(m) or 0.0 for m in slow)
+        names, share = " and ".join(map(_name, slow[:3])), max(facts.halved_in_sequences(m) or 0.0 for m in slow)
         verb = "is" if len(slow) == 1 else "are"
-        told.append(f"{names} {verb} stable in name only: halving takes up to {sequences(share)} sequences.")
+        told.append(f"{names} {verb} stable in name only: halving takes up to {claims.sequences(share)} sequences.")
     several = max(len(m.trainings.runs) for m in models)
     if several > 1:
         told.append(
@@ -239,14 +220,14 @@ def _comparison(report: Report) -> list[str]:
 def _meaning(model: ModelRecord) -> str:
     """Return the reason of the verdict on a single model in plain words."""
     if model.state == "refuted":
-        return f"Proved: {counter_example(model)} {aftermath(model)}"
-    return "" if model.state == "certified" else str(claim(model).striptags())
+        return f"Proved: {claims.counter_example(model)} {claims.aftermath(model)}"
+    return "" if model.state == "certified" else str(claims.claim(model).striptags())
 
 
 def _too_slow(model: ModelRecord) -> str:
     """Return what a proof that is too slow to matter leaves of a difference within one sequence."""
     left = bound_at(model.length or 0, (model.certificate or {}).get("pairs", ()), True)
-    if halved(model) is None or is_fast(model) or left is None:
+    if facts.halved(model) is None or facts.is_fast(model) or left is None:
         return ""
     share = bound(100 * left, 5, up=True)
     return f"Within {count(model.length)} steps, one sequence, a difference may keep {share} % of its size."
@@ -257,10 +238,8 @@ def _guaranteed(model: ModelRecord) -> str:
     radius, n = local.get("median_radius"), local.get("correct")
     if not radius or not n or local.get("norm") != "l2":
         return ""
-    size = f"{bound(radius, 2, up=False)} (L2 norm over the sequence)"
-    return (
-        f"Guaranteed: for half of {count(n)} correctly classified inputs no change of up to {size} alters the answer."
-    )
+    change = f"no change of up to {bound(radius, 2, up=False)} (L2 norm over the sequence)"
+    return f"Guaranteed: for half of {count(n)} correctly classified inputs {change} alters the answer."
 
 
 def columns(report: Report) -> list[Column]:
@@ -269,82 +248,58 @@ def columns(report: Report) -> list[Column]:
     Args:
         report: its models are in the order of the table.
     """
-    models, size = report.models, attack_size(report.models)
-    loops = all(map(is_loop, models))
-    metrics = dict.fromkeys(metric_word(found.metric) for m in models if (found := score(m)) is not None)
-    stretches = {round(found, 1) for m in models if (found := stretch(m)) is not None}
+    models, size = report.models, facts.attack_size(report.models)
+    loops = all(map(facts.is_loop, models))
+    metrics = dict.fromkeys(metric_word(found.metric) for m in models if (found := facts.score(m)) is not None)
+    stretches = {round(found, 1) for m in models if (found := facts.stretch(m)) is not None}
     longer = f"{number(next(iter(stretches)))} × length" if len(stretches) == 1 else "end of run"
+    unit, what = ("seconds", "slopes") if loops else ("sequences", "weights")
+    larger = f"the proof holds for {'' if loops else 'recurrent '}{what} up to so many times larger"
+    word = " or ".join(metrics) or "accuracy"
+    interval = "95 % interval" if "accuracy" in metrics else ""
     held = "held-out data" if any(m.run for m in models) else "the data"
     found = [
-        Column(
-            ("halved within", "steps · seconds" if loops else "steps · sequences"),
-            "Halved within",
-            "two runs that read the same input are then at most half as far apart, wherever they start",
-            _halved_cell,
-            proved=True,
-        ),
+        Column(("halved within", f"steps · {unit}"), "Halved within", HALVED, _halved_cell, proved=True),
         Column(("decay", "per second"), "Decay", "guaranteed rate of the differences", _decay_cell, proved=True),
-        Column(
-            (what := "slopes" if loops else "weights", "scaled to"),
-            "Scaled to",
-            f"the proof holds for {'' if loops else 'recurrent '}{what} up to so many times larger",
-            _scaled_cell,
-            proved=True,
-        ),
-        Column(
-            ("on test data,", "per step"),
-            "Per step",
-            "change of the direction that grows most, on average",
-            growth_cell,
-        ),
+        Column((what, "scaled to"), "Scaled to", larger, _scaled_cell, proved=True),
+        Column(("on test data,", "per step"), "Per step", "mean change of the direction that grows most", growth_cell),
         Column(("norm at", longer), "Norm", "median state norm relative to that after one sequence", norm_cell),
-        Column(
-            (" or ".join(metrics) or "accuracy", "95 %" if "accuracy" in metrics else "on data"),
-            (" or ".join(metrics) or "accuracy").capitalize(),
-            f"on {held}, with its 95 % interval" if "accuracy" in metrics else f"on {held}",
-            accuracy_cell,
-        ),
+        Column((word, interval or "on data"), word.capitalize(), f"on {held}, {interval}".strip(", "), accuracy_cell),
     ]
     if size is not None:
-        found.append(
-            Column(
-                (f"accuracy at L2 {number(size)}", "certified – attacked"),
-                "Certified – attacked",
-                "accuracy certified by a gain bound in double precision, and left by the strongest attack",
-                lambda m: _robust_cell(m, size),
-            )
-        )
+        heads = (f"accuracy at L2 {number(size)}", "certified – attacked")
+        found.append(Column(heads, "Certified – attacked", ROBUST, lambda m: _robust_cell(m, size)))
     return [c for c in found if any(c.show(m) is not None for m in models)]
 
 
 def _halved_cell(model: ModelRecord) -> Cell | None:
-    when, dt, share = halved(model), (model.certificate or {}).get("dt"), halved_in_sequences(model)
+    when, dt, share = facts.halved(model), (model.certificate or {}).get("dt"), facts.halved_in_sequences(model)
     if when is None:
         return None
     if not model.is_discrete:
-        return Cell(bound(when, 4, up=True), "s" if is_loop(model) else "units of time")
-    if is_loop(model) and dt:
+        return Cell(bound(when, 4, up=True), "s" if facts.is_loop(model) else "units of time")
+    if facts.is_loop(model) and dt:
         return Cell(count(when), f"{number(when * dt)} s")
-    detail = "" if share is None else f"{sequences(share)} ×"
-    return Cell(count(when), detail, "" if is_fast(model) else "slow")
+    detail = "" if share is None else f"{claims.sequences(share)} ×"
+    return Cell(count(when), detail, "" if facts.is_fast(model) else "slow")
 
 
 def _decay_cell(model: ModelRecord) -> Cell | None:
     summary = model.certificate or {}
-    dt, rate = summary.get("dt"), summary.get("rate")
-    if model.state != "certified" or not is_loop(model) or not rate or not (dt or not model.is_discrete):
+    dt, rate = summary.get("dt") if model.is_discrete else 1.0, summary.get("rate")
+    if model.state != "certified" or not facts.is_loop(model) or not rate or not dt:
         return None
     return Cell(bound(-math.log(rate) / dt if model.is_discrete else rate, 3, up=False))
 
 
 def _scaled_cell(model: ModelRecord) -> Cell | None:
-    factor = scaled_to(model) if model.state == "certified" else None
+    factor = facts.scaled_to(model) if model.state == "certified" else None
     return None if factor is None else Cell(f"×\u00a0{bound(factor, 3, up=False)}")
 
 
 def growth_cell(model: ModelRecord) -> Cell | None:
     """Return how differences change along the data, per step."""
-    change = growth_a_step(model)
+    change = facts.growth_a_step(model)
     if change is None:
         return None
     if abs(change) < 5e-4:
@@ -356,20 +311,20 @@ def growth_cell(model: ModelRecord) -> Cell | None:
 
 def norm_cell(model: ModelRecord) -> Cell | None:
     """Return the factor by which the state norm has changed at the end of the longest run."""
-    ratio = norm_ratio(model)
+    ratio = facts.norm_ratio(model)
     return None if ratio is None else Cell(f"×\u00a0{count(ratio) if ratio >= 1000 else number(ratio)}")
 
 
 def accuracy_cell(model: ModelRecord) -> Cell | None:
     """Return the accuracy with its interval, or another metric."""
-    known, found = accuracy(model), score(model)
+    known, found = facts.accuracy(model), facts.score(model)
     if known is not None:
-        return Cell(*accuracy_words(known))
+        return Cell(*claims.accuracy_words(known))
     return Cell(metric(found.value, found.metric)) if found is not None and found.value is not None else None
 
 
 def _robust_cell(model: ModelRecord, size: float) -> Cell | None:
-    left, sure = attacked(model, size), certified_accuracy(model, size)
+    left, sure = facts.attacked(model, size), facts.certified_accuracy(model, size)
     if left is None:
         return None
     low = "?" if sure is None else str(math.floor(100 * sure + 1e-9))
@@ -408,9 +363,9 @@ def _rule(report: Report) -> str:
     """Return the order of the rows in words; empty for one row."""
     if len(report.models) < 2:
         return ""
-    if all(map(is_loop, report.models)):
+    if all(map(facts.is_loop, report.models)):
         return "Rows: by verdict, then by halving time."
-    by = "accuracy" if attack_size(report.models) is None else "accuracy under attack"
+    by = "accuracy" if facts.attack_size(report.models) is None else "accuracy under attack"
     return f"Rows: by verdict, proofs slower than ten sequences after faster ones, then by {by}."
 
 
@@ -419,6 +374,6 @@ def _verdict_detail(model: ModelRecord) -> str:
     states: Sequence[str | None] = model.trainings.states
     if model.trainings.several:
         return f"{sum(s == model.state for s in states)} of {len(states)}"
-    if proved_range(model) is None:
+    if claims.proved_range(model) is None:
         return ""
-    return ("stable " if model.state == "refuted" else "") + scope(model)
+    return ("stable " if model.state == "refuted" else "") + claims.scope(model)

@@ -149,20 +149,26 @@ def growth_a_step(model: ModelRecord) -> float | None:
     return math.expm1(largest) if is_real(largest) and model.is_discrete else None
 
 
+def _norms(model: ModelRecord) -> dict[int, float]:
+    """Median norm of the last layer's state by step."""
+    frame = model.frames.get("norms")
+    if frame is None:
+        return {}
+    rows = select(frame, layer=frame["layer"].max())
+    return dict(zip(rows["t"].astype(int).tolist(), rows["q50"].astype(float).tolist()))
+
+
 def norm_ratio(model: ModelRecord) -> float | None:
     """Median state norm at the end of the longest run over that at the training length."""
-    frame, length = model.frames.get("norms"), model.length
-    if frame is None or length is None:
+    norms, length = _norms(model), model.length
+    if length is None or not norms.get(length, 0.0) > 0 or max(norms) <= length:
         return None
-    last = select(frame, layer=frame["layer"].max()).set_index("t")["q50"]
-    if length not in last.index or not last[length] > 0 or last.index.max() <= length:
-        return None
-    return float(last[last.index.max()] / last[length])
+    return norms[max(norms)] / norms[length]
 
 
 def stretch(model: ModelRecord) -> float | None:
     """Length of the run after which ``norm_ratio`` is taken, in training lengths."""
-    return None if norm_ratio(model) is None else float(model.frames["norms"]["t"].max()) / (model.length or 1)
+    return None if norm_ratio(model) is None or not model.length else max(_norms(model)) / model.length
 
 
 def scaled_to(model: ModelRecord) -> float | None:

@@ -121,10 +121,8 @@ def test_titles_state_the_finding(report: Report, states: Sequence[str], words: 
 def test_many_models_show_the_best_and_the_worst_ten(report: Report) -> None:
     models = [dataclasses.replace(m, name=f"{m.name}-{k}") for k in range(3) for m in report.models]
     for figure in every(dataclasses.replace(report, models=tuple(models))):
-        drawn = figure.table["model"].nunique()
-        assert drawn <= 24
-        assert ("the best and the worst 10 of 36 models" in figure.reading) == (drawn == 20)
-        assert figure.name != "single-inputs" or "<svg" in figure.svg()
+        assert ("the best and the worst 10 of 36 models" in figure.reading) == (figure.table["model"].nunique() > 24)
+        assert figure.name != "single-inputs" or figure.svg().count(">n = ") == 20
 
 
 def test_loops_without_data_have_a_nyquist_curve(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
