@@ -32,7 +32,7 @@ Run = Callable[[torch.Tensor], torch.Tensor] | nn.Module
 LENGTHS = (1, 4, 33)
 """Lengths of the random sequences of the cross-check."""
 _FAR = (0.0, 0.1, 1.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4)
-"""Of the samples that a module of one's own is run on: data that nobody scaled reach beyond ReLU6 and clipping, too."""
+"""Scales of the samples for user modules: unscaled data may reach beyond ReLU6 and clipping."""
 ROUNDING = 1e-8
 """Largest difference of logits allowed, relative to the largest of them, in float64."""
 _SHAKEN = 1e-12
@@ -259,11 +259,11 @@ def _unknown(module: nn.Module, parts: str, linear: int, why: str = "") -> str:
     )
 
 
-def _agreeing(module: nn.Module, found: Sequence[Classifier]) -> list[Classifier]:
-    """Those that give the module's own logits on random sequences of several lengths, one at least."""
+def _agreeing(module: nn.Module, candidates: Sequence[Classifier]) -> list[Classifier]:
+    """Return the classifiers that give the module's logits on random sequences of several lengths, one at least."""
     good, apart = list[Classifier](), list[DisagreementError]()
     runs = ClassifierNetwork(module.subject) if isinstance(module, ClassifierNetwork) else module  # without its graph
-    for each in found:
+    for each in candidates:
         try:
             for steps in LENGTHS[:2]:
                 agree_on(runs, each, np.swapaxes(samples(each.recurrent, steps)[0], 0, 1))

@@ -234,7 +234,7 @@ def _reader(path: Path) -> Callable[[Path, str | None, str | None], Source]:
         b"PK": _from_zip,
         b"\x80": _from_torch,
         b"{": _from_json,
-        HEADER: lambda path, *asked: _from_arrays(read_mat(path), path, *asked, "mat"),
+        HEADER: lambda path, cell, part: _from_arrays(read_mat(path), path, cell, part, "mat"),
     }
     found = [read for beginning, read in readers.items() if head.lstrip().startswith(beginning)]
     if found:

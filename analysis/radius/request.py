@@ -28,11 +28,11 @@ def prepare(model: nn.Module | Classifier | Reading, x: Any, y: Any, bounds: Bou
     """Return reading, network, inputs, labels, bounds and mask in units of ``scale``, and the inputs as they are given.
 
     Args:
-        model: see ``local_radius``, as for all others.
+        model: the network; this and all others as in ``local_radius``.
         x: inputs.
         y: labels.
-        bounds: of the inputs.
-        mask: of the inputs.
+        bounds: least and largest values of the inputs.
+        mask: entries of the inputs that may change.
         scale: unit of each feature; ``None``: that of the data.
     """
     x, y = _as_tensor("x", x), _as_tensor("y", y)

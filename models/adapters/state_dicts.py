@@ -271,7 +271,7 @@ _LIQUID = {
     ("ff1.weight", "w_tau", "A"): "a CfC cell in mode pure, which is no activation of its units one by one",
     ("gleak", "vleak", "cm", "sigma", "mu", "w", "erev"): "an LTC cell, whose conductances multiply the state",
 }
-"""What tells the cells of the package ncps, and why there is no criterion for them."""
+"""Weight names of the liquid cells of the package ncps, and the reason why no criterion applies to them."""
 
 
 def liquid_cell(names: Iterable[str]) -> str | None:

@@ -26,7 +26,7 @@ RESERVOIR = ("W", "Win", "bias", "leak", "activation", "equation")
 _HEADER = 10_000
 _PIECE = 2**20
 _ONLY_WITH = {("W", "C"): ("B", "D", "slope", "U", "E", "b", "F", "activation"), ("U", "E"): ("b", "F", "activation")}
-"""What would be dropped in silence without one of the names on the left."""
+"""Arrays that would be dropped silently without one of the names on the left."""
 _DAMAGED = (
     ValueError,
     EOFError,

@@ -38,7 +38,7 @@ THEIRS = "import os\nos.environ['RAN'] = 'yes'\n" + CELL + "\ndef load():\n    r
 
 
 def forget() -> None:
-    """What a new process does not have."""
+    """Module state that a new process does not have."""
     for name in ("cell_that_leaks", "theirs", "evil", "evil.theirs"):
         sys.modules.pop(name, None)
     for kind in [kind for kind in CELLS if kind.__name__ == "Leaky"]:

@@ -13,7 +13,7 @@ from typing import Any
 DIGITS = 4  # significant digits of bounds in sentences
 
 NO_SLOPES = "a linear system has no activation"
-"""Why such a system has no gain margin."""
+"""Reason that a system with this property has no gain margin."""
 
 
 def at_most(value: Any, near: float | None = None) -> str:

@@ -111,7 +111,7 @@ class DrivenSystem(Subject):
 
     @property
     def phrase(self) -> str:
-        """Whom a claim about it is about, without quantifiers."""
+        """Subject of a claim's sentence, without quantifiers."""
         stored = f"{self.activation}, {self.system.stored('weights and bias')}{origin_phrase(self)}"
         return f"{part_phrase(self) or 'this network'} ({stored}, exact arithmetic)"
 

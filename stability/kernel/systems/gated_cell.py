@@ -159,7 +159,7 @@ class GatedCell(Subject):
 
     @property
     def phrase(self) -> str:
-        """Whom a claim about it is about, without quantifiers."""
+        """Subject of a claim's sentence, without quantifiers."""
         named = part_phrase(self, f"{self.kind.upper()} cell")
         return f"{named} (its stored weights and biases{origin_phrase(self)}, exact arithmetic)"
 

@@ -1,4 +1,4 @@
-"""Where a subject comes from: the part of a larger model that it is, and whether its weights were computed.
+"""Origin of a subject: the part of a larger model that it is, and whether its weights were computed.
 
 What a container does around its recurrent part (a residual, a feedback of the output) cannot be seen from the part. So
 a subject taken out of one carries where it stood, and every sentence about it says so. Layers that compute their
@@ -38,7 +38,7 @@ def as_part(value: Any) -> str:
 
 
 def part_of(subject: Any) -> str:
-    """``"PATH of WHOLE"`` of a subject that is a part; empty for others."""
+    """Return ``"PATH of WHOLE"`` of a subject that is a part; empty for others."""
     return getattr(subject, "part", "").partition(";")[0]
 
 

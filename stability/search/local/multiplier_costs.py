@@ -18,9 +18,9 @@ from stability.kernel.reachability.stages import Nominal, Stage
 
 Array = np.ndarray
 _FLOOR = 1e-5
-"""Of what a row would move if nothing in it cancelled: a proof has to see ``T > R`` through the roundings of ``R``."""
+"""Floor of a row's motion, relative to that without cancellation: a proof must see ``T > R`` through roundings."""
 _CEILING = 1e9
-"""Of the squares of what rows move: a larger multiplier gains a billionth at most, and the checker adds it to them."""
+"""Ceiling of multipliers, relative to the squared motions of rows: a larger one gains a billionth at most."""
 
 
 def nominal_slopes(stage: Stage, at: Nominal) -> Array:
