@@ -13,8 +13,8 @@ import pytest
 from stability.analysis.campaign.certificate import in_box
 from stability.certification import certify
 from stability.reports.page.verdicts import columns, headline, summary
-from stability.reports.stored.collect import Report, read_model
-from stability.reports.stored.facts import halved
+from stability.reports.stored.collect import Report, collect, read_model
+from stability.reports.stored.facts import attack_size, attacked, certified_accuracy, halved
 from stability.systems import DrivenSystem, LureSystem
 
 FAST = LureSystem([[0.5]], [[0.0]], [[0.0]], dt=1.0)
@@ -68,8 +68,26 @@ def test_the_headline_claims_what_is_proved_and_no_more(
 
 
 def test_a_slow_proof_says_how_little_it_gives_within_a_sequence(tmp_path: Path) -> None:
-    (share,) = re.findall(r"may keep ([\d.]+) %", " ".join(summary(report(tmp_path, SLOW))))
+    found = report(tmp_path, SLOW, FAST)
+    cells = [columns(found)[0].show(model) for model in found.models]
+    assert [cell.tone for cell in cells if cell] == ["slow", ""]
+    assert "N0 is stable in name only" in " ".join(summary(found))
+    alone = Report(found.folder, {}, found.models[:1])
+    (share,) = re.findall(r"may keep ([\d.]+) %", " ".join(summary(alone)))
     assert 100 * 0.9999**28 <= float(share) <= 100 * 0.9999**28 + 0.01
+
+
+def test_shares_of_the_table_are_rounded_on_the_safe_side(drawn: Path) -> None:
+    found = collect(drawn)
+    size = attack_size(found.models)
+    assert size is not None
+    for model in found.models:
+        cell, left, sure = columns(found)[-1].show(model), attacked(model, size), certified_accuracy(model, size)
+        assert cell is not None
+        assert left is not None
+        low, high = re.findall(r"\d+|\?", cell.detail)
+        assert 100 * left[0] <= int(high) < 100 * left[0] + 1
+        assert low == "?" if sure is None else 100 * sure - 1 < int(low) <= 100 * sure
 
 
 def test_loops_are_told_in_seconds_and_without_words_of_networks(tmp_path: Path) -> None:
