@@ -138,7 +138,7 @@ def norm_ratio(model: ModelRecord) -> float | None:
     frame, length = model.frames.get("norms"), model.length
     if frame is None or length is None:
         return None
-    last: Any = select(frame, layer=frame["layer"].max()).set_index("t")["q50"]
+    last = select(frame, layer=frame["layer"].max()).set_index("t")["q50"]
     if length not in last.index or not last[length] > 0 or last.index.max() <= length:
         return None
     return float(last[last.index.max()] / last[length])
