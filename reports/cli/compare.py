@@ -258,7 +258,7 @@ def _text(rows: list[dict[str, Any]], inputs: str) -> str:
     criteria = list(dict.fromkeys(f["criterion"] for r in rows for f in r["findings"]))
     if criteria:
         found = {(r["model"], f["criterion"]): f for r in rows for f in r["findings"]}
-        margins = [(NAMES.get(c, c), *(_cell(found.get((r["model"], c))) for r in rows)) for c in criteria]
+        margins = [(str(NAMES.get(c, c)), *(_cell(found.get((r["model"], c))) for r in rows)) for c in criteria]
         names = ("margin of", *(r["model"] for r in rows))
         lines += ["", table(names, margins, range(1, len(names))), f"{MISSING}: the criterion does not apply."]
     return "\n".join(lines)

@@ -12,7 +12,7 @@ from ..stored.facts import SEQUENCES, accuracy, halved_in_sequences, recommended
 from ..stored.records import ModelRecord
 from . import layout
 from .figure import MUTED, PROVEN, WIDTH, Figure, blank, color_of
-from .layout import Drawing, Label
+from .layout import Drawing, Label, Table
 
 READING = f"Models further left forget faster. Shaded: halved within {SEQUENCES:g} training lengths."
 
@@ -27,12 +27,12 @@ def accuracy_price(models: Sequence[ModelRecord]) -> Figure | None:
     return layout.figure_of("price", known, _rows, finding, lambda _: READING, _protocol, draw)
 
 
-def _rows(model: ModelRecord) -> pd.DataFrame:
+def _rows(model: ModelRecord) -> Table:
     row = (model.state, halved_in_sequences(model), *(accuracy(model) or ()))
     return pd.DataFrame([row], columns=["verdict", "halved_within_sequences", "accuracy", "low", "high"])
 
 
-def _draw(models: Sequence[ModelRecord], table: pd.DataFrame, best: ModelRecord | None) -> Drawing:
+def _draw(models: Sequence[ModelRecord], table: Table, best: ModelRecord | None) -> Drawing:
     table = table[table["model"].isin([m.name for m in models])]
     drawing, times = blank(WIDTH, 3.5), table["halved_within_sequences"].to_numpy(dtype=float)
     others = int(np.isnan(times).sum())
@@ -69,10 +69,10 @@ def _draw(models: Sequence[ModelRecord], table: pd.DataFrame, best: ModelRecord 
     return drawing
 
 
-def _finding(models: Sequence[ModelRecord], table: pd.DataFrame, best: ModelRecord | None) -> str:
+def _finding(models: Sequence[ModelRecord], table: Table, best: ModelRecord | None) -> str:
     titles, table = {m.name: m.title for m in models}, table.set_index("model")
     shares, proven = table["accuracy"], table["accuracy"][table["halved_within_sequences"].notna()]
-    top, kept = str(shares.idxmax()), best.name if best in models else str(proven.idxmax())
+    top, kept = str(shares.idxmax()), best.name if best is not None and best in models else str(proven.idxmax())
     if shares[kept] == shares[top]:
         return f"The most accurate network, {titles[kept]} ({100 * shares[kept]:.1f}\xa0%), is proven stable."
     return (

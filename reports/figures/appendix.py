@@ -13,7 +13,7 @@ from ..formatting import number
 from ..stored.records import ModelRecord, select
 from . import layout
 from .figure import INK, MUTED, WIDTH, Figure, blank, color_of
-from .layout import Drawing, Label
+from .layout import Drawing, Label, Table
 
 FLOOR = 1e-7
 """Least density that is drawn, as a share of the largest one."""
@@ -32,11 +32,11 @@ def hessian(models: Sequence[ModelRecord]) -> Figure | None:
     return layout.figure_of("hessian", models, rows, _sharpness, lambda _: reading, _hessian_protocol, _densities)
 
 
-def _frame(model: ModelRecord, stem: str, columns: Sequence[str]) -> pd.DataFrame:
+def _frame(model: ModelRecord, stem: str, columns: Sequence[str]) -> Table:
     return model.frames.get(stem, pd.DataFrame()).reindex(columns=list(columns))
 
 
-def _sharpness(models: Sequence[ModelRecord], _: pd.DataFrame) -> str:
+def _sharpness(models: Sequence[ModelRecord], _: Table) -> str:
     ends = {m.title: v for m in models if (v := m.documents.get("hessian", {}).get("lambda_max")) is not None}
     if not ends:
         return "Spectral density of the Hessian at the trained weights."
@@ -46,7 +46,7 @@ def _sharpness(models: Sequence[ModelRecord], _: pd.DataFrame) -> str:
     return f"{flat} ends in {more if len(ends) > 1 else f'a minimum with the {said}'}."
 
 
-def _densities(models: Sequence[ModelRecord], table: pd.DataFrame) -> Drawing:
+def _densities(models: Sequence[ModelRecord], table: Table) -> Drawing:
     drawing, grid = layout.panels(models, "eigenvalue of the Hessian of the training loss", "density", shared=False)
     top = float(table["density"].max())
     grid[0].set(yscale="log", ylim=(FLOOR * top, 2 * top))
@@ -96,7 +96,7 @@ def _along(
 ) -> Figure | None:
     """Return the figure of quantities along training; its title counts the models that end above the border."""
 
-    def finding(known: Sequence[ModelRecord], table: pd.DataFrame) -> str:
+    def finding(known: Sequence[ModelRecord], table: Table) -> str:
         ends = table[table["line"] != PARTS["theorem1b_published"]].groupby(["model", "line"])["value"].last()
         above, alone = ends[ends > border + 1e-6].index.get_level_values("model").nunique(), len(known) == 1
         who = known[0].title if alone else f"{above} of {len(known)} networks"
@@ -120,10 +120,10 @@ def layer_of(model: ModelRecord) -> tuple[str, dict[str, Any]]:
     return str(name or ""), config if isinstance(config, dict) else {}
 
 
-def _moduli(model: ModelRecord) -> pd.DataFrame:
+def _moduli(model: ModelRecord) -> Table:
     """Return the largest modulus of every recurrent matrix, of a flow after one integration step."""
     frame, (layer, config) = model.frames.get("eigenvalues"), layer_of(model)
-    dt = config.get("dt")
+    dt: Any = config.get("dt")
     known = isinstance(dt, (int, float)) and dt > 0
     if frame is None or layer in GATED or (layer in EQUATIONS and not known):
         return pd.DataFrame()
@@ -136,14 +136,14 @@ def _moduli(model: ModelRecord) -> pd.DataFrame:
     return chosen.groupby(["line", "step"], sort=False, as_index=False)["value"].max()
 
 
-def _margins(model: ModelRecord) -> pd.DataFrame:
-    rows = select(_frame(model, "spectra", ("matrix", "quantity", "step", "value")), matrix="margins")
+def _margins(model: ModelRecord) -> Table:
+    rows: Table = select(_frame(model, "spectra", ("matrix", "quantity", "step", "value")), matrix="margins")
     rows = rows[rows["quantity"].isin(list(PARTS))].dropna().sort_values("step", kind="stable")
     linear = layer_of(model)[0] not in NO_LINEAR_PART
     return rows.assign(line=rows["quantity"].map(PARTS))[["line", "step", "value"]] if linear else pd.DataFrame()
 
 
-def _courses(models: Sequence[ModelRecord], table: pd.DataFrame, label: str, border: float) -> Drawing:
+def _courses(models: Sequence[ModelRecord], table: Table, label: str, border: float) -> Drawing:
     """Draw quantities over training steps, each named beside its line."""
     drawing, grid = layout.panels(models, "training step", label)
     series = {m.name: select(table, model=m.name).groupby("line", sort=False) for m in models}
@@ -164,14 +164,14 @@ def exponents(models: Sequence[ModelRecord]) -> Figure | None:
     return layout.figure_of("exponents", models, _exponents, _signs, _exponents_reading, _exponents_protocol, _falling)
 
 
-def _exponents(model: ModelRecord) -> pd.DataFrame:
+def _exponents(model: ModelRecord) -> Table:
     frame, over = model.frames.get("lyapunov", pd.DataFrame()), model.trainings.curve("lyapunov")
-    rows = frame if over is None else over.rename(columns={"at": "index", "mean": "per_step"})
+    rows: Table = frame if over is None else over.rename(columns={"at": "index", "mean": "per_step"})
     rows = rows.rename(columns={"per_step": "value"}).reindex(columns=["index", "value", "low", "high"]).astype(float)
     return rows[np.isfinite(rows["value"])].sort_values("index")
 
 
-def _signs(models: Sequence[ModelRecord], table: pd.DataFrame) -> str:
+def _signs(models: Sequence[ModelRecord], table: Table) -> str:
     largest = table.groupby("model")["value"].first()
     if len(models) == 1:
         return f"The largest Lyapunov exponent of {models[0].title} on test data is {number(largest.iloc[0])} per step."
@@ -179,15 +179,15 @@ def _signs(models: Sequence[ModelRecord], table: pd.DataFrame) -> str:
     return f"The largest Lyapunov exponent on test data is negative for {falling} of {len(models)} networks."
 
 
-def _exponents_reading(table: pd.DataFrame) -> str:
+def _exponents_reading(table: Table) -> str:
     cut = f" Cut at {number(LOWEST)}." * bool((table["value"] < LOWEST).any())
     return f"Exponents in falling order, means over steps and sequences. Below zero, differences shrink.{cut}"
 
 
-def _falling(models: Sequence[ModelRecord], table: pd.DataFrame) -> Drawing:
+def _falling(models: Sequence[ModelRecord], table: Table) -> Drawing:
     drawing, names = blank(WIDTH, max(3.4, 0.8 + 0.17 * len(models))), layout.short_names(models)
     axes = drawing.subplots()
-    found = {m.name: select(table, model=m.name) for m in models}
+    found: dict[str, Table] = {m.name: select(table, model=m.name) for m in models}
     values = table["value"].to_numpy(dtype=float)
     low, high = max(LOWEST, 1.1 * float(values.min(initial=-0.1))), max(0.05, 1.2 * float(values.max()))
     axes.set(xlim=(0, 1), ylim=(low, high), ylabel="Lyapunov exponent per step")
@@ -197,7 +197,7 @@ def _falling(models: Sequence[ModelRecord], table: pd.DataFrame) -> Drawing:
     cut: list[Label] = []
     for m in models:
         rows, color = found[m.name], color_of(m.state)
-        at = rows["index"] / rows["index"].max()
+        at: Table = rows["index"] / rows["index"].max()
         axes.fill_between(at, rows["low"], rows["high"], color=color, alpha=0.15, linewidth=0)
         axes.plot(at, rows["value"], color=color, alpha=0.8)
         inside = rows["value"] > low

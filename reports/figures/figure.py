@@ -37,7 +37,7 @@ UNDATED: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None},
 FORMATS = (*UNDATED, "csv")
 WIDTH = 10.4
 """Inches of a figure that is as wide as the page's text."""
-STYLE: dict[str, Any] = {
+STYLE: Any = {
     "font.family": "DejaVu Sans", "font.size": 8.5, "text.color": INK,
     "axes.edgecolor": MUTED, "axes.labelcolor": MUTED, "axes.labelsize": 8.5, "axes.linewidth": 0.8,
     "axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left", "axes.titlesize": 8.5,

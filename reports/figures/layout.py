@@ -26,6 +26,8 @@ MOST, EACH = 24, 10
 """Models that a figure shows at most; of more, so many of the best and of the worst."""
 SIZE, LETTER = 8.0, 0.58
 """Points of a label, and the width of its letters as a share of that."""
+Table = Any
+"""A data frame; the types of pandas do not say what a selection gives."""
 Label = tuple[str, float, float, str]
 """Text, the point that it names in units of the data, and its color."""
 
@@ -54,11 +56,11 @@ def selected(models: Sequence[Named]) -> tuple[list[Named], str]:
 def figure_of(
     name: str,
     models: Sequence[ModelRecord],
-    rows: Callable[[ModelRecord], pd.DataFrame],
-    title: Callable[[Sequence[ModelRecord], pd.DataFrame], str],
-    reading: Callable[[pd.DataFrame], str],
+    rows: Callable[[ModelRecord], Table],
+    title: Callable[[Sequence[ModelRecord], Table], str],
+    reading: Callable[[Table], str],
     said: Callable[[ModelRecord], Sequence[str]],
-    draw: Callable[[Sequence[ModelRecord], pd.DataFrame], Drawing],
+    draw: Callable[[Sequence[ModelRecord], Table], Drawing],
 ) -> Figure | None:
     """Return the figure of the models that have data; ``None`` where none has.
 
@@ -75,7 +77,7 @@ def figure_of(
     known = [m for m in models if m.name in found]
     if not known:
         return None
-    table = pd.concat(found.values(), ignore_index=True)
+    table: Table = pd.concat(found.values(), ignore_index=True)
     table = table[["model", *table.columns.drop("model")]]
     shown, note = selected(known)
     text, line = reading(table) + note, protocol(shown, said)
@@ -205,11 +207,11 @@ def lengths(axis: Axis, length: int | None, last: float) -> None:
         axis.set_major_locator(FixedLocator(sorted({length, *range(0, int(last) + 1, every * length)})))
 
 
-def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> np.ndarray:
+def spread(wanted: Any, gap: float, low: float, high: float) -> np.ndarray:
     """Return positions as near to the wanted ones as a least distance between them allows.
 
     Args:
-        wanted: positions.
+        wanted: positions, a sequence of numbers.
         gap: least distance.
         low: least position.
         high: largest position.
@@ -280,8 +282,10 @@ def place(axes: Axes, labels: Sequence[Label], avoid: np.ndarray) -> None:
                 best = min(best, (worth, box, away), key=lambda b: b[0])
         _, box, away = best
         boxes.append(box)
-        there = axes.transData.inverted().transform((box[:2] + box[2:]) / 2)
-        line = {"arrowprops": {"arrowstyle": "-", "color": RULE, "shrinkA": 0, "shrinkB": 3}} if away > 12 else {}
+        there: Any = axes.transData.inverted().transform((box[:2] + box[2:]) / 2)
+        line: dict[str, Any] = (
+            {"arrowprops": {"arrowstyle": "-", "color": RULE, "shrinkA": 0, "shrinkB": 3}} if away > 12 else {}
+        )
         axes.annotate(
             text, (x, y), there, color=color, fontsize=SIZE, ha="center", va="center", in_layout=False, **line
         )  # fmt: skip

@@ -14,7 +14,7 @@ from ..stored.facts import recommended
 from ..stored.records import ModelRecord, select
 from . import layout
 from .figure import MUTED, PROVEN, WIDTH, Figure, blank, color_of
-from .layout import Drawing
+from .layout import Drawing, Table
 
 POINTS = 300
 LOWEST = 1e-3
@@ -39,7 +39,7 @@ class Norms:
     title: str
     label: str
     state: str | None
-    rows: pd.DataFrame
+    rows: Table
     best: bool = False
 
     @property
@@ -58,7 +58,7 @@ class Norms:
         return PROVEN if self.best else color_of(self.state) if self.drifts else MUTED
 
 
-def relative(frame: pd.DataFrame, length: int | None) -> pd.DataFrame | None:
+def relative(frame: Table, length: int | None) -> Table | None:
     """Return norms over that at the trained length, or ``None`` where they do not go beyond it.
 
     Args:
@@ -83,8 +83,9 @@ def norm_drift(models: Sequence[ModelRecord]) -> Figure | None:
     return drift_figure(found, layout.common_length(known), layout.protocol(known, _protocol)) if found else None
 
 
-def _rows(model: ModelRecord) -> pd.DataFrame | None:
-    frame, over = model.frames.get("norms"), model.trainings.curve("norms")
+def _rows(model: ModelRecord) -> Table | None:
+    frame: Table = model.frames.get("norms")
+    over = model.trainings.curve("norms")
     if frame is None:
         return None
     if over is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import pandas as pd
 
@@ -14,8 +15,8 @@ from stability.feedback_loops import Nyquist, nyquist
 from ..formatting import number
 from ..stored.records import ModelRecord
 from . import layout
-from .figure import INK, MUTED, REFUTED, RULE, Figure
-from .layout import Drawing
+from .figure import INK, MUTED, REFUTED, RULE, Figure, color_of
+from .layout import Drawing, Table
 
 READING = (
     "Solid: frequency response of the linear part; dashed: its mirror image. The curve must avoid the shaded region, "
@@ -30,8 +31,8 @@ def nyquist_curves(models: Sequence[ModelRecord]) -> Figure | None:
     return layout.figure_of("nyquist", models, rows, finding, lambda _: READING, lambda _: [], draw)
 
 
-def _rows(model: ModelRecord, curves: dict[str, Nyquist]) -> pd.DataFrame:
-    c = curves.get(model.name)
+def _rows(model: ModelRecord, curves: dict[str, Nyquist]) -> Table:
+    c: Any = curves.get(model.name)
     known = {} if c is None else {"frequency": c.frequencies, "real": c.values.real, "imag": c.values.imag}
     return pd.DataFrame(known)
 
@@ -45,12 +46,13 @@ def _curve(model: ModelRecord) -> Nyquist | None:
         return None
 
 
-def _draw(models: Sequence[ModelRecord], _: pd.DataFrame, curves: dict[str, Nyquist]) -> Drawing:
+def _draw(models: Sequence[ModelRecord], _: Table, curves: dict[str, Nyquist]) -> Drawing:
     drawing, grid = layout.panels(models, "real part", "imaginary part", square=True, shared=False)
     for axes, model in zip(grid, models):
-        curve = curves[model.name]
+        curve, title = curves[model.name], axes.get_title("left")
         curve.plot(axes)
-        axes.set(title="", xlabel="", ylabel="")
+        axes.set(xlabel="", ylabel="")
+        axes.set_title(title, color=color_of(model.state))
         for line in axes.lines:
             line.set(color=INK if curve.holds else REFUTED, linewidth=1.4)
         for region in axes.patches:
@@ -60,7 +62,7 @@ def _draw(models: Sequence[ModelRecord], _: pd.DataFrame, curves: dict[str, Nyqu
     return drawing
 
 
-def _finding(models: Sequence[ModelRecord], _: pd.DataFrame, curves: dict[str, Nyquist]) -> str:
+def _finding(models: Sequence[ModelRecord], _: Table, curves: dict[str, Nyquist]) -> str:
     held = sum(curve.holds for curve in curves.values())
     if len(models) > 1:
         return f"The circle criterion holds for {held} of {len(models)} loops."

@@ -14,7 +14,7 @@ from ..stored.facts import accuracy, attack_size, attack_sizes, attacked, certif
 from ..stored.records import ModelRecord
 from . import layout
 from .figure import INK, MUTED, UNDECIDED, WIDTH, Figure, blank, color_of
-from .layout import SIZE, Axes, Drawing
+from .layout import SIZE, Axes, Drawing, Table
 
 NONE = (np.nan, np.nan, np.nan)
 READING = (
@@ -33,7 +33,7 @@ def robustness(models: Sequence[ModelRecord]) -> Figure | None:
     return layout.figure_of("robustness", models, rows, finding, lambda _: READING, _protocol, draw)
 
 
-def _rows(model: ModelRecord, sizes: Sequence[float]) -> pd.DataFrame:
+def _rows(model: ModelRecord, sizes: Sequence[float]) -> Table:
     found = [(e, certified_accuracy(model, e), attacked(model, e) or NONE) for e in sizes if "attacks" in model.frames]
     rows = [(size, bound, *left, (accuracy(model) or NONE)[0]) for size, bound, left in found]
     return pd.DataFrame(rows, columns=["l2_size", "certified", "attacked", "low", "high", "undisturbed"], dtype=float)
@@ -54,7 +54,7 @@ def _named_rows(models: Sequence[ModelRecord], wide: int) -> tuple[Drawing, list
     return drawing, grid
 
 
-def _ranges(models: Sequence[ModelRecord], table: pd.DataFrame, sizes: Sequence[float]) -> Drawing:
+def _ranges(models: Sequence[ModelRecord], table: Table, sizes: Sequence[float]) -> Drawing:
     drawing, grid = _named_rows(models, len(sizes))
     for axes, size in zip(grid, sizes):
         axes.set_title(f"L2 change of the whole sequence ≤ {number(size)}", color=INK)
@@ -76,7 +76,7 @@ def _ranges(models: Sequence[ModelRecord], table: pd.DataFrame, sizes: Sequence[
     return drawing
 
 
-def _finding(models: Sequence[ModelRecord], table: pd.DataFrame, size: float) -> str:
+def _finding(models: Sequence[ModelRecord], table: Table, size: float) -> str:
     table = table[table["l2_size"] == size]
     bounds = table.set_index("model")["certified"].dropna()
     proven = [m for m in models if m.state == "certified" and m.name in bounds.index]
@@ -93,7 +93,8 @@ def _finding(models: Sequence[ModelRecord], table: pd.DataFrame, size: float) ->
 
 
 def _protocol(model: ModelRecord) -> list[str]:
-    frame, certified = model.frames["attacks"], model.documents.get("radius", {}).get("samples")
+    frame: Table = model.frames["attacks"]
+    certified = model.documents.get("radius", {}).get("samples")
     inside, runs = interval(model.analysis.get("input_range")), len(model.trainings.runs)
     sizes = [layout.amount(layout.budget(model, f"{noun}s"), noun) for noun in ("step", "start")]
     sizes.append(layout.amount(float(frame["n"].max()), "test sequence") if "n" in frame else "")
@@ -108,14 +109,14 @@ def single_inputs(models: Sequence[ModelRecord]) -> Figure | None:
     return layout.figure_of("single-inputs", models, _ratios, _tightness, lambda _: reading, _single_protocol, _strips)
 
 
-def _ratios(model: ModelRecord) -> pd.DataFrame:
+def _ratios(model: ModelRecord) -> Table:
     frame = model.frames.get("local", pd.DataFrame(columns=["correct"]))
     frame = frame.reindex(columns=["index", "radius", "attack_radius", "correct"])
     frame = frame[(frame["correct"] > 0) & (frame["attack_radius"] > 0)].drop(columns="correct")
     return frame.assign(share=np.minimum(frame["radius"] / frame["attack_radius"], 1.0))
 
 
-def _strips(models: Sequence[ModelRecord], table: pd.DataFrame) -> Drawing:
+def _strips(models: Sequence[ModelRecord], table: Table) -> Drawing:
     drawing, (axes,) = _named_rows(models, 1)
     axes.grid(axis="y")
     axes.spines["left"].set_visible(False)
@@ -131,7 +132,7 @@ def _strips(models: Sequence[ModelRecord], table: pd.DataFrame) -> Drawing:
     return drawing
 
 
-def _tightness(models: Sequence[ModelRecord], table: pd.DataFrame) -> str:
+def _tightness(models: Sequence[ModelRecord], table: Table) -> str:
     middle = table.groupby("model")["share"].median()
     best, least = (float(f(middle)) for f in (max, min))
     top, bottom = ([m.title for m in models if abs(middle[m.name] - v) < 0.005] for v in (best, least))

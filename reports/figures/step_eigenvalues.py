@@ -12,7 +12,7 @@ from ..formatting import bound
 from ..stored.records import ModelRecord, select
 from . import layout
 from .figure import INK, MUTED, REFUTED, Figure
-from .layout import SIZE, Axes, Drawing
+from .layout import SIZE, Axes, Drawing, Table
 
 ROUNDING = 1e-6
 """Moduli above one by no more than this count as one."""
@@ -26,13 +26,13 @@ def step_eigenvalues(models: Sequence[ModelRecord]) -> Figure | None:
     return layout.figure_of("step-eigenvalues", models, _rows, _finding, _reading, _protocol, _draw)
 
 
-def _rows(model: ModelRecord) -> pd.DataFrame:
+def _rows(model: ModelRecord) -> Table:
     found, named = pd.DataFrame(_on_data(model), columns=["real", "imag"]).assign(what="data"), _witness(model)
     ring = pd.DataFrame([(*named, "proved")], columns=found.columns) if named and len(found) else found[:0]
     return pd.concat([found, ring])
 
 
-def _reading(table: pd.DataFrame) -> str:
+def _reading(table: Table) -> str:
     ring = " Ring: the eigenvalue that the counter-example proves." * bool((table["what"] == "proved").any())
     return f"Eigenvalues of the one-step Jacobian along test sequences; orange: outside the unit circle.{ring}"
 
@@ -55,7 +55,7 @@ def _witness(model: ModelRecord) -> tuple[float, float] | None:
     return (float(found[0]), float(found[1])) if found and model.state == "refuted" else None
 
 
-def _draw(models: Sequence[ModelRecord], table: pd.DataFrame) -> Drawing:
+def _draw(models: Sequence[ModelRecord], table: Table) -> Drawing:
     drawing, grid = layout.panels(models, "real part", "imaginary part", square=True)
     reach = float(np.clip(1.08 * np.nanmax(table[["real", "imag"]].abs().to_numpy()), *REACH))
     cell = 2 * reach * float(np.clip(len(models), 3, 6)) / CELLS
@@ -81,7 +81,7 @@ def _dots(axes: Axes, values: np.ndarray, color: str, alpha: float, cell: float)
     axes.plot(x, y, color=color, alpha=alpha, linewidth=1.5)
 
 
-def _finding(models: Sequence[ModelRecord], _: pd.DataFrame) -> str:
+def _finding(models: Sequence[ModelRecord], _: Table) -> str:
     where, refuted = "eigenvalues outside the unit circle", [m for m in models if m.state == "refuted"]
     outside = [m for m in models if _outside(_on_data(m)).any()]
     if not outside:

@@ -12,7 +12,7 @@ from ..formatting import bound_at
 from ..stored.records import ModelRecord, select
 from . import layout
 from .figure import INK, MUTED, PROVEN, REFUTED, RULE, Figure
-from .layout import Axes, Drawing
+from .layout import Axes, Drawing, Table
 
 LOWEST, HIGHEST = 1e-5, 1e4
 """Largest range of the vertical axis; lines are cut at its ends."""
@@ -38,15 +38,16 @@ def two_runs(models: Sequence[ModelRecord]) -> Figure | None:
     """Return the figure; ``None`` without any pair and any proof."""
     measured = [int(m.frames["pairs"]["t"].to_numpy().max()) for m in models if "pairs" in m.frames]
     last = max(1, min(1000, max(measured or [3 * m.length for m in models if m.length] or [100])))
-    return layout.figure_of("two-runs", models, partial(_rows, last=last), _finding, _reading, _protocol, _draw)
+    reading = partial(_reading, line="Vertical line: trained length." * any(m.length for m in models))
+    return layout.figure_of("two-runs", models, partial(_rows, last=last), _finding, reading, _protocol, _draw)
 
 
-def _reading(table: pd.DataFrame) -> str:
+def _reading(table: Table, line: str) -> str:
     words = "".join(text for kind, (_, _, text) in KINDS.items() if (table["curve"] == kind).any())
-    return f"Distance of two runs that read the same input. {words}Vertical line: trained length."
+    return f"Distance of two runs that read the same input. {words}{line}".rstrip()
 
 
-def _rows(model: ModelRecord, last: int) -> pd.DataFrame:
+def _rows(model: ModelRecord, last: int) -> Table:
     """Return the drawn points of a model's lines; between the bends of a bound its logarithm is straight."""
     parts, steps = [], np.arange(last + 1)
     proved, frame = envelope(model, steps), model.frames.get("pairs")
@@ -55,15 +56,15 @@ def _rows(model: ModelRecord, last: int) -> pd.DataFrame:
             bends = np.flatnonzero(~(np.abs(np.diff(np.log(proved), 2)) < 1e-9)) + 1
         keep = np.unique(np.concatenate([steps[:: max(1, last // POINTS)], bends, steps[-1:]]))
         parts.append(pd.DataFrame({"curve": "proved", "step": keep, "value": proved[keep]}))
-    for kind in ("data", "counter") if frame is not None else ():
-        rows = select(frame, what=kind).assign(curve=kind)
+    for kind in ("data", "counter"):
+        rows = pd.DataFrame() if frame is None else select(frame, what=kind).assign(curve=kind)
         rows = rows.rename(columns={"t": "step", "q50": "value", "q10": "low", "q90": "high"})
         parts.append(rows.iloc[:: max(1, len(rows) // POINTS)])
     columns = ["curve", "step", "value", "low", "high"]
     return pd.concat(parts).reindex(columns=columns) if parts else pd.DataFrame()
 
 
-def _draw(models: Sequence[ModelRecord], table: pd.DataFrame) -> Drawing:
+def _draw(models: Sequence[ModelRecord], table: Table) -> Drawing:
     drawing, grid = layout.panels(models, "steps", "distance / initial distance")
     seen, last = table[["value", "low", "high"]].to_numpy(dtype=float), int(table["step"].max())
     seen = seen[np.isfinite(seen) & (seen > 0)]
@@ -84,7 +85,7 @@ def _draw(models: Sequence[ModelRecord], table: pd.DataFrame) -> Drawing:
     return drawing
 
 
-def _lines(axes: Axes, model: ModelRecord, rows: dict[str, pd.DataFrame], low: float) -> None:
+def _lines(axes: Axes, model: ModelRecord, rows: dict[str, Table], low: float) -> None:
     axes.axhline(1.0, color=MUTED, linewidth=0.8, linestyle=":")
     if model.length is not None:
         axes.axvline(model.length, color=RULE, linewidth=1.0, zorder=0.6)
@@ -98,7 +99,7 @@ def _lines(axes: Axes, model: ModelRecord, rows: dict[str, pd.DataFrame], low: f
         axes.plot(proved["step"], proved["value"], color=PROVEN, linewidth=2.0, gid=f"curve:{model.name}")
 
 
-def _finding(models: Sequence[ModelRecord], _: pd.DataFrame) -> str:
+def _finding(models: Sequence[ModelRecord], _: Table) -> str:
     stable, unstable = ([m for m in models if m.state == s] for s in ("certified", "refuted"))
     if len(models) == 1:
         is_stable = "is proven stable: differences between two runs under one input die out"
