@@ -158,6 +158,8 @@ def test_a_table_that_was_changed_is_left_out_and_named(small_dir: Path) -> None
     text = page(small_dir)
     assert "Changed after the analysis wrote it, or removed, and not shown: attacks.csv" in cards(text)
     assert "attacked" not in cards(text)
+    assert 'href="models/contracting/noise.csv"' in text
+    assert 'href="models/contracting/attacks.csv"' not in text
 
 
 @pytest.mark.parametrize("name", ["noise.csv", "attacks.csv", "hessian.json"])

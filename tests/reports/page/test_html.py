@@ -20,6 +20,7 @@ from stability.reports import render
 from stability.reports.figures.figure import FORMATS
 from stability.reports.formatting import percent
 from stability.reports.stored.collect import collect
+from stability.reports.stored.facts import ranked
 from stability.storage.documents import file_digest
 from stability.storage.folder import claim_folder
 
@@ -107,6 +108,13 @@ def test_numbers_on_the_page_are_those_of_the_files(page: str, drawn: Path) -> N
     for name, rows in noise.groupby("model"):
         stored = pd.read_csv(drawn / "models" / str(name) / "noise.csv")
         pd.testing.assert_frame_equal(rows.drop(columns="model").reset_index(drop=True), stored)
+
+
+def test_rows_cards_and_list_are_in_the_order_of_the_rule(page: str, drawn: Path) -> None:
+    order = [f"#model-{model.place}" for model in ranked(collect(drawn).models)]
+    links = re.findall(r'<(?:li|tr)[^>]*>\s*(?:<span[^>]*>.</span>|<th scope="row">)\s*<a href="(#model-\d+)"', page)
+    assert links[:24] == [*order, *order]
+    assert [f"#{name}" for name in re.findall(r'<details class="card [a-z]+" id="(model-\d+)"', page)] == order
 
 
 @pytest.mark.parametrize("formats", [QUICK, FORMATS])
@@ -224,6 +232,12 @@ def test_files_in_the_way_of_a_redrawing_are_named_and_kept(small_dir: Path) -> 
     assert {p: p.read_bytes() for p in small_dir.rglob("*") if p.is_file()} == before
     render(small_dir, overwrite=True)
     assert json.loads((small_dir / "report.json").read_text())["format"] == "stability-report"
+    with claim_folder(small_dir, "report") as own:
+        own.remove(["figures/two-runs.csv"])
+    (small_dir / "figures" / "two-runs.csv").write_text("mine")
+    with pytest.raises(ConfigurationError, match=r"holds figures/two-runs\.csv"):
+        render(small_dir)
+    assert (small_dir / "figures" / "two-runs.csv").read_text() == "mine"
 
 
 def test_what_is_written_is_never_behind_a_link(small_dir: Path, tmp_path: Path) -> None:
