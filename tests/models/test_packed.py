@@ -173,3 +173,12 @@ def test_several_packed_parts_are_refused():
 
     with pytest.raises(UnsupportedError):
         reading(Two(), torch.randn(2, 3, 2))
+
+
+def test_logits_that_are_nearly_those_of_the_parts_are_refused():
+    class Nearly(Packing):
+        def forward(self, x):
+            return super().forward(x) * (1.0 + 1e-5)
+
+    with pytest.raises(DisagreementError):
+        reading(*behind(Nearly(), tokens()))

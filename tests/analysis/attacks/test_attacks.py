@@ -340,3 +340,10 @@ def test_outputs_that_are_no_logits(output, error):
 
     with pytest.raises(error):
         pgd(Odd(), X, Y, epsilon=0.1)
+
+
+def test_what_is_pulled_back_to_a_ball_lies_in_it_exactly():
+    x = torch.zeros(40, 9, 4, dtype=torch.float64)  # around which nothing else is rounded
+    found = NORMS["l2"].clip(x, x + torch.randn_like(x), 0.1)
+    for row, centre in zip(found.flatten(1).tolist(), x.flatten(1).tolist()):
+        assert sum((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(row, centre)) <= Fraction(0.1) ** 2

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from stability.analysis import attack_scores, certified_radius, task_from_arrays
+from stability.analysis.radius import certified
 from stability.certification import certify
 from stability.errors import ConfigurationError, DimensionError, UnsupportedError
 from stability.models import LRU, LSTM, ContractingRNN, ElmanRNN, RotRNN, SequenceModel, UnitaryRNN
@@ -140,3 +141,10 @@ def test_what_has_no_radius_at_every_step_is_refused():
         certified_radius(every, x, y + C)
     with pytest.raises(DimensionError):
         certified_radius(every, x, y[:, 1:])
+
+
+def test_a_radius_is_a_little_less_than_the_gap_over_the_gain():
+    gaps = np.array([[np.inf, 1.0, 2.0], [3.0, np.inf, 0.5]])
+    found = certified._radii(gaps, np.array([0, 1]), 0, 2.0, None)
+    assert (found < gaps.min(axis=1) / (2.0 * np.sqrt(2.0))).all()
+    np.testing.assert_allclose(found, gaps.min(axis=1) / (2.0 * np.sqrt(2.0)), rtol=1e-8)

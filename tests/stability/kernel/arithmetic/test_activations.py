@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal, localcontext
+
 import numpy as np
 import pytest
 
@@ -69,3 +71,18 @@ def test_on_both_sides_of_a_saturation_signs_choose() -> None:
         -2,
         0,
     ]
+
+
+@pytest.mark.parametrize("name", ["tanh", "sigmoid"])
+def test_values_are_as_near_as_their_error_says(name: str) -> None:
+    """Against 40 decimal digits: relative and absolute error in units of the last place of one, and not all of it 0."""
+    phi, rng = ACTIVATIONS[name], np.random.default_rng(0)
+    z = np.concatenate([rng.normal(size=300), rng.uniform(-40, 40, 100)])
+    relative, absolute = phi.error
+    with localcontext() as context:
+        context.prec = 40
+        for at, value in zip(z.tolist(), phi.function(z).tolist()):
+            u = (Decimal(at) * (2 if name == "tanh" else 1)).exp()
+            exact = (u - 1) / (u + 1) if name == "tanh" else u / (1 + u)
+            allowed = Decimal(2.0**-53) * (Decimal(relative) * abs(exact) + Decimal(absolute))
+            assert abs(Decimal(value) - exact) <= allowed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal, localcontext
+
 import numpy as np
 import pytest
 
@@ -84,3 +86,23 @@ def test_quotients_between_two_intervals_lie_inside_and_the_ends_are_met(name):
 def test_quotients_between_intervals_of_kinks_are_not_known():
     with pytest.raises(StabilityError, match="two intervals"):
         secants_between("relu", (np.zeros(1), np.ones(1)), (np.zeros(1), np.ones(1)))
+
+
+def test_no_quotient_of_tanh_is_above_the_bound_by_as_much_as_a_rounding():
+    """Against 50 decimal digits, at the point where the line touches the other side."""
+    points = np.geomspace(1e-4, 3.0, 60)
+    _, high = secant_range("tanh", points, np.full(60, np.inf))
+    _, wide = secant_range("tanh", points, 4.0 * points)
+    with localcontext() as context:
+        context.prec = 50
+
+        def tanh(v: Decimal) -> Decimal:
+            return ((2 * v).exp() - 1) / ((2 * v).exp() + 1)
+
+        for z, *bounds in zip(points.tolist(), high.tolist(), wide.tolist()):
+            z, w = Decimal(z), -Decimal(z) / 2
+            for _ in range(60):  # the tangent from the far side: tanh(z) - tanh(w) = (1 - tanh(w)^2) (z - w)
+                t = tanh(w)
+                w -= (tanh(z) - t - (1 - t * t) * (z - w)) / (2 * t * (1 - t * t) * (z - w))
+            for bound in bounds:
+                assert (tanh(z) - tanh(w)) / (z - w) <= Decimal(bound)
