@@ -41,9 +41,8 @@ def _sharpness(models: Sequence[ModelRecord], _: Table) -> str:
     if not ends:
         return "Spectral density of the Hessian at the trained weights."
     flat, sharp = (f(ends, key=lambda t: ends[t]) for f in (min, max))
-    said = f"largest Hessian eigenvalue {number(ends[flat])}"
-    more = f"the flattest minimum ({said}), {sharp} in the sharpest ({number(ends[sharp])})"
-    return f"{flat} ends in {more if len(ends) > 1 else f'a minimum with the {said}'}."
+    more = f", {sharp} {number(ends[sharp])}" if len(ends) > 1 else ""
+    return f"Largest Hessian eigenvalue at the end of training: {flat} {number(ends[flat])}{more}."
 
 
 def _densities(models: Sequence[ModelRecord], table: Table) -> Drawing:

@@ -18,8 +18,8 @@ from .layout import SIZE, Axes, Drawing, Table
 
 NONE = (np.nan, np.nan, np.nan)
 READING = (
-    "Tick: certified accuracy. Dot: accuracy under the strongest attack, with 95 % interval. The true value lies "
-    "between. Diamond: accuracy without a change."
+    "Tick: certified accuracy. Dot: accuracy under the strongest attack, with 95 % interval. On equal samples "
+    "the truth lies between. Diamond: accuracy without a change."
 )
 
 

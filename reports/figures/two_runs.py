@@ -19,7 +19,7 @@ LOWEST, HIGHEST = 1e-5, 1e4
 POINTS = 200  # vertices of a line
 KINDS = {
     "data": ("test data", INK, "Line in its band: test data, median and middle 80 %. "),
-    "proved": ("proved for all", PROVEN, "Blue: no pair of states, under any input, lies above. "),
+    "proved": ("proved for all", PROVEN, "Blue: proved upper bound for every pair of states. "),
     "counter": ("counter-example", REFUTED, "Orange, dashed: the counter-example, simulated. "),
 }
 """Label, color and sentence of each kind of line."""

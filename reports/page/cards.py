@@ -80,7 +80,7 @@ def facts(model: ModelRecord, size: float | None) -> list[tuple[str, str]]:
     if scored is not None and shown is not None:
         found.append((scored.label, f"{shown.text} ({shown.detail} %)" if shown.detail else shown.text))
     if growth is not None:
-        found.append(("on data, a difference", growth.text if growth.text == "stays" else f"{growth.text} a step"))
+        found.append(("on data, a difference", growth.text if growth.text == "unchanged" else f"{growth.text} a step"))
     if norm is not None:
         found.append((f"state norm after {number(stretch(model))} × the length", norm.text))
     if size is not None and (left := attacked(model, size)) is not None:

@@ -17,23 +17,19 @@ from ..stored.records import ModelRecord, select
 from ..vocabulary import reason, sentence
 
 COUNTER_EXAMPLES = {
-    "unstable_everywhere": "Under every constant input it has a resting state that a small push leaves",
+    "unstable_everywhere": "Under every constant input it has an unstable equilibrium",
     "unstable_linear": "Under every input its linear part moves two runs apart",
-    "two_equilibria": "Under one constant input it has two resting states: where it ends depends on where it starts",
+    "two_equilibria": "Under one constant input it has two equilibria: where it ends depends on where it starts",
     "two_orbits": "Under one periodic input it has two cycles: where it ends depends on where it starts",
-    "pair_isometry": "Under every input two runs that start far apart keep more than half of their distance: "
-    "distances need not grow to disprove stability",
+    "pair_isometry": "Under every input two runs that start far enough apart keep more than half of their distance",
     "pair_linear": "Under every input two runs that start far apart follow a linear map that does not contract",
     "pair_jump": "Under every input two states that nearly agree can be far apart one step later: modReLU jumps",
-    "destabilising_slopes": "One activation with constant slopes in the stated sector makes the loop unstable",
+    "destabilising_slopes": "At least one activation with slopes in the sector makes the loop unstable (others are not decided)",
 }
 """Sentences without their end, by the kind of the proof; other proofs are told by the certificate's statement."""
 EQUILIBRIA = ("unstable_equilibrium", "gated_unstable")
 GROWING = (*EQUILIBRIA, "unstable_everywhere", "unstable_linear", "destabilising_slopes")
-REMEMBERS = (
-    "Not stable does not mean that it blows up: a network that remembers which of two things happened is never stable "
-    "in this sense."
-)
+REMEMBERS = "States may stay bounded: any network with two stable equilibria under one input counts as not stable."
 
 
 def between(low: Any, high: Any) -> str:
@@ -127,13 +123,13 @@ def counter_example(model: ModelRecord) -> str:
     kind, given, size = str(summary.get("proof")), summary.get("witness_input"), summary.get("modulus")
     told = COUNTER_EXAMPLES.get(kind)
     if kind in EQUILIBRIA:
-        held = "a constant input" if given is None or any(given) else "the input 0"
-        told = f"With {held} held, it has a resting state that a small push leaves"
+        held = "one constant input" if given is None or any(given) else "the constant zero input"
+        told = f"Under {held} it has an unstable equilibrium"
     if told is None:
         return str(summary.get("statement", ""))
     grows = f": differences grow ×\u00a0{bound(size, 4, up=False)} a step" if size and kind in GROWING else ""
     lies = "" if "every" in told else _place(model)
-    return f"{told}{grows}.{f' Its input lies{lies}.' if lies else ''}"
+    return f"{told}{grows}.{f' That input lies{lies}.' if lies else ''}"
 
 
 def _place(model: ModelRecord) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from stability.storage.artifacts import STEPS
 
-from ..boxes import interval
+from ..boxes import box_note, interval
 from ..formatting import count, duration, metric, number
 from ..stored.collect import Report
 from ..stored.protocol import PROTOCOLS, SCORES, protocol
@@ -31,14 +31,15 @@ def _glossary() -> Fold:
     words = [line.partition(": ")[::2] for line in text.splitlines()]
     columns: Columns = {"term": lambda row: row[0], "meaning": lambda row: row[1]}
     tables = tabulate("Glossary", columns, words, words=("meaning",))
-    return Fold("method-words", "Words", plural(len(words), "term"), tables)
+    return Fold("method-words", "Glossary", plural(len(words), "term"), tables)
 
 
 def _protocol(report: Report) -> Fold:
     models = report.models
     measured = [(STEPS[SCORES.get(step, step)], protocol(models, step)) for step in PROTOCOLS]
     columns: Columns = {"result": lambda row: row[0], "how it was measured": lambda row: row[1]}
-    parts: list[Part] = [*dict.fromkeys(filter(None, map(_data, models))), _environment(report)]
+    parts: list[Part] = [*dict.fromkeys(filter(None, map(_data, models)))]
+    parts += [*dict.fromkeys(filter(None, (box_note(m.analysis) for m in models))), _environment(report)]
     parts += tabulate("Measurements", columns, [row for row in measured if row[1]], words=tuple(columns))
     parts += _training(models)
     parts += filter(None, (left_out(report),))
@@ -134,7 +135,7 @@ def _again(report: Report) -> Fold:
         "there lists the SHA-256 of each file.",
     ]
     links = (("report.json", "report.json"), ("report-settings.json", "report-settings.json"))
-    return Fold("method-again", "Make it again, check it again", "commands and files", tuple(parts), links)
+    return Fold("method-again", "Reproduce and verify", "commands and files", tuple(parts), links)
 
 
 def _list(*parts: str) -> str:

@@ -27,7 +27,7 @@ GROUPS = {
 }
 """Verbs for counts of models, many and one, by state."""
 HALVED = "two runs that read the same input are then at most half as far apart, wherever they start"
-ROBUST = "accuracy certified by a gain bound in double precision, and left by the strongest attack"
+ROBUST = "lower bound by a proved gain, computed in double precision, and accuracy under the strongest attack"
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,9 @@ def _halving(model: ModelRecord) -> str:
 
 def _growth(model: ModelRecord) -> str:
     found = growth_cell(model)
-    return "" if found is None else "stay" if found.text == "stays" else f"{found.text.replace('s ', ' ', 1)} a step"
+    if found is None:
+        return ""
+    return "stay" if found.text == "unchanged" else f"{found.text.replace('s ', ' ', 1)} a step"
 
 
 def _single(model: ModelRecord) -> str:
@@ -150,7 +152,7 @@ def _single(model: ModelRecord) -> str:
         return f"{name} is proved stable{slow}. {_halving(model)}"
     if model.state == "refuted":
         if facts.is_loop(model):
-            return f"{name}: not stable for every activation in its sector."
+            return f"{name}: unstable for at least one activation with slopes in its sector."
         box = claims.proved_range(model)
         if box is not None:
             return (
@@ -204,7 +206,8 @@ def _comparison(report: Report) -> list[str]:
     if slow:
         names, share = " and ".join(map(_name, slow[:3])), max(facts.halved_in_sequences(m) or 0.0 for m in slow)
         verb = "is" if len(slow) == 1 else "are"
-        told.append(f"{names} {verb} stable in name only: halving takes up to {claims.sequences(share)} sequences.")
+        late = f"halving a difference may take {claims.sequences(share)} sequences"
+        told.append(f"{names} {verb} proved stable, but too slowly to matter: {late}.")
     several = max(len(m.trainings.runs) for m in models)
     if several > 1:
         told.append(
@@ -213,7 +216,7 @@ def _comparison(report: Report) -> list[str]:
         )
     elif known and len(known) > 1:
         gap = math.ceil(100 * math.sqrt(2) * max(high - low for _, low, high in known.values()) / 2)
-        told.append(f"One training each: differences below {gap} points may be chance.")
+        told.append(f"One training each: accuracy differences below {gap} points may be chance.")
     return [*told, f"{report.not_compared[:1].upper()}{report.not_compared[1:]}." if report.not_compared else ""]
 
 
@@ -262,12 +265,14 @@ def columns(report: Report) -> list[Column]:
         Column(("halved within", f"steps · {unit}"), "Halved within", HALVED, _halved_cell, proved=True),
         Column(("decay", "per second"), "Decay", "guaranteed rate of the differences", _decay_cell, proved=True),
         Column((what, "scaled to"), "Scaled to", larger, _scaled_cell, proved=True),
-        Column(("on test data,", "per step"), "Per step", "mean change of the direction that grows most", growth_cell),
+        Column(
+            ("on test data,", "per step"), "Per step", "largest Lyapunov exponent as a change per step", growth_cell
+        ),
         Column(("norm at", longer), "Norm", "median state norm relative to that after one sequence", norm_cell),
         Column((word, interval or "on data"), word.capitalize(), f"on {held}, {interval}".strip(", "), accuracy_cell),
     ]
     if size is not None:
-        heads = (f"accuracy at L2 {number(size)}", "certified – attacked")
+        heads = (f"accuracy, L2 ≤ {number(size)}", "certified – attacked")
         found.append(Column(heads, "Certified – attacked", ROBUST, lambda m: _robust_cell(m, size)))
     return [c for c in found if any(c.show(m) is not None for m in models)]
 
@@ -280,7 +285,7 @@ def _halved_cell(model: ModelRecord) -> Cell | None:
         return Cell(bound(when, 4, up=True), "s" if facts.is_loop(model) else "units of time")
     if facts.is_loop(model) and dt:
         return Cell(count(when), f"{number(when * dt)} s")
-    detail = "" if share is None else f"{claims.sequences(share)} ×"
+    detail = "" if share is None else f"· {claims.sequences(share)}"
     return Cell(count(when), detail, "" if facts.is_fast(model) else "slow")
 
 
@@ -303,7 +308,7 @@ def growth_cell(model: ModelRecord) -> Cell | None:
     if change is None:
         return None
     if abs(change) < 5e-4:
-        return Cell("stays")
+        return Cell("unchanged")
     if change >= 1:
         return Cell(f"grows ×\u00a0{number(1 + change)}")
     return Cell(f"{'grows' if change > 0 else 'shrinks'} {percent(abs(change))}")

@@ -168,16 +168,15 @@ def _other_training(summary: Mapping[str, Any], known: Known) -> list[tuple[str,
     epochs = "" if known.epochs is None else f" --epochs {known.epochs}"
     epochs += f" --seed {known.seed}" if known.seed else ""
     if known.layer in PENALIZED:
-        why = "Go on with its training, with a penalty that pulls it towards a proof"
+        why = "Continue its training with a stability margin penalty"
         more = f"--from {known.network} {data}{epochs} --margin-penalty 1 --set until_certified=true"
     else:
-        why = "A layer that is stable whatever its weights, trained on the same data"
-        size = summary.get("hidden") or 64
-        more = f"--model bounded_gain {data} --hidden {size + size % 2}{epochs}"  # its activation acts on pairs
+        why = "Train a layer that contracts for every value of its weights on the same data"
+        more = f"--model contracting {data} --hidden {summary.get('hidden') or 64}{epochs}"
     out = [(why, f"stability train {more}")]
     if known.radii:
         own = "" if known.own else f" {data}"
-        out.append(("How far single inputs may move", f"stability radius {known.network}{own} --samples 100"))
+        out.append(("Certify radii of single inputs", f"stability radius {known.network}{own} --samples 100"))
     return out
 
 

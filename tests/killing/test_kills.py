@@ -84,7 +84,7 @@ def untimed(value: Any) -> Any:
 
 def content(path: Path) -> Any:
     """Return the content of a file without times."""
-    if path.suffix == ".json":
+    if path.suffix == ".json" and path.name != "files.json":  # digests of files with times
         return untimed(json.loads(path.read_text()))
     if path.suffix == ".csv":
         with path.open(newline="") as file:

@@ -14,7 +14,7 @@ reveal();
 function value(text) {
   const found = text.replace(/\u2212/g, "-").replace(/\u202f/g, "").match(/-?\d+(\.\d+)?/);
   const sign = text.startsWith("shrinks") ? -1 : 1;
-  return text === "stays" ? 0 : found ? sign * Number(found[0]) : NaN;
+  return text === "unchanged" ? 0 : found ? sign * Number(found[0]) : NaN;
 }
 
 function sort(table, column, head) {

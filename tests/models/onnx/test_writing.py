@@ -58,7 +58,7 @@ def test_the_file_runs_as_the_model_and_is_certified_with_its_verdict(make, tmp_
     for name in "ABC":
         np.testing.assert_array_equal(getattr(read.system, name), getattr(mine.subject.system, name))
     assert cli.run(["certify", str(path), "--rate", "any"]) == 0
-    assert "CERTIFIED" in capsys.readouterr().out
+    assert "PROVEN STABLE" in capsys.readouterr().out
 
 
 def test_what_has_no_such_form_is_refused(tmp_path) -> None:

@@ -139,11 +139,11 @@ DATA = ["--input-box", "data", "--data", "good.npz"]
     [
         (
             ["ownnets:remembers"],
-            ["bounded_gain --data FILE.npz --hidden 6", "radius ownnets:remembers --data FILE.npz"],
+            ["contracting --data FILE.npz --hidden 5", "radius ownnets:remembers --data FILE.npz"],
         ),
         (
             ["ownnets:remembers", *DATA],
-            ["bounded_gain --data good.npz --hidden 6", "radius ownnets:remembers --data good"],
+            ["contracting --data good.npz --hidden 5", "radius ownnets:remembers --data good"],
         ),
         (["ownnets:plainer"], ["--from ownnets:plainer --data FILE.npz --margin-penalty 1", "radius ownnets:plainer"]),
         (["my lstm's.pt"], ["--input-box LOW HIGH"]),
@@ -173,7 +173,7 @@ def test_the_command_after_training_works_and_the_page_of_the_run_keeps_its_data
     assert cli.run(["report", str(out), "--quick", "--processes", "1", "--out", str(tmp_path / "r"), "-q"]) == 0
     (model,) = collect(tmp_path / "r").models
     command = next_step(model).command
-    assert "bounded_gain" in command
+    assert "contracting" in command
     assert shlex.join(["--data", str(Path("good.npz").absolute())]) in command
     assert "--hidden 6 --epochs 1" in command
     assert run(command, str(tmp_path / "next")) == 0
@@ -189,7 +189,7 @@ def test_advice_about_a_run_keeps_its_data_and_its_settings_and_no_defaults(
     cli.run(["certify", str(tmp_path / "lstm"), "--json"])
     commands = [row["command"] for row in json.loads(capsys.readouterr().out)["advice"]]
     (train,) = (shlex.split(c) for c in commands if c.startswith("stability train"))
-    assert sorted(options_in(train)) == sorted([("--model", "bounded_gain"), ("--hidden", "4"), *options_in(more)])
+    assert sorted(options_in(train)) == sorted([("--model", "contracting"), ("--hidden", "4"), *options_in(more)])
     task = {"name": "digits", "options": {"size": 7, "limit": None}, "data": {"folder": "my data"}}
     run = Run(Path(), {"task": task, "model": {"layer": None}, "training": {"epochs": 1, "seed": 2, "lr": 0.003}})
     assert run.data_options() == [("--task", "digits"), ("--task-set", "size=7"), ("--data-dir", "my data")]

@@ -141,7 +141,7 @@ def test_values_are_never_called_accuracy(own_nets: Path) -> None:
     assert m.performance["metric"] == "mse"
     assert m.performance["value"] == pytest.approx(error, rel=1e-5)
     assert m.performance["chance"] == pytest.approx(float(np.var(y)), rel=1e-5)
-    body = page[page.index('id="verdicts"') : page.index('id="glossary"')]
+    body = page[page.index('id="verdicts"') : page.index('id="method-words"')]
     assert "ccuracy" not in body
     assert "mean squared error on values.npz" in body
     assert "has values, which have no radius to change at" in body
@@ -149,7 +149,7 @@ def test_values_are_never_called_accuracy(own_nets: Path) -> None:
     assert "noise" not in m.frames
     clean = m.frames["noise_scores"].set_index(["noise", "level"])["score"]["white", 0.0]
     assert clean == pytest.approx(error, rel=1e-5)
-    assert "White noise: mean squared error" in body
+    assert "<caption>Mean squared error</caption>" in body
 
 
 @pytest.mark.slow
