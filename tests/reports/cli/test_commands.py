@@ -175,7 +175,7 @@ def test_the_command_after_training_works_and_the_page_of_the_run_keeps_its_data
     command = next_step(model).command
     assert "contracting" in command
     assert shlex.join(["--data", str(Path("good.npz").absolute())]) in command
-    assert "--hidden 6 --epochs 1" in command
+    assert "--hidden 5 --epochs 1" in command
     assert run(command, str(tmp_path / "next")) == 0
 
 
