@@ -27,6 +27,7 @@ GROUPS = {
 }
 """Verbs for counts of models, many and one, by state."""
 HALVED = "two runs that read the same input are then at most half as far apart, wherever they start"
+HALVED_IN_RANGE = f"{HALVED}; of a proof for a range of inputs, for these alone, from the step on at which it holds"
 ROBUST = "accuracy certified by a gain bound in double precision, and left by the strongest attack"
 
 
@@ -106,14 +107,14 @@ def headline(report: Report) -> str:
         return _single(models[0])
     best, certified = facts.recommended(models), [m for m in models if m.state == "certified"]
     if best is not None:
-        return f"Best with a proof: {_name(best)}{_so_accurate(best)}. {_halving(best)}"
+        return f"Best with a proof{_range(best)}: {_name(best)}{_so_accurate(best)}. {_halving(best)}"
     if certified:
         fast = min(certified, key=lambda m: facts.halved(m) or math.inf)
         within = f", within {claims.duration_words(fast, when)}" if (when := facts.halved(fast)) is not None else ""
-        return f"No proof is fast enough to matter: {_name(fast)} halves a difference first{within}."
-    ranged = [m for m in models if claims.proved_range(m)]
+        return f"No proof is fast enough to matter: {_name(fast)} halves a difference first{within}{_range(fast)}."
+    ranged = [m for m in models if facts.proved_range(m)]
     if ranged:
-        return f"No network is proved stable for every input. {_name(ranged[0])} is, {claims.scope(ranged[0])}."
+        return f"No network is proved stable for every input. {_name(ranged[0])} is, {facts.scope(ranged[0])}."
     close = facts.nearest(models)
     more = f" Nearest: {_name(close)}, undecided; on data its differences {_growth(close)}." if close else ""
     return f"No {noun(report, False).split()[-1]} is proved stable.{more}"
@@ -133,8 +134,15 @@ def _halving(model: ModelRecord) -> str:
     since = driven.get("since") if driven else 0
     begun = "when its state has entered the set of the proof" if since is None else f"step {since}"
     counted = f", counted from {begun}," if since != 0 else ""
-    told = f"After {claims.duration_words(model, when)}{counted} any disturbance of its state is at most half as large"
-    return f"{told}, {claims.scope(model)}."
+    after = f"After {claims.duration_words(model, when)}{counted}"
+    if driven:  # a disturbance may take the state out of the sets of the proof
+        return f"{after} any two runs that read the same input are at most half as far apart."
+    return f"{after} any disturbance of its state is at most half as large, whatever the input."
+
+
+def _range(model: ModelRecord) -> str:
+    """Return the range of inputs that a proof is limited to, as the end of a phrase; empty for every input."""
+    return f" {facts.scope(model)}" if facts.proved_range(model) else ""
 
 
 def _growth(model: ModelRecord) -> str:
@@ -147,19 +155,17 @@ def _single(model: ModelRecord) -> str:
     name = _name(model)
     if model.state == "certified":
         slow = "" if facts.is_fast(model) else ", but too slowly to matter"
-        return f"{name} is proved stable{slow}. {_halving(model)}"
+        return f"{name} is proved stable{_range(model)}{slow}. {_halving(model)}"
     if model.state == "refuted":
         if facts.is_loop(model):
             return f"{name}: not stable for every activation in its sector."
-        box = claims.proved_range(model)
+        box = facts.proved_range(model)
         if box is not None:
             return (
-                f"{name}: not stable for every input, but proved stable for {claims.between(box['low'], box['high'])}."
+                f"{name}: not stable for every input, but proved stable for {facts.between(box['low'], box['high'])}."
             )
-        calm = (
-            " On the data it was: at least 9 of 10 pairs of runs came closer together." if claims.is_calm(model) else ""
-        )
-        return f"{name}: not stable for every input.{calm}"
+        calm = claims.closer(model)
+        return f"{name}: not stable for every input.{f' On the data it was: {calm}.' if calm else ''}"
     if model.state == "inconclusive":
         return f"{name}: undecided. There is no proof that it is stable, and no counter-example."
     return f"{name}: {verdict_word(model.state).lower()}."
@@ -186,6 +192,9 @@ def summary(report: Report) -> list[str]:
 def _counts(report: Report) -> str:
     groups = {state: sum(str(m.state) == state for m in report.models) for state in GROUPS}
     parts = [f"{n} {GROUPS[state][n == 1]}" for state, n in groups.items() if n]
+    ranged = sum(m.state == "certified" and facts.proved_range(m) is not None for m in report.models)
+    if ranged:
+        parts[0] += " for a range of inputs" if ranged == groups["certified"] else f" ({ranged} for a range of inputs)"
     first, _, rest = parts[0].partition(" ")
     total = len(report.models)
     of = f"{first} of {total}" if parts[1:] else "Both" if total == 2 else f"All {total}"
@@ -258,8 +267,9 @@ def columns(report: Report) -> list[Column]:
     word = " or ".join(metrics) or "accuracy"
     interval = "95 % interval" if "accuracy" in metrics else ""
     held = "held-out data" if any(m.run for m in models) else "the data"
+    halving = HALVED_IN_RANGE if any(m.state == "certified" and facts.proved_range(m) for m in models) else HALVED
     found = [
-        Column(("halved within", f"steps · {unit}"), "Halved within", HALVED, _halved_cell, proved=True),
+        Column(("halved within", f"steps · {unit}"), "Halved within", halving, _halved_cell, proved=True),
         Column(("decay", "per second"), "Decay", "guaranteed rate of the differences", _decay_cell, proved=True),
         Column((what, "scaled to"), "Scaled to", larger, _scaled_cell, proved=True),
         Column(("on test data,", "per step"), "Per step", "mean change of the direction that grows most", growth_cell),
@@ -374,6 +384,6 @@ def _verdict_detail(model: ModelRecord) -> str:
     states: Sequence[str | None] = model.trainings.states
     if model.trainings.several:
         return f"{sum(s == model.state for s in states)} of {len(states)}"
-    if claims.proved_range(model) is None:
+    if facts.proved_range(model) is None:
         return ""
-    return ("stable " if model.state == "refuted" else "") + claims.scope(model)
+    return ("stable " if model.state == "refuted" else "") + facts.scope(model)
