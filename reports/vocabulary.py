@@ -243,8 +243,7 @@ def meaning(summary: Mapping[str, Any] | None, discrete: bool, length: int | Non
         said += f" of {number(dt)}: decay {bound(-math.log(summary['rate']) / dt, 4, up=False)} per unit of time"
     facts = [("rate", said), ("overshoot", at_most(summary["overshoot"]))]
     if driven:
-        start = _starting(driven, discrete).removeprefix("from ").removesuffix(" on")
-        facts.append(("holds from", f"{start}, counted as 0"))
+        facts.append(("holds", f"{_starting(driven, discrete)}, counted as {'step' if discrete else 'time'} 0"))
         facts.append(("inputs", f"in {interval([driven['low'], driven['high']])} at all times, and no others"))
     elif length is not None and discrete and pairs:
         share = bound(bound_at(length, pairs, discrete), 3, up=True)

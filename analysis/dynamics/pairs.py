@@ -221,4 +221,5 @@ def pairs_step(work: Work) -> None:
         parts.append(pd.DataFrame({"what": "counter", "t": t, "q10": np.nan, "q50": counter[0], "q90": np.nan}))
     work.write_table("pairs.csv", pd.concat(parts, ignore_index=True))
     told = {"pairs": seen.pairs if seen else 0, "steps": steps, "start": seen.start if seen else None}
+    told["closer"] = int((seen.distance[-1] < 1.0).sum()) if seen else 0
     work.write_json("pairs.json", {**told, "counter": counter[1] if counter else None})

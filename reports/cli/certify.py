@@ -17,7 +17,7 @@ from ..formatting import half_life, table, time_to
 from ..stored.reasons import Known, advice, data_words, shell_name
 from ..vocabulary import state
 from . import console
-from .gate import Gate, certify_each, inputs_of
+from .gate import Gate, certify_each
 from .input_boxes import DATA, box_of, words_of
 from .options import DataOptions, Output, Seed, check_seconds, choice, no_default
 from .screen import screen
@@ -187,9 +187,8 @@ def certify(
         **({"parts": _in_short(answers)} if answers else {}),
     }
     where = "the range of the data" if input_box_from == DATA else "the box of --input-box"
-    boxed = bool(inputs_of(certificate)[0]) and not summary["driven"]
     length = None if run is None else run.document["task"].get("steps")
-    text = screen(model, summary, discrete, out, hints, opinions, where, boxed=boxed, length=length, margin=margin)
+    text = screen(model, summary, discrete, out, hints, opinions, where, length=length, margin=margin)
     lines = _part_lines(answers, ABOUT_BLOCKS if certificate.criterion == "cascade" else ABOUT_PARTS)
     output.show(document, "\n".join([text, "", *lines]) if answers else text)
     raise typer.Exit(1 if missed else EXIT[str(certificate.verdict)])

@@ -16,7 +16,6 @@ from ..vocabulary import CRITERIA, mark, meaning, notes, reason, sentence, state
 
 SLOW = 1000  # steps; where the length of the sequences is not known, half after more of them is called slow
 NOT_APPLYING = "– does not apply"
-EVERYWHERE, ENTERED = ", wherever they start", ", once both are in the box of states"
 
 
 def screen(
@@ -28,7 +27,6 @@ def screen(
     opinions: Mapping[str, Any] | None = None,
     where: str = "the box of --input-box",
     *,
-    boxed: bool = False,
     length: int | None = None,
     margin: Mapping[str, float] | None = None,
 ) -> str:
@@ -42,7 +40,6 @@ def screen(
         hints: what would lead further, each with its command.
         opinions: ``cross_check.json`` as a mapping, where a solver was asked.
         where: the range of inputs in which counter-examples were searched first.
-        boxed: whether the claim of a gated cell is about inputs in a box.
         length: steps of the sequences on which the network was trained.
         margin: certified and destabilizing factor of the slopes, where they were asked for.
 
@@ -60,11 +57,8 @@ def screen(
     found = state(summary)
     part = summary.get("meta", {}).get("part")
     about = f"{model}, the part {part}" if part else model
-    inside = found == "certified" and (boxed or summary.get("driven"))
-    word = verdict_word(found) + (" for inputs in the box" if inside else "")
+    word = verdict_word(found) + " for inputs in the box" * bool(found == "certified" and summary.get("driven"))
     said = sentence(summary, discrete) + (_slow(summary, length) if discrete and found == "certified" else "")
-    if boxed and found == "certified":
-        said = said.replace("the same input", "the same input in the box").replace(EVERYWHERE, ENTERED)
     lines = [f"{printable(about)}: {word.upper()}", wrap(said), ""]
     evidence = "none" if found == "inconclusive" else f"proved ({summary['proof']})"
     facts = [("claim", str(summary["statement"])), ("evidence", evidence)]

@@ -8,13 +8,14 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from ..stored.facts import SEQUENCES, accuracy, halved_in_sequences, recommended
+from ..stored.facts import SEQUENCES, accuracy, halved_in_sequences, proved_range, recommended, scope
 from ..stored.records import ModelRecord
 from . import layout
 from .figure import MUTED, PROVEN, WIDTH, Figure, blank, color_of
 from .layout import Drawing, Label, Table
 
 READING = f"Models further left forget faster. Shaded: halved within {SEQUENCES:g} training lengths."
+RANGED = " {}: for inputs in a range alone, from the step on at which the proof holds."
 
 
 def accuracy_price(models: Sequence[ModelRecord]) -> Figure | None:
@@ -23,8 +24,10 @@ def accuracy_price(models: Sequence[ModelRecord]) -> Figure | None:
     if len(known) < 2 or not any(halved_in_sequences(m) for m in known):
         return None
     best = recommended(models)
+    ranged = [m.title for m in known if m.state == "certified" and proved_range(m)]
+    reading = READING + (RANGED.format(", ".join(ranged)) if ranged else "")
     finding, draw = partial(_finding, best=best), partial(_draw, best=best)
-    return layout.figure_of("price", known, _rows, finding, lambda _: READING, _protocol, draw)
+    return layout.figure_of("price", known, _rows, finding, lambda _: reading, _protocol, draw)
 
 
 def _rows(model: ModelRecord) -> Table:
@@ -44,7 +47,7 @@ def _draw(models: Sequence[ModelRecord], table: Table, best: ModelRecord | None)
     layout.logarithmic(left.xaxis, 6)
     length = layout.common_length(models)
     unit = f"training lengths (of {length} steps)" if length else "training lengths"
-    left.set_xlabel(f"guaranteed to halve any difference within … {unit}")
+    left.set_xlabel(f"guaranteed to halve a difference within … {unit}")
     for axes, words, color in zip((left, *rest), ("proven stable", "no proof of stability"), (PROVEN, MUTED)):
         axes.set_title(words, color=color)
         axes.grid(axis="y")
@@ -74,7 +77,8 @@ def _finding(models: Sequence[ModelRecord], table: Table, best: ModelRecord | No
     shares, proven = table["accuracy"], table["accuracy"][table["halved_within_sequences"].notna()]
     top, kept = str(shares.idxmax()), best.name if best is not None and best in models else str(proven.idxmax())
     if shares[kept] == shares[top]:
-        return f"The most accurate network, {titles[kept]} ({100 * shares[kept]:.1f}\xa0%), is proven stable."
+        ranged = next((f" {scope(m)}" for m in models if m.name == kept and proved_range(m)), "")
+        return f"The most accurate network, {titles[kept]} ({100 * shares[kept]:.1f}\xa0%), is proven stable{ranged}."
     return (
         f"With a proof, {titles[kept]} is {100 * (shares[top] - shares[kept]):.1f} points behind the most accurate "
         f"network, {titles[top]} ({100 * shares[kept]:.1f} against {100 * shares[top]:.1f}\xa0%)."

@@ -105,7 +105,7 @@ def _protocol(model: ModelRecord) -> list[str]:
 
 def single_inputs(models: Sequence[ModelRecord]) -> Figure | None:
     """Return a strip plot of certified over attacked radii of single inputs; ``None`` where there are none."""
-    reading = "Each dot is one correctly classified input; bar: median. 100 %: nothing is left unknown."
+    reading = "Each dot is one correctly classified input; bar: median. 100 %: the proof reaches the attack."
     return layout.figure_of("single-inputs", models, _ratios, _tightness, lambda _: reading, _single_protocol, _strips)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ..formatting import bound_at
+from ..stored.facts import proved_range, scope
 from ..stored.records import ModelRecord, select
 from . import layout
 from .figure import INK, MUTED, PROVEN, REFUTED, RULE, Figure
@@ -102,7 +103,8 @@ def _lines(axes: Axes, model: ModelRecord, rows: dict[str, Table], low: float) -
 def _finding(models: Sequence[ModelRecord], _: Table) -> str:
     stable, unstable = ([m for m in models if m.state == s] for s in ("certified", "refuted"))
     if len(models) == 1:
-        is_stable = "is proven stable: differences between two runs under one input die out"
+        ranged = f" {scope(models[0])}" if proved_range(models[0]) else ""
+        is_stable = f"is proven stable{ranged}: differences between two runs under one input die out"
         is_unstable = "is proven not stable: there is a counter-example"
         word = is_stable if stable else is_unstable if unstable else "is undecided: neither bound nor counter-example"
         return f"{models[0].title} {word}."
@@ -111,6 +113,9 @@ def _finding(models: Sequence[ModelRecord], _: Table) -> str:
         return f"No network is proven stable; {few}."
     which = f"the {len(stable)} proven networks" if len(stable) > 1 else f"{stable[0].title}, which is proven stable"
     which = f"all {len(stable)} networks, which are proven stable" if len(stable) == len(models) else which
+    ranged = [m for m in stable if proved_range(m)]
+    which += f", {scope(ranged[0])}" if ranged and len(stable) == 1 else ""
+    which += f" ({len(ranged)} for a range of inputs alone)" if ranged and len(stable) > 1 else ""
     others = "one other" if len(unstable) == 1 else f"{len(unstable)} others"
     return f"Differences die out in {which}" + f"; for {others} a counter-example is proved" * bool(unstable) + "."
 

@@ -10,9 +10,8 @@ from markupsafe import Markup
 
 from stability.kernel.format.sentences import at_most
 
-from ..boxes import ends
 from ..formatting import bound, count, metric_word, number, percent
-from ..stored.facts import halved, halved_in_sequences, is_loop
+from ..stored.facts import between, halved, halved_in_sequences, is_loop, is_real, proved_range, scope
 from ..stored.records import ModelRecord, select
 from ..vocabulary import reason, sentence
 
@@ -24,42 +23,12 @@ COUNTER_EXAMPLES = {
     "pair_isometry": "Under every input two runs that start far enough apart keep more than half of their distance",
     "pair_linear": "Under every input two runs that start far apart follow a linear map that does not contract",
     "pair_jump": "Under every input two states that nearly agree can be far apart one step later: modReLU jumps",
-    "destabilising_slopes": "At least one activation with slopes in the sector makes the loop unstable; others stay open",
+    "destabilising_slopes": "One activation at least with slopes in the sector makes the loop unstable; others stay open",
 }
 """Sentences without their end, by the kind of the proof; other proofs are told by the certificate's statement."""
 EQUILIBRIA = ("unstable_equilibrium", "gated_unstable")
 GROWING = (*EQUILIBRIA, "unstable_everywhere", "unstable_linear", "destabilising_slopes")
 REMEMBERS = "States may stay bounded: any network with two stable equilibria under one input counts as not stable."
-
-
-def between(low: Any, high: Any) -> str:
-    """Return the range of a box of inputs in words, with ends that lie inside the box.
-
-    Example:
-        >>> between([-0.12345], [1.0])
-        'inputs between −0.123 and 1'
-    """
-    found = ends([low, high])
-    if found is None:
-        return "inputs in a range"
-    least, largest = bound(min(found[0]), 3, up=True), bound(max(found[1]), 3, up=False)
-    same = len(set(found[0])) == len(set(found[1])) == 1
-    return f"inputs between {least} and {largest}{'' if same else ' (each feature in its own range)'}"
-
-
-def proved_range(model: ModelRecord) -> Mapping[str, Any] | None:
-    """Return the box of inputs that a proof is limited to; ``None`` for every input, and without a proof."""
-    summary = model.certificate or {}
-    inside = summary.get("like_data") or {}
-    return (
-        summary.get("driven") if model.state == "certified" else inside if inside.get("answer") == "certified" else None
-    )
-
-
-def scope(model: ModelRecord) -> str:
-    """Return the inputs that a proof of stability is about, as the end of a sentence."""
-    box = proved_range(model)
-    return "whatever the input" if box is None else f"for {between(box['low'], box['high'])}"
 
 
 def duration_words(model: ModelRecord, when: float) -> str:
@@ -153,7 +122,9 @@ def gist(model: ModelRecord) -> str:
     """Return the few words beside a model's name."""
     when = halved(model)
     if model.state == "certified":
-        return "" if when is None else f"halves a difference within {duration_words(model, when).partition(' (')[0]}"
+        ranged = f", {scope(model)}" if proved_range(model) else ""
+        after = "" if when is None else duration_words(model, when).partition(" (")[0]
+        return f"halves a difference within {after}{ranged}" if after else ""
     if model.state == "refuted":
         return f"proven stable {scope(model)}" if proved_range(model) else f"counter-example{_place(model)}"
     return "no proof, no counter-example" if model.state == "inconclusive" else ""
@@ -202,10 +173,13 @@ def final_distances(model: ModelRecord) -> tuple[int, float, float] | None:
     return int(t), middle, high
 
 
-def is_calm(model: ModelRecord) -> bool:
-    """Return True if at least nine of ten pairs of runs on data came closer together."""
-    found = final_distances(model)
-    return found is not None and found[2] < 1.0
+def closer(model: ModelRecord) -> str:
+    """Return how many pairs of runs on data came closer together, if at least nine of ten did; else an empty text."""
+    found = model.documents.get("pairs", {})
+    n, of = found.get("closer"), found.get("pairs")
+    if not is_real(n) or not is_real(of) or not 0.9 * of <= n <= of or of < 1:
+        return ""
+    return f"{count(n)} of {count(of)} pairs of runs came closer together"
 
 
 def on_data(model: ModelRecord) -> str:

@@ -255,7 +255,7 @@ def _margins(report: Report) -> list[Fold]:
         "Both ends are proved: with the second factor some activation with such slopes makes the loop unstable."
     )
     tables = tabulate("Gain and step margins", columns, [m for m in report.models if m.margins], note=note)
-    return folded(report, "more-margins", "Margins of loops", "how far weights and step may grow", tables)
+    return folded(report, "more-margins", "Margins of gain and step", "how far weights and step may grow", tables)
 
 
 def _radii(report: Report) -> list[Fold]:

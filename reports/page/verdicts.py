@@ -28,6 +28,8 @@ GROUPS = {
 """Verbs for counts of models, many and one, by state."""
 HALVED = "two runs that read the same input are then at most half as far apart, wherever they start"
 ROBUST = "lower bound by a proved gain, computed in double precision, and accuracy under the strongest attack"
+GROWTH = "largest Lyapunov exponent as a change per step"
+HALVED_IN_RANGE = f"{HALVED}; of a proof for a range of inputs, for these alone, from the step on at which it holds"
 
 
 @dataclass(frozen=True)
@@ -106,14 +108,14 @@ def headline(report: Report) -> str:
         return _single(models[0])
     best, certified = facts.recommended(models), [m for m in models if m.state == "certified"]
     if best is not None:
-        return f"Best with a proof: {_name(best)}{_so_accurate(best)}. {_halving(best)}"
+        return f"Best with a proof{_range(best)}: {_name(best)}{_so_accurate(best)}. {_halving(best)}"
     if certified:
         fast = min(certified, key=lambda m: facts.halved(m) or math.inf)
         within = f", within {claims.duration_words(fast, when)}" if (when := facts.halved(fast)) is not None else ""
-        return f"No proof is fast enough to matter: {_name(fast)} halves a difference first{within}."
-    ranged = [m for m in models if claims.proved_range(m)]
+        return f"No proof is fast enough to matter: {_name(fast)} halves a difference first{within}{_range(fast)}."
+    ranged = [m for m in models if facts.proved_range(m)]
     if ranged:
-        return f"No network is proved stable for every input. {_name(ranged[0])} is, {claims.scope(ranged[0])}."
+        return f"No network is proved stable for every input. {_name(ranged[0])} is, {facts.scope(ranged[0])}."
     close = facts.nearest(models)
     more = f" Nearest: {_name(close)}, undecided; on data its differences {_growth(close)}." if close else ""
     return f"No {noun(report, False).split()[-1]} is proved stable.{more}"
@@ -133,8 +135,15 @@ def _halving(model: ModelRecord) -> str:
     since = driven.get("since") if driven else 0
     begun = "when its state has entered the set of the proof" if since is None else f"step {since}"
     counted = f", counted from {begun}," if since != 0 else ""
-    told = f"After {claims.duration_words(model, when)}{counted} any disturbance of its state is at most half as large"
-    return f"{told}, {claims.scope(model)}."
+    after = f"After {claims.duration_words(model, when)}{counted}"
+    if driven:  # a disturbance may take the state out of the sets of the proof
+        return f"{after} any two runs that read the same input are at most half as far apart."
+    return f"{after} any disturbance of its state is at most half as large, whatever the input."
+
+
+def _range(model: ModelRecord) -> str:
+    """Return the range of inputs that a proof is limited to, as the end of a phrase; empty for every input."""
+    return f" {facts.scope(model)}" if facts.proved_range(model) else ""
 
 
 def _growth(model: ModelRecord) -> str:
@@ -149,19 +158,17 @@ def _single(model: ModelRecord) -> str:
     name = _name(model)
     if model.state == "certified":
         slow = "" if facts.is_fast(model) else ", but too slowly to matter"
-        return f"{name} is proved stable{slow}. {_halving(model)}"
+        return f"{name} is proved stable{_range(model)}{slow}. {_halving(model)}"
     if model.state == "refuted":
         if facts.is_loop(model):
             return f"{name}: unstable for at least one activation with slopes in its sector."
-        box = claims.proved_range(model)
+        box = facts.proved_range(model)
         if box is not None:
             return (
-                f"{name}: not stable for every input, but proved stable for {claims.between(box['low'], box['high'])}."
+                f"{name}: not stable for every input, but proved stable for {facts.between(box['low'], box['high'])}."
             )
-        calm = (
-            " On the data it was: at least 9 of 10 pairs of runs came closer together." if claims.is_calm(model) else ""
-        )
-        return f"{name}: not stable for every input.{calm}"
+        calm = claims.closer(model)
+        return f"{name}: not stable for every input.{f' On the data it was: {calm}.' if calm else ''}"
     if model.state == "inconclusive":
         return f"{name}: undecided. There is no proof that it is stable, and no counter-example."
     return f"{name}: {verdict_word(model.state).lower()}."
@@ -171,6 +178,7 @@ def summary(report: Report) -> list[str]:
     """Return the sentences below the headline."""
     models, total = report.models, len(report.models)
     told = [_meaning(models[0])] if total == 1 else [_counts(report)]
+    told.append(_overshoot(models[0] if total == 1 else facts.recommended(models)))
     checked, bad = [m for m in models if m.checked], [m.title for m in models if m.refused and not m.stale]
     if checked:
         all_of = {1: "The certificate was", 2: "Both certificates were"}
@@ -188,6 +196,9 @@ def summary(report: Report) -> list[str]:
 def _counts(report: Report) -> str:
     groups = {state: sum(str(m.state) == state for m in report.models) for state in GROUPS}
     parts = [f"{n} {GROUPS[state][n == 1]}" for state, n in groups.items() if n]
+    ranged = sum(m.state == "certified" and facts.proved_range(m) is not None for m in report.models)
+    if ranged:
+        parts[0] += " for a range of inputs" if ranged == groups["certified"] else f" ({ranged} for a range of inputs)"
     first, _, rest = parts[0].partition(" ")
     total = len(report.models)
     of = f"{first} of {total}" if parts[1:] else "Both" if total == 2 else f"All {total}"
@@ -227,6 +238,16 @@ def _meaning(model: ModelRecord) -> str:
     return "" if model.state == "certified" else str(claims.claim(model).striptags())
 
 
+def _overshoot(model: ModelRecord | None) -> str:
+    """Return how far a proved bound first rises; empty where it does not."""
+    factor = (
+        (model.certificate or {}).get("overshoot") if model is not None and facts.halved(model) is not None else 1.0
+    )
+    if model is None or not isinstance(factor, float) or factor < 1.05:
+        return ""
+    return f"A disturbance of {_name(model)} may first grow by a factor of up to {bound(factor, 2, up=True)}."
+
+
 def _too_slow(model: ModelRecord) -> str:
     """Return what a proof that is too slow to matter leaves of a difference within one sequence."""
     left = bound_at(model.length or 0, (model.certificate or {}).get("pairs", ()), True)
@@ -261,13 +282,12 @@ def columns(report: Report) -> list[Column]:
     word = " or ".join(metrics) or "accuracy"
     interval = "95 % interval" if "accuracy" in metrics else ""
     held = "held-out data" if any(m.run for m in models) else "the data"
+    halving = HALVED_IN_RANGE if any(m.state == "certified" and facts.proved_range(m) for m in models) else HALVED
     found = [
-        Column(("halved within", f"steps · {unit}"), "Halved within", HALVED, _halved_cell, proved=True),
+        Column(("halved within", f"steps · {unit}"), "Halved within", halving, _halved_cell, proved=True),
         Column(("decay", "per second"), "Decay", "guaranteed rate of the differences", _decay_cell, proved=True),
         Column((what, "scaled to"), "Scaled to", larger, _scaled_cell, proved=True),
-        Column(
-            ("on test data,", "per step"), "Per step", "largest Lyapunov exponent as a change per step", growth_cell
-        ),
+        Column(("on test data,", "per step"), "Per step", GROWTH, growth_cell),
         Column(("norm at", longer), "Norm", "median state norm relative to that after one sequence", norm_cell),
         Column((word, interval or "on data"), word.capitalize(), f"on {held}, {interval}".strip(", "), accuracy_cell),
     ]
@@ -379,6 +399,6 @@ def _verdict_detail(model: ModelRecord) -> str:
     states: Sequence[str | None] = model.trainings.states
     if model.trainings.several:
         return f"{sum(s == model.state for s in states)} of {len(states)}"
-    if claims.proved_range(model) is None:
+    if facts.proved_range(model) is None:
         return ""
-    return ("stable " if model.state == "refuted" else "") + claims.scope(model)
+    return ("stable " if model.state == "refuted" else "") + facts.scope(model)

@@ -52,8 +52,8 @@ def view(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> dict
         ``Certificate.summary()``, all texts printable, with ``pairs``: every certified ``(rate, overshoot)`` of the
         main claim's kind of contraction, ``eigenvalue`` and ``modulus``: of what a refutation names, or ``None``,
         ``needs_box``: whether it is about gated cells under every input, which no criterion certifies, and ``driven``:
-        for a claim about inputs in a box its ends and the step from which on it holds wherever trajectories start
-        (``None`` where that depends on the start), else ``None``; ``recovery`` and ``memory``: when a disturbance
+        for a certified claim about inputs in a box its ends and the step from which on it holds wherever trajectories
+        start (``None`` where that depends on the start), else ``None``; ``recovery`` and ``memory``: when a disturbance
         of this size is below this tolerance, and how many inputs determine the state so well, see
         ``stability.recovery``; ``like_data``: what is known of inputs like those of the data, where that was asked
         beside the main claim; ``dt``: duration of a step that is not one; ``hidden``: size of the last hidden state;
@@ -100,11 +100,17 @@ def _forgets(certificate: Certificate, size: float, tol: float, claim: Claim | N
 def _driven(certificate: Certificate) -> dict[str, Any] | None:
     """The box and the first step of a claim about inputs in a box."""
     claim = certificate.claim
-    if claim.name != "driven_contraction" or claim.proof is None:
-        return None
-    data = claim.proof.data
-    low, high = np.asarray(data["low"]).tolist(), np.asarray(data["high"]).tolist()
-    return {"low": low, "high": high, "since": first_step(claim), "settling": settling_time(claim)}
+    if claim.name == "driven_contraction" and claim.proof is not None:
+        data = claim.proof.data
+        low, high, since = data["low"], data["high"], first_step(claim)
+        settling = settling_time(claim)
+    else:  # of gated cells: two trajectories approach each other once both are in the box of states of the proof
+        first = getattr(certificate.subject, "layers", (certificate.subject,))[0]
+        low, high, since = getattr(first, "input_low", None), getattr(first, "input_high", None), None
+        settling = None
+        if claim.verdict is not Verdict.CERTIFIED or low is None:
+            return None
+    return {"low": np.asarray(low).tolist(), "high": np.asarray(high).tolist(), "since": since, "settling": settling}
 
 
 def _like_data(certificate: Certificate, asked: Any, size: float, tol: float) -> dict[str, Any] | None:

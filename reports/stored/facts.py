@@ -12,7 +12,8 @@ import pandas as pd
 
 from stability.statistics import wilson
 
-from ..formatting import metric_word, time_to, verdict_word
+from ..boxes import ends
+from ..formatting import bound, metric_word, time_to, verdict_word
 from .records import ModelRecord, select
 from .sweeps import rows_of
 
@@ -90,6 +91,36 @@ def accuracy(model: ModelRecord) -> Interval | None:
 def verdict_counts(model: ModelRecord) -> str:
     """Return the verdicts of all trainings of a model, counted."""
     return ", ".join(f"{n} {verdict_word(found)}" for found, n in Counter(model.trainings.states).most_common())
+
+
+def between(low: Any, high: Any) -> str:
+    """Return the range of a box of inputs in words, with ends that lie inside the box.
+
+    Example:
+        >>> between([-0.12345], [1.0])
+        'inputs between −0.123 and 1'
+    """
+    found = ends([low, high])
+    if found is None:
+        return "inputs in a range"
+    least, largest = bound(min(found[0]), 3, up=True), bound(max(found[1]), 3, up=False)
+    same = len(set(found[0])) == len(set(found[1])) == 1
+    return f"inputs between {least} and {largest}{'' if same else ' (each feature in its own range)'}"
+
+
+def proved_range(model: ModelRecord) -> Mapping[str, Any] | None:
+    """Return the box of inputs that a proof is limited to; ``None`` for every input, and without a proof."""
+    summary = model.certificate or {}
+    inside = summary.get("like_data") or {}
+    return (
+        summary.get("driven") if model.state == "certified" else inside if inside.get("answer") == "certified" else None
+    )
+
+
+def scope(model: ModelRecord) -> str:
+    """Return the inputs that a proof of stability is about, as the end of a sentence."""
+    box = proved_range(model)
+    return "whatever the input" if box is None else f"for {between(box['low'], box['high'])}"
 
 
 def halved(model: ModelRecord) -> float | None:

@@ -174,7 +174,7 @@ ARTIFACTS = (
     }),
     Artifact("recovery.json", "recovery", fields=_all(NUMBER, "size tol median worst recovered runs limit")),
     Artifact("pairs.csv", "pairs", columns={"what": NAME, "t": EVERY, **_all(SOME, "q10 q50 q90")}),
-    Artifact("pairs.json", "pairs", fields={**_all(NUMBER, "pairs steps start"), "counter": TEXT}),
+    Artifact("pairs.json", "pairs", fields={**_all(NUMBER, "pairs steps start closer"), "counter": TEXT}),
     Artifact("margin.json", "margin", fields={
         **_all(NUMBER, "tol gain_certified gain_destabilising step_certified step_destabilising"),
     }),

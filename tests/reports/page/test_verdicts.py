@@ -11,7 +11,12 @@ import numpy as np
 import pytest
 
 from stability.analysis.campaign.certificate import in_box
+from stability.certificate import Certificate
 from stability.certification import certify
+from stability.kernel.format.claims import Verdict
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.reports.figures.two_runs import two_runs
+from stability.reports.page.claims import claim, covered, gist
 from stability.reports.page.verdicts import columns, headline, summary
 from stability.reports.stored.collect import Report, collect, read_model
 from stability.reports.stored.facts import attack_size, attacked, certified_accuracy, halved
@@ -65,6 +70,24 @@ def test_the_headline_claims_what_is_proved_and_no_more(
     assert ("whatever the input" in headline(found)) == (FAST in subjects or subjects == (SLOW,))
     (checked,) = [text for text in summary(found) if "checked again" in text]
     assert "not valid" not in checked
+
+
+CELL = GatedCell("gru", 0.5 * np.ones((6, 1)), 0.3 * np.ones((6, 2)), input_low=-0.5, input_high=0.5)
+
+
+@pytest.mark.parametrize("limited", [certify(LATCH, input_box=RANGE, refute=False), certify(CELL)])
+def test_a_proof_for_a_range_of_inputs_never_speaks_of_every_input(tmp_path: Path, limited: Certificate) -> None:
+    assert limited.verdict is Verdict.CERTIFIED
+    first, *others = report(tmp_path, FAST, WRONG).models
+    limited.save(first.folder / "certificate.json")
+    model = read_model(first.folder)
+    for models in ((model,), (model, *others)):
+        found = Report(tmp_path, {}, models)
+        assert "for inputs between" in headline(found)
+        assert two_runs(models) is None
+        keys = (columns(found)[0].key, str(claim(model)), covered(model), gist(model))
+        for text in (headline(found), *summary(found), *keys):
+            assert not re.search("whatever the input|any disturbance|every input|under any input", text)
 
 
 def test_a_slow_proof_says_how_little_it_gives_within_a_sequence(tmp_path: Path) -> None:
