@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ..formatting import bound_at
-from ..stored.facts import proved_range, scope
+from ..stored.facts import is_fast, proved_range, scope
 from ..stored.records import ModelRecord, select
 from . import layout
 from .figure import INK, MUTED, PROVEN, REFUTED, RULE, Figure
@@ -116,6 +116,8 @@ def _finding(models: Sequence[ModelRecord], _: Table) -> str:
     ranged = [m for m in stable if proved_range(m)]
     which += f", {scope(ranged[0])}" if ranged and len(stable) == 1 else ""
     which += f" ({len(ranged)} for a range of inputs alone)" if ranged and len(stable) > 1 else ""
+    slow = [m.title for m in stable if not is_fast(m)]
+    which += f" (slowly in {layout.joined(slow)})" if 0 < len(slow) < 4 and len(stable) > 1 and not ranged else ""
     others = "one other" if len(unstable) == 1 else f"{len(unstable)} others"
     return f"Differences die out in {which}" + f"; for {others} a counter-example is proved" * bool(unstable) + "."
 
