@@ -17,7 +17,7 @@ from ..stored.records import ModelRecord
 from ..vocabulary import like_data
 from .claims import claim, covered, gist, not_covered
 from .next_step import next_step
-from .verdicts import accuracy_cell, growth_cell, norm_cell
+from .verdict_table import accuracy_cell, growth_cell, norm_cell
 
 DIGITS = 12
 """Letters of a digest in the page; ``files.json`` has all 64."""

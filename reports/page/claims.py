@@ -23,7 +23,7 @@ COUNTER_EXAMPLES = {
     "pair_isometry": "Under every input two runs that start far enough apart keep more than half of their distance",
     "pair_linear": "Under every input two runs that start far apart follow a linear map that does not contract",
     "pair_jump": "Under every input two states that nearly agree can be far apart one step later: modReLU jumps",
-    "destabilising_slopes": "At least one activation with slopes in the sector makes the loop unstable; others are open",
+    "destabilising_slopes": "At least one activation with slopes in the sector makes the loop unstable, others may not",
 }
 """Sentences without their end, by the kind of the proof; other proofs are told by the certificate's statement."""
 EQUILIBRIA = ("unstable_equilibrium", "gated_unstable")

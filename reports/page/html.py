@@ -34,7 +34,7 @@ from ..stored.collect import SETTINGS, Report, check_folder, collect
 from ..stored.facts import attack_size, ranked, recommended
 from ..stored.limits import LETTERS
 from ..stored.records import FRAMES
-from . import verdicts
+from . import verdict_table, verdicts
 from .cards import card, files
 from .claims import covered, not_covered
 from .method import method
@@ -136,7 +136,7 @@ def _page(
         kicker=cut(verdicts.kicker(report), LETTERS),
         headline=verdicts.headline(report),
         summary=verdicts.summary(report),
-        table=verdicts.table(report),
+        table=verdict_table.table(report),
         best=best,
         covered=covered(best) if best else "",
         not_covered=not_covered(best) if best else "",

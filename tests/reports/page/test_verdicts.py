@@ -17,7 +17,8 @@ from stability.kernel.format.claims import Verdict
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.reports.figures.two_runs import two_runs
 from stability.reports.page.claims import claim, covered, gist
-from stability.reports.page.verdicts import columns, headline, summary
+from stability.reports.page.verdict_table import columns
+from stability.reports.page.verdicts import headline, summary
 from stability.reports.stored.collect import Report, collect, read_model
 from stability.reports.stored.facts import attack_size, attacked, certified_accuracy, halved
 from stability.systems import DrivenSystem, LureSystem
