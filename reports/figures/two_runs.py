@@ -1,4 +1,4 @@
-"""Distance of two trajectories under one input: measured on data, proved for all, and of the counter-example."""
+"""Distance of two trajectories under one input: measured on data, proved for all, and of the counterexample."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POINTS = 200  # vertices of a line
 KINDS = {
     "data": ("test data", INK, "Line in its band: test data, median and middle 80 %. "),
     "proved": ("proved for all", PROVEN, "Blue: no pair of states, under any input, lies above. "),
-    "counter": ("counter-example", REFUTED, "Orange, dashed: the counter-example, simulated. "),
+    "counter": ("counterexample", REFUTED, "Orange, dashed: the counterexample, simulated. "),
 }
 """Label, color and sentence of each kind of line."""
 
@@ -103,16 +103,16 @@ def _finding(models: Sequence[ModelRecord], _: Table) -> str:
     stable, unstable = ([m for m in models if m.state == s] for s in ("certified", "refuted"))
     if len(models) == 1:
         is_stable = "is proven stable: differences between two runs under one input die out"
-        is_unstable = "is proven not stable: there is a counter-example"
-        word = is_stable if stable else is_unstable if unstable else "is undecided: neither bound nor counter-example"
+        is_unstable = "is proven not stable: there is a counterexample"
+        word = is_stable if stable else is_unstable if unstable else "is undecided: neither bound nor counterexample"
         return f"{models[0].title} {word}."
     if not stable:
-        few = f"for {len(unstable)} of {len(models)} a counter-example is proved" if unstable else "none is refuted"
+        few = f"for {len(unstable)} of {len(models)} a counterexample is proved" if unstable else "none is refuted"
         return f"No network is proven stable; {few}."
     which = f"the {len(stable)} proven networks" if len(stable) > 1 else f"{stable[0].title}, which is proven stable"
     which = f"all {len(stable)} networks, which are proven stable" if len(stable) == len(models) else which
     others = "one other" if len(unstable) == 1 else f"{len(unstable)} others"
-    return f"Differences die out in {which}" + f"; for {others} a counter-example is proved" * bool(unstable) + "."
+    return f"Differences die out in {which}" + f"; for {others} a counterexample is proved" * bool(unstable) + "."
 
 
 def _protocol(model: ModelRecord) -> list[str]:

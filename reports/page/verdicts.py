@@ -161,7 +161,7 @@ def _single(model: ModelRecord) -> str:
         )
         return f"{name}: not stable for every input.{calm}"
     if model.state == "inconclusive":
-        return f"{name}: undecided. There is no proof that it is stable, and no counter-example."
+        return f"{name}: undecided. There is no proof that it is stable, and no counterexample."
     return f"{name}: {verdict_word(model.state).lower()}."
 
 
