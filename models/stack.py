@@ -16,7 +16,7 @@ from stability.kernel.systems.opaque import OpaqueMap
 
 from .linear import LinearLayer, series
 from .opaque import opaque_map
-from .options import positive_int
+from .options import constructor_arguments, positive_int
 from .recurrent import RecurrentLayer
 from .tensors import check_sequence
 
@@ -214,7 +214,8 @@ def stack_configs(
         input_size: features per time step, of the lowest.
         hidden_size: hidden size of every layer.
         layers: number of layers.
-        options: further keyword arguments of the layers.
+        options: further keyword arguments of the layers. A layer with an option ``output_size`` has ``hidden_size``
+            outputs by default.
 
     Returns:
         One mapping a layer, the lowest first.
@@ -230,7 +231,10 @@ def stack_configs(
         >>> round(stack.prescribed_gain, 6)
         0.5
     """
-    widths = [input_size] + [hidden_size] * (positive_int("layers", layers) - 1)
+    if "output_size" in constructor_arguments(layer):
+        options = {"output_size": hidden_size, **options}
+    width = options.get("output_size", hidden_size)
+    widths = [input_size] + [width] * (positive_int("layers", layers) - 1)
     own: Callable[..., list[dict[str, Any]]] | None = getattr(layer, "stack_configs", None)
     if own is not None:
         return own(widths, hidden_size, **options)

@@ -31,7 +31,7 @@ def opinion_cells(opinion: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         f"{NAMES.get(name, name)}{'' if layer is None else f', layer {number(layer)}'}",
         str(opinion.get("solver") or "–"),
-        str(opinion.get("status")),
+        str(opinion.get("status")).partition(":")[0],  # the file has the solver's own words
         number(opinion.get("margin")),
         _word(opinion.get("verified") if opinion.get("says") else None, "satisfies", "does not"),
         holds,

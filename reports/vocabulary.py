@@ -83,7 +83,7 @@ WITNESSES = {  # findings against stability, and what each is
     "destabilising_slopes": "search for constant slopes of the activation under which the system is unstable",
     "unstable_equilibrium": "search for an input with an unstable equilibrium",
     "two_equilibria": "search for an input with two equilibria",
-    "merged_stack": "search for a counter-example of the stack as one network",
+    "merged_stack": "search for a counterexample of the stack as one network",
     "unstable_linear": "an eigenvalue of a linear system outside the stable region",
 }
 
@@ -97,7 +97,7 @@ def sentence(summary: Mapping[str, Any] | None, discrete: bool) -> str:
 
     Example:
         >>> sentence({"verdict": "inconclusive", "findings": []}, True)
-        'Neither a proof of stability nor a counter-example was found.'
+        'Neither a proof of stability nor a counterexample was found.'
     """
     found = state(summary)
     if summary is None or found is None:
@@ -116,8 +116,8 @@ def sentence(summary: Mapping[str, Any] | None, discrete: bool) -> str:
     if found == "refuted" and summary.get("proof") == "destabilising_slopes":
         return "Not stable for every activation with these slopes: proved, by an unstable one."
     if found == "refuted":
-        return "Not globally stable: proved, by a counter-example with all rounding errors inside."
-    return "Neither a proof of stability nor a counter-example was found."
+        return "Not globally stable: proved, by a counterexample with all rounding errors inside."
+    return "Neither a proof of stability nor a counterexample was found."
 
 
 def _in_box(missed: str, summary: Mapping[str, Any], half: float | None, discrete: bool) -> str:
@@ -128,7 +128,7 @@ def _in_box(missed: str, summary: Mapping[str, Any], half: float | None, discret
     text = f"{missed}Under inputs in {where} any two trajectories approach each other {start}{halves}: proved."
     bare = next((c for c in summary.get("claims", ()) if c["name"] == "contraction"), None)
     if bare is not None and bare["verdict"] == "refuted":
-        text += " Under every input they do not: proved as well, by a counter-example with an input outside."
+        text += " Under every input they do not: proved as well, by a counterexample with an input outside."
     return text
 
 
@@ -308,7 +308,7 @@ def like_data(summary: Mapping[str, Any] | None, discrete: bool) -> Sequence[tup
         return (label, text), *((f"{name}, {label}", fact) for name, fact in _forgetting(found, time_unit(discrete)))
     text = {
         "implied": "proved as well: the claim is about every input",
-        "refuted": "not stable either: the input of the counter-example lies in "
+        "refuted": "not stable either: the input of the counterexample lies in "
         + ("the range of the data, all of which is in the box" if found.get("stated") else "the range of the data"),
     }.get(str(found["answer"]), f"open: no proof was found for {where}{why}")
     return ((label, text),)
@@ -320,7 +320,7 @@ def notes(summary: Mapping[str, Any] | None, inputs: str = "", where: str = "the
     Args:
         summary: ``certificates.view``.
         inputs: ``boxes.box_note``: what inputs the claim is about, where it is not about every input.
-        where: the range of inputs in which counter-examples were searched first.
+        where: the range of inputs in which counterexamples were searched first.
 
     Example:
         >>> notes({"verdict": "certified"}, "Inputs in [0, 1], the range of the data.")
@@ -336,9 +336,7 @@ def notes(summary: Mapping[str, Any] | None, inputs: str = "", where: str = "the
     ends = summary.get("witness_input")
     if ends is not None and state(summary) == "refuted":
         between = number(ends[0]) if ends[0] == ends[1] else f"from {number(ends[0])} to {number(ends[1])}"
-        out.append(
-            f"No range of inputs that contains the counter-example's input (entries {between}) can be certified."
-        )
+        out.append(f"No range of inputs that contains the counterexample's input (entries {between}) can be certified.")
     rounding = meta.get("rounding")
     if isinstance(rounding, Mapping) and state(summary) == "certified":
         out += _rounded(rounding)
@@ -361,7 +359,7 @@ _PRECISIONS = ("float32", "float16", "bfloat16")
 
 
 def _witness(witness: Mapping[str, Any], where: str) -> list[str]:
-    """Where a counter-example's input lies, and whether its states can come about."""
+    """Where a counterexample's input lies, and whether its states can come about."""
     inside, reachable = witness.get("input_in_data_range"), witness.get("states_reachable")
     place = {True: "in", False: "outside"}.get(inside)  # type: ignore[call-overload]
     states: dict[Any, str] = {
@@ -369,7 +367,7 @@ def _witness(witness: Mapping[str, Any], where: str) -> list[str]:
         False: "Its states cannot be reached from the initial state within the trained length.",
         None: "Whether its states can be reached from the initial state within the trained length is not known.",
     }
-    lies = None if place is None else f"The input of the counter-example lies {place} {where}."
+    lies = None if place is None else f"The input of the counterexample lies {place} {where}."
     return [text for text in (lies, states.get(reachable)) if text is not None]
 
 

@@ -30,7 +30,7 @@ class GainMargin:
     Attributes:
         certified: the largest factor with a proof of contraction; 0 when none was found, ``LARGEST`` when none failed.
         certificate: certificate of the system at that factor, or ``None``.
-        destabilising: the smallest factor with a proved counter-example; infinite when none was found.
+        destabilising: the smallest factor with a proved counterexample; infinite when none was found.
         refutation: the certificate with it, or ``None``.
         slope: ``(alpha, beta)`` of the unchanged system, at factor 1.
     """
@@ -61,7 +61,7 @@ def gain_margin(
         subject: a ``LureSystem``, or anything with one (a network's weights into the activation are multiplied).
         tol: relative tolerance of both factors.
         refute: look for the second factor.
-        seed: seed of the search for counter-examples.
+        seed: seed of the search for counterexamples.
         time_limit: time limit in seconds, after which the best result is returned.
 
     Returns:
@@ -100,7 +100,7 @@ def step_margin(
         subject: a map that was made of a flow by an integrator, ``system.discretise(method, dt)``.
         tol: relative tolerance of both factors.
         refute: look for the second factor.
-        seed: seed of the search for counter-examples.
+        seed: seed of the search for counterexamples.
         time_limit: time limit in seconds, after which the best result is returned.
 
     Returns:

@@ -29,7 +29,7 @@ MARGIN = 0.05
 
 def certificate_step(work: Work) -> None:
     """Run the step ``certificate`` of an analysis and write its files."""
-    use: dict[str, Any] = {}  # counter-examples are looked for where the data are, and said to lie there or not
+    use: dict[str, Any] = {}  # counterexamples are looked for where the data are, and said to lie there or not
     if work.task is not None:
         use = {"input_range": work.input_range, "horizon": int(work.task.test[0].shape[1])}
     found = certify(work.subject, seed=work.seed, **use)
@@ -60,7 +60,7 @@ def in_box(certificate: Certificate, seen: Any, stated: Any = None, *, margin: f
         margin: widening of the range on both sides, as a share of its width.
 
     Returns:
-        With ``meta["like_data"]``: the box, the margin, whether it was stated, whether a counter-example is known whose
+        With ``meta["like_data"]``: the box, the margin, whether it was stated, whether a counterexample is known whose
         input lies in it, and why nothing is proved where it is not; where it is, with the claim ``driven_contraction``.
     """
     subject, box = certificate.subject, seen if stated is None else stated

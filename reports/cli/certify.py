@@ -52,7 +52,7 @@ def certify(
         float | None, no_default("Relative tolerance of the best rate; by default it follows the size.")
     ] = None,
     time_limit: Annotated[float | None, no_default("Time limit of the searches in seconds.")] = None,
-    refute: Annotated[bool, typer.Option(help="Search for a counter-example where no proof is found.")] = True,
+    refute: Annotated[bool, typer.Option(help="Search for a counterexample where no proof is found.")] = True,
     criteria: Annotated[
         str,
         choice(

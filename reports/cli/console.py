@@ -106,7 +106,7 @@ def time_left(done: int, count: int, seconds: float) -> str:
 
 
 def assignments(name: str, values: list[str], *, texts: Collection[str] = ()) -> dict[str, Any]:
-    """``["beta=0.75", "integrator=midpoint"]`` as a dictionary; values are JSON where they can be, else text.
+    """Return ``name=value`` texts as a dictionary; values are JSON or numbers as Python writes them, else text.
 
     Args:
         name: the option that they were given with, for the message.
@@ -120,7 +120,7 @@ def assignments(name: str, values: list[str], *, texts: Collection[str] = ()) ->
         ConfigurationError: for anything that is no ``name=value``, and for a name that comes twice.
 
     Example:
-        >>> assignments("--set", ["beta=0.75", "integrator=midpoint"])
+        >>> assignments("--set", ["beta=.75", "integrator=midpoint"])
         {'beta': 0.75, 'integrator': 'midpoint'}
     """
     out: dict[str, Any] = {}
@@ -130,8 +130,9 @@ def assignments(name: str, values: list[str], *, texts: Collection[str] = ()) ->
             raise ConfigurationError(f"{name} takes name=value, got {item!r}")
         if key in out:
             raise ConfigurationError(f"{name} gives {key} twice: leave one of them out")
-        try:
-            out[key] = text if key in texts else json.loads(text)
-        except json.JSONDecodeError:
-            out[key] = text
+        out[key] = text
+        for read in () if key in texts else (json.loads, int, float):
+            with contextlib.suppress(ValueError):
+                out[key] = read(text)
+                break
     return out

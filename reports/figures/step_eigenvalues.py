@@ -33,7 +33,7 @@ def _rows(model: ModelRecord) -> Table:
 
 
 def _reading(table: Table) -> str:
-    ring = " Ring: the eigenvalue that the counter-example proves." * bool((table["what"] == "proved").any())
+    ring = " Ring: the eigenvalue that the counterexample proves." * bool((table["what"] == "proved").any())
     return f"Eigenvalues of the one-step Jacobian along test sequences; orange: outside the unit circle.{ring}"
 
 

@@ -1,4 +1,4 @@
-"""Sentences about the claim of one model: what is proved, what it covers, and what a counter-example is."""
+"""Sentences about the claim of one model: what is proved, what it covers, and what a counterexample is."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _decay(model: ModelRecord, summary: Mapping[str, Any]) -> Markup:
 
 
 def counter_example(model: ModelRecord) -> str:
-    """Return the counter-example of a refuted model in one sentence, and where its input lies in another."""
+    """Return the counterexample of a refuted model in one sentence, and where its input lies in another."""
     summary = model.certificate or {}
     kind, given, size = str(summary.get("proof")), summary.get("witness_input"), summary.get("modulus")
     told = COUNTER_EXAMPLES.get(kind)
@@ -102,14 +102,14 @@ def counter_example(model: ModelRecord) -> str:
 
 
 def _place(model: ModelRecord) -> str:
-    """Return where the input of a counter-example lies, as far as that is known."""
+    """Return where the input of a counterexample lies, as far as that is known."""
     inside = ((model.certificate or {}).get("meta") or {}).get("witness", {}).get("input_in_data_range")
     data = "stated box of inputs" if model.analysis.get("input_from") == "stated" else "data's range"
     return "" if not isinstance(inside, bool) else f" {'in' if inside else 'outside'} the {data}"
 
 
 def aftermath(model: ModelRecord) -> str:
-    """Return what a counter-example does not mean, as far as it is proved whether states stay bounded."""
+    """Return what a counterexample does not mean, as far as it is proved whether states stay bounded."""
     claims = {c["name"]: c["verdict"] for c in (model.certificate or {}).get("claims", ())}
     if claims.get("bounded") == "refuted":
         return "Its state can grow without limit: proved."
@@ -126,8 +126,8 @@ def gist(model: ModelRecord) -> str:
         after = "" if when is None else duration_words(model, when).partition(" (")[0]
         return f"halves a difference within {after}{ranged}" if after else ""
     if model.state == "refuted":
-        return f"proven stable {scope(model)}" if proved_range(model) else f"counter-example{_place(model)}"
-    return "no proof, no counter-example" if model.state == "inconclusive" else ""
+        return f"proven stable {scope(model)}" if proved_range(model) else f"counterexample{_place(model)}"
+    return "no proof, no counterexample" if model.state == "inconclusive" else ""
 
 
 def covered(model: ModelRecord) -> str:

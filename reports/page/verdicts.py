@@ -115,7 +115,7 @@ def _single(model: ModelRecord) -> str:
         calm = claims.closer(model)
         return f"{name}: not stable for every input.{f' On the data it was: {calm}.' if calm else ''}"
     if model.state == "inconclusive":
-        return f"{name}: undecided. There is no proof that it is stable, and no counter-example."
+        return f"{name}: undecided. There is no proof that it is stable, and no counterexample."
     return f"{name}: {verdict_word(model.state).lower()}."
 
 

@@ -57,7 +57,7 @@ def view(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> dict
         of this size is below this tolerance, and how many inputs determine the state so well, see
         ``stability.recovery``; ``like_data``: what is known of inputs like those of the data, where that was asked
         beside the main claim; ``dt``: duration of a step that is not one; ``hidden``: size of the last hidden state;
-        ``witness_input``: least and largest entry of the input of a counter-example, ``None`` without one.
+        ``witness_input``: least and largest entry of the input of a counterexample, ``None`` without one.
 
     Example:
         >>> from stability import LureSystem, certify

@@ -181,7 +181,7 @@ def _other_training(summary: Mapping[str, Any], known: Known) -> list[tuple[str,
 
 
 def zero_input(summary: Mapping[str, Any]) -> bool | None:
-    """Whether the input of a counter-example is zero, which almost every range holds; ``None`` without one."""
+    """Whether the input of a counterexample is zero, which almost every range holds; ``None`` without one."""
     ends = summary.get("witness_input")
     return None if ends is None else not any(ends)
 

@@ -41,7 +41,7 @@ class ModelRecord:
         subject: name, size and digest of what the certificate is about, as the checker read them.
         trainings: of the same model with other seeds, this one the first; without runs where there was one alone.
         place: among the models of the report, from 1 on.
-        margins: factors of the loop's slopes and step with a proof and with a counter-example, proved again.
+        margins: factors of the loop's slopes and step with a proof and with a counterexample, proved again.
         command: that made the report.
     """
 

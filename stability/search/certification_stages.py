@@ -60,7 +60,7 @@ class Progress:
         meta: notes for the certificate.
         rate: the rate of the criteria that proved the claim: the one asked for, or the best where that was out of
             reach.
-        decided: no counter-example can exist, or none is worth a search.
+        decided: no counterexample can exist, or none is worth a search.
     """
 
     subject: Any

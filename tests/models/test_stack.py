@@ -10,15 +10,18 @@ from stability import Verdict, certify, verify
 from stability.errors import ConfigurationError, DimensionError, UnsupportedError
 from stability.models import (
     GRU,
+    LRU,
     LSTM,
     ContractingRNN,
     ElmanRNN,
     LipschitzRNN,
+    RotRNN,
     SequenceModel,
     Stack,
     build,
     describe,
 )
+from stability.models.stack import stack_configs
 
 
 def make():
@@ -55,6 +58,16 @@ def test_the_stack_of_systems_is_the_stack():
     assert systems.states == 6 + 10 + 4 + 7
     assert "A_0" in stack.matrices()
     assert "W_3" in stack.matrices()
+
+
+@pytest.mark.parametrize(("options", "outputs"), [({}, 8), ({"output_size": 5}, 5)])
+@pytest.mark.parametrize("layer", [RotRNN, LRU, ElmanRNN])
+def test_layers_of_one_kind_fit_on_each_other(layer, options, outputs):
+    if layer is ElmanRNN:
+        options, outputs = {}, 8
+    stack = Stack([layer(**config) for config in stack_configs(layer, 3, 8, 3, **options)])
+    assert (stack.input_size, stack.output_size) == (3, outputs)
+    assert stack(inputs().float())[0].shape == (2, 5, outputs)
 
 
 def test_contracting_layers_give_a_stack_of_systems():

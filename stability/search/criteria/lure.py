@@ -41,7 +41,7 @@ class Options:
         deadline: time limit of the whole call.
         seed: seed of the searches.
         use: known conditions of use: ``input_range``, ``start``, ``horizon``.
-        refute: search for a counter-example where nothing is proved.
+        refute: search for a counterexample where nothing is proved.
         searched: search also for the best rates of criteria that the proved one contains.
         input_box: ``(low, high)``, the range that every input stays in, or ``None``.
     """

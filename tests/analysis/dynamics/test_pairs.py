@@ -1,4 +1,4 @@
-"""Distances of two trajectories: against runs by hand, under proved bounds, and along counter-examples."""
+"""Distances of two trajectories: against runs by hand, under proved bounds, and along counterexamples."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_command_line_gives_the_settings(tmp_path: Path) -> None:
-    rarer = "optimizer=rmsprop weight_decay=0.1 milestones=1,2 decay=0.5 clip=0 input_noise=0.1"
+    rarer = "optimizer=rmsprop weight_decay=0.1 milestones=1,2 decay=.5 clip=0 input_noise=.1"
     options = [f"--set={setting}" for setting in rarer.split()] + ["--lr", "0.02", "--epochs", "2", "--seed", "1"]
     assert cli.run(["train", *TINY, *options, "-o", str(tmp_path / "run"), "-q"]) == 0
     training = read_run(tmp_path / "run").document["training"]

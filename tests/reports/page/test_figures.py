@@ -100,13 +100,13 @@ def test_tables_hold_the_stored_numbers(report: Report) -> None:
     ("states", "words"),
     [
         (("certified",), "is proven stable: differences between two runs under one input die out."),
-        (("refuted",), "is proven not stable: there is a counter-example."),
-        (("inconclusive",), "is undecided: neither bound nor counter-example."),
+        (("refuted",), "is proven not stable: there is a counterexample."),
+        (("inconclusive",), "is undecided: neither bound nor counterexample."),
         (("inconclusive", "inconclusive"), "No network is proven stable; none is refuted."),
-        (("refuted", "inconclusive"), "No network is proven stable; for 1 of 2 a counter-example is proved."),
+        (("refuted", "inconclusive"), "No network is proven stable; for 1 of 2 a counterexample is proved."),
         (("certified", "certified"), "Differences die out in all 2 networks, which are proven stable."),
-        (("certified", "refuted"), ", which is proven stable; for one other a counter-example is proved."),
-        (("certified",) * 2 + ("refuted",) * 2, "in the 2 proven networks; for 2 others a counter-example is proved."),
+        (("certified", "refuted"), ", which is proven stable; for one other a counterexample is proved."),
+        (("certified",) * 2 + ("refuted",) * 2, "in the 2 proven networks; for 2 others a counterexample is proved."),
     ],
 )
 def test_titles_state_the_finding(report: Report, states: Sequence[str], words: str) -> None:
