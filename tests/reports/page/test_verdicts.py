@@ -22,6 +22,8 @@ from stability.reports.stored.collect import Report, collect, read_model
 from stability.reports.stored.facts import attack_size, attacked, certified_accuracy, halved
 from stability.systems import DrivenSystem, LureSystem
 
+from ..conftest import seal
+
 FAST = LureSystem([[0.5]], [[0.0]], [[0.0]], dt=1.0)
 SLOW = LureSystem([[0.9999]], [[0.0]], [[0.0]], dt=1.0)
 WRONG = LureSystem([[1.5]], [[0.0]], [[0.0]], dt=1.0)
@@ -44,6 +46,7 @@ def report(folder: Path, *subjects: object, **analysis: object) -> Report:
         (in_box(found, RANGE) if subject is LATCH else found).save(place / "certificate.json")
         told = {"title": f"N{k}", "discrete": True, "sequence_length": 28, "steps": {}, **analysis}
         (place / "analysis.json").write_text(json.dumps(told))
+        seal(place)
         models.append(read_model(place))
     return Report(folder, {}, tuple(models))
 
@@ -80,6 +83,7 @@ def test_a_proof_for_a_range_of_inputs_never_speaks_of_every_input(tmp_path: Pat
     assert limited.verdict is Verdict.CERTIFIED
     first, *others = report(tmp_path, FAST, WRONG).models
     limited.save(first.folder / "certificate.json")
+    seal(first.folder)
     model = read_model(first.folder)
     for models in ((model,), (model, *others)):
         found = Report(tmp_path, {}, models)
