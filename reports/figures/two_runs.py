@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ..formatting import bound_at
-from ..stored.facts import proved_range, scope
+from ..stored.facts import is_layerwise, proved_range, scope
 from ..stored.records import ModelRecord, select
 from . import layout
 from .figure import INK, MUTED, PROVEN, REFUTED, RULE, Figure
@@ -30,7 +30,7 @@ def envelope(model: ModelRecord, steps: np.ndarray) -> np.ndarray | None:
     """Return the proved bound of every pair after some steps, the least of all certified ``C rho^k``, or ``None``."""
     summary = model.certificate or {}
     pairs = summary.get("pairs", ())
-    if model.state != "certified" or not pairs or not model.is_discrete or summary.get("driven"):
+    if model.state != "certified" or not pairs or not model.is_discrete or summary.get("driven") or is_layerwise(model):
         return None
     return np.array([bound_at(float(k), pairs, True) for k in steps], dtype=float)
 
@@ -104,6 +104,8 @@ def _finding(models: Sequence[ModelRecord], _: Table) -> str:
     stable, unstable = ([m for m in models if m.state == s] for s in ("certified", "refuted"))
     if len(models) == 1:
         ranged = f" {scope(models[0])}" if proved_range(models[0]) else ""
+        if is_layerwise(models[0]):
+            return f"Each recurrent layer of {models[0].title} is proven stable by itself."
         is_stable = f"is proven stable{ranged}: differences between two runs under one input die out"
         is_unstable = "is proven not stable: there is a counter-example"
         word = is_stable if stable else is_unstable if unstable else "is undecided: neither bound nor counter-example"

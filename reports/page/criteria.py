@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from ..formatting import MISSING, count, margin_words
 from ..stored.collect import Report
+from ..stored.facts import is_loop
 from ..stored.records import ModelRecord
 from ..vocabulary import NAMES, NO_UNIT, UNITS, WITNESSES, mark
 from .parts import Cell, Columns, Fold, folded, named, plural, tabulate
@@ -33,7 +34,8 @@ def criteria(report: Report) -> list[Fold]:
     if any(FLOW in str(f.get("detail")) for f in findings):
         note += " Signs in brackets are about the differential equation behind a layer, not about the map that runs."
     tables = tabulate("Criteria for stability", columns, models if names else (), words=tuple(columns), note=note)
-    summary = f"{'1 criterion' if len(names) == 1 else f'{len(names)} criteria'}, {plural(len(models), 'network')}"
+    noun = "loop" if all(map(is_loop, models)) else "network"
+    summary = f"{'1 criterion' if len(names) == 1 else f'{len(names)} criteria'}, {plural(len(models), noun)}"
     parts = (*tables, *_opinions(report))
     return folded(report, "more-criteria", "Which criterion decides", summary, parts, "margins")
 

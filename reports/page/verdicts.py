@@ -22,7 +22,7 @@ GROUPS = {
     "inconclusive": ("are undecided", "is undecided"),
     "uncovered": ("are covered by no theorem", "is covered by no theorem"),
     "invalid": ("have certificates that do not verify", "has a certificate that does not verify"),
-    "stale": ("are shown without results, which are about other weights",) * 2,
+    "stale": ("are shown without results", "is shown without results"),
     "None": ("were not examined", "was not examined"),
 }
 """Verbs for counts of models, many and one, by state."""
@@ -135,14 +135,17 @@ def _halving(model: ModelRecord) -> str:
     begun = "when its state has entered the set of the proof" if since is None else f"step {since}"
     counted = f", counted from {begun}," if since != 0 else ""
     after = f"After {claims.duration_words(model, when)}{counted}"
+    if facts.is_layerwise(model):
+        return f"{after} two runs of a layer that read the same input of the layer are at most half as far apart."
     if driven:  # a disturbance may take the state out of the sets of the proof
         return f"{after} any two runs that read the same input are at most half as far apart."
     return f"{after} any disturbance of its state is at most half as large, whatever the input."
 
 
 def _range(model: ModelRecord) -> str:
-    """Return the range of inputs that a proof is limited to, as the end of a phrase; empty for every input."""
-    return f" {facts.scope(model)}" if facts.proved_range(model) else ""
+    """Return the range of inputs or the layers that a proof is limited to, as the end of a phrase; else empty."""
+    said = f" {facts.scope(model)}" if facts.proved_range(model) else ""
+    return f", each recurrent layer by itself{',' * bool(said)}{said}" if facts.is_layerwise(model) else said
 
 
 def _growth(model: ModelRecord) -> str:
@@ -365,6 +368,7 @@ def table(report: Report) -> dict[str, object]:
         "proved": f"{' and '.join(filter(None, (', '.join(proved[:-1]), proved[-1])))} {'are' if proved[1:] else 'is'}",
         "measured": len(shown) > len(proved) - 1,
         "rule": _rule(report),
+        "ranged": any(m.state == "certified" and facts.proved_range(m) for m in report.models),
         "dashes": any(cell is None for row in rows for cell in row["cells"]),
     }
 
@@ -385,5 +389,5 @@ def _verdict_detail(model: ModelRecord) -> str:
     if model.trainings.several:
         return f"{sum(s == model.state for s in states)} of {len(states)}"
     if facts.proved_range(model) is None:
-        return ""
+        return "each layer" if facts.is_layerwise(model) else ""
     return ("stable " if model.state == "refuted" else "") + facts.scope(model)

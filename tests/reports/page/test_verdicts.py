@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
@@ -15,7 +16,7 @@ from stability.certificate import Certificate
 from stability.certification import certify
 from stability.kernel.format.claims import Verdict
 from stability.kernel.systems.gated_cell import GatedCell
-from stability.reports.figures.two_runs import two_runs
+from stability.reports.figures.two_runs import envelope, two_runs
 from stability.reports.page.claims import claim, covered, gist
 from stability.reports.page.verdicts import columns, headline, summary
 from stability.reports.stored.collect import Report, collect, read_model
@@ -92,6 +93,29 @@ def test_a_proof_for_a_range_of_inputs_never_speaks_of_every_input(tmp_path: Pat
         keys = (columns(found)[0].key, str(claim(model)), covered(model), gist(model))
         for text in (headline(found), *summary(found), *keys):
             assert not re.search("whatever the input|any disturbance|every input|under any input", text)
+
+
+def test_a_proof_of_single_layers_is_not_told_as_one_of_the_network(tmp_path: Path) -> None:
+    """What a layer hands on differs between two runs, so that no bound on the whole state follows."""
+    first = report(tmp_path, FAST).models[0]
+    path = first.folder / "certificate.json"
+    dataclasses.replace(Certificate.load(path), meta={"part": "recurrent-layers-side-by-side of N"}).save(path)
+    seal(first.folder)
+    model = read_model(first.folder)
+    assert "each recurrent layer by itself" in headline(Report(tmp_path, {}, (model,)))
+    assert "disturbance" not in headline(Report(tmp_path, {}, (model,)))
+    assert envelope(model, np.arange(3)) is None
+    assert envelope(first, np.arange(3)) is not None
+
+
+def test_pairs_that_came_together_are_counted(tmp_path: Path) -> None:
+    first = report(tmp_path, WRONG).models[0]
+    for closer, said in ((100, "100 of 100 pairs of runs came closer together"), (89, "")):
+        told = {"pairs": 100, "steps": 30, "start": 1.0, "closer": closer, "counter": None}
+        (first.folder / "pairs.json").write_text(json.dumps(told))
+        seal(first.folder)
+        text = headline(Report(tmp_path, {}, (read_model(first.folder),)))
+        assert (said in text) if said else ("pairs" not in text)
 
 
 def test_a_slow_proof_says_how_little_it_gives_within_a_sequence(tmp_path: Path) -> None:
