@@ -19,7 +19,7 @@ WORDS = {
     "refuted": "Proven not stable",
     "inconclusive": "Undecided",
     "invalid": "Does not verify",
-    "stale": "Results of other weights",
+    "stale": "Results not shown",
     "uncovered": "Undecided",
 }
 SIGNS = {"certified": "✓", "refuted": "✗", "inconclusive": "?", "uncovered": "?", "invalid": "!", "stale": "!"}

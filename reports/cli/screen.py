@@ -39,7 +39,7 @@ def screen(
         saved: where the file is, if it was written.
         hints: what would lead further, each with its command.
         opinions: ``cross_check.json`` as a mapping, where a solver was asked.
-        where: the range of inputs in which counter-examples were searched first.
+        where: the range of inputs in which counterexamples were searched first.
         length: steps of the sequences on which the network was trained.
         margin: certified and destabilizing factor of the slopes, where they were asked for.
 

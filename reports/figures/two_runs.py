@@ -1,4 +1,4 @@
-"""Distance of two trajectories under one input: measured on data, proved for all, and of the counter-example."""
+"""Distance of two trajectories under one input: measured on data, proved for all, and of the counterexample."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ..formatting import bound_at
-from ..stored.facts import is_fast, proved_range, scope
+from ..stored.facts import is_fast, is_layerwise, proved_range, scope
 from ..stored.records import ModelRecord, select
 from . import layout
 from .figure import INK, MUTED, PROVEN, REFUTED, RULE, Figure
@@ -21,7 +21,7 @@ POINTS = 200  # vertices of a line
 KINDS = {
     "data": ("test data", INK, "Line in its band: test data, median and middle 80 %. "),
     "proved": ("proved for all", PROVEN, "Blue: proved upper bound for every pair of states. "),
-    "counter": ("counter-example", REFUTED, "Orange, dashed: the counter-example, simulated. "),
+    "counter": ("counterexample", REFUTED, "Orange, dashed: the counterexample, simulated. "),
 }
 """Label, color and sentence of each kind of line."""
 
@@ -30,7 +30,7 @@ def envelope(model: ModelRecord, steps: np.ndarray) -> np.ndarray | None:
     """Return the proved bound of every pair after some steps, the least of all certified ``C rho^k``, or ``None``."""
     summary = model.certificate or {}
     pairs = summary.get("pairs", ())
-    if model.state != "certified" or not pairs or not model.is_discrete or summary.get("driven"):
+    if model.state != "certified" or not pairs or not model.is_discrete or summary.get("driven") or is_layerwise(model):
         return None
     return np.array([bound_at(float(k), pairs, True) for k in steps], dtype=float)
 
@@ -104,12 +104,14 @@ def _finding(models: Sequence[ModelRecord], _: Table) -> str:
     stable, unstable = ([m for m in models if m.state == s] for s in ("certified", "refuted"))
     if len(models) == 1:
         ranged = f" {scope(models[0])}" if proved_range(models[0]) else ""
+        if is_layerwise(models[0]):
+            return f"Each recurrent layer of {models[0].title} is proven stable by itself."
         is_stable = f"is proven stable{ranged}: differences between two runs under one input die out"
-        is_unstable = "is proven not stable: there is a counter-example"
-        word = is_stable if stable else is_unstable if unstable else "is undecided: neither bound nor counter-example"
+        is_unstable = "is proven not stable: there is a counterexample"
+        word = is_stable if stable else is_unstable if unstable else "is undecided: neither bound nor counterexample"
         return f"{models[0].title} {word}."
     if not stable:
-        few = f"for {len(unstable)} of {len(models)} a counter-example is proved" if unstable else "none is refuted"
+        few = f"for {len(unstable)} of {len(models)} a counterexample is proved" if unstable else "none is refuted"
         return f"No network is proven stable; {few}."
     which = f"the {len(stable)} proven networks" if len(stable) > 1 else f"{stable[0].title}, which is proven stable"
     which = f"all {len(stable)} networks, which are proven stable" if len(stable) == len(models) else which
@@ -119,7 +121,7 @@ def _finding(models: Sequence[ModelRecord], _: Table) -> str:
     slow = [m.title for m in stable if not is_fast(m)]
     which += f" (slowly in {layout.joined(slow)})" if 0 < len(slow) < 4 and len(stable) > 1 and not ranged else ""
     others = "one other" if len(unstable) == 1 else f"{len(unstable)} others"
-    return f"Differences die out in {which}" + f"; for {others} a counter-example is proved" * bool(unstable) + "."
+    return f"Differences die out in {which}" + f"; for {others} a counterexample is proved" * bool(unstable) + "."
 
 
 def _protocol(model: ModelRecord) -> list[str]:

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from stability.kernel.format.sentences import at_most
 
 from ..formatting import bound, count, metric_word, number, percent
-from ..stored.facts import between, halved, halved_in_sequences, is_loop, is_real, proved_range, scope
+from ..stored.facts import between, halved, halved_in_sequences, is_layerwise, is_loop, is_real, proved_range, scope
 from ..stored.records import ModelRecord, select
 from ..vocabulary import reason, sentence
 
@@ -64,7 +64,8 @@ def claim(model: ModelRecord) -> Markup:
     if model.state != "certified" or summary.get("driven") or asked or when is None:
         more = reason(summary) if model.state == "inconclusive" else ""
         return Markup("{} {}").format(sentence(summary, model.is_discrete), more)
-    told = Markup(
+    told = Markup("Of each recurrent layer by itself, not of all with their connections: " * is_layerwise(model))
+    told += Markup(
         "For <b>every input and every pair of starting states</b>, the distance after {} is at most {} "
     ).format(Markup("<i>k</i> steps") if model.is_discrete else Markup("a time <i>t</i>"), _decay(model, summary))
     told += Markup("times the initial distance. It is at most half after <b>{}</b>.").format(
@@ -133,7 +134,8 @@ def gist(model: ModelRecord) -> str:
 def covered(model: ModelRecord) -> str:
     """Return what a proof covers."""
     summary = model.certificate or {}
-    points = ["the stored weights" if not is_loop(model) else "the stored matrices", "exact arithmetic"]
+    points = ["each recurrent layer by itself"] if is_layerwise(model) else []
+    points += ["the stored weights" if not is_loop(model) else "the stored matrices", "exact arithmetic"]
     if model.state == "certified":
         driven = summary.get("driven")
         points[1:1] = [
@@ -154,6 +156,7 @@ def not_covered(model: ModelRecord) -> str:
     if isinstance(seen, (int, float)) and isinstance(rounding.get("sequences"), (int, float)):
         points[0] += f" (measured: {number(seen, 2)} of the state's size, {count(rounding['sequences'])} sequences)"
     points += [] if model.is_discrete else ["a numerical integrator"]
+    points += ["how fast the whole network forgets"] if is_layerwise(model) else []
     points += ["inputs outside that range"] if proved_range(model) else []
     points += (
         ["other matrices"]

@@ -14,7 +14,7 @@ from ..figures import Figure, appendix
 from ..formatting import MISSING, at_least, bound, count, metric, number, percent, signed
 from ..names import claim_name, single_value
 from ..stored.collect import Report
-from ..stored.facts import is_real, verdict_counts
+from ..stored.facts import is_layerwise, is_real, verdict_counts
 from ..stored.protocol import protocol
 from ..stored.records import ModelRecord
 from .criteria import criteria
@@ -160,7 +160,9 @@ def _times(factor: Any) -> str:
 def _exponent_bound(model: ModelRecord) -> str:
     """Bound the mean growth per step by the pairs that the checker accepted, rounded up."""
     certificate, steps = model.certificate or {}, model.documents.get("exponents", {}).get("steps")
-    usable = model.state == "certified" and model.is_discrete and not certificate.get("driven")
+    usable = (
+        model.state == "certified" and model.is_discrete and not certificate.get("driven") and not is_layerwise(model)
+    )
     if not usable or not is_real(steps) or not steps > 0:
         return MISSING
     pairs = [(rate, overshoot) for rate, overshoot in certificate.get("pairs", ()) if rate > 0]

@@ -18,7 +18,7 @@ GROUPS = {
     "inconclusive": ("are undecided", "is undecided"),
     "uncovered": ("are covered by no theorem", "is covered by no theorem"),
     "invalid": ("have certificates that do not verify", "has a certificate that does not verify"),
-    "stale": ("are shown without results, which are about other weights",) * 2,
+    "stale": ("are shown without results", "is shown without results"),
     "None": ("were not examined", "was not examined"),
 }
 """Verbs for counts of models, many and one, by state."""
@@ -81,14 +81,17 @@ def _halving(model: ModelRecord) -> str:
     begun = "when its state has entered the set of the proof" if since is None else f"step {since}"
     counted = f", counted from {begun}," if since != 0 else ""
     after = f"After {claims.duration_words(model, when)}{counted}"
+    if facts.is_layerwise(model):
+        return f"{after} two runs of a layer that read the same input of the layer are at most half as far apart."
     if driven:  # a disturbance may take the state out of the sets of the proof
         return f"{after} any two runs that read the same input are at most half as far apart."
     return f"{after} any disturbance of its state is at most half as large, whatever the input."
 
 
 def _range(model: ModelRecord) -> str:
-    """Return the range of inputs that a proof is limited to, as the end of a phrase; empty for every input."""
-    return f" {facts.scope(model)}" if facts.proved_range(model) else ""
+    """Return the range of inputs or the layers that a proof is limited to, as the end of a phrase; else empty."""
+    said = f" {facts.scope(model)}" if facts.proved_range(model) else ""
+    return f", each recurrent layer by itself{',' * bool(said)}{said}" if facts.is_layerwise(model) else said
 
 
 def _growth(model: ModelRecord) -> str:

@@ -119,12 +119,8 @@ def _row(m: ModelRecord) -> dict[str, Any]:
     }
 
 
-def _changed(folder: Path) -> list[str]:
-    """Files that are not those that ``analysis.json`` recorded, or are gone (weights may be left out)."""
-    path = folder / ANALYSIS_FILE
-    recorded = read_shaped(path).get("files") if path.is_file() else None
-    if not isinstance(recorded, dict):  # no digests
-        return []
+def _changed(folder: Path, recorded: Mapping[str, Any]) -> list[str]:
+    """Return the files without their recorded digest, or that are gone (weights may be left out)."""
     known = [*(f"{s}.csv" for s in FRAMES), *(f"{s}.json" for s in DOCUMENTS), "certificate.json", WEIGHTS]
     known.remove(ANALYSIS_FILE)
     there = [n for n in known if (folder / n).is_file()]
@@ -144,12 +140,14 @@ def read_model(folder: Path) -> ModelRecord:
     Raises:
         FileFormatError: when a file is there and cannot be read.
     """
-    changed = _changed(folder)
-    stale = any(n in changed for n in ABOUT)
+    analysis = read_shaped(folder / ANALYSIS_FILE)
+    recorded = analysis.get("files")
+    sealed = isinstance(recorded, dict)
+    changed = _changed(folder, recorded if isinstance(recorded, dict) else {})
     here = [f"{s}.json" for s in DOCUMENTS if (folder / f"{s}.json").is_file()]
-    if stale:
-        analysis = read_shaped(folder / ANALYSIS_FILE)
+    if not sealed or any(n in changed for n in ABOUT):
         why = "the weights beside these results are not the ones that they are about: run the report again"
+        why = why if sealed else "analysis.json has no digests of these results: run the report again"
         known = {k: analysis[k] for k in ("title", "source") if k in analysis}
         return ModelRecord(folder.name, folder, None, {"analysis": known}, {}, refused=why, stale=True)
     documents = {n.removesuffix(".json"): read_shaped(folder / n) for n in here if n not in changed}

@@ -23,6 +23,8 @@ TASKS = {"digits": "handwritten digits", "adding": "adding problem", "characters
 """Names of tasks for readers."""
 SEQUENCES = 10.0
 """Training lengths within which a proved halving counts as fast enough to matter."""
+LAYERWISE = "recurrent-layers-side-by-side"
+"""Part of a network that consists of its recurrent layers without what connects them."""
 Interval = tuple[float, float, float]
 """A share with the ends of its 95 % interval."""
 
@@ -121,6 +123,12 @@ def scope(model: ModelRecord) -> str:
     """Return the inputs that a proof of stability is about, as the end of a sentence."""
     box = proved_range(model)
     return "whatever the input" if box is None else f"for {between(box['low'], box['high'])}"
+
+
+def is_layerwise(model: ModelRecord) -> bool:
+    """Return True if a proof is about several recurrent layers, each with its own input, and not about the whole."""
+    part = ((model.certificate or {}).get("meta") or {}).get("part")
+    return model.state == "certified" and str(part).startswith(LAYERWISE)
 
 
 def halved(model: ModelRecord) -> float | None:

@@ -21,6 +21,8 @@ NO_DATA = "no data are known"
 DATA = ("--data", "--task", "--task-set", "--data-dir")
 DEFAULTS = {"digits": {"layout": "rows", "size": 28, "permuted": False, "permutation_seed": 784}}
 """Options of tasks that a command need not repeat; so are all that are null."""
+TRAINING = {"epochs": 10, "lr": 3e-3, "batch_size": 64, "seed": 0}
+"""Defaults of ``stability train``, which a command need not repeat; a network that came trained had epochs before."""
 PENALIZED = ("lipschitz", "elman", "RNN")
 """Layers whose training a margin penalty can pull towards a proof."""
 PATIENCE = 10  # times the seconds that were not enough
@@ -111,18 +113,16 @@ class Known:
         data: options that name its data; empty where none are known.
         own: whether its run directory names these data by itself.
         layer: name of its recurrent layer.
-        epochs: of its training here.
+        training: options of its training here that are no defaults.
         radii: whether the radii of single inputs can be certified.
-        seed: of its training here.
     """
 
     network: str = ""
     data: str = ""
     own: bool = False
     layer: str = ""
-    epochs: Any = None
+    training: str = ""
     radii: bool = False
-    seed: Any = None
 
 
 def advice(
@@ -165,14 +165,13 @@ def _other_training(summary: Mapping[str, Any], known: Known) -> list[tuple[str,
     if not known.network:
         return []
     data = known.data or "--data FILE.npz"
-    epochs = "" if known.epochs is None else f" --epochs {known.epochs}"
-    epochs += f" --seed {known.seed}" if known.seed else ""
+    training = f" {known.training}" if known.training else ""
     if known.layer in PENALIZED:
         why = "Continue its training with a stability margin penalty"
-        more = f"--from {known.network} {data}{epochs} --margin-penalty 1 --set until_certified=true"
+        more = f"--from {known.network} {data}{training} --margin-penalty 1 --set until_certified=true"
     else:
         why = "Train a layer that contracts for every value of its weights on the same data"
-        more = f"--model contracting {data} --hidden {summary.get('hidden') or 64}{epochs}"
+        more = f"--model contracting {data} --hidden {summary.get('hidden') or 64}{training}"
     out = [(why, f"stability train {more}")]
     if known.radii:
         own = "" if known.own else f" {data}"
@@ -246,8 +245,9 @@ def known_of(model: ModelRecord) -> Known:
     network = named(model) if model.run or model.step("noise")["status"] == "done" else ""
     training, radii = model.run.get("training", {}), model.step("local")["status"] == "done"
     layer = str(described.get("layer") or "")
-    epochs, seed = training.get("epochs"), training.get("seed")
-    return Known(network, data_words(model.command, task), bool(task), layer, epochs, radii, seed)
+    said = {n: training[n] for n in list(TRAINING)[not layer :] if training.get(n) not in (None, TRAINING[n])}
+    options = " ".join(f"--{n.replace('_', '-')} {shell_name(str(value))}" for n, value in said.items())
+    return Known(network, data_words(model.command, task), bool(task), layer, options, radii)
 
 
 def as_values(model: ModelRecord) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ from stability.certificate import Certificate, Finding
 from stability.certification import certify
 from stability.kernel.format.claims import Verdict
 from stability.reports import render
+from stability.storage.documents import file_digest
 from stability.systems import LureSystem
 
 MODELS = {
@@ -203,6 +204,13 @@ def _write_model(folder: Path, name: str, title: str, verdict: Verdict, rng: np.
         )
 
 
+def seal(folder: Path) -> None:
+    """Record the digests of a model's files in its ``analysis.json``, as the analysis does."""
+    path = folder / "analysis.json"
+    files = {p.name: file_digest(p) for p in folder.iterdir() if p.is_file() and p != path}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "files": files}))
+
+
 def make_report_dir(folder: Path, names: tuple[str, ...] = tuple(MODELS), copies: int = 1) -> Path:
     """Write a report of the named models, each as often as ``copies`` says."""
     folder.mkdir(parents=True)
@@ -211,6 +219,7 @@ def make_report_dir(folder: Path, names: tuple[str, ...] = tuple(MODELS), copies
     for there, (name, k) in folders.items():
         title, verdict = MODELS[name]
         _write_model(folder / "models" / there, name, f"{title} {k}" if k else title, verdict, rng)
+        seal(folder / "models" / there)
     settings = {
         "format": "stability-report-settings", "version": 1, "title": "Stability of three networks",
         "models": list(folders), "seed": 0, "seconds": 240.0, "processes": 2, "finished": "2026-01-01 12:00",

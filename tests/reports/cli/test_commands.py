@@ -17,13 +17,15 @@ import torch
 from torch import nn
 
 from stability.analysis.campaign.budgets import BUDGETS
+from stability.analysis.training.planned import DEFAULTS
 from stability.analysis.training.runs import Run
 from stability.models import ElmanRNN, SequenceModel, save
 from stability.reports import cli
 from stability.reports.page.next_step import next_step
 from stability.reports.stored.collect import collect
-from stability.reports.stored.reasons import data_words
+from stability.reports.stored.reasons import TRAINING, data_words, known_of
 
+from ..conftest import seal
 from ..own_nets import MODULE, SMALL, arrays
 
 REMEMBERS = """
@@ -175,7 +177,8 @@ def test_the_command_after_training_works_and_the_page_of_the_run_keeps_its_data
     command = next_step(model).command
     assert "contracting" in command
     assert shlex.join(["--data", str(Path("good.npz").absolute())]) in command
-    assert "--hidden 5 --epochs 1" in command
+    assert "--hidden 5" in command
+    assert ("--epochs 1" in command) == (asked[0] == "--model")  # a network that came trained had epochs before
     assert run(command, str(tmp_path / "next")) == 0
 
 
@@ -194,6 +197,21 @@ def test_advice_about_a_run_keeps_its_data_and_its_settings_and_no_defaults(
     run = Run(Path(), {"task": task, "model": {"layer": None}, "training": {"epochs": 1, "seed": 2, "lr": 0.003}})
     assert run.data_options() == [("--task", "digits"), ("--task-set", "size=7"), ("--data-dir", "my data")]
     assert run.training_options() == [("--seed", "2")]  # these epochs came after others
+    assert {**{name: DEFAULTS[name] for name in ("epochs", "lr", "batch_size")}, "seed": 0} == TRAINING
+
+
+def test_advice_on_the_page_keeps_the_settings_of_the_training(small_dir: Path) -> None:
+    path = small_dir / "models" / "contracting" / "run.json"
+    document = json.loads(path.read_text())
+    document["training"] = {"epochs": 10, "lr": 0.01, "batch_size": 16, "seed": 3}
+    document["task"] = {"name": "digits", "options": {"size": 7, "layout": "rows", "limit": None}}
+    for layer, epochs in (("lstm", 8), (None, 8), ("lstm", 10)):
+        document["model"]["layer"], document["training"]["epochs"] = layer, epochs
+        path.write_text(json.dumps(document))
+        seal(path.parent)
+        known, done = known_of(collect(small_dir).models[0]), Run(Path(), document)
+        words = [tuple(pair) for pair in options_in(shlex.split(f"{known.data} {known.training}"))]
+        assert words == [*done.data_options(), *done.training_options()]
 
 
 def options_in(words: list[str]) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from stability.reports.stored.collect import collect
 from stability.systems import LureSystem
 from stability.verification import verify
 
-from ..conftest import certificate, make_report_dir
+from ..conftest import certificate, make_report_dir, seal
 
 
 def model(folder: Path, name: str = "contracting") -> Path:
@@ -70,9 +70,7 @@ def test_every_answer_of_the_page_is_the_checkers(report_dir: Path) -> None:
 def test_a_valid_certificate_of_another_model_is_not_shown(report_dir: Path) -> None:
     folder = model(report_dir)
     name = "certificate.json"
-    analysis = json.loads((folder / "analysis.json").read_text())
-    analysis["files"] = {p.name: digest(p) for p in folder.iterdir() if p.name != "analysis.json"}
-    (folder / "analysis.json").write_text(json.dumps(analysis))
+    seal(folder)
     assert collect(report_dir).models[0].state == "certified"
     other = LureSystem([[0.1]], [[1.0]], [[0.1]], dt=1.0)
     certify(other).save(folder / name)
@@ -86,12 +84,10 @@ def test_a_certificate_belongs_to_the_weights_beside_it(small_dir: Path, capsys:
     folder = model(small_dir)
     (folder / "model.safetensors").write_bytes(b"the weights")
     own = certificate(Verdict.CERTIFIED)
-    analysis = json.loads((folder / "analysis.json").read_text())
     for weights, state in ((b"the weights", "certified"), (b"others", "invalid"), (None, "invalid")):
         meta = {} if weights is None else {"model": hashlib.sha256(weights).hexdigest()}
         dataclasses.replace(own, meta=meta).save(folder / "certificate.json")
-        analysis["files"] = {p.name: digest(p) for p in folder.iterdir() if p.name != "analysis.json"}
-        (folder / "analysis.json").write_text(json.dumps(analysis))
+        seal(folder)
         assert collect(small_dir).models[0].state == state
     assert cli.run(["report", "--redraw", str(small_dir)]) == 2
     assert "another model" in capsys.readouterr().err
@@ -112,6 +108,7 @@ def test_a_report_of_an_open_question_alone_is_no_success(tmp_path: Path, capsys
     for path in folder.iterdir():
         if path.name not in ("analysis.json", "certificate.json"):
             path.unlink()
+    seal(folder)
     capsys.readouterr()
     assert cli.run(["report", "--redraw", str(report)]) == 2
     assert "no network to run" in capsys.readouterr().err
@@ -131,9 +128,7 @@ def test_results_of_other_weights_are_not_shown(small_dir: Path, name: str) -> N
     (folder / "model.safetensors").write_bytes(b"the weights")
     meta = {"model": digest(folder / "model.safetensors")}
     dataclasses.replace(certificate(Verdict.CERTIFIED), meta=meta).save(folder / "certificate.json")
-    analysis = json.loads((folder / "analysis.json").read_text())
-    analysis["files"] = {p.name: digest(p) for p in folder.iterdir() if p.name != "analysis.json"}
-    (folder / "analysis.json").write_text(json.dumps(analysis))
+    seal(folder)
     assert collect(small_dir).models[0].state == "certified"
     (folder / name).write_bytes((folder / name).read_bytes() + b" ")
     record = collect(small_dir).models[0]
@@ -146,9 +141,7 @@ def test_results_of_other_weights_are_not_shown(small_dir: Path, name: str) -> N
 
 def test_a_table_that_was_changed_is_left_out_and_named(small_dir: Path) -> None:
     folder = model(small_dir)
-    analysis = json.loads((folder / "analysis.json").read_text())
-    analysis["files"] = {p.name: digest(p) for p in folder.iterdir() if p.name != "analysis.json"}
-    (folder / "analysis.json").write_text(json.dumps(analysis))
+    seal(folder)
     lines = (folder / "attacks.csv").read_text().splitlines(keepends=True)
     (folder / "attacks.csv").write_text("".join(lines[: len(lines) // 2]))
     record = collect(small_dir).models[0]
@@ -162,12 +155,25 @@ def test_a_table_that_was_changed_is_left_out_and_named(small_dir: Path) -> None
     assert 'href="models/contracting/attacks.csv"' not in text
 
 
+@pytest.mark.parametrize("name", ["analysis.json", "run.json"])
+def test_without_recorded_digests_no_result_is_shown(small_dir: Path, name: str) -> None:
+    """Who deletes the digests switches no check off, with a run beside the results or without."""
+    folder = model(small_dir)
+    path = folder / "analysis.json"
+    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "files"}))
+    if name == "run.json":
+        (folder / name).unlink()
+    record = collect(small_dir).models[0]
+    assert record.certificate is None
+    assert not record.frames
+    assert "no digests" in record.refused
+    assert '<details class="card stale"' in page(small_dir)
+
+
 @pytest.mark.parametrize("name", ["noise.csv", "attacks.csv", "hessian.json"])
 def test_a_removed_result_is_named_as_changed(small_dir: Path, name: str) -> None:
     folder = model(small_dir)
-    analysis = json.loads((folder / "analysis.json").read_text())
-    analysis["files"] = {p.name: digest(p) for p in folder.iterdir() if p.name != "analysis.json"}
-    (folder / "analysis.json").write_text(json.dumps(analysis))
+    seal(folder)
     assert collect(small_dir).models[0].changed == ()
     (folder / name).unlink()
     assert collect(small_dir).models[0].changed == (name,)

@@ -21,9 +21,8 @@ from stability.reports.stored.collect import collect
 from stability.reports.stored.protocol import PROTOCOLS
 from stability.reports.vocabulary import NAMES
 from stability.storage.artifacts import ARTIFACTS
-from stability.storage.documents import file_digest
 
-from ..conftest import make_report_dir
+from ..conftest import make_report_dir, seal
 from .folds import numbers, rows, tables
 
 CLASSES = [
@@ -65,6 +64,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         attacks = pd.read_csv(folder / "models" / name / "attacks.csv")
         attacks.loc[attacks.attack == "deepfool", "accuracy"] *= 0.9
         attacks.to_csv(folder / "models" / name / "attacks.csv", index=False)
+    for model in (folder / "models").iterdir():
+        seal(model)
     return folder
 
 
@@ -216,8 +217,7 @@ def test_nothing_is_shown_of_files_that_changed(tmp_path: Path) -> None:
     folder = make_report_dir(tmp_path / "report")
     for model in (folder / "models").iterdir():
         (model / "model.safetensors").write_bytes(b"weights")
-        digests = {p.name: file_digest(p) for p in model.iterdir() if p.name != "analysis.json"}
-        change(model / "analysis.json", files=digests)
+        seal(model)
     changed, stale = folder / "models" / "contracting", folder / "models" / "lstm"
     for name in ("attacks.csv", "exponents.json", "hessian.json"):
         (changed / name).write_text((changed / name).read_text() + " ")

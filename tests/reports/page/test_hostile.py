@@ -21,7 +21,7 @@ from stability.reports.names import printable
 from stability.reports.page.html import policy
 
 from ..browser import BROWSER, visit
-from ..conftest import certificate
+from ..conftest import certificate, seal
 
 ALERT = "<img src=q onerror=alert(1)>"
 NAMES = [
@@ -118,6 +118,7 @@ def write_model(folder: Path, evil: str, verdict: Verdict) -> None:
     frame.to_csv(folder / "eigenvalues.csv", index=False)
     metrics = {"epoch": [1, 2], "train_loss": [1.0, 0.5], "test_metric": [0.1, 0.2], evil: [1, 2]}
     pd.DataFrame(metrics).to_csv(folder / "metrics.csv", index=False)
+    seal(folder)
 
 
 @pytest.fixture(scope="module")

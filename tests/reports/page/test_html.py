@@ -24,6 +24,8 @@ from stability.reports.stored.facts import ranked
 from stability.storage.documents import file_digest
 from stability.storage.folder import claim_folder
 
+from ..conftest import seal
+
 QUICK = ("svg", "csv")
 VOID = {"meta", "br", "wbr", "link", "img", "hr", "input"}
 
@@ -160,6 +162,7 @@ def test_redrawing_needs_neither_torch_nor_a_solver(small_dir: Path) -> None:
 def test_any_table_may_be_missing(small_dir: Path, stem: str) -> None:
     for folder in (small_dir / "models").iterdir():
         (folder / f"{stem}.csv").unlink(missing_ok=True)
+        seal(folder)
     assert Page(render(small_dir).read_text(encoding="utf-8")).faults == []
 
 
@@ -168,6 +171,7 @@ def test_a_model_of_which_only_the_verdict_is_known(small_dir: Path) -> None:
         for file in folder.iterdir():
             if file.name not in ("certificate.json", "analysis.json"):
                 file.unlink()
+        seal(folder)
     text = " ".join(Page(render(small_dir).read_text(encoding="utf-8")).words)
     assert "Proven stable" in text
     assert "Loss curvature" not in text
@@ -179,6 +183,7 @@ def test_a_model_without_a_certificate_says_why(report_dir: Path) -> None:
     document = json.loads((folder / "analysis.json").read_text())
     document["steps"]["certificate"] = {"status": "unavailable", "reason": "no system is known for it"}
     (folder / "analysis.json").write_text(json.dumps(document))
+    seal(folder)
     page = render(report_dir).read_text(encoding="utf-8")
     assert '<details class="card uncovered"' in page
     assert "No system is known for it." in page
@@ -196,6 +201,7 @@ def test_damaged_settings_are_refused_and_nothing_is_written(small_dir: Path, da
 def test_a_damaged_file_is_named_and_the_old_page_stays(small_dir: Path, name: str) -> None:
     before = render(small_dir).read_bytes()
     (small_dir / "models" / "contracting" / name).write_bytes(b"\xff\xfe\x00 no, no")
+    seal(small_dir / "models" / "contracting")
     with pytest.raises(FileFormatError, match=name):
         render(small_dir)
     assert (small_dir / "report.html").read_bytes() == before

@@ -19,6 +19,7 @@ from stability.reports.page.results import more_results
 from stability.reports.stored.collect import Report, read_model
 from stability.systems import LureSystem
 
+from ..conftest import seal
 from .folds import numbers
 
 ENDS = ("gain_certified", "gain_destabilising", "step_certified", "step_destabilising")
@@ -34,6 +35,7 @@ def folder(tmp_path: Path) -> Path:
     work = Work(tmp_path, loop, None, None, AnalysisSettings(), certificate=certificate)
     work.begin("margin")
     margin_step(work)
+    seal(tmp_path)
     return tmp_path
 
 
@@ -75,5 +77,6 @@ def test_factors_of_something_else_are_not_shown(folder: Path, change: str) -> N
     else:
         other = certify(LureSystem([[0.1, 0.0], [0.0, 0.1]], np.eye(2), 0.1 * np.eye(2), dt=1.0))
         other.save(folder / f"margin_{name}.json")
+    seal(folder)
     assert name not in read_model(folder).margins
     assert "gain_destabilising" in read_model(folder).margins

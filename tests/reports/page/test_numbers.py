@@ -19,6 +19,7 @@ from stability.reports.page.results import more_results
 from stability.reports.stored.collect import collect
 from stability.storage.documents import file_digest
 
+from ..conftest import seal
 from .folds import rows, tables
 
 
@@ -58,6 +59,7 @@ def test_a_regression_is_never_called_accuracy(small_dir: Path) -> None:
         (folder / f"{name}.csv").unlink()
     scores = pd.DataFrame({"noise": "white", "metric": "mse", "level": [0.0, 0.1], "score": [0.172, 0.34]})
     scores.assign(ci_low=0.3, ci_high=0.4, n=9).to_csv(folder / "noise_scores.csv", index=False)
+    seal(folder)
     found = tables(small_dir)
     (row,) = rows(found["Networks and training"]).values()
     assert [row[name].text for name in ("training data", "held-out data", "best guess")] == ["0.169", "0.172", "0.167"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
@@ -15,13 +16,15 @@ from stability.certificate import Certificate
 from stability.certification import certify
 from stability.kernel.format.claims import Verdict
 from stability.kernel.systems.gated_cell import GatedCell
-from stability.reports.figures.two_runs import two_runs
+from stability.reports.figures.two_runs import envelope, two_runs
 from stability.reports.page.claims import claim, covered, gist
 from stability.reports.page.verdict_table import columns
 from stability.reports.page.verdicts import headline, summary
 from stability.reports.stored.collect import Report, collect, read_model
 from stability.reports.stored.facts import attack_size, attacked, certified_accuracy, halved
 from stability.systems import DrivenSystem, LureSystem
+
+from ..conftest import seal
 
 FAST = LureSystem([[0.5]], [[0.0]], [[0.0]], dt=1.0)
 SLOW = LureSystem([[0.9999]], [[0.0]], [[0.0]], dt=1.0)
@@ -45,6 +48,7 @@ def report(folder: Path, *subjects: object, **analysis: object) -> Report:
         (in_box(found, RANGE) if subject is LATCH else found).save(place / "certificate.json")
         told = {"title": f"N{k}", "discrete": True, "sequence_length": 28, "steps": {}, **analysis}
         (place / "analysis.json").write_text(json.dumps(told))
+        seal(place)
         models.append(read_model(place))
     return Report(folder, {}, tuple(models))
 
@@ -81,6 +85,7 @@ def test_a_proof_for_a_range_of_inputs_never_speaks_of_every_input(tmp_path: Pat
     assert limited.verdict is Verdict.CERTIFIED
     first, *others = report(tmp_path, FAST, WRONG).models
     limited.save(first.folder / "certificate.json")
+    seal(first.folder)
     model = read_model(first.folder)
     for models in ((model,), (model, *others)):
         found = Report(tmp_path, {}, models)
@@ -89,6 +94,29 @@ def test_a_proof_for_a_range_of_inputs_never_speaks_of_every_input(tmp_path: Pat
         keys = (columns(found)[0].key, str(claim(model)), covered(model), gist(model))
         for text in (headline(found), *summary(found), *keys):
             assert not re.search("whatever the input|any disturbance|every input|under any input", text)
+
+
+def test_a_proof_of_single_layers_is_not_told_as_one_of_the_network(tmp_path: Path) -> None:
+    """What a layer hands on differs between two runs, so that no bound on the whole state follows."""
+    first = report(tmp_path, FAST).models[0]
+    path = first.folder / "certificate.json"
+    dataclasses.replace(Certificate.load(path), meta={"part": "recurrent-layers-side-by-side of N"}).save(path)
+    seal(first.folder)
+    model = read_model(first.folder)
+    assert "each recurrent layer by itself" in headline(Report(tmp_path, {}, (model,)))
+    assert "disturbance" not in headline(Report(tmp_path, {}, (model,)))
+    assert envelope(model, np.arange(3)) is None
+    assert envelope(first, np.arange(3)) is not None
+
+
+def test_pairs_that_came_together_are_counted(tmp_path: Path) -> None:
+    first = report(tmp_path, WRONG).models[0]
+    for closer, said in ((100, "100 of 100 pairs of runs came closer together"), (89, "")):
+        told = {"pairs": 100, "steps": 30, "start": 1.0, "closer": closer, "counter": None}
+        (first.folder / "pairs.json").write_text(json.dumps(told))
+        seal(first.folder)
+        text = headline(Report(tmp_path, {}, (read_model(first.folder),)))
+        assert (said in text) if said else ("pairs" not in text)
 
 
 def test_a_slow_proof_says_how_little_it_gives_within_a_sequence(tmp_path: Path) -> None:
