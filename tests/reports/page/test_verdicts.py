@@ -142,6 +142,17 @@ def test_shares_of_the_table_are_rounded_on_the_safe_side(drawn: Path) -> None:
         assert low == "?" if sure is None else 100 * sure - 1 < int(low) <= 100 * sure
 
 
+def test_factors_that_keep_a_proof_are_rounded_down(tmp_path: Path) -> None:
+    found = report(tmp_path, FAST)
+    found = dataclasses.replace(
+        found, models=(dataclasses.replace(found.models[0], margins={"gain_certified": 1.1388}),)
+    )
+    (cell,) = [c.show(found.models[0]) for c in columns(found) if c.head[1] == "scaled to"]
+    assert cell is not None
+    assert cell.text == "×\u00a01.13"
+    assert "×\u00a01.13" in covered(found.models[0])
+
+
 def test_loops_are_told_in_seconds_and_without_words_of_networks(tmp_path: Path) -> None:
     loop = LureSystem([[0.8]], [[0.0]], [[0.0]], dt=0.1)
     found = report(tmp_path, loop, source="loop.npz", sequence_length=None)
