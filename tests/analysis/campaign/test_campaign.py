@@ -181,6 +181,7 @@ def _timeless(value: Any) -> Any:
 
 @pytest.mark.slow
 def test_workers_write_the_files_that_one_process_writes(given: Campaign, tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")  # without it no second process starts
     model = Given("net", "net", contracting_network(), ("digits", DIGITS))
     here = replace(given, models=("s0", "net"), given=(given.given[0], model))
     there, news = replace(here, folder=tmp_path / "there"), []
@@ -199,6 +200,7 @@ def test_workers_write_the_files_that_one_process_writes(given: Campaign, tmp_pa
 
 @pytest.mark.slow
 def test_a_worker_that_writes_elsewhere_is_an_error(given: Campaign, tmp_path: Path, monkeypatch) -> None:
+    pytest.importorskip("cryptography")  # without it no second process starts
     c.plan(given)
     with cluster(2) as client:
         monkeypatch.setattr(c, "is_complete", lambda folder: False)
