@@ -54,7 +54,7 @@ def interval(value: Any) -> str:
 
 
 def box_note(analysis: Mapping[str, Any]) -> str:
-    """What inputs the claims about a model speak of, and who says that inputs lie there; empty for every input.
+    """Return the range of inputs that claims about a model cover, and its origin; empty for every input.
 
     Args:
         analysis: ``analysis.json``.
@@ -94,7 +94,7 @@ def box_option(analysis: Mapping[str, Any]) -> str:
 
 
 def in_box(found: Mapping[str, Any]) -> str:
-    """What inputs the second verdict is about, in few words.
+    """Return the range of inputs of the second verdict in a few words.
 
     Example:
         >>> in_box({}), in_box({"stated": True})

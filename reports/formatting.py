@@ -234,7 +234,7 @@ def half_life(value: Any, discrete: bool) -> float | None:
 
 
 def time_to(share: float, pairs: Sequence[tuple[float, float]], discrete: bool) -> float | None:
-    r"""When a proved bound on a distance is certainly below a share of the distance at the start.
+    r"""Return the time at which a proved bound on a distance falls below a share of the initial distance.
 
     Args:
         share: 1 for the distance at the start, 0.5 for half of it.
@@ -271,7 +271,7 @@ def bound_at(time: float, pairs: Sequence[tuple[float, float]], discrete: bool) 
 
 
 def time_unit(discrete: bool) -> str:
-    """What a half-life is counted in.
+    """Return the unit of a half-life.
 
     Example:
         >>> time_unit(True)
@@ -345,4 +345,4 @@ def _pieces(cell: str, most: int | None) -> list[str]:
 
 _SHOWN = (number, signed, percent, count, duration, metric, rate, half_life, time_unit, metric_word)
 FILTERS = {show.__name__: show for show in (*_SHOWN, verdict_sign, verdict_word)}
-"""What the page's template calls, by name."""
+"""Filters of the page's templates, by name."""

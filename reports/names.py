@@ -84,7 +84,7 @@ def breakable(text: str) -> Markup:
 
 
 def columns(text: str) -> int:
-    r"""How wide the text is on a terminal and, roughly, in a figure: East Asian letters count twice, marks not at all.
+    r"""Return the width of a text on a terminal: East Asian letters count twice, combining marks not at all.
 
     Example:
         >>> columns("abc"), columns("模型"), columns("e\u0301")

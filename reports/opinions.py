@@ -42,7 +42,7 @@ def opinion_cells(opinion: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def opinion_count(asked: int, wrong: int) -> str:
-    """How often a status alone would have been wrong.
+    """Count the solver statuses that would have been wrong by themselves.
 
     Example:
         >>> opinion_count(4, 1), opinion_count(0, 0)

@@ -186,7 +186,7 @@ def mark(finding: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def reason(summary: Mapping[str, Any] | None) -> str:
-    """Why the verdict is what it is."""
+    """Return the reason of the verdict."""
     found = state(summary)
     if summary is None or found is None:
         return ""
@@ -262,7 +262,7 @@ def _lasting(when: float, unit: str, dt: float | None = None) -> str:
 
 
 def _forgetting(summary: Mapping[str, Any], unit: str) -> list[tuple[str, str]]:
-    """When disturbances are forgotten, and how far back the state remembers."""
+    """Return recovery time and memory horizon in words."""
     facts = []
     recovery, memory = summary.get("recovery"), summary.get("memory")
     if recovery:
@@ -315,7 +315,7 @@ def like_data(summary: Mapping[str, Any] | None, discrete: bool) -> Sequence[tup
 
 
 def notes(summary: Mapping[str, Any] | None, inputs: str = "", where: str = "the range of the data") -> list[str]:
-    """What else a reader must know beside the verdict.
+    """Return notes that a reader needs beside the verdict.
 
     Args:
         summary: ``certificates.view``.
@@ -344,7 +344,7 @@ def notes(summary: Mapping[str, Any] | None, inputs: str = "", where: str = "the
 
 
 def _rounded(rounding: Mapping[str, Any]) -> list[str]:
-    """How far the network that runs was seen from the map that the claim is about."""
+    """Return the measured distance between the running network and the certified map."""
     if not all(isinstance(rounding.get(key), (int, float)) for key in ("relative", "steps", "sequences")):
         return []
     kind = rounding["dtype"] if rounding.get("dtype") in _PRECISIONS else "its precision"
@@ -359,7 +359,7 @@ _PRECISIONS = ("float32", "float16", "bfloat16")
 
 
 def _witness(witness: Mapping[str, Any], where: str) -> list[str]:
-    """Where a counterexample's input lies, and whether its states can come about."""
+    """Return the range that holds a counterexample's input, and whether its states are reachable."""
     inside, reachable = witness.get("input_in_data_range"), witness.get("states_reachable")
     place = {True: "in", False: "outside"}.get(inside)  # type: ignore[call-overload]
     states: dict[Any, str] = {

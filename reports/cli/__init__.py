@@ -43,7 +43,7 @@ ENDS: dict[type[BaseException], Callable[[Any], tuple[str, str, int]]] = {
     OSError: lambda error: ("error", f"{error.strerror or error}{f' ({error.filename})' * bool(error.filename)}", 2),
     ClickException: lambda error: ("error", error.format_message(), 2),
 }
-"""How a command may end without an answer: kind, text and exit code. All else is a fault of this program."""
+"""Ways in which a command may end without an answer: kind, text and exit code. All else is a fault of this program."""
 
 COMMANDS = {
     "report": "report", "train": "train", "certify": "certify", "verify": "verify", "compare": "compare",
@@ -83,7 +83,7 @@ class Commands(TyperGroup):
         self.commands: Any = Loaded()
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Their names, in the order of the help."""
+        """Return the names of the commands in the order of the help."""
         return list(COMMANDS)
 
 
@@ -151,7 +151,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _completes(asked: Sequence[str]) -> bool:
-    """Whether a shell asks what may follow, or for the script that asks: that ends the program by itself."""
+    """Return True if a shell asks for completions or for its completion script: this ends the program by itself."""
     return (
         "_STABILITY_COMPLETE" in os.environ or {"--show-completion", "--install-completion"} & set(asked[:1]) != set()
     )

@@ -278,7 +278,7 @@ def _factors(subject: Any, seed: int, time_limit: float | None, output: Output) 
 
 
 def _warning(model: str, subject: Any, asked: Mapping[str, Any]) -> str:
-    """What a long certificate will cost, before it begins; empty for small ones."""
+    """Return the expected cost of a long certificate before it begins; empty for small ones."""
     from stability.conversion.subjects import as_subject
     from stability.cost import LARGE, cost_notice
 

@@ -21,7 +21,7 @@ _AFTER_A_SIGN = re.compile(rf"^([✓✗] )({_TINTED})\b", re.M)
 
 
 def are_shown(stream: TextIO | None) -> bool:
-    """Whether colours are wanted on a stream: a terminal that is not dumb, and no NO_COLOR (https://no-color.org).
+    """Return True if a stream takes colors: a terminal that is not dumb, and no NO_COLOR (https://no-color.org).
 
     Example:
         >>> import io

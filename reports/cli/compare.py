@@ -265,7 +265,7 @@ def _text(rows: list[dict[str, Any]], inputs: str) -> str:
 
 
 def _claims(rows: list[dict[str, Any]]) -> list[str]:
-    """What inputs claims are about where it is not every input, why there is none, and what would lead further."""
+    """Return notes on ranges of inputs, on missing verdicts, and on commands that lead further."""
     lines = []
     for r in rows:
         note = box_note(r)

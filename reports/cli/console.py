@@ -1,4 +1,4 @@
-"""What the commands share: one way to print, to be interrupted, and to read assignments."""
+"""Printing, interruption and assignments, shared by all commands."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ..names import printable, shorten, terminal_safe
 from .colours import are_shown, tinted
 
 ASKED = sys.argv[1:]
-"""What stood behind ``stability``, for files that say which command made them."""
+"""Arguments behind ``stability``, for files that say which command made them."""
 PRINTED = False
-"""Whether the command has printed JSON: an error after it is told on standard error alone, one object is promised."""
+"""True once the command has printed JSON: an error after it is told on standard error alone, one object is promised."""
 
 
 class Interrupted(Exception):
@@ -89,7 +89,7 @@ def logged(text: str, quiet: bool = False) -> None:
 
 
 def time_left(done: int, count: int, seconds: float) -> str:
-    """How long the rest takes if it goes on as so far, in words; empty where nothing is done yet, or nothing is left.
+    """Return the expected remaining time in words; empty before the first result and after the last.
 
     Args:
         done: parts that are done.

@@ -32,7 +32,7 @@ EXTRAS = {
     "control": ("test", "state spaces of python-control in LureSystem.from_state_space"),
     "foolbox": ("test", "the attacks' benchmark against it"),
 }
-"""What may be there besides: the extra of this package that installs it, and what it adds."""
+"""Optional packages: the extra of this package that installs it, and what it adds."""
 
 
 @dataclass(frozen=True)

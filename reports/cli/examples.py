@@ -1,4 +1,4 @@
-"""What the commands are called with: the examples at the end of every help. A test reads each as its command would."""
+"""Examples at the end of every help; a test parses each as its command does."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ LONGEST = 300
 
 @dataclass(frozen=True)
 class Gate:
-    """What every model must reach to pass."""
+    """Requirements that every model must reach to pass."""
 
     require: Annotated[
         str | None,
@@ -62,13 +62,13 @@ class Gate:
 
     @property
     def asked(self) -> bool:
-        """Whether anything is required."""
+        """Return True if anything is required."""
         return self.require is not None or self.min_rate is not None
 
 
 @dataclass(frozen=True)
 class Line:
-    """What is said of one model or certificate.
+    """Result line of one model or certificate.
 
     Attributes:
         name: as it was given.
@@ -220,7 +220,7 @@ def certify_each(
 
 
 def file_name(number: int, name: str, part: str) -> str:
-    """Of a certificate among many: the number of the model keeps two of one name apart.
+    """Return the file name of a certificate among many; the model's number keeps equal names apart.
 
     >>> file_name(3, "models/a b.npz", "")
     '003-a-b.certificate.json'

@@ -1,4 +1,4 @@
-"""Which entries of an input may change: the array that ``--mask FILE`` names."""
+"""Masks of the entries of an input that may change, from ``--mask FILE``."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class Results:
 
 @dataclass(frozen=True)
 class Compute:
-    """Where full data lie, what seeds everything random, and where to compute."""
+    """Folder of the full data, random seed, and device."""
 
     data_dir: Annotated[
         Path | None, no_default("Folder with the full data set in its standard files.", "--data-dir")
@@ -139,7 +139,7 @@ class Compute:
 
 @dataclass(frozen=True)
 class Output:
-    """How an answer is printed."""
+    """Options of printing an answer."""
 
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors (and JSON, if asked for).")] = (

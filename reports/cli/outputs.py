@@ -1,4 +1,4 @@
-"""Where a command may put a certificate: never over what it reads, nor over a file that holds anything else."""
+"""Output paths of certificates: never a file that the command reads, nor one that holds anything else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stability.storage.writing import existing_target, reserve
 from stability.user_code import is_python_file, split_factory_name
 
 _BEGINNING = re.compile(rb'\s*\{\s*"format"\s*:\s*"stability-certificate"')
-"""Of a certificate: other files may speak of the format further on."""
+"""Leading bytes of a certificate that are searched: other files may speak of the format further on."""
 
 
 def reads(models: Sequence[str], data: Any = None, box: str | None = None) -> list[Path]:
@@ -71,7 +71,7 @@ def writable(out: Path | None, read: Iterable[Path], *, overwrite: bool = False)
 
 
 def is_certificate(path: Path) -> bool:
-    """Whether a regular file begins as a certificate of this toolkit, of any version, does.
+    """Return True if a regular file begins like a certificate of this toolkit, of any version.
 
     Raises:
         OSError: it cannot be read.
@@ -83,7 +83,7 @@ def is_certificate(path: Path) -> bool:
 
 
 def _within(folder: Path, status: os.stat_result) -> bool:
-    """Whether one of the files of a folder is this one, under whatever name."""
+    """Return True if one of the files of a folder is this file, under any name."""
     for place, _, names in os.walk(folder):
         for name in names:
             try:

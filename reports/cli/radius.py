@@ -194,7 +194,7 @@ def _kept(
 
 
 def _about(kept: ProofMerger, proofs: Any) -> str:
-    """What became of the proofs, in lines."""
+    """Return lines about the stored proofs."""
     count, older = kept.count(), kept.count() - len(kept.made)
     lines = ["", "", f"{count} proofs in {proofs}: `stability verify {proofs}` checks them"]
     if older:

@@ -135,7 +135,7 @@ def _campaign(
     input_box: tuple[float, float] | None,
     seeds: int,
 ) -> Any:
-    """What is to be done, with everything refused that can be before anything is written."""
+    """Plan the campaign; refuse all that can be refused before anything is written."""
     if paths and train_models is not None:
         raise ConfigurationError("either name models to examine, or --models to train, not both")
     for path in paths:

@@ -11,7 +11,7 @@ from stability.user_code import is_python_file, names_code, split_factory_name
 
 
 def open_subject(name: str, *, continuous: bool = False, cell: str | None = None) -> Any:
-    """What ``certify`` is to be asked about.
+    """Subject that ``certify`` is asked about.
 
     Args:
         name: a model in any of its forms (``stability.models.sources``).

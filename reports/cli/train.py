@@ -167,7 +167,7 @@ def _seeds_text(folder: Path, results: Mapping[int, Any], spread: Mapping[str, A
 
 
 def _progress(output: Output, kind: str | None, said: str = "") -> Any:
-    """What shows the news of a training."""
+    """Return the function that shows the progress of a training."""
 
     def progress(news: Any) -> None:
         done = f", held-out {metric_word(kind)} {metric(news.finished.test_metric, kind)}" if news.finished else ""
@@ -179,7 +179,7 @@ def _progress(output: Output, kind: str | None, said: str = "") -> Any:
 
 
 def _metric_of(folder: Path) -> str | None:
-    """What the run's task is measured by."""
+    """Return the metric of the run's task."""
     from ...analysis.training.runs import read_run
 
     document = read_run(folder).document
@@ -201,7 +201,7 @@ def _show_presets(output: Output) -> None:
 
 
 def _repaired(plan: Plan, folder: Path, compute: Compute) -> dict[str, Any]:
-    """What a network was before and is after: its metric on held-out sequences, and its verdict."""
+    """Compare a network before and after training: held-out metric and verdict."""
     from stability.certification import certify
     from stability.errors import StabilityError
 

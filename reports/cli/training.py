@@ -1,4 +1,4 @@
-"""What ``stability train`` is asked for: the model, the task, and the settings, named as the literature names them."""
+"""Options of ``stability train``: model, task and settings, named as in the literature."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _epochs(value: Any) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """What is trained, and on what."""
+    """Model to train, and its task."""
 
     preset: Annotated[
         str | None, no_default("An experiment of the papers by name; other options replace its own. list: show them.")
@@ -108,7 +108,7 @@ class Plan:
 
 
 def plan_of(asked: ModelOptions, settings: TrainingOptions, compute: Compute) -> Plan:
-    """What the command line asks for; a preset gives what it leaves open.
+    """Settings of the command line; a preset gives those that it leaves open.
 
     Raises:
         ConfigurationError: an unknown preset, or options that contradict each other or have no effect.

@@ -91,7 +91,7 @@ def _verify_folder(path: Path, output: Output) -> int:
 
 
 def _text(path: Path, result: Verification) -> str:
-    """What the checker found: first what is true and about what, then how it knows."""
+    """Format the checker's result: first the claim and its subject, then the evidence."""
     from ..stored.certificates import claims_nothing
 
     nothing = claims_nothing(result)

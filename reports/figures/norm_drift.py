@@ -49,7 +49,7 @@ class Norms:
 
     @property
     def drifts(self) -> bool:
-        """Whether the norm has at least doubled or halved."""
+        """Return True if the norm has at least doubled or halved."""
         return not 0.5 < self.ratio < 2.0
 
     @property

@@ -12,7 +12,7 @@ from ..vocabulary import NAMES, NO_UNIT, UNITS, WITNESSES, mark
 from .parts import Cell, Columns, Fold, folded, named, plural, tabulate
 
 FLOW = "about the differential equation"
-"""How a finding says that it is not about the discrete map."""
+"""Words of a finding that is not about the discrete map."""
 UNSOUND = "theorem1b_published"
 """The criterion that is false as published."""
 

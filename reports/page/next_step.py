@@ -1,4 +1,4 @@
-"""What to do next about a model: a label, one sentence, and a command that works, by verdict and reason."""
+"""Next step for a model: a label, a sentence and a working command, by verdict and reason."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Fold:
 
 
 Columns = dict[str, Callable[[Any], Cell | str]]
-"""What each column of a table shows of a record, by the column's title."""
+"""Cell of a record in each column of a table, by the column's title."""
 
 
 def folded(report: Report, anchor: str, title: str, summary: str, parts: Iterable[Part], *tables: str) -> list[Fold]:

@@ -1,1 +1,1 @@
-"""What a run holds, read strictly: documents, tables and certificates."""
+"""Strict readers of the files of a run: documents, tables and certificates."""

@@ -89,7 +89,7 @@ def view(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> dict
 
 
 def _forgets(certificate: Certificate, size: float, tol: float, claim: Claim | None = None) -> dict[str, Any]:
-    """When a disturbance is forgotten, and how many inputs determine the state, by one of the claims."""
+    """Return recovery time and memory horizon by one of the claims."""
     found = {
         "recovery": certificate.recovery_time(size, tol, claim=claim),
         "memory": certificate.memory_horizon(tol, claim=claim),
@@ -140,7 +140,7 @@ def _witness_input(certificate: Certificate) -> list[float] | None:
 
 
 def needs_box(subject: Any) -> bool:
-    """Whether a gated cell reads the input of a network about which nothing is promised."""
+    """Return True if a gated cell reads an input without a stated range."""
     parts = subject.layers[: subject.directions] if isinstance(subject, LayerStack) else (subject,)
     return any(isinstance(part, GatedCell) and part.input_low is None for part in parts)
 
@@ -184,5 +184,5 @@ def _model_of(folder: Path) -> str | None:
 
 
 def claims_nothing(result: Verification) -> bool:
-    """Whether a file is in order and inconclusive throughout: nothing to prove, and nothing wrong."""
+    """Return True if a valid file is inconclusive throughout."""
     return bool(result.checks) and result.verdict == Verdict.INCONCLUSIVE and all(c.valid for c in result.checks)

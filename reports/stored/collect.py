@@ -1,4 +1,4 @@
-"""What a report is made of, read from the files of a run; nothing here computes a result.
+"""Contents of a report, read from the files of its runs; nothing here computes a result.
 
 A report directory holds ``report-settings.json`` and one run directory for each model under ``models/``.
 Everything that the page, ``report.json`` and ``tables/`` show stands in those files: see ``ModelRecord`` for
@@ -45,7 +45,7 @@ class Report:
     failed: Mapping[str, str] = field(default_factory=dict)
     """Models that there is nothing to show of, and why."""
     not_compared: str = ""
-    """Why intervals over several trainings are not shown; empty where nothing is wrong."""
+    """Reason that intervals over several trainings are not shown; empty where nothing is wrong."""
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """One long table for each kind of measurement, with the model's name in the first column."""

@@ -45,7 +45,7 @@ def is_real(value: Any) -> TypeGuard[float]:
 
 
 def score(model: ModelRecord) -> Score | None:
-    """What training measured on held-out data; for a model that came without, what was measured here."""
+    """Return the metric on held-out data; for a model without a training record, the one measured here."""
     result = model.run.get("result")
     if isinstance(result, Mapping) and result:
         word = metric_word(model.metric) + ", first training" * model.trainings.several

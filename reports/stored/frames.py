@@ -1,4 +1,4 @@
-"""What the tables of a run look like: one with other columns, or of other types, is refused as a whole."""
+"""Columns and types of the tables of a run; a table of another form is refused as a whole."""
 
 from __future__ import annotations
 

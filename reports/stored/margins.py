@@ -1,4 +1,4 @@
-"""How far a proof is from failing: factors of slopes and step, whose own certificates are proved again."""
+"""Margins of a proof: factors of slopes and step, whose own certificates are checked again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stability.systems import LureSystem
 from stability.verification import verify
 
 SCALED: dict[str, Callable[[LureSystem, float], LureSystem | None]] = {"gain": scale_slopes, "step": scale_step}
-"""What a factor multiplies: the slopes (the same as the weights into the activation), or an integrator's step."""
+"""Target of a factor: the slopes (the same as the weights into the activation), or an integrator's step."""
 ENDS = {"certified": Verdict.CERTIFIED, "destabilising": Verdict.REFUTED}
 MATRICES = ("A", "B", "C", "D", "alpha", "beta", "dt")
 

@@ -1,4 +1,4 @@
-"""What was not computed, why, and the command that would give it."""
+"""Missing results: the reason, and the command that computes them."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def missing(model: ModelRecord, steps: Sequence[str] = tuple(STEPS)) -> list[Mis
 
 @dataclass(frozen=True)
 class Known:
-    """What commands about a network need beside its name.
+    """Options that commands about a network need beside its name.
 
     Attributes:
         network: its name where it can be run on data; empty for matrices and bare weights.
@@ -128,7 +128,7 @@ class Known:
 def advice(
     summary: Mapping[str, Any] | None, model: str, seconds: float | None = None, known: Known | None = None
 ) -> list[tuple[str, str]]:
-    """What would lead further than a certificate does: a sentence, and the command.
+    """Return commands that lead further than a certificate, each with a sentence.
 
     Args:
         summary: ``certificates.view``.
@@ -180,7 +180,7 @@ def _other_training(summary: Mapping[str, Any], known: Known) -> list[tuple[str,
 
 
 def zero_input(summary: Mapping[str, Any]) -> bool | None:
-    """Whether the input of a counterexample is zero, which almost every range holds; ``None`` without one."""
+    """Return True if the input of a counterexample is zero; ``None`` without a counterexample."""
     ends = summary.get("witness_input")
     return None if ends is None else not any(ends)
 
@@ -235,7 +235,7 @@ def model_advice(model: ModelRecord) -> list[tuple[str, str]]:
 
 
 def known_of(model: ModelRecord) -> Known:
-    """What is known of a model of a report.
+    """Return the options of commands about a model of a report.
 
     Args:
         model: the record.

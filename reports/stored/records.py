@@ -77,7 +77,7 @@ class ModelRecord:
 
     @property
     def metric(self) -> str | None:
-        """What the task is measured by, such as ``accuracy`` or ``mse``; ``None`` for a model that came without."""
+        """Metric of the task, such as ``accuracy`` or ``mse``; ``None`` for a model without a training record."""
         name = self.run.get("result", {}).get("metric")
         return None if name is None else str(name)
 
@@ -96,7 +96,7 @@ class ModelRecord:
 
     @property
     def is_discrete(self) -> bool:
-        """Whether the certified system advances in steps."""
+        """Return True if the certified system is discrete in time."""
         return bool(self.analysis.get("discrete", True))
 
     @property
@@ -112,7 +112,7 @@ class ModelRecord:
 
     @property
     def idle(self) -> bool:
-        """Whether the model came with data, nothing could be measured on them, and the certificate decides nothing."""
+        """Return True if nothing could be measured on the model's data and its certificate decides nothing."""
         measured = any(self.step(s)["status"] == "done" for s in STEPS if s not in NOT_MEASURED)
         return bool(self.analysis.get("task")) and not measured and self.state not in ("certified", "refuted")
 

@@ -1,4 +1,4 @@
-"""What the documents of a run look like: one of another shape is refused as a whole.
+"""Shapes of the JSON documents of a run; a document of another shape is refused as a whole.
 
 Everything behind this file may rely on the types written here, so that a page is drawn from whatever lies in a folder.
 """
@@ -33,7 +33,7 @@ SHAPES: dict[str, Mapping[str, Any]] = {
 
 
 def misfit(value: Any, shape: Any) -> str | None:
-    """Where a JSON value is of another shape, in words; ``None`` where it fits.
+    """Return the place where a JSON value has another shape, in words; ``None`` where it fits.
 
     Example:
         >>> misfit({"seconds": "x"}, {"seconds": "a number"}), misfit({"steps": {}}, {"steps": "anything"})

@@ -10,7 +10,7 @@ from .records import ModelRecord, select
 
 
 def rows_of(model: ModelRecord, frame: str, keys: Mapping[str, str]) -> pd.DataFrame | None:
-    """What a perturbation leaves by its strength; of several trainings the mean and its interval."""
+    """Scores under a perturbation by its strength; over several trainings the mean and its interval."""
     strength, stored = ("level" if frame.startswith("noise") else "epsilon"), model.frames.get(frame)
     if stored is None:
         return None

@@ -38,7 +38,7 @@ class Trainings:
 
     @property
     def several(self) -> bool:
-        """Whether there is more than one."""
+        """Return True if there are several trainings."""
         return len(self.runs) > 1
 
     def number(self, path: str, group: str = "") -> Mapping[str, float] | None:

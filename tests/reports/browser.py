@@ -26,7 +26,7 @@ QUIET = 1.0  # seconds after the page was loaded in which nothing more happened
 
 @dataclass
 class Visit:
-    """What happened while a page was open."""
+    """Events while a page was open."""
 
     requests: list[str] = field(default_factory=list)
     dialogs: list[str] = field(default_factory=list)

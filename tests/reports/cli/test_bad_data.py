@@ -22,7 +22,7 @@ def npy(value: np.ndarray, path: Path) -> bytes:
 
 
 def changes() -> dict[str, dict[str, Any]]:
-    """What is wrong with the arrays of a file, by name."""
+    """Faults of the arrays of a file, by name."""
     good = arrays()
     x, y = good["x"], good["y"]
     nan, inf, far = x.copy(), x.copy(), x.astype(np.float64)

@@ -87,7 +87,7 @@ def box(certificate: Certificate) -> list[list[float]]:
 
 
 def report(nets: Path, *options: str, drawn: bool = False) -> tuple[Any, str]:
-    """What the analysis of ``boxnets:lstm`` says, the box in its certificate, and the page, or what it would say."""
+    """Return the analysis of ``boxnets:lstm`` says, the box in its certificate, and the page, or what it would say."""
     with pytest.MonkeyPatch.context() as patch:
         if not drawn:  # drawing takes longer than the rest
             patch.setattr("stability.reports.page.html.render", lambda folder, **_: Path(folder) / "report.html")

@@ -1,4 +1,4 @@
-"""What the command line says of a network that hides its gradient."""
+"""The command line tells of a network that hides its gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands show of themselves: examples that work, choices that exist, colours where they are wanted, JSON."""
+"""Help and examples of the commands: examples that work, choices that exist, colours where they are wanted, JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command loads before it needs it: nobody waits for a network library who asks about matrices."""
+"""Modules that a command loads before it needs them: nobody waits for a network library who asks about matrices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page does with certificates that are not true, and with results of another model."""
+"""The page refuses certificates that are not true, and results of another model."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_table_that_was_changed_is_left_out_and_named(small_dir: Path) -> None
 
 @pytest.mark.parametrize("name", ["analysis.json", "run.json"])
 def test_without_recorded_digests_no_result_is_shown(small_dir: Path, name: str) -> None:
-    """Who deletes the digests switches no check off, with a run beside the results or without."""
+    """A person who deletes the digests switches no check off, with a run beside the results or without."""
     folder = model(small_dir)
     path = folder / "analysis.json"
     path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "files"}))

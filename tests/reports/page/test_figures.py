@@ -52,7 +52,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 
 def few(report: Report, *states: str) -> Report:
-    """As many models as there are verdicts, each with one of these."""
+    """Records of as many models as there are verdicts, each with one of these."""
     known = {m.state: [n for n in report.models if n.state == m.state] for m in report.models}
     return dataclasses.replace(report, models=tuple(known[s].pop() for s in states))
 

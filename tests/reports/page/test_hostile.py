@@ -95,7 +95,7 @@ class Reader(HTMLParser):
 
 
 def storable(text: str) -> str:
-    """As JSON and CSV can hold it."""
+    """Convert a value to what JSON and CSV can hold."""
     return text.encode("utf-8", errors="backslashreplace").decode()
 
 

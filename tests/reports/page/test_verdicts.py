@@ -97,7 +97,7 @@ def test_a_proof_for_a_range_of_inputs_never_speaks_of_every_input(tmp_path: Pat
 
 
 def test_a_proof_of_single_layers_is_not_told_as_one_of_the_network(tmp_path: Path) -> None:
-    """What a layer hands on differs between two runs, so that no bound on the whole state follows."""
+    """The output of a layer differs between two runs, so that no bound on the whole state follows."""
     first = report(tmp_path, FAST).models[0]
     path = first.folder / "certificate.json"
     dataclasses.replace(Certificate.load(path), meta={"part": "recurrent-layers-side-by-side of N"}).save(path)
