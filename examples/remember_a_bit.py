@@ -24,7 +24,7 @@ def main(folder: Path) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     lstm, head = nn.LSTM(1, 8, batch_first=True), nn.Linear(8, 1)
-    optimiser = torch.optim.Adam([*lstm.parameters(), *head.parameters()], lr=2e-2)
+    optimizer = torch.optim.Adam([*lstm.parameters(), *head.parameters()], lr=2e-2)
     for step in range(401):
         steps = 3 + step // 12  # the memory grows with the distance that it has to bridge
         bit = torch.randint(0, 2, (64, 1)).float()
@@ -32,10 +32,10 @@ def main(folder: Path) -> None:
         x[:, 0] = 2 * bit - 1
         logit = head(lstm(x)[0][:, -1])
         loss = nn.functional.binary_cross_entropy_with_logits(logit, bit)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(lstm.parameters(), 1.0)
-        optimiser.step()
+        optimizer.step()
         if step % 100 == 0:
             right = ((logit > 0) == (bit > 0)).float().mean().item()
             print(f"step {step}, {steps} steps to remember: right in {right:.0%}")

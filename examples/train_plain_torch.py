@@ -37,14 +37,14 @@ def main(folder: Path) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     model = Smoother()
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for step in range(301):
         x = torch.randn(64, 30, 1) + torch.randn(64, 1, 1)
         mean = x.cumsum(1) / torch.arange(1, 31).view(1, 30, 1)
         loss = nn.functional.mse_loss(model(x), mean)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         with torch.no_grad():
             W = model.rnn.weight_hh_l0
             W.mul_((0.95 / torch.linalg.matrix_norm(W, 2)).clamp(max=1.0))
