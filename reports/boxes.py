@@ -35,7 +35,7 @@ def _is_number(value: Any) -> bool:
 
 
 def interval(value: Any) -> str:
-    """A range in words; empty where it is none.
+    """Return a range in words; empty for anything else.
 
     Example:
         >>> interval([0, 1]), interval([[0, 0], [1, 2]]), interval([[0.0] * 9, [1.0] * 8 + [3.0]])
@@ -81,7 +81,7 @@ def box_note(analysis: Mapping[str, Any]) -> str:
 
 
 def box_option(analysis: Mapping[str, Any]) -> str:
-    """The box of a model as the option of a command, wide enough for every feature; empty where there is none.
+    """Return the input box of a model as a command-line option, wide enough for every feature; empty without a box.
 
     Example:
         >>> box_option({"input_box": [[0, -0.1], [1, 2]]}), box_option({})

@@ -27,7 +27,7 @@ def _hidden(character: str) -> bool:
 
 
 def printable(text: Any, keep: str = "") -> str:
-    r"""The text with every character that is not seen (controls, direction marks, lone surrogates) as an escape.
+    r"""Escape every invisible character of a text (controls, direction marks, lone surrogates).
 
     Args:
         text: anything; it is turned into text first.
@@ -71,7 +71,7 @@ def clean(value: Any) -> Any:
 
 
 def breakable(text: str) -> Markup:
-    """A name as HTML that may be broken after what separates its words, else every ``SEGMENT`` letters.
+    """Return a name as HTML that may be broken after separators of words, else every ``SEGMENT`` letters.
 
     Example:
         >>> breakable("nets:my_lstm<1>"), breakable("x" * 25)[20:]
@@ -97,7 +97,7 @@ def columns(text: str) -> int:
 
 
 def cut(text: str, letters: int) -> str:
-    """The text in at most so many letters, its middle left out; for texts of any length.
+    """Shorten a text of any length to some letters by leaving out its middle.
 
     Example:
         >>> cut("a message of a file", 10)
@@ -110,7 +110,7 @@ def cut(text: str, letters: int) -> str:
 
 
 def shorten(text: str, room: int) -> str:
-    """The text in at most so many columns, its middle left out.
+    """Shorten a text to some terminal columns by leaving out its middle.
 
     Args:
         text: a printable text.
@@ -136,7 +136,7 @@ def shorten(text: str, room: int) -> str:
 
 
 def claim_name(name: str, beside: Collection[str]) -> str:
-    """A claim's name in words: of two about contraction in one certificate each says which inputs it is about.
+    """Return a claim's name in words; two contraction claims in one certificate are told apart by their inputs.
 
     Args:
         name: of the claim.
@@ -159,7 +159,7 @@ _ONE = re.compile(r"entries in \[(\S+), \1\]")
 
 
 def single_value(sentence: Any) -> str:
-    """A certificate's sentence as a page says it: a range whose ends are the same is one value.
+    """Replace ranges with equal ends in a certificate's sentence by their one value.
 
     The sentence itself is part of the certificate, and stays as the checker knows it.
 

@@ -89,7 +89,7 @@ WITNESSES = {  # findings against stability, and what each is
 
 
 def sentence(summary: Mapping[str, Any] | None, discrete: bool) -> str:
-    """The verdict in one sentence.
+    """Return the verdict in one sentence.
 
     Args:
         summary: ``certificates.view``; ``None`` for none.
@@ -121,7 +121,7 @@ def sentence(summary: Mapping[str, Any] | None, discrete: bool) -> str:
 
 
 def _in_box(missed: str, summary: Mapping[str, Any], half: float | None, discrete: bool) -> str:
-    """The sentence of a claim about inputs in a box; what was found about every input follows it."""
+    """Return the sentence of a claim about inputs in a box; the result for every input follows it."""
     driven = summary["driven"]
     start, where = _starting(driven, discrete), interval([driven["low"], driven["high"]])
     halves = "" if half is None else f", their distance is at most half {_lasting(half, time_unit(discrete))} later"
@@ -144,7 +144,7 @@ def _starting(driven: Mapping[str, Any], discrete: bool) -> str:
 
 
 def _missed(summary: Mapping[str, Any], discrete: bool) -> str:
-    """The rate that was asked for, where it was not reached."""
+    """Return a note on the requested rate if it was not reached."""
     meta = summary.get("meta") or {}
     if meta.get("asked_rate_reached") is not False:
         return ""
@@ -166,7 +166,7 @@ def state(summary: Mapping[str, Any] | None) -> str | None:
 
 
 def mark(finding: Mapping[str, Any]) -> tuple[str, str]:
-    """A finding's outcome in a sign and words, and its tone (``good``, ``bad`` or ``quiet``).
+    """Return a finding's outcome as sign and words, and its tone (``good``, ``bad`` or ``quiet``).
 
     Args:
         finding: with ``criterion``, ``holds``, ``margin`` and ``detail``.
@@ -256,7 +256,7 @@ def meaning(summary: Mapping[str, Any] | None, discrete: bool, length: int | Non
 
 
 def _lasting(when: float, unit: str, dt: float | None = None) -> str:
-    """A number of steps or units of time; with the duration of a step both."""
+    """Format a number of steps or units of time; both if the duration of a step is known."""
     one = unit.removesuffix("s").replace("units", "unit")
     return f"{number(when, 4)} {one if when == 1 else unit}{f' ({number(when * dt, 4)} units of time)' if dt else ''}"
 
@@ -282,7 +282,7 @@ def _forgetting(summary: Mapping[str, Any], unit: str) -> list[tuple[str, str]]:
 
 
 def like_data(summary: Mapping[str, Any] | None, discrete: bool) -> Sequence[tuple[str, str]]:
-    """The second verdict, about inputs in a stated box or like the data, as a label and a value; or none.
+    """Return the second verdict, about inputs in a stated box or like the data, as labels and values.
 
     Args:
         summary: ``certificates.view``.

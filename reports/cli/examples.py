@@ -43,7 +43,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 
 
 def shown(command: str) -> str | None:
-    """The examples of a command as the end of its help; ``None`` where there are none.
+    """Return the examples of a command as the end of its help; ``None`` if it has none.
 
     Example:
         >>> shown("doctor").split()

@@ -41,7 +41,7 @@ class Checked:
 
 
 def view(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> dict[str, Any]:
-    """A certificate's answer in plain values, without matrices.
+    """Return a certificate's result in plain values, without matrices.
 
     Args:
         certificate: the certificate; nothing in it is judged here.
@@ -98,7 +98,7 @@ def _forgets(certificate: Certificate, size: float, tol: float, claim: Claim | N
 
 
 def _driven(certificate: Certificate) -> dict[str, Any] | None:
-    """The box and the first step of a claim about inputs in a box."""
+    """Return the box and the first step of a claim about inputs in a box."""
     claim = certificate.claim
     if claim.name == "driven_contraction" and claim.proof is not None:
         data = claim.proof.data
@@ -114,7 +114,7 @@ def _driven(certificate: Certificate) -> dict[str, Any] | None:
 
 
 def _like_data(certificate: Certificate, asked: Any, size: float, tol: float) -> dict[str, Any] | None:
-    """The second verdict: of the same network under inputs in a stated box, or its data's range and a margin."""
+    """Return the second verdict: for inputs in a stated box, or in the range of the data with a margin."""
     if not isinstance(asked, dict):
         return None
     claim = next((c for c in certificate.claims if c.name == "driven_contraction"), None)

@@ -70,7 +70,7 @@ class Report:
         return out
 
     def to_dict(self) -> dict[str, Any]:
-        """The report's numbers as JSON values (the long tables stand in ``tables/``)."""
+        """Return the report's numbers as JSON values (long tables are in ``tables/``)."""
         return {
             "format": "stability-report",
             "version": 2,

@@ -132,13 +132,13 @@ def is_layerwise(model: ModelRecord) -> bool:
 
 
 def halved(model: ModelRecord) -> float | None:
-    """Steps (a time, of a flow) after which the distance of two trajectories is proved to be at most half."""
+    """Return the steps (for a flow, the time) after which the distance of two trajectories is proved to be halved."""
     summary = model.certificate or {}
     return time_to(0.5, summary.get("pairs", ()), model.is_discrete) if model.state == "certified" else None
 
 
 def halved_in_sequences(model: ModelRecord) -> float | None:
-    """The proved halving time in training lengths; ``None`` where either is unknown."""
+    """Return the proved halving time in training lengths; ``None`` if either is unknown."""
     when = halved(model)
     return None if when is None or not model.length or not model.is_discrete else when / model.length
 
@@ -157,7 +157,7 @@ def attack_sizes(models: Sequence[ModelRecord], norm: str = "l2") -> list[float]
 
 
 def attack_size(models: Sequence[ModelRecord]) -> float | None:
-    """The one l2 size at which models are compared: the second smallest that all were attacked with."""
+    """Return the l2 size at which models are compared: the second smallest with which all were attacked."""
     common = attack_sizes(models)
     return common[min(1, len(common) - 1)] if common else None
 

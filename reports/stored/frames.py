@@ -17,7 +17,7 @@ from .limits import COLUMNS, GROUPS, LARGEST, ROWS, TABLE_BYTES
 
 
 def read_table(path: Path) -> pd.DataFrame | None:
-    """A table of a run with the columns that the page draws; numbers that cannot be drawn are left blank.
+    """Read a table of a run, with the columns that the page draws; numbers that cannot be drawn are left blank.
 
     Args:
         path: of the file; its name decides which columns it must have (``stability.storage.artifacts``).
@@ -44,7 +44,7 @@ def read_table(path: Path) -> pd.DataFrame | None:
 
 
 def read_columns(path: Path) -> pd.DataFrame | None:
-    """A table of any columns, texts printable; numbers that cannot be drawn are left blank.
+    """Read a table with any columns, texts printable; numbers that cannot be drawn are left blank.
 
     Args:
         path: of the file.
@@ -63,7 +63,7 @@ def read_columns(path: Path) -> pd.DataFrame | None:
 
 
 def _parsed(path: Path) -> pd.DataFrame | None:
-    """The table as it stands in the file, names of its columns printable; ``None`` for an empty file."""
+    """Parse a table file without changing its values, column names printable; ``None`` for an empty file."""
     try:
         if not path.is_file() or path.stat().st_size > TABLE_BYTES:
             raise FileFormatError(f"{path} is no table of at most {TABLE_BYTES // 2**20} MiB")
@@ -84,7 +84,7 @@ def _parsed(path: Path) -> pd.DataFrame | None:
 
 
 def _drawable(column: pd.Series, kind: str, path: Path) -> Any:
-    """The values of a column: names and texts printable, numbers no larger than an axis can show."""
+    """Clean the values of a column: names and texts printable, numbers no larger than an axis can show."""
     values = column.to_numpy()
     if kind == NAME:
         words = [printable(v) for v in values]

@@ -49,7 +49,7 @@ class Missing:
 
 
 def named(model: ModelRecord) -> str:
-    """The model as commands name it: as it was given, or its folder where it was trained for the report.
+    """Return the model as commands name it: its source, or its folder if it was trained for the report.
 
     Args:
         model: the record.
@@ -64,7 +64,7 @@ def named(model: ModelRecord) -> str:
 
 
 def shell_name(name: str) -> str:
-    r"""The name of a model as a word of a shell's command that means this model, whatever letters it has.
+    r"""Quote the name of a model for a shell, for any characters in it.
 
     Example:
         >>> print(shell_name("my net.pt"), shell_name("-a.npz"), shell_name("a\x1b\udcff.pt"))
@@ -186,7 +186,7 @@ def zero_input(summary: Mapping[str, Any]) -> bool | None:
 
 
 def data_words(command: Any, task: Mapping[str, Any]) -> str:
-    """The options that name the data of a command, else those of the task that a run was trained on.
+    """Return the options that name the data of a command, else those of the task that a run was trained on.
 
     Args:
         command: a command line.

@@ -123,7 +123,7 @@ class ModelRecord:
 
 
 def select(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
-    """The rows in which the named columns have these values.
+    """Return the rows in which the named columns have these values.
 
     Example:
         >>> select(pd.DataFrame({"a": [1, 2], "b": [3, 4]}), a=2)["b"].tolist()

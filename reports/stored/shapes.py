@@ -66,7 +66,7 @@ def _first(found: Any) -> str | None:
 
 
 def read_shaped(path: Path) -> dict[str, Any]:
-    """A JSON document of a run, every text in it printable.
+    """Read a JSON document of a run, every text in it printable.
 
     Raises:
         FileFormatError: unreadable, no mapping, or a field that the page reads is of another type.

@@ -66,7 +66,7 @@ class Trainings:
 
 
 def read_trainings(folder: Path, told: Any) -> tuple[dict[str, Trainings], str]:
-    """The trainings of every model of a report.
+    """Read the trainings of every model of a report.
 
     Args:
         folder: the report directory.
