@@ -67,20 +67,20 @@ def report(
     if wrong is not None or not networks:
         raise ConfigurationError(f"models must be a torch.nn.Module, or several by name; {wrong} is none")
     with in_memory({"x": x, "y": y, **data}) as place:
-        asked = ("data", {"file": place, "digest": read_source(place).digest, "held_out": None})
-        task = make_task("data", seed=seed, **asked[1])
+        task_options = ("data", {"file": place, "digest": read_source(place).digest, "held_out": None})
+        task = make_task("data", seed=seed, **task_options[1])
         for name, model in networks.items():
             joined(task, model, name)
         folders = names_for(list(networks))
-        given = tuple(
-            Given(folder, f"python:{name}", model, asked, name)
+        subjects = tuple(
+            Given(folder, f"python:{name}", model, task_options, name)
             for folder, (name, model) in zip(folders, networks.items())
         )
-        campaign = Campaign(Path(out), tuple(folders), given, quick=quick, seed=seed, input_box=input_box)
+        campaign = Campaign(Path(out), tuple(folders), subjects, quick=quick, seed=seed, input_box=input_box)
         with opened(campaign, overwrite=overwrite, pages=page_files()):
             outcomes = run_campaign(campaign, processes=1, news=progress, overwrite=overwrite)
             failed = {o.name: o.error for o in outcomes if o.error is not None}
-            if len(failed) == len(given):
+            if len(failed) == len(subjects):
                 raise StabilityError("; ".join(f"{k}: {v}" for k, v in failed.items()))
             page = render(out, overwrite=overwrite, formats=QUICK_FORMATS if quick else FORMATS)
     if failed:

@@ -113,6 +113,18 @@ def percent(value: Any) -> str:
     return f"{100 * x:.1f} %".replace("-", "−")
 
 
+def whole_percent(share: float, *, proved: bool = False) -> str:
+    """Format a share in whole percent: a proved one is rounded down, a measured one to the nearest number.
+
+    Example:
+        >>> whole_percent(0.4567), whole_percent(0.4567, proved=True), whole_percent(0.001), whole_percent(1.0)
+        ('46', '45', '< 1', '100')
+    """
+    if proved:
+        return str(math.floor(100 * share + 1e-9))
+    return "< 1" if 0 < share < 0.01 else "> 99" if 0.99 < share < 1 else f"{100 * share:.0f}"
+
+
 def metric(value: Any, name: str | None) -> str:
     """Format a task's metric: an accuracy as a percentage, anything else as a number.
 

@@ -135,12 +135,12 @@ def shorten(text: str, room: int) -> str:
     return f"{head}…{tail}"
 
 
-def claim_name(name: str, beside: Collection[str]) -> str:
+def claim_name(name: str, claims: Collection[str]) -> str:
     """Return a claim's name in words; two contraction claims in one certificate are told apart by their inputs.
 
     Args:
         name: of the claim.
-        beside: names of all claims of the certificate.
+        claims: names of all claims of the certificate.
 
     Example:
         >>> claim_name("equilibrium_in_box", ()), claim_name("contraction", {"bounded"})
@@ -150,7 +150,7 @@ def claim_name(name: str, beside: Collection[str]) -> str:
     """
     if name == "driven_contraction":
         return "contraction under inputs in a box"
-    if name == "contraction" and "driven_contraction" in beside:
+    if name == "contraction" and "driven_contraction" in claims:
         return "contraction under every input"
     return name.replace("_", " ")
 

@@ -41,16 +41,16 @@ def opinion_cells(opinion: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def opinion_count(asked: int, wrong: int) -> str:
+def opinion_count(answers: int, wrong: int) -> str:
     """Count the solver statuses that would have been wrong by themselves.
 
     Example:
         >>> opinion_count(4, 1), opinion_count(0, 0)
         ('Of 4 statuses that say yes or no, 1 would have been wrong by itself.', 'No solver said yes or no.')
     """
-    if not asked:
+    if not answers:
         return "No solver said yes or no."
-    statuses = f"{asked} status that says" if asked == 1 else f"{asked} statuses that say"
+    statuses = f"{answers} status that says" if answers == 1 else f"{answers} statuses that say"
     return f"Of {statuses} yes or no, {wrong} would have been wrong by itself."
 
 

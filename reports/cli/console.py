@@ -18,7 +18,7 @@ from ..jsonable import jsonable
 from ..names import printable, shorten, terminal_safe
 from .colours import are_shown, tinted
 
-ASKED = sys.argv[1:]
+ARGUMENTS = sys.argv[1:]
 """Arguments behind ``stability``, for files that say which command made them."""
 PRINTED = False
 """True once the command has printed JSON: an error after it is told on standard error alone, one object is promised."""
@@ -131,8 +131,8 @@ def assignments(name: str, values: list[str], *, texts: Collection[str] = ()) ->
         if key in out:
             raise ConfigurationError(f"{name} gives {key} twice: leave one of them out")
         out[key] = text
-        for read in () if key in texts else (json.loads, int, float):
+        for parse in () if key in texts else (json.loads, int, float):
             with contextlib.suppress(ValueError):
-                out[key] = read(text)
+                out[key] = parse(text)
                 break
     return out

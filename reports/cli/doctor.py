@@ -131,9 +131,9 @@ def _extras() -> list[Checked]:
 
 def _machine() -> list[Checked]:
     out = [Checked("system", "ok", f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores")]
-    out.append(_tried("memory", _memory))
-    out.append(_tried("linear algebra", _blas))
-    out.append(_tried("devices", _devices))
+    out.append(_check("memory", _memory))
+    out.append(_check("linear algebra", _blas))
+    out.append(_check("devices", _devices))
     shared = os.access("/dev/shm", os.W_OK) if os.path.isdir("/dev") else True
     note = "" if shared else "no /dev/shm that can be written to: reports of several models need --processes 1"
     out.append(Checked("shared memory", "ok" if shared else "missing", "there" if shared else "", note))
@@ -142,15 +142,15 @@ def _machine() -> list[Checked]:
 
 def _works() -> list[Checked]:
     """Test the toolkit on systems with known answers: re-check a proof, find a counterexample, run a solver."""
-    return [_tried("arithmetic", _arithmetic), _tried("certificates", _certificates), _tried("solvers", _solvers)]
+    return [_check("arithmetic", _arithmetic), _check("certificates", _certificates), _check("solvers", _solvers)]
 
 
-def _tried(name: str, look: Callable[[], tuple[str, str]]) -> Checked:
+def _check(name: str, look: Callable[[], tuple[str, str]]) -> Checked:
     try:
-        found, note = look()
+        value, note = look()
     except Exception as error:  # noqa: BLE001 - whatever is broken about an installation is what is asked
         return Checked(name, "broken", "", error_text(error))
-    return Checked(name, "ok", found, note)
+    return Checked(name, "ok", value, note)
 
 
 def _memory() -> tuple[str, str]:
@@ -161,9 +161,9 @@ def _blas() -> tuple[str, str]:
     import numpy  # noqa: F401 - its library is what is asked about
     from threadpoolctl import threadpool_info
 
-    found = [f"{pool['internal_api']} {pool.get('version') or ''}, {pool['num_threads']} threads" for pool in
+    libraries = [f"{pool['internal_api']} {pool.get('version') or ''}, {pool['num_threads']} threads" for pool in
              threadpool_info() if pool["user_api"] == "blas"]  # fmt: skip
-    return "; ".join(sorted(set(found))) or "unknown", ""
+    return "; ".join(sorted(set(libraries))) or "unknown", ""
 
 
 def _devices() -> tuple[str, str]:

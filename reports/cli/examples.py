@@ -42,11 +42,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 }
 
 
-def shown(command: str) -> str | None:
+def help_examples(command: str) -> str | None:
     """Return the examples of a command as the end of its help; ``None`` if it has none.
 
     Example:
-        >>> shown("doctor").split()
+        >>> help_examples("doctor").split()
         ['Examples:', 'stability', 'doctor', 'stability', 'doctor', '--json']
     """
     lines = EXAMPLES.get(command)

@@ -66,6 +66,6 @@ def _read(path: Path) -> Array:
         return read_npy(path)
     arrays: dict[str, Any] = read_npz(path)
     if "mask" not in arrays and len(arrays) != 1:
-        held = ", ".join(ascii(key)[1:-1] for key in arrays) or "nothing"
-        raise FileFormatError(f"--mask {path}: needs an array mask, or one array alone; it holds {held}")
+        names = ", ".join(ascii(key)[1:-1] for key in arrays) or "nothing"
+        raise FileFormatError(f"--mask {path}: needs an array mask, or one array alone; it holds {names}")
     return arrays["mask"] if "mask" in arrays else next(iter(arrays.values()))

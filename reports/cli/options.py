@@ -101,8 +101,8 @@ class Results:
         typer.Option("--overwrite", help="Replace files of equal names in the folder that this command did not make."),
     ] = False
 
-    def own(self, context: typer.Context, *names: str) -> Folder | None:
-        """Own the folder, where one is named, until the command ends.
+    def claim(self, context: typer.Context, *names: str) -> Folder | None:
+        """Claim the folder, where one is named, until the command ends.
 
         Args:
             context: of the command.

@@ -29,8 +29,8 @@ def open_subject(name: str, *, continuous: bool = False, cell: str | None = None
     from ...models.sources import load_subject
 
     source = load_subject(name, continuous=continuous, cell=cell)
-    own = source.module is not None and not continuous
-    return source.module if own else source.subject
+    use_module = source.module is not None and not continuous
+    return source.module if use_module else source.subject
 
 
 def matrices_system(name: str) -> Any:
@@ -92,7 +92,7 @@ def open_model(name: str) -> Any:
     return module
 
 
-def there(name: str) -> None:
+def check_exists(name: str) -> None:
     """Refuse a model that is not there before anything heavy is loaded; what it is, is found out later.
 
     Args:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from stability.statistics import wilson
 
-from ..boxes import ends
+from ..boxes import box_limits
 from ..formatting import bound, metric_word, time_to, verdict_word
 from .records import ModelRecord, select
 from .sweeps import rows_of
@@ -50,11 +50,11 @@ def score(model: ModelRecord) -> Score | None:
     if isinstance(result, Mapping) and result:
         word = metric_word(model.metric) + ", first training" * model.trainings.several
         return Score(f"held-out {word}", model.metric, result.get("test_metric"), result.get("chance"))
-    found = model.performance
-    if not found:
+    stats = model.performance
+    if not stats:
         return None
-    name = str(found.get("metric"))
-    return Score(f"{metric_word(name)} on {data_name(model)}", name, found.get("value"), found.get("chance"))
+    name = str(stats.get("metric"))
+    return Score(f"{metric_word(name)} on {data_name(model)}", name, stats.get("value"), stats.get("chance"))
 
 
 def data_name(model: ModelRecord) -> str:
@@ -69,8 +69,8 @@ def data_name(model: ModelRecord) -> str:
 
 def is_loop(model: ModelRecord) -> bool:
     """Return True for a system that came as matrices, without a network to run and without data."""
-    given = str(model.analysis.get("source", ""))
-    return given.endswith((".npz", ".mat")) and not data_name(model) and not model.run
+    source = str(model.analysis.get("source", ""))
+    return source.endswith((".npz", ".mat")) and not data_name(model) and not model.run
 
 
 def accuracy(model: ModelRecord) -> Interval | None:
@@ -78,21 +78,21 @@ def accuracy(model: ModelRecord) -> Interval | None:
 
     Of several trainings it is their mean, and the interval is one over trainings.
     """
-    found, task = score(model), model.analysis.get("task")
-    over = model.trainings.number("run.result.test_metric") or model.trainings.number("performance.value")
-    if over is not None and found is not None and found.metric == "accuracy":
-        return over["mean"], max(0.0, over["low"]), min(1.0, over["high"])
+    scored, task = score(model), model.analysis.get("task")
+    means = model.trainings.number("run.result.test_metric") or model.trainings.number("performance.value")
+    if means is not None and scored is not None and scored.metric == "accuracy":
+        return means["mean"], max(0.0, means["low"]), min(1.0, means["high"])
     n = model.performance.get("sequences") or (task.get("test") if isinstance(task, Mapping) else None)
-    if found is None or found.metric != "accuracy" or not is_real(found.value) or not is_real(n):
+    if scored is None or scored.metric != "accuracy" or not is_real(scored.value) or not is_real(n):
         return None
-    if not 0 <= found.value <= 1 or not 1 <= n < 1e12:
+    if not 0 <= scored.value <= 1 or not 1 <= n < 1e12:
         return None
-    return (float(found.value), *wilson(float(found.value), int(n)))
+    return (float(scored.value), *wilson(float(scored.value), int(n)))
 
 
 def verdict_counts(model: ModelRecord) -> str:
     """Return the verdicts of all trainings of a model, counted."""
-    return ", ".join(f"{n} {verdict_word(found)}" for found, n in Counter(model.trainings.states).most_common())
+    return ", ".join(f"{n} {verdict_word(verdict)}" for verdict, n in Counter(model.trainings.states).most_common())
 
 
 def between(low: Any, high: Any) -> str:
@@ -102,11 +102,11 @@ def between(low: Any, high: Any) -> str:
         >>> between([-0.12345], [1.0])
         'inputs between −0.123 and 1'
     """
-    found = ends([low, high])
-    if found is None:
+    limits = box_limits([low, high])
+    if limits is None:
         return "inputs in a range"
-    least, largest = bound(min(found[0]), 3, up=True), bound(max(found[1]), 3, up=False)
-    same = len(set(found[0])) == len(set(found[1])) == 1
+    least, largest = bound(min(limits[0]), 3, up=True), bound(max(limits[1]), 3, up=False)
+    same = len(set(limits[0])) == len(set(limits[1])) == 1
     return f"inputs between {least} and {largest}{'' if same else ' (each feature in its own range)'}"
 
 
@@ -129,6 +129,12 @@ def is_layerwise(model: ModelRecord) -> bool:
     """Return True if a proof is about several recurrent layers, each with its own input, and not about the whole."""
     part = ((model.certificate or {}).get("meta") or {}).get("part")
     return model.state == "certified" and str(part).startswith(LAYERWISE)
+
+
+def limits(model: ModelRecord) -> str:
+    """Return the range of inputs or the layers that a proof is limited to, as the end of a phrase; else empty."""
+    words = f" {scope(model)}" if proved_range(model) else ""
+    return f", each recurrent layer with its own input{',' * bool(words)}{words}" if is_layerwise(model) else words
 
 
 def halved(model: ModelRecord) -> float | None:
@@ -183,8 +189,8 @@ def certified_accuracy(model: ModelRecord, size: float) -> float | None:
 
 def growth_a_step(model: ModelRecord) -> float | None:
     """Mean change of the fastest direction along the data, as a share a step: ``exp(largest exponent) - 1``."""
-    over = model.trainings.curve("lyapunov") if model.trainings.several else None
-    largest = model.documents.get("exponents", {}).get("largest") if over is None else float(over["mean"].iloc[0])
+    means = model.trainings.curve("lyapunov") if model.trainings.several else None
+    largest = model.documents.get("exponents", {}).get("largest") if means is None else float(means["mean"].iloc[0])
     return math.expm1(largest) if is_real(largest) and model.is_discrete else None
 
 
@@ -220,9 +226,9 @@ def ranked(models: Sequence[ModelRecord]) -> list[ModelRecord]:
     size = attack_size(models)
 
     def key(m: ModelRecord) -> tuple[int, bool, float, float]:
-        left, known, when = None if size is None else attacked(m, size), accuracy(m), halved(m)
+        under_attack, clean, when = None if size is None else attacked(m, size), accuracy(m), halved(m)
         place = ORDER.index(m.state) if m.state in ORDER else len(ORDER)
-        best = left[0] if left else known[0] if known else -math.inf
+        best = under_attack[0] if under_attack else clean[0] if clean else -math.inf
         return place, m.state == "certified" and not is_fast(m), -best, math.inf if when is None else when
 
     return sorted(models, key=key)

@@ -31,16 +31,16 @@ def read_table(path: Path) -> pd.DataFrame | None:
     frame = _parsed(path)
     if frame is None:
         return None
-    about = next((a for a in ARTIFACTS if a.name == path.name), Artifact(path.name, ""))
-    whole, partial, names = (about.columns_of(kind) for kind in (EVERY, SOME, NAME))
+    artifact = next((a for a in ARTIFACTS if a.name == path.name), Artifact(path.name, ""))
+    whole, partial, names = (artifact.columns_of(kind) for kind in (EVERY, SOME, NAME))
     missing = [c for c in (*whole, *partial, *names) if c not in frame.columns]
     if missing:
         raise FileFormatError(f"{path} has no column {', '.join(missing)}")
     for column in frame.columns:
-        frame[column] = _drawable(cast(pd.Series, frame[column]), about.columns.get(column, PLAIN), path)
+        frame[column] = _drawable(cast(pd.Series, frame[column]), artifact.columns.get(column, PLAIN), path)
     frame = frame.dropna(subset=list(whole)).reset_index(drop=True)
-    drawn = [c for c in partial if c != "ci_low" and c != "ci_high"]
-    return None if frame.empty or (drawn and frame[drawn].isna().to_numpy().all()) else frame
+    required = [c for c in partial if c != "ci_low" and c != "ci_high"]
+    return None if frame.empty or (required and frame[required].isna().to_numpy().all()) else frame
 
 
 def read_columns(path: Path) -> pd.DataFrame | None:
@@ -92,8 +92,8 @@ def _drawable(column: pd.Series, kind: str, path: Path) -> Any:
             raise FileFormatError(f"{path} names more than {GROUPS} of {column.name}")
         return words
     if values.dtype.kind in "iufc":
-        shown = values.dtype.kind == "f" and column.name != "per_step"  # an exponent may be minus infinity
-        return np.where(np.abs(values) > LARGEST, np.nan, values) if shown else values
+        is_limited = values.dtype.kind == "f" and column.name != "per_step"  # an exponent may be minus infinity
+        return np.where(np.abs(values) > LARGEST, np.nan, values) if is_limited else values
     if not len(values):  # a table without rows has columns of no type
         return values.astype(float)
     if kind == EVERY or (kind in (SOME, DRAWN) and not bool(column.isna().all())):

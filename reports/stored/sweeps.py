@@ -14,10 +14,10 @@ def rows_of(model: ModelRecord, frame: str, keys: Mapping[str, str]) -> pd.DataF
     strength, stored = ("level" if frame.startswith("noise") else "epsilon"), model.frames.get(frame)
     if stored is None:
         return None
-    over = model.trainings.curve(frame, " ".join(keys.values()))
-    if over is not None:
+    means = model.trainings.curve(frame, " ".join(keys.values()))
+    if means is not None:
         value = "score" if frame.endswith("scores") else "accuracy"
-        return over.rename(columns={"at": strength, "mean": value, "low": "ci_low", "high": "ci_high"})
+        return means.rename(columns={"at": strength, "mean": value, "low": "ci_low", "high": "ci_high"})
     rows = select(stored, **keys)
     return None if rows.empty else rows.sort_values(strength)
 

@@ -97,7 +97,7 @@ def test_a_rate_that_was_not_reached_is_still_a_proof() -> None:
 def test_where_a_counter_example_lies_is_said(inside: bool, reach: bool | None) -> None:
     witness = {"input_in_data_range": inside, "states_reachable": reach}
     said = " ".join(words.notes(summary("refuted", meta={"witness": witness})))
-    boxed = " ".join(words.notes(summary("refuted", meta={"witness": witness}), where="the stated box"))
+    boxed = " ".join(words.notes(summary("refuted", meta={"witness": witness}), range_words="the stated box"))
     assert boxed == said.replace("the range of the data", "the stated box")
     assert ("lies in the range" in said) == inside
     assert ("lies outside" in said) == (not inside)
@@ -108,7 +108,7 @@ def test_where_a_counter_example_lies_is_said(inside: bool, reach: bool | None) 
 
 def test_a_refutation_names_the_inputs_that_no_range_can_hold() -> None:
     (said,) = words.notes(summary("refuted", witness_input=[-1.0, 2.5]))
-    assert "No range of inputs" in said
+    assert said.startswith("No range")
     assert "−1" in said
     assert "2.5" in said
     boxes = [
