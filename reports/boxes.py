@@ -1,4 +1,4 @@
-"""The inputs that claims about LSTM and GRU are about, in words and as an option of a command."""
+"""Input boxes of claims, in words and as a command-line option."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Ends = tuple[list[float], list[float]]
 
 
 def box_limits(value: Any) -> Ends | None:
-    """Low and high ends out of a file, one a feature (or one for all); ``None`` for anything else.
+    """Return low and high ends from a file, one for each feature (or one for all); ``None`` for anything else.
 
     Example:
         >>> box_limits([0, [1, 2]]), box_limits([0]), box_limits([0, "1"])

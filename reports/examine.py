@@ -1,4 +1,4 @@
-"""A report of networks in this process, on data in this process: what ``stability report`` does with files."""
+"""Report of networks and data that are in memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def report(
     progress: Callable[[str, str], Any] | None = None,
     **data: Any,
 ) -> Path:
-    """Examine networks on data of one's own, and draw the page.
+    """Examine networks on arrays of data, and draw the page.
 
     Args:
         models: a network, called as ``model(x)``, or several by name; also those that take tokens by an embedding.
@@ -32,7 +32,7 @@ def report(
         y: ``(n,)`` integers for classes, floats for values; a target at every step: see ``task_from_arrays``.
         out: the folder; run again over the same one, what is finished is kept.
         quick: small budgets.
-        seed: of everything random.
+        seed: random seed.
         input_box: ends of the box that every input stays in, of claims about inputs in a box (all of LSTM and GRU,
             a further one of other networks); by default the range of the data, of these a little more.
         overwrite: whether a report of other models or settings may be replaced.

@@ -1,4 +1,4 @@
-"""Numbers and verdicts as a reader wants them: the named filters of the page and of the command line."""
+"""Formats of numbers and verdicts for the page and the command line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ METRICS = {
 
 
 def _real(value: Any) -> float | None:
-    """``value`` as a float, or ``None`` where there is no number to show."""
+    """Return ``value`` as a float, or ``None`` without a number to show."""
     if value is None or isinstance(value, (str, bool)):
         return None
     value = float(value)
@@ -72,7 +72,7 @@ def number(value: Any, digits: int = 3) -> str:
 
 
 def signed(value: Any) -> str:
-    """Like ``number``, with a plus sign where it is positive.
+    """Format like ``number``, with a plus sign for positive values.
 
     Example:
         >>> signed(0.25), signed(-0.25), signed(0)
@@ -224,7 +224,7 @@ def rate(value: Any, discrete: bool) -> str:
 
 
 def half_life(value: Any, discrete: bool) -> float | None:
-    r"""Time in which a difference halves: ``log 2 / lambda``, or ``log 2 / -log rho`` steps.
+    r"""Return the time in which a difference halves: ``log 2 / lambda``, or ``log 2 / -log rho`` steps.
 
     Args:
         value: the rate; ``None`` gives ``None``.

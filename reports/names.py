@@ -1,4 +1,4 @@
-"""Names made fit to be shown: from outside, nothing invisible, nothing that steers a terminal; of claims, in words."""
+"""Printable names: invisible and terminal-control characters escaped, long names shortened; names of claims."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def printable(text: Any, keep: str = "") -> str:
 
 
 def terminal_safe(text: str) -> str:
-    r"""``printable`` for text of several lines: lines and tabulators stay.
+    r"""Make a text of several lines printable; line breaks and tabulators stay.
 
     Example:
         >>> print(terminal_safe("one\ntwo\x1b]0;title\x07"))
@@ -55,7 +55,7 @@ def terminal_safe(text: str) -> str:
 
 
 def clean(value: Any) -> Any:
-    r"""JSON values with every text in them (names of fields too) made printable; lines in texts stay.
+    r"""Make every text in JSON values printable (names of fields, too); line breaks stay.
 
     Example:
         >>> clean({"a\x00": ["b\x1b", 1]})
@@ -139,7 +139,7 @@ def claim_name(name: str, claims: Collection[str]) -> str:
     """Return a claim's name in words; two contraction claims in one certificate are told apart by their inputs.
 
     Args:
-        name: of the claim.
+        name: name of the claim.
         claims: names of all claims of the certificate.
 
     Example:

@@ -1,4 +1,4 @@
-"""Second opinions in words: what solvers said of the circle criterion and KYP beside the frequency domain."""
+"""Second opinions in words: the statuses of semidefinite solvers beside the frequency-domain test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts in words: what was found, what it means, and what it does not mean."""
+"""Verdicts in words: the result, its meaning and its limits."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _in_box(note: str, summary: Mapping[str, Any], half: float | None, discrete:
 
 
 def _starting(driven: Mapping[str, Any], discrete: bool) -> str:
-    """From when on a claim about inputs in a box holds."""
+    """Return the time from which a claim about inputs in a box holds, in words."""
     since, settling = driven["since"], driven.get("settling")
     if since is not None:
         return f"from step {since} on"
@@ -372,7 +372,7 @@ def _witness(witness: Mapping[str, Any], range_words: str) -> list[str]:
 
 
 def weaker(summary: Mapping[str, Any] | None) -> Sequence[tuple[str, str, str]]:
-    """Name, verdict in words and statement of the further claims."""
+    """Return name, verdict in words and statement of the further claims."""
     if summary is None:
         return ()
     words = {"certified": "proved", "refuted": "refuted", "inconclusive": "open"}

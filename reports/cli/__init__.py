@@ -1,4 +1,4 @@
-"""The command line ``stability``: one command a file, loaded with what it needs when it is called."""
+"""The command line ``stability``: one file for each command, imported when the command is called."""
 
 from __future__ import annotations
 
@@ -117,10 +117,10 @@ def _root(
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Carry one command out.
+    """Run one command.
 
     Args:
-        arguments: what stands behind ``stability``; those of the process by default.
+        arguments: command-line words after ``stability``; those of the process by default.
 
     Returns:
         The exit code. Mistakes in the input end as one line on standard error and 2, faults of this program too: a
@@ -172,7 +172,7 @@ def _failed(error: BaseException, as_json: bool = False) -> int:
 
 
 def _complain(kind: str, text: str, code: int, as_json: bool = False) -> int:
-    """One line on standard error; where that is closed, the exit code alone.
+    """Print one line on standard error and return the exit code.
 
     Where JSON was asked for and none was printed yet, standard output gets the same as an object.
     """
@@ -186,7 +186,7 @@ def _complain(kind: str, text: str, code: int, as_json: bool = False) -> int:
 
 
 def main() -> None:
-    """Entry of the console script."""
+    """Run the console script."""
     code = run()
     if sys.stdout is not None:
         try:

@@ -1,4 +1,4 @@
-"""``stability hessian``, ``attack`` and ``noise``: one analyzer on one model."""
+"""Commands ``stability hessian``, ``attack`` and ``noise``: one analysis of one model."""
 
 from __future__ import annotations
 

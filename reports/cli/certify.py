@@ -1,4 +1,4 @@
-"""``stability certify``: the verdict about a model on one screen."""
+"""Command ``stability certify``: certify one or several models and print the verdicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts in colour, on a terminal that shows any."""
+"""Colors of verdicts on a terminal."""
 
 from __future__ import annotations
 

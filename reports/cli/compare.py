@@ -1,4 +1,4 @@
-"""``stability compare``: norm drift and margins of several models on the same inputs."""
+"""Command ``stability compare``: norm drift and margins of several models on the same inputs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def compare(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Norm drift of the hidden state and margins across models; the norm that changes least comes first.
+    """Compare norm drift of the hidden state and margins of models; the norm that changes least comes first.
 
     Exit code 2 where a certificate failed; what was found is shown all the same.
     """
@@ -154,7 +154,7 @@ def _accuracy(subject: Any, common: Any) -> float | None:
 
 
 def _names(paths: list[str]) -> list[str]:
-    """Short names, unique; printable, since they stand in tables, which hold no other text."""
+    """Return short, unique and printable names for tables."""
     short = [printable(Path(p).stem if Path(p).is_file() else Path(p).resolve().name) for p in paths]
     names = short if len(set(short)) == len(short) else [printable(p) for p in paths]
     return [n if names.count(n) == 1 else f"{n} ({names[: k + 1].count(n)})" for k, n in enumerate(names)]
@@ -190,8 +190,8 @@ def _margins(
         subject: the model.
         common: the task whose sequences every model sees, ``None`` for white noise.
         box: ends of the box that was stated for inputs of LSTM and GRU; by default the range of the sequences.
-        time_limit: of the certificate, in seconds; ``None``: none; 0: no certificate.
-        seed: of its searches.
+        time_limit: time limit of the certificate, in seconds; ``None``: no limit; 0: no certificate.
+        seed: random seed of the searches.
     """
     if time_limit == 0:
         return None, {"verdict": None, "findings": []}, ""

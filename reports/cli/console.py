@@ -1,4 +1,4 @@
-"""Printing, interruption and assignments, shared by all commands."""
+"""Terminal output, interruption and assignments for all commands."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def show_json_line(value: Mapping[str, Any]) -> None:
 
 
 def _put(text: str) -> None:
-    """On standard output, all of it.
+    """Print a text on standard output.
 
     Raises:
         FileFormatError: it is full, or nobody reads it any more.
@@ -66,7 +66,7 @@ def _put(text: str) -> None:
 
 
 def _escaped(line: str) -> str:
-    """JSON text in which every character that ``printable`` would not show is written as JSON's own escape."""
+    """Return JSON text in which every character that ``printable`` would not show is a JSON escape."""
     if printable(line) == line:
         return line
     return "".join(json.dumps(c)[1:-1] if printable(c) != c else c for c in line)

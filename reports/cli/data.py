@@ -1,4 +1,4 @@
-"""Models with the data that they are examined on, as the commands name them."""
+"""Models and their data, opened from the options of a command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``stability doctor``: what is installed, what of it works, and what each extra would add."""
+"""Command ``stability doctor``: installed packages, working parts and optional extras."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ EXTRAS = {
 
 @dataclass(frozen=True)
 class Checked:
-    """One line of the examination.
+    """Result of one check.
 
     Attributes:
-        name: what was looked at.
+        name: name of the package or part.
         state: ``ok``, ``missing`` (not needed) or ``broken``.
         found: version or value.
-        note: what it means, or what to do.
+        note: meaning, or a remedy.
     """
 
     name: str
@@ -94,7 +94,7 @@ def code_lines(source: str) -> int:
 
 
 def _kernel() -> Checked:
-    """Size of the trusted kernel, which every verification rests on."""
+    """Count the lines of the trusted kernel, on which every verification rests."""
     files = sorted(Path(kernel.__path__[0]).rglob("*.py"))
     lines = sum(code_lines(path.read_text(encoding="utf-8")) for path in files)
     return Checked("trusted kernel", "ok", f"{lines:,} lines of code in {len(files)} files")

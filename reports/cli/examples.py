@@ -1,4 +1,4 @@
-"""Examples at the end of every help; a test parses each as its command does."""
+"""Examples of commands for the help texts; a test parses each of them."""
 
 from __future__ import annotations
 

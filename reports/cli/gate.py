@@ -1,4 +1,4 @@
-"""Many models or certificates at once: a line each, the worst exit code, and what is required to pass."""
+"""Requirements on many models or certificates: one result line each, and the worst exit code."""
 
 from __future__ import annotations
 
@@ -109,13 +109,13 @@ class Line:
 def gate_line(
     name: str, answer: Mapping[str, Any], certificate: Certificate | None, gate: Gate, file: Path | None = None
 ) -> Line:
-    """Compare a answer with the gate and return its line.
+    """Compare an answer with the requirements and return its line.
 
     Args:
-        name: of the model or file.
+        name: name of the model or file.
         answer: ``verdict``, ``evidence``, ``rate`` and ``overshoot``; ``meta`` where a rate may have been asked for.
-        certificate: what was found, or ``None`` for proofs about single inputs.
-        gate: what is required.
+        certificate: the certificate, or ``None`` for proofs about single inputs.
+        gate: requirements.
         file: the certificate.
 
     Returns:
@@ -169,12 +169,12 @@ def certify_each(
     output: Output,
     allow: Callable[[Path], None],
 ) -> int:
-    """Certify many models, a line each; the failure of one keeps none of the others back.
+    """Certify many models, with one line each; the others continue if one fails.
 
     Args:
         models: their names.
         answers: the certificates of a model by part, ``""`` for the whole.
-        gate: what is required.
+        gate: requirements.
         out: folder for their certificates.
         output: how lines are printed.
         allow: raises where no certificate may go to a file.
@@ -231,12 +231,12 @@ def file_name(number: int, name: str, part: str) -> str:
 
 
 def verify_each(paths: Iterable[Path], method: str, gate: Gate, output: Output) -> int:
-    """Check many certificates, and folders of proofs, again; a line each.
+    """Check many certificates and folders of proofs again, with one line each.
 
     Args:
         paths: files and folders.
-        method: of ``stability.verify``.
-        gate: what is required besides that they are valid.
+        method: arithmetic, see ``stability.verify``.
+        gate: requirements besides validity.
         output: how lines are printed.
 
     Returns:

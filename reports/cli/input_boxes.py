@@ -1,4 +1,4 @@
-"""The box that inputs stay in, in all forms of ``--input-box``: two numbers, the range of the data, a file."""
+"""Input boxes from ``--input-box``: two numbers, the range of the data, or a file."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def box_of(numbers: tuple[float, float] | None, source: str | None, model: str, 
 
 
 def checked(low: Any, high: Any) -> tuple[Any, Any]:
-    """Both ends, finite and in order.
+    """Return both ends, checked to be finite and in order.
 
     Raises:
         ConfigurationError: where they are not.

@@ -1,4 +1,4 @@
-"""Options that several commands share, each declared once, in groups that a command takes as one value."""
+"""Command-line options that several commands share, in groups."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Results:
         """Claim the folder, where one is named, until the command ends.
 
         Args:
-            context: of the command.
+            context: the command's context.
             *names: files that will be written there.
 
         Returns:

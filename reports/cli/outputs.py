@@ -1,4 +1,4 @@
-"""Output paths of certificates: never a file that the command reads, nor one that holds anything else."""
+"""Checks of output paths: a certificate replaces neither an input of the command nor another kind of file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def writable(out: Path | None, inputs: Iterable[Path], *, overwrite: bool = Fals
 
     Args:
         out: where it is to go, if anywhere; a certificate of this toolkit and an empty file there are replaced.
-        inputs: what the command reads, see ``reads``: no link of any kind to it is written to.
+        inputs: files that the command reads, see ``reads``; no link to them is written to.
         overwrite: whether any other file may be replaced.
 
     Raises:

@@ -1,4 +1,4 @@
-"""``stability radius``: how far single inputs may move before their class changes, proved and attacked."""
+"""Command ``stability radius``: certified and attacked radii of single inputs."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def radius(
 
 
 def _opened(name: str, data: DataOptions, compute: Compute, samples: int) -> tuple[Any, Any, Any, tuple[Any, Any]]:
-    """Classifier of a model with the steps that it reads, the first of its data, their labels; model and all data."""
+    """Return a model's classifier with its steps, the first inputs, their labels, and the model with all inputs."""
     from ...analysis.guard import as_tensor
     from ...analysis.tasks.archive import labelled_sequences
     from ...models.packed import reading

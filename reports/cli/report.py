@@ -1,4 +1,4 @@
-"""``stability report``: the main job, from models (or none) to a page."""
+"""Command ``stability report``: examine models, or train some first, and write the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A certificate as one screen of text."""
+"""Text of a certificate for the terminal."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def screen(
     """Return a certificate as one screen of text.
 
     Args:
-        model: what it is about, in the user's words.
+        model: name of the model, as the user gave it.
         summary: ``certificates.view``.
         discrete: whether rates are per step.
         saved: where the file is, if it was written.
-        hints: what would lead further, each with its command.
+        hints: next steps, each with its command.
         opinions: ``cross_check.json`` as a mapping, where a solver was asked.
         range_words: the range of inputs in which counterexamples were searched first.
         length: steps of the sequences on which the network was trained.

@@ -1,4 +1,4 @@
-"""From what a user names on the command line to something that can be certified, run and written."""
+"""Loaders of the models that a user names on the command line."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from stability.user_code import is_python_file, names_code, split_factory_name
 
 
 def open_subject(name: str, *, continuous: bool = False, cell: str | None = None) -> Any:
-    """Subject that ``certify`` is asked about.
+    """Open the subject of ``certify``.
 
     Args:
         name: a model in any of its forms (``stability.models.sources``).
         continuous: the differential equation behind a layer instead of the map that runs.
-        cell: what the weights of an ambiguous state dict belong to.
+        cell: kind of cell of an ambiguous state dict.
 
     Returns:
         A module where one was read (it may carry its own proof), else a system.

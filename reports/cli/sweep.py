@@ -1,4 +1,4 @@
-"""``stability sweep``: many trainings with certificates and analyses, on this machine or on a Dask cluster."""
+"""Command ``stability sweep``: many trainings with certificates and analyses, here or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def sweep(
 
 
 def _text(plan: Any, outcome: Any) -> str:
-    """Averages over the seeds, and errors, for the terminal."""
+    """Return averages over the seeds, and errors, as text."""
     from ...analysis.sweep import over_trainings
 
     by = ["model", "task", *plan.grid]

@@ -1,4 +1,4 @@
-"""``stability train``: train one model, or one with several seeds, its spectra and margins recorded on the way."""
+"""Command ``stability train``: train one model, with one or several seeds, and record its spectra and margins."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def scale_of(unit: str, model: Any, x: Any, own_steps: Any, output: Output) -> A
         model: see ``stability.analysis.attacks.units.deviations``.
         x: all sequences.
         own_steps: their own steps, or ``None``.
-        output: of the command.
+        output: output options of the command.
     """
     if as_choice("--unit", unit, _UNITS) == "raw":
         return None

@@ -1,4 +1,4 @@
-"""``stability verify``: re-check a certificate without a solver."""
+"""Command ``stability verify``: re-check a certificate without a solver."""
 
 from __future__ import annotations
 

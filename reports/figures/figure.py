@@ -79,7 +79,7 @@ class Figure:
 
         Args:
             folder: where; made if it is not there.
-            formats: of ``FORMATS``.
+            formats: some of ``FORMATS``.
 
         Returns:
             Names of the files, ``NAME.svg`` ...
@@ -182,7 +182,7 @@ def _attributes(styled: str) -> dict[str, str]:
 
 
 def _frames(drawing: Drawing) -> dict[str, str]:
-    """Return, of every line with a name, where its axes lie in the drawing and what they span.
+    """Return the position and the limits of the axes of every line with a name.
 
     The text holds left, top, right, bottom in the drawing's units, then the least and the largest value and
     ``linear`` or ``log`` of each axis: enough to read a curve's values from the page.

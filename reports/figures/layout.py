@@ -1,4 +1,4 @@
-"""Parts that all figures share: names, panels with shared axes, labels beside what they name, protocol lines."""
+"""Parts that all figures share: names, panels with shared axes, label placement, protocol lines."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def figure_of(
     """Return the figure of the models that have data; ``None`` where none has.
 
     Args:
-        name: of the figure.
+        name: name of the figure.
         models: ranked.
         rows: table of one model, without rows where it has no data.
         title: the finding, from the models with data and the table of all.
@@ -122,8 +122,8 @@ def panels(
 
     Args:
         models: the records; up to six stand in one row.
-        xlabel: of all axes.
-        ylabel: of all axes.
+        xlabel: horizontal label of all axes.
+        ylabel: vertical label of all axes.
         square: whether panels are as high as wide.
         shared: whether panels share their horizontal axes; they always share the vertical ones.
     """
@@ -225,7 +225,7 @@ def place(axes: Axes, labels: Sequence[Label], avoid: np.ndarray) -> None:
 
     Args:
         axes: finished but for these labels.
-        labels: what to write.
+        labels: texts and their points.
         avoid: ``(n, 2)`` points that labels must not cover, in units of the data.
     """
     if not labels:

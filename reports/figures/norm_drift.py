@@ -97,13 +97,13 @@ def _rows(model: ModelRecord) -> Table | None:
 
 
 def drift_figure(norms: Sequence[Norms], length: int | None, protocol: str, word: str = "trained length") -> Figure:
-    """Return the figure of some networks.
+    """Return the norm drift figure of some networks.
 
     Args:
         norms: their norms.
         length: trained length in steps; ``None`` where networks differ in it.
         protocol: protocol.
-        word: what the length is called.
+        word: name of the length.
     """
     table = pd.concat([f.rows.assign(model=f.model) for f in norms], ignore_index=True)
     table = table.reindex(columns=["model", "step", "value", "low", "high"]).rename(columns={"value": "relative_norm"})

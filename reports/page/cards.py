@@ -1,4 +1,4 @@
-"""One folded card for each model: its claim, what that covers, facts, the next step, and its files with digests."""
+"""Folded cards of the models: claim, coverage, facts, next step, files with digests."""
 
 from __future__ import annotations
 

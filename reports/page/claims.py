@@ -1,4 +1,4 @@
-"""Sentences about the claim of one model: what is proved, what it covers, and what a counterexample is."""
+"""Sentences about the claim of one model: the proof, its coverage, and the counterexample."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folded matrix of criteria and networks, and the solvers that were asked for a second opinion."""
+"""Folded matrix of criteria and networks, and the second opinions of solvers."""
 
 from __future__ import annotations
 

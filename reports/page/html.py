@@ -1,4 +1,4 @@
-"""The page: stored results in, ``report.html`` with ``report.json``, ``files.json``, ``tables/`` and ``figures/`` out.
+"""The HTML page of a report, drawn from stored results, with its JSON files, tables and figures.
 
 Redrawing needs neither torch nor a solver, checks every certificate again, and gives the same page for the same files.
 """
@@ -181,7 +181,7 @@ def footer(digest: str) -> str:
     """Return the rules for the foot of every printed page: which report it is, and which of how many pages.
 
     Args:
-        digest: of ``report.json``.
+        digest: SHA-256 of ``report.json``.
 
     Example:
         >>> footer("ab" * 32)[:32]

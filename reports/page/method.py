@@ -1,4 +1,4 @@
-"""Folded method of a report: protocol, commands that make and check it again, and a glossary."""
+"""Folded method of a report: protocol, commands to reproduce and verify it, and a glossary."""
 
 from __future__ import annotations
 

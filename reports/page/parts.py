@@ -19,8 +19,8 @@ class Cell:
     """A table cell.
 
     Attributes:
-        text: of the cell.
-        tone: class of the cell: ``good``, ``bad``, ``quiet``, or ``heat-a`` to ``heat-f``.
+        text: content of the cell.
+        tone: style of the cell: ``good``, ``bad``, ``quiet``, or ``heat-a`` to ``heat-f``.
         href: address that the text links to.
         hint: shown while the pointer is over the cell.
     """
@@ -87,7 +87,7 @@ def folded(report: Report, anchor: str, title: str, summary: str, parts: Iterabl
     """Make a fold with links to its long tables; return nothing where it has no parts.
 
     Args:
-        report: whose fold it is.
+        report: the report.
         anchor: identifier in the page.
         title: always visible.
         summary: a few words beside the title.
@@ -116,8 +116,8 @@ def tabulate(
     """Make a table with one row a record.
 
     Args:
-        caption: of the table.
-        columns: what each title shows of a record.
+        caption: caption of the table.
+        columns: function from a record to its cell, by the title of the column.
         records: models, mostly.
         words: titles of columns that hold words; every other column but the first is aligned to the right.
         note: sentences below the table.

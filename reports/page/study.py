@@ -48,14 +48,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """Part of a page.
+    """Section of a page.
 
     Attributes:
         anchor: its identifier.
         title: its heading.
         text: a few sentences.
-        tables: of it.
-        figures: of it.
+        tables: tables of the section.
+        figures: figures of the section.
         notes: sentences below.
         folded: whether only the heading is seen at first.
     """
@@ -154,7 +154,7 @@ def write_page(
 
     Args:
         root: folder of the page.
-        name: of the file.
+        name: name of the file.
         title: the finding.
         kicker: line above it.
         sections: parts of the page; empty ones are left out.

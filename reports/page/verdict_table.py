@@ -1,4 +1,4 @@
-"""Verdict table of the page: one row a model, one column a number, with what each column means."""
+"""Verdict table of the page: one row for each model, one column for each quantity."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Cell:
     """A cell of the verdict table.
 
     Attributes:
-        text: of the cell.
+        text: content of the cell.
         detail: smaller, beside it.
         tone: class of the detail.
         bar: certified and attacked accuracy, shares between 0 and 1, which are drawn before the text.
@@ -48,7 +48,7 @@ class Column:
     Attributes:
         head: two lines of its title.
         name: its title in the paragraph below the table.
-        key: what it means, for that paragraph.
+        key: its meaning, for that paragraph.
         show: its cell of a model; ``None`` where the model has no such value.
         proved: the checker proves its values.
     """

@@ -1,4 +1,4 @@
-"""First screen of the page: the headline, what qualifies it, and one table of verdicts."""
+"""First screen of the page: headline and summary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Certificates as readers meet them: the answer in plain values, and what the checker says about the file."""
+"""Certificates as plain values, with the result of the checker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Checked:
     """One certificate file, re-checked.
 
     Attributes:
-        view: what it says, see ``view``; ``None`` for a file that does not verify: nothing of that is shown.
+        view: content, see ``view``; ``None`` for a file that does not verify.
         valid: whether all that it claims was proved again; also where it claims nothing.
         reason: the checker's words.
         subject: name, size and digest of what it is about, as the checker read them.
@@ -45,8 +45,8 @@ def view(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> dict
 
     Args:
         certificate: the certificate; nothing in it is judged here.
-        size: of a disturbance.
-        tol: what it is to be below.
+        size: size of a disturbance.
+        tol: size below which it counts as forgotten.
 
     Returns:
         ``Certificate.summary()``, all texts printable, with ``pairs``: every certified ``(rate, overshoot)`` of the
@@ -149,7 +149,7 @@ def needs_box(subject: Any) -> bool:
 
 
 def _eigenvalue(certificate: Certificate) -> tuple[float, float] | None:
-    """Real and imaginary part of the eigenvalue that a proof names, for systems that advance in steps."""
+    """Return real and imaginary part of the eigenvalue in a proof, for discrete-time systems."""
     proof = certificate.proof
     value = None if proof is None else proof.data.get("eigenvalue")
     system = getattr(certificate.subject, "system", certificate.subject)

@@ -48,7 +48,7 @@ class Report:
     """Reason that intervals over several trainings are not shown; empty where nothing is wrong."""
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        """One long table for each kind of measurement, with the model's name in the first column."""
+        """Return one long table for each kind of measurement, with the model's name in the first column."""
         tables: dict[str, pd.DataFrame] = {}
         for stem in FRAMES:
             parts = [m.frames[stem].assign(model=m.name) for m in self.models if stem in m.frames]

@@ -74,7 +74,7 @@ def is_loop(model: ModelRecord) -> bool:
 
 
 def accuracy(model: ModelRecord) -> Interval | None:
-    """Accuracy on the data, undisturbed, with its 95 % interval; ``None`` for another metric.
+    """Return the accuracy on undisturbed data with its 95 % interval; ``None`` for another metric.
 
     Of several trainings it is their mean, and the interval is one over trainings.
     """
@@ -156,7 +156,7 @@ def is_fast(model: ModelRecord) -> bool:
 
 
 def attack_sizes(models: Sequence[ModelRecord], norm: str = "l2") -> list[float]:
-    """Sizes of perturbations, above zero, with which all attacked models were attacked."""
+    """Return the perturbation sizes above zero with which all attacked models were attacked."""
     frames = [m.frames["attacks"] for m in models if "attacks" in m.frames]
     sizes = [set(select(frame, attack="strong", norm=norm)["epsilon"]) for frame in frames]
     return sorted(float(e) for e in set.intersection(*sizes) if e > 0) if sizes else []
@@ -169,7 +169,7 @@ def attack_size(models: Sequence[ModelRecord]) -> float | None:
 
 
 def attacked(model: ModelRecord, size: float, norm: str = "l2") -> Interval | None:
-    """Accuracy that the strongest attack of this size leaves, with its 95 % interval, as in ``accuracy``."""
+    """Return the accuracy under the strongest attack of this size, with its 95 % interval, as in ``accuracy``."""
     rows = rows_of(model, "attacks", {"attack": "strong", "norm": norm})
     rows = None if rows is None else select(rows, epsilon=size)
     if rows is None or rows.empty:
@@ -179,7 +179,7 @@ def attacked(model: ModelRecord, size: float, norm: str = "l2") -> Interval | No
 
 
 def certified_accuracy(model: ModelRecord, size: float) -> float | None:
-    """Accuracy certified by a gain at the next stored radius: a lower bound, for it falls with the radius."""
+    """Return the accuracy certified by a gain at the next stored radius: a lower bound, since it falls with the radius."""
     frame = model.frames.get("robustness")
     if frame is None:
         return None
@@ -188,14 +188,14 @@ def certified_accuracy(model: ModelRecord, size: float) -> float | None:
 
 
 def growth_a_step(model: ModelRecord) -> float | None:
-    """Mean change of the fastest direction along the data, as a share a step: ``exp(largest exponent) - 1``."""
+    """Return the mean change per step of the fastest direction along the data: ``exp(largest exponent) - 1``."""
     means = model.trainings.curve("lyapunov") if model.trainings.several else None
     largest = model.documents.get("exponents", {}).get("largest") if means is None else float(means["mean"].iloc[0])
     return math.expm1(largest) if is_real(largest) and model.is_discrete else None
 
 
 def _norms(model: ModelRecord) -> dict[int, float]:
-    """Median norm of the last layer's state by step."""
+    """Return the median norm of the last layer's state by step."""
     frame = model.frames.get("norms")
     if frame is None:
         return {}
@@ -204,7 +204,7 @@ def _norms(model: ModelRecord) -> dict[int, float]:
 
 
 def norm_ratio(model: ModelRecord) -> float | None:
-    """Median state norm at the end of the longest run over that at the training length."""
+    """Return the median state norm at the end of the longest run over that at the training length."""
     norms, length = _norms(model), model.length
     if length is None or not norms.get(length, 0.0) > 0 or max(norms) <= length:
         return None
@@ -212,17 +212,17 @@ def norm_ratio(model: ModelRecord) -> float | None:
 
 
 def stretch(model: ModelRecord) -> float | None:
-    """Length of the run after which ``norm_ratio`` is taken, in training lengths."""
+    """Return the length of the run of ``norm_ratio``, in training lengths."""
     return None if norm_ratio(model) is None or not model.length else max(_norms(model)) / model.length
 
 
 def scaled_to(model: ModelRecord) -> float | None:
-    """Factor up to which the recurrent weights may be scaled with the proof kept."""
+    """Return the factor up to which the recurrent weights may be scaled without losing the proof."""
     return model.margins.get("gain_certified")
 
 
 def ranked(models: Sequence[ModelRecord]) -> list[ModelRecord]:
-    """Models by verdict, then those whose proof is fast enough to matter, then by accuracy under attack."""
+    """Rank models by verdict, then proofs that are fast enough to matter first, then by accuracy under attack."""
     size = attack_size(models)
 
     def key(m: ModelRecord) -> tuple[int, bool, float, float]:

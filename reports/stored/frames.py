@@ -20,7 +20,7 @@ def read_table(path: Path) -> pd.DataFrame | None:
     """Read a table of a run, with the columns that the page draws; numbers that cannot be drawn are left blank.
 
     Args:
-        path: of the file; its name decides which columns it must have (``stability.storage.artifacts``).
+        path: path of the file, whose name decides which columns it must have (``stability.storage.artifacts``).
 
     Returns:
         The table; ``None`` for one without a row.
@@ -47,7 +47,7 @@ def read_columns(path: Path) -> pd.DataFrame | None:
     """Read a table with any columns, texts printable; numbers that cannot be drawn are left blank.
 
     Args:
-        path: of the file.
+        path: path of the file.
 
     Returns:
         The table; ``None`` for an empty file.

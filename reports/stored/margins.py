@@ -22,10 +22,10 @@ MATRICES = ("A", "B", "C", "D", "alpha", "beta", "dt")
 
 
 def read_margins(folder: Path, document: Mapping[str, Any], changed: Collection[str] = ()) -> dict[str, float]:
-    """Factors of a model whose own certificates verify and are about the model's loop, scaled by just that factor.
+    """Return the factors of a model whose certificates verify and are about the model's loop scaled by that factor.
 
     Args:
-        folder: of the model, with its certificate, which verifies.
+        folder: folder of the model, whose certificate verifies.
         document: ``margin.json``.
         changed: files that are not those that the analysis wrote.
 

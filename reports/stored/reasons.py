@@ -36,7 +36,7 @@ class Missing:
     Attributes:
         steps: their names for readers.
         reason: why.
-        command: what would give them; empty where no command does.
+        command: command that computes them; empty without one.
     """
 
     steps: tuple[str, ...]
@@ -83,7 +83,7 @@ def _bytes(letter: str) -> bytes:
 
 
 def missing(model: ModelRecord, steps: Sequence[str] = tuple(STEPS)) -> list[Missing]:
-    """Analyses that gave no answer for a model, gathered by the reason why.
+    """Return the analyses without a result for a model, grouped by reason.
 
     Args:
         model: the record.
@@ -135,7 +135,7 @@ def advice(
         summary: ``certificates.view``.
         model: the model as commands name it, quoted, with the options that it needs to be read.
         seconds: the time limit that the searches had, if it is known.
-        context: what is known of the network, for commands that run or train one.
+        context: options of commands that run or train the network.
 
     Returns:
         Pairs, none where nothing would.
@@ -162,7 +162,7 @@ def advice(
 
 
 def _other_training(summary: Mapping[str, Any], context: CommandContext) -> list[tuple[str, str]]:
-    """Another training on the same data that gives a proof, and the radii of single inputs, which need none."""
+    """Return commands for another training on the same data, which gives a proof, and for radii of single inputs."""
     if not context.network:
         return []
     data = context.data or "--data FILE.npz"
@@ -191,7 +191,7 @@ def data_words(command: Any, task: Mapping[str, Any]) -> str:
 
     Args:
         command: a command line.
-        task: of ``run.json``.
+        task: task of ``run.json``.
 
     Example:
         >>> data_words("stability report a --data=b.npz", {})
@@ -226,7 +226,7 @@ def data_words(command: Any, task: Mapping[str, Any]) -> str:
 
 
 def model_advice(model: ModelRecord) -> list[tuple[str, str]]:
-    """``advice`` about a model of a report, with its input range.
+    """Return ``advice`` about a model of a report, with its input range.
 
     Args:
         model: the record.
@@ -252,7 +252,7 @@ def context_of(model: ModelRecord) -> CommandContext:
 
 
 def as_values(model: ModelRecord) -> list[dict[str, Any]]:
-    """All of it about a model as JSON values: ``what`` (names of analyses), ``reason``, ``command`` (or ``None``)."""
+    """Return missing results and advice as JSON values: ``what`` (names of analyses), ``reason``, ``command``."""
     rows = [(list(item.steps), item.reason, item.command or None) for item in missing(model)]
     rows += [(["certificate"], why, command) for why, command in model_advice(model)]
     return [{"what": what, "reason": reason, "command": command} for what, reason, command in rows]

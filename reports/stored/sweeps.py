@@ -10,7 +10,7 @@ from .records import ModelRecord, select
 
 
 def rows_of(model: ModelRecord, frame: str, keys: Mapping[str, str]) -> pd.DataFrame | None:
-    """Scores under a perturbation by its strength; over several trainings the mean and its interval."""
+    """Return scores by the strength of a perturbation; over several trainings the mean and its interval."""
     strength, stored = ("level" if frame.startswith("noise") else "epsilon"), model.frames.get(frame)
     if stored is None:
         return None
@@ -23,7 +23,7 @@ def rows_of(model: ModelRecord, frame: str, keys: Mapping[str, str]) -> pd.DataF
 
 
 def attacked(model: ModelRecord, keys: Mapping[str, str]) -> pd.DataFrame | None:
-    """Accuracy under the strongest attack, of whole sequences or over the answers of each; ``None`` if neither."""
+    """Return the accuracy under the strongest attack, of whole sequences or of single answers; ``None`` for neither."""
     frames = (("attacks", {"attack": "strong"}), ("attack_scores", {"attack": "pgd", "metric": "accuracy"}))
     every = (rows_of(model, name, {**keys, **more}) for name, more in frames)
     return next((rows.rename(columns={"score": "accuracy"}) for rows in every if rows is not None), None)

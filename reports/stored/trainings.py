@@ -1,4 +1,4 @@
-"""Several trainings of each model, as a report directory tells of them: verdicts, intervals of what was measured."""
+"""Several trainings of each model: verdicts, and intervals of the measured numbers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Trainings:
 
     Attributes:
         runs: their directories below ``models``; the first one is shown in detail.
-        states: of each, the verdict that its certificate file proves, as ``ModelRecord.state``; ``invalid`` for a file
+        states: verdicts that the certificate files prove, as ``ModelRecord.state``; ``invalid`` for a file
             that does not verify, ``None`` for none.
         table: rows of ``trainings.csv`` about the model.
     """
@@ -42,17 +42,17 @@ class Trainings:
         return len(self.runs) > 1
 
     def number(self, path: str, group: str = "") -> Mapping[str, float] | None:
-        """Mean, low, high ... of a number of a document; ``None`` where not all trainings have it.
+        """Return mean, low, high ... of a number of a document; ``None`` where not all trainings have it.
 
         Args:
             path: the document's stem, a dot, the field (``radius.median``); or ``margin``.
-            group: of a margin, its criterion.
+            group: criterion of a margin.
         """
         rows = self._rows(path, group).dropna(subset=list(NUMBERS[1:]))
         return None if rows.empty else {str(k): float(v) for k, v in rows.iloc[0][list(NUMBERS[1:])].items()}
 
     def curve(self, table: str, group: str = "") -> pd.DataFrame | None:
-        """Points, means and intervals of a curve; ``None`` where there is one training, or it is not in all.
+        """Return points, means and intervals of a curve; ``None`` where there is one training, or it is not in all.
 
         Args:
             table: its stem.
