@@ -12,7 +12,7 @@ __all__ = ["render", "report"]
 
 
 def __getattr__(name: str) -> Any:
-    """Return a name of the package; its libraries are imported on first use, so that ``stability verify`` starts at once."""
+    """Return a name of the package; its libraries are imported on first use, so that commands start at once."""
     if name == "render":
         from .page.html import render
 

@@ -29,7 +29,7 @@ CRITERIA = {
     "pairwise": "a norm of the weights that the activation on pairs does not stretch",
     "cascade": "a stack of contracting layers with bounded coupling",
     "driven": "multiplier LMI with the slopes on sets that every trajectory enters under inputs in the box",
-    "form": "whether a step is made of affine maps and known activations, so that a criterion is about it",
+    "form": "form of the step: affine maps and known activations",
 }
 
 UNSOUND = ("theorem1b_published",)  # shown for comparison with the paper; no proof
@@ -105,18 +105,18 @@ def sentence(summary: Mapping[str, Any] | None, discrete: bool) -> str:
     if verdict == "certified":
         note = _missed(summary, discrete)
         half = time_to(0.5, summary.get("pairs", ()), discrete)
-        text = "Any two trajectories under the same input approach each other, wherever they start"
+        text = "Proved: any two trajectories under the same input approach each other, wherever they start"
         if summary.get("driven"):
             return _in_box(note, summary, half, discrete)
         if half is None:
-            return f"{note}{text}: proved."
+            return f"{note}{text}."
         if summary["rate"] == 0 and discrete:
-            return f"{note}{text}, and meet after one step: proved."
-        return f"{note}{text}: after {number(half, 4)} {time_unit(discrete)} their distance is at most half: proved."
+            return f"{note}{text}, and meet after one step."
+        return f"{note}{text}; after {number(half, 4)} {time_unit(discrete)} their distance is at most half."
     if verdict == "refuted" and summary.get("proof") == "destabilising_slopes":
-        return "Not stable for every activation with these slopes: proved, by an unstable one."
+        return "Proved: some activation with these slopes makes it unstable."
     if verdict == "refuted":
-        return "Not globally stable: proved, by a counterexample with all rounding errors inside."
+        return "Proved: it is not globally stable. The counterexample is verified with rigorous error bounds."
     return "Neither a proof of stability nor a counterexample was found."
 
 
@@ -125,10 +125,10 @@ def _in_box(note: str, summary: Mapping[str, Any], half: float | None, discrete:
     driven = summary["driven"]
     start, range_words = _starting(driven, discrete), interval([driven["low"], driven["high"]])
     halves = "" if half is None else f", their distance is at most half {_lasting(half, time_unit(discrete))} later"
-    text = f"{note}Under inputs in {range_words} any two trajectories approach each other {start}{halves}: proved."
+    text = f"{note}Proved: under inputs in {range_words} any two trajectories approach each other {start}{halves}."
     bare = next((c for c in summary.get("claims", ()) if c["name"] == "contraction"), None)
     if bare is not None and bare["verdict"] == "refuted":
-        text += " Under every input they do not: proved as well, by a counterexample with an input outside."
+        text += " Also proved: under other inputs they need not; there is a counterexample."
     return text
 
 
@@ -140,7 +140,7 @@ def _starting(driven: Mapping[str, Any], discrete: bool) -> str:
     if settling is None:
         return "once they have entered the sets of the proof"
     settled = _lasting(settling, "steps") if discrete else f"{at_most(settling)} units of time"
-    return f"from {settled} after they entered the first set of the proof on"
+    return f"from {settled} after they entered the first set of the proof"
 
 
 def _missed(summary: Mapping[str, Any], discrete: bool) -> str:
@@ -197,12 +197,12 @@ def reason(summary: Mapping[str, Any] | None) -> str:
         return str(summary["statement"])
     examined = [f for f in summary.get("findings", ()) if f["criterion"] not in {*WITNESSES, *UNSOUND}]
     if summary.get("needs_box"):
-        return "No criterion holds for an LSTM or GRU under every input: it needs a range that inputs stay in."
+        return "No criterion holds for an LSTM or GRU under every input: state a range of inputs."
     form = next((f for f in examined if f["criterion"] == "form"), None)
     if form is not None:
-        return f"No criterion is about its step, as far as it was read: {form['detail']}. It is measured alone."
+        return f"No criterion covers this step: {form['detail']}. Only measurements are available."
     if holds := [NAMES.get(str(f["criterion"]), str(f["criterion"])) for f in examined if f["holds"]]:
-        return f"{', '.join(holds)}: holds in the search, without a proof that the checker accepts at its rate."
+        return f"{', '.join(holds)}: holds numerically, but the checker accepts no proof at its rate."
     if not any(f["margin"] is not None for f in examined):
         why = next((str(f["detail"]) for f in examined if mark(f)[1] == "bad"), "")
         return f"No criterion holds: {why}." if why else "No criterion applies to this kind of model."
@@ -228,9 +228,9 @@ def meaning(summary: Mapping[str, Any] | None, discrete: bool, length: int | Non
         >>> for fact in meaning(summary, True, 28): print(*fact, sep=": ")
         rate: ρ = 0.9732 per step
         overshoot: 2.902
-        bound after 28 steps, the trained length: 1.36 × the distance at the start
-        certainly below the start: after 40 steps
-        certainly below half of it: after 65 steps
+        bound after 28 steps (trained length): 1.36 × the initial distance
+        below the initial distance: after 40 steps
+        below half the initial distance: after 65 steps
     """
     if summary is None or state(summary) not in ("certified", "refuted"):
         return ()
@@ -247,8 +247,8 @@ def meaning(summary: Mapping[str, Any] | None, discrete: bool, length: int | Non
         facts.append(("inputs", f"in {interval([driven['low'], driven['high']])} at all times, and no others"))
     elif length is not None and discrete and pairs:
         share = bound(bound_at(length, pairs, discrete), 3, up=True)
-        facts.append((f"bound after {length} steps, the trained length", f"{share} × the distance at the start"))
-    for share, words in ((1.0, "certainly below the start"), (0.5, "certainly below half of it")):
+        facts.append((f"bound after {length} steps (trained length)", f"{share} × the initial distance"))
+    for share, words in ((1.0, "below the initial distance"), (0.5, "below half the initial distance")):
         when = time_to(share, pairs, discrete)
         if when is not None:
             facts.append((words, f"after {_lasting(when, unit, dt)}"))
@@ -271,11 +271,11 @@ def _forgetting(summary: Mapping[str, Any], unit: str) -> list[tuple[str, str]]:
         if summary.get("driven"):  # what takes a state out of the sets of the proof starts anew
             event = f"runs that are {size} apart, both in the sets of the proof, are less than {tol} apart"
         lasting = _lasting(recovery["time"], unit, summary.get("dt"))
-        facts.append(("recovery time", f"{lasting}: {event} by then, whatever the input of the claim"))
+        facts.append(("recovery time", f"{lasting}: {event} by then, for every input of the claim"))
     if memory:
         size = at_most(memory["size"])
         event = (
-            f"what came before moves the state by less than {number(memory['tol'])} (states differ by {size} at most)"
+            f"earlier inputs change the state by less than {number(memory['tol'])} (states differ by at most {size})"
         )
         facts.append(("memory horizon", f"{_lasting(memory['time'], unit)}: {event}"))
     return facts
@@ -289,15 +289,15 @@ def like_data(summary: Mapping[str, Any] | None, discrete: bool) -> Sequence[tup
         discrete: whether rates are per step.
 
     Example:
-        >>> found = {"answer": "open", "low": [0.0], "high": [1.0], "margin": 0.05, "why": "the sets do not shrink"}
+        >>> found = {"answer": "open", "low": [0.0], "high": [1.0], "margin": 0.05, "why": "no sets shrink"}
         >>> like_data({"like_data": found}, True)[0][1]
-        'open: no proof was found for inputs in [0, 1], their range and 5 % of its width (the sets do not shrink)'
+        'open: no proof was found for inputs in [0, 1], the range of the data plus 5 % of its width (no sets shrink)'
     """
     result = (summary or {}).get("like_data")
     if not result or result.get("low") is None or result.get("high") is None:
         return ()
     box, label = interval([result["low"], result["high"]]), in_box(result)
-    of = f"their range and {number(100 * (result['margin'] or 0.0))} % of its width"
+    of = f"the range of the data plus {number(100 * (result['margin'] or 0.0))} % of its width"
     box_words = f"inputs in {box}, {'as stated with --input-box' if result.get('stated') else of}"
     why = f" ({result['why']})" if result.get("why") else ""
     if result["answer"] == "certified":
@@ -307,7 +307,7 @@ def like_data(summary: Mapping[str, Any] | None, discrete: bool) -> Sequence[tup
         )
         return (label, text), *((f"{name}, {label}", fact) for name, fact in _forgetting(result, time_unit(discrete)))
     text = {
-        "implied": "proved as well: the claim is about every input",
+        "implied": "also proved: the claim covers every input",
         "refuted": "not stable either: the input of the counterexample lies in "
         + ("the range of the data, all of which is in the box" if result.get("stated") else "the range of the data"),
     }.get(str(result["answer"]), f"open: no proof was found for {box_words}{why}")
@@ -349,9 +349,9 @@ def _rounded(rounding: Mapping[str, Any]) -> list[str]:
         return []
     kind = rounding["dtype"] if rounding.get("dtype") in _PRECISIONS else "its precision"
     return [
-        f"The claim is about exact arithmetic. A run in {kind} was seen at most "
-        f"{number(rounding['relative'])} of the state's size away from one in float64, over {rounding['steps']} steps "
-        f"of {rounding['sequences']} sequences (measured)."
+        f"The claim is about exact arithmetic. Measured: a run in {kind} differs from one in float64 by at most "
+        f"{number(rounding['relative'])} of the state's size ({rounding['sequences']} sequences of {rounding['steps']} "
+        "steps)."
     ]
 
 
@@ -365,7 +365,7 @@ def _witness(witness: Mapping[str, Any], range_words: str) -> list[str]:
     states: dict[Any, str] = {
         True: "Its states can be reached from the initial state within the trained length.",
         False: "Its states cannot be reached from the initial state within the trained length.",
-        None: "Whether its states can be reached from the initial state within the trained length is not known.",
+        None: "It is not known whether its states can be reached from the initial state within the trained length.",
     }
     lies = None if place is None else f"The input of the counterexample lies {place} {range_words}."
     return [text for text in (lies, states.get(reachable)) if text is not None]

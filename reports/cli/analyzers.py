@@ -27,7 +27,7 @@ def _numbers(name: str, text: str | None) -> list[float] | None:
     try:
         return None if text is None else [float(part) for part in text.split(",")]
     except ValueError:
-        raise ConfigurationError(f"{name} takes numbers with commas between them, got {text!r}") from None
+        raise ConfigurationError(f"{name} takes numbers separated by commas, got {text!r}") from None
 
 
 def _show(stem: str, document: Mapping[str, Any], frame: Any, text: str, results: Results, output: Output) -> None:
@@ -153,7 +153,7 @@ def attack(
     whole = subject.task.labels_sequences
     attack = attack or ("strong" if whole and step_size is None else "pgd")
     if not whole and attack not in DRIVEN:
-        message = f"--attack {attack} needs one class label per sequence; {' and '.join(DRIVEN)} drive up any loss"
+        message = f"--attack {attack} needs one class label per sequence; use {' or '.join(DRIVEN)}"
         raise ConfigurationError(message)
     radii = [e * (width(bounds) if unit == "raw" else 1.0) for e in RADII] if radii is None else radii
     model_in_unit, z, perturbation = _in_unit(unit, subject, x, bounds, output)

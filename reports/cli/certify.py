@@ -89,7 +89,7 @@ def certify(
     recovery: Annotated[
         tuple[float, float],
         typer.Option(
-            help="Report the number of steps (a time, of a flow) after which a state disturbance of norm SIZE is "
+            help="Report the number of steps (for a flow, the time) after which a state disturbance of norm SIZE is "
             "proved to be below TOL.",
             metavar="SIZE TOL",
         ),
@@ -194,9 +194,9 @@ def certify(
     raise typer.Exit(1 if rate_missed else EXIT[str(certificate.verdict)])
 
 
-EACH = "Each answer is about its part, under every input of that part; "
-ABOUT_PARTS = EACH + "nothing is claimed about how fast the whole forgets."
-ABOUT_BLOCKS = EACH + "the claims above are about encoder and blocks together."
+EACH = "Each verdict covers one part with its own input; "
+ABOUT_PARTS = EACH + "nothing is claimed about how fast the whole network forgets."
+ABOUT_BLOCKS = EACH + "the claims above cover encoder and blocks together."
 
 
 def _each_part(parts: Mapping[str, Any], options: Mapping[str, Any], output: Output) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def _part_lines(answers: Mapping[str, Any], scope: str = ABOUT_PARTS) -> list[st
         (path, str(proof.verdict), "" if proof.rate is None else f"{proof.rate:.6g}", str(proof.criterion or ""))
         for path, proof in answers.items()
     ]
-    grid = table(("part", "answer", "rate", "by"), rows, right=(2,))
+    grid = table(("part", "verdict", "rate", "criterion"), rows, right=(2,))
     return textwrap.indent(f"{grid}\n{textwrap.fill(scope, 98)}", "  ").splitlines()
 
 
@@ -233,7 +233,7 @@ def _allow_file(out: Path | None, allow: Callable[[Path | None], None]) -> None:
 
 def _refuse_single(is_requested: bool) -> None:
     if is_requested:
-        message = "--cross-check and --gain-margin are about one recurrent part, without --require and --min-rate"
+        message = "--cross-check and --gain-margin take one recurrent part, without --require and --min-rate"
         raise ConfigurationError(message)
 
 

@@ -119,7 +119,7 @@ def _inputs(subjects: list[Any], samples: int, steps: int, seed: int) -> tuple[A
     task = next((s.task for s in subjects if s.task is not None), None)
     if task is not None and "embedded_by" in task.data:
         raise ConfigurationError(
-            "compare shows models on the same inputs, and each embeds tokens by itself: stability report shows them"
+            "compare needs the same inputs for all models, but each embeds tokens in its own way: use stability report"
         )
     if task is not None:
         x = task.test[0][:samples]
@@ -128,7 +128,7 @@ def _inputs(subjects: list[Any], samples: int, steps: int, seed: int) -> tuple[A
         return x, f"{len(x)} {split}sequences of {source}, {x.shape[1]} steps", task
     sizeless = [name for name, n in sizes.items() if n is None]
     if sizeless:
-        raise ConfigurationError(f"{sizeless[0]} does not say what inputs it takes: name a task with --task, or {OWN}")
+        raise ConfigurationError(f"the input size of {sizeless[0]} is not known: name a task with --task, or {OWN}")
     (size,) = {n for n in sizes.values() if n is not None}
     if samples * steps * size > NUMBERS:
         raise ConfigurationError(
@@ -247,9 +247,9 @@ def _grid(rows: list[dict[str, Any]], columns: Sequence[tuple[str, str, Any]]) -
 def _text(rows: list[dict[str, Any]], inputs: str) -> str:
     (header, cells), (theory_header, theory) = _grid(rows, COLUMNS), _grid(rows, THEORY)
     lines = [
-        f"Inputs: {inputs}. First the model whose median norm changes least from their end to the last step.",
-        "Slopes are per step forward in time. Where that of the log gradient is above 0, gradients vanish on their "
-        "way back; below 0 they explode.",
+        f"Inputs: {inputs}. Sorted by the change of the median norm from the end of the inputs to the last step.",
+        "Slopes are per step forward in time. A positive slope of the log gradient means vanishing gradients, a "
+        "negative one exploding gradients.",
         "",
         table(header, cells, range(2, len(header))),
         *(["", table(theory_header, theory, range(1, len(theory_header)))] if len(theory_header) > 2 else []),

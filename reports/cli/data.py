@@ -41,7 +41,7 @@ def check_device(name: str) -> Any:
         torch.empty(0, device=device).cpu()
     except (RuntimeError, AssertionError) as error:
         text = str(error).splitlines()[0]
-        raise ConfigurationError(f"there is no device {name!r} here ({text}); cpu is always there") from error
+        raise ConfigurationError(f"device {name!r} is not available ({text}); cpu always is") from error
     return device
 
 
@@ -62,7 +62,7 @@ def task_named(
     if data.file is not None:
         for option, setting in (("--task", data.task), ("--task-set", data.settings), ("--data-dir", data_dir)):
             if setting:
-                raise ConfigurationError(f"--data and {option} both say what the data are: leave one of them out")
+                raise ConfigurationError(f"--data and {option} both name the data: leave one of them out")
         from ...analysis.tasks import data_options
 
         return "data", data_options(data.file, held_out)
@@ -73,7 +73,7 @@ def task_named(
     options = assignments("--task-set", data.settings or [], texts=text_options(data.task))
     for key in ("seed", "data_dir"):
         if key in options:
-            raise ConfigurationError(f"--task-set {key}=... is said with --{key.replace('_', '-')}")
+            raise ConfigurationError(f"use --{key.replace('_', '-')} instead of --task-set {key}=...")
     return None if data.task is None else (data.task, options)
 
 
@@ -162,7 +162,7 @@ def seen_range(name: str, data: DataOptions) -> Any:
     subject = open_with_task(name, data, Compute())
     span, _ = part_range(subject.model, subject.model, subject.task)
     if span is None:
-        raise ConfigurationError(f"what {name} reads of the data is not known: state --input-box LOW HIGH")
+        raise ConfigurationError(f"the range of the inputs of {name} is not known: state --input-box LOW HIGH")
     return span
 
 

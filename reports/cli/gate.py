@@ -40,7 +40,7 @@ class Gate:
     min_rate: Annotated[
         float | None,
         no_default(
-            "Rate at which every model must be certified, or faster (per step at most, of a flow at least).",
+            "Required rate of every proof: at most this per step; for a flow at least this.",
             "--min-rate",
         ),
     ] = None
@@ -127,15 +127,15 @@ def gate_line(
         code = 0
     rate_missed = answer.get("meta", {}).get("asked_rate_reached") is False
     if code == 0 and verdict == "certified" and rate_missed:
-        code, reason = 1, "certified, but not at the rate asked for"
+        code, reason = 1, "certified, but not at the requested rate"
     if code == 0 and gate.min_rate is not None:
         discrete = certificate is not None and certificate.subject.is_discrete
         fast = rate is not None and (rate <= gate.min_rate if discrete else rate >= gate.min_rate)
         if not fast:
-            code, reason = 1, f"slower than the rate {gate.min_rate:g} that is required"
+            code, reason = 1, f"slower than the required rate {gate.min_rate:g}"
     box, elsewhere = ("", False) if certificate is None else inputs_of(certificate)
     if code == 0 and gate.is_active and elsewhere and not gate.allow_box:
-        code, reason = 1, "refuted for every input; --allow-box accepts the proof for these"
+        code, reason = 1, "not stable for every input; --allow-box accepts the proof for this box"
     path = None if file is None else str(file)
     return Line(name, verdict, str(answer["evidence"]), rate, answer["overshoot"], code, reason, path, box)
 

@@ -77,11 +77,9 @@ def box_of(numbers: tuple[float, float] | None, source: str | None, model: str, 
     """
     names_data = data.task is not None or data.file is not None or bool(data.settings)
     if numbers is not None and source is not None:
-        raise ConfigurationError("--input-box says twice what inputs stay in: leave one of them out")
+        raise ConfigurationError("--input-box is given twice: leave one of them out")
     if names_data and source != DATA:
-        raise ConfigurationError(
-            "--task and --data say what the range of --input-box data is: add that, or leave them out"
-        )
+        raise ConfigurationError("--task and --data are used with --input-box data only: add it, or leave them out")
     if source == DATA:
         return data_range(model, data)
     if source is not None:

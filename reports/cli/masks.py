@@ -48,9 +48,9 @@ def open_mask(path: Path, shape: tuple[int, ...] | None = None) -> Array:
     if mask.dtype.kind == "f" and not np.isfinite(mask).all():
         raise NonFiniteError(f"--mask {path}")
     if not np.isin(mask, (0, 1)).all():
-        raise ConfigurationError(f"--mask {path}: holds other numbers than one, where an entry may change, and zero")
+        raise ConfigurationError(f"--mask {path} must hold only ones, where an entry may change, and zeros")
     if not mask.any():
-        raise ConfigurationError(f"--mask {path}: no entry may change, so there is no radius: set ones where they may")
+        raise ConfigurationError(f"--mask {path} lets no entry change: set ones where entries may change")
     return mask.astype(np.bool_)
 
 

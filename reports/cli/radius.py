@@ -121,7 +121,7 @@ def _opened(name: str, data: DataOptions, compute: Compute, samples: int) -> tup
     if archive is None or archive[0].dtype.kind != "f" or archive[2]:
         opened = open_with_task(name, data, compute)
         if not opened.task.labels_sequences:
-            raise ConfigurationError(f"task {opened.task.name} has no one class label for a sequence")
+            raise ConfigurationError(f"task {opened.task.name} does not have one class label per sequence")
         x, y = (part[:samples].cpu() for part in opened.task.test)
         return reading(opened.model.cpu(), x), x, y, (opened.model, opened.task.train[0].cpu())
     module, every = open_model(name), archive[0]
@@ -145,7 +145,7 @@ def _refuse_misfits(norm: str, budget: str, epsilon: float | None, bounds: tuple
     as_choice("--norm", norm, ("l2", "linf"))
     as_choice("--budget", budget, ("total", "step"))
     if (norm, budget) == ("linf", "step"):
-        raise ConfigurationError("--budget step is for --norm l2: both budgets are one in l_inf")
+        raise ConfigurationError("--budget step is for --norm l2: both budgets are the same in l_inf")
     if epsilon is not None:
         check_radius_range("--epsilon", epsilon)
     if bounds is not None and not -math.inf < bounds[0] <= bounds[1] < math.inf:
@@ -164,7 +164,7 @@ def _refuse_outside(x: Any, bounds: tuple[float, float] | None) -> None:
     low, high = (x.dtype.type(end) for end in bounds)
     if x.min() < low or x.max() > high:
         raise ConfigurationError(
-            f"the data span [{x.min():.4g}, {x.max():.4g}] and leave --bounds {bounds[0]:g} {bounds[1]:g}: state the "
+            f"the data span [{x.min():.4g}, {x.max():.4g}] and exceed --bounds {bounds[0]:g} {bounds[1]:g}: state the "
             "range that inputs are clipped to, or leave it out"
         )
 
@@ -198,10 +198,10 @@ def _proof_lines(merger: ProofMerger, proofs: Any) -> str:
     count, older = merger.count(), merger.count() - len(merger.made)
     lines = ["", "", f"{count} proofs in {proofs}: `stability verify {proofs}` checks them"]
     if older:
-        lines.append(f"{older} of them are of earlier runs, about the same network")
+        lines.append(f"{older} of them are from earlier runs of the same network")
     if merger.stayed:
         lines.append(
-            f"{len(merger.stayed)} of these stay, since this run proves less about them; --overwrite replaces them"
+            f"{len(merger.stayed)} of these were kept, since this run proves less about them; --overwrite replaces them"
         )
     if merger.void:
         lines.append(f"{len(merger.void)} replace older files that prove nothing: damaged, or no longer accepted")
@@ -215,12 +215,12 @@ def _text(result: LocalRadius) -> str:
     period = "of every step" if result.budget == "step" else "over the whole sequence"
     lines = [f"{n} inputs, {correct} classified correctly; {result.norm} radii {period}"]
     if result.masked is not None:
-        lines.append(f"changes of {result.masked} entries of an input alone, those of the mask")
+        lines.append(f"only the {result.masked} entries of the mask may change")
     if result.lengths is not None:
         span = f"{result.lengths.min()} to {result.lengths.max()}"
-        lines.append(f"the model packs its sequences, {span} steps: their number counts as given, only values change")
+        lines.append(f"packed sequences of {span} steps: their values may change, their number may not")
     if result.unread:
-        lines.append(f"{result.unread} not examined: the model answers to them otherwise than over its packed steps")
+        lines.append(f"{result.unread} not examined: the model answers differently on their packed steps alone")
     if result.epsilon is not None:
         broken = int((result.correct & (result.attack_radius <= result.epsilon)).sum())
         lines.append(

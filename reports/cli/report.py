@@ -20,10 +20,7 @@ from .data import HELD_OUT, check_data_dir, check_device, task_named
 from .options import Compute, DataOptions, InputBox, Output, Scheduler, no_default
 from .sources import check_exists, open_model, open_subject
 
-NO_BOX = (
-    "--input-box: no claim about any of these models is about inputs in a box; leave it out, what is said of them "
-    "holds for every input"
-)
+NO_BOX = "--input-box has no effect on these models, whose claims cover every input: leave it out"
 
 
 def report(
@@ -254,7 +251,7 @@ def _complete(result: Any, failures: dict[str, str]) -> None:
     problems = {
         m.title: m.refused
         or (f"changed after the analysis, and not shown: {', '.join(m.changed)}" if m.changed else "")
-        or (f"nothing but a certificate that decides nothing: {missing(m)[0].text}" if m.idle else "")
+        or (f"only an undecided certificate: {missing(m)[0].text}" if m.idle else "")
         for m in result.models
     }
     failures = failures | {title: why for title, why in problems.items() if why}

@@ -90,7 +90,7 @@ def screen(
         lines += [f"  {line}" for line in grid.splitlines()]
         lines += [wrap(opinion_count(opinions["asked"], opinions["wrong"]))]
     file = shlex.quote(printable(saved or "certificate.json"))
-    file_note = f"Keep it with -o {file}" if saved is None else f"Written to {file}"
+    file_note = f"Save it with -o {file}" if saved is None else f"Written to {file}"
     check = f"; check it without a solver: stability verify {file}" if verdict != "inconclusive" else ""
     return "\n".join([*lines, "", wrap(file_note + check)])
 
@@ -102,7 +102,7 @@ def _slow(summary: Mapping[str, Any], length: int | None) -> str:
         return ""
     gain = any(c["name"] == "gain" and c["verdict"] == "certified" for c in summary["claims"])
     remaining = bound(bound_at(length or SLOW, summary["pairs"], True), 4, up=True)
-    note = f" That is slow: after {length or SLOW} steps the proved bound is {remaining} × the distance at the start."
+    note = f" That is slow: after {length or SLOW} steps the proved bound is {remaining} × the initial distance."
     return note + " The gain below holds from the first step." * gain
 
 

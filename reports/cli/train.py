@@ -44,7 +44,7 @@ def train(
     time_limit = check_seconds(time_limit)
     if resume is not None:
         if out is not None:
-            raise ConfigurationError("--resume goes on in its own folder: leave --out away")
+            raise ConfigurationError("--resume continues in its own folder: leave out --out")
         _refuse_other_options({**asdict(replace(subject, data=None)), **asdict(settings), "seeds": seeds})
         folder, result = resume, _resumed(resume, settings.epochs, subject.data, compute, output, time_limit)
     else:
@@ -67,7 +67,9 @@ def _refuse_other_options(options: Mapping[str, Any]) -> None:
     changed = next((name for name, value in options.items() if value is not None and name != "epochs"), None)
     if changed is not None:
         option = NAMES.get(changed, f"--{changed.replace('_', '-')}")
-        raise ConfigurationError(f"--resume goes on as the run began, only --epochs may change: leave {option} away")
+        raise ConfigurationError(
+            f"--resume keeps the settings of the run, only --epochs may change: leave out {option}"
+        )
 
 
 def _resumed(
@@ -159,7 +161,7 @@ def _seeds_text(folder: Path, results: Mapping[int, Any], spread: Mapping[str, A
         mean, least, largest = (metric(getattr(ci, name), kind) for name in ("mean", "least", "largest"))
         lines.append(f"held-out {metric_word(kind)}: mean {mean}, least {least}, largest {largest}")
         if ci.n == 1:
-            lines.append("  one training says nothing about others: no ci")
+            lines.append("  no interval: there is only one training")
         else:
             low, high = metric(ci.low, kind), metric(ci.high, kind)
             lines.append(f"  {100 * ci.confidence:g} % interval of the mean over {ci.n} trainings: {low} to {high}")
@@ -194,7 +196,7 @@ def _show_presets(output: Output) -> None:
     lines = [table(("preset", "task", "model", "units"), rows, right=(3,)), ""]
     for name, preset in PAPERS.items():
         lines += [f"{name}: {preset.title}"]
-        lines += [f"  not said there: {'; '.join(preset.open)}"] if preset.open else []
+        lines += [f"  not stated there: {'; '.join(preset.open)}"] if preset.open else []
     presets = [{"name": name, "source": preset.title, **asdict(preset)} for name, preset in PAPERS.items()]
     output.show({"presets": presets}, "\n".join(lines))
 
@@ -259,7 +261,7 @@ def _summary(folder: Path, result: Any) -> str:
     return (
         f"{result.epochs} epoch{'s' * (result.epochs != 1)} in {duration(result.seconds)} ({result.detail})\n"
         f"  held-out {metric_word(result.metric)} {metrics['test_metric']}, training {metrics['train_metric']}, "
-        f"guessing {metrics['chance']}; {count(result.parameters)} parameters\n"
+        f"best guess {metrics['chance']}; {count(result.parameters)} parameters\n"
         f"  run: {folder}\n"
         f"  next: {_next(folder)}"
     )

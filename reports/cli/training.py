@@ -59,7 +59,7 @@ def _epochs(value: Any) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in parts)
     except (TypeError, ValueError):
-        raise ConfigurationError(f"milestones are epochs with commas between them, got {value!r}") from None
+        raise ConfigurationError(f"milestones are epochs separated by commas, got {value!r}") from None
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def _refuse_beside_a_source(args: ModelOptions, config: Mapping[str, Any]) -> No
     options = [f"--{name}" for name in ("preset", "model", "hidden") if getattr(args, name) is not None]
     options += [f"--set {name}" for name in config]
     if options:
-        raise ConfigurationError(f"--from takes a network with its layer and sizes: leave {options[0]} away")
+        raise ConfigurationError(f"--from takes a network with its layer and sizes: leave out {options[0]}")
 
 
 def prepare(plan: Plan, track_every: int, compute: Compute) -> tuple[Any, Any, Any]:

@@ -80,7 +80,9 @@ def facts(model: ModelRecord, size: float | None) -> list[tuple[str, str]]:
     if scored is not None and accuracy is not None:
         pairs.append((scored.label, f"{accuracy.text} ({accuracy.detail} %)" if accuracy.detail else accuracy.text))
     if growth is not None:
-        pairs.append(("on data, a difference", growth.text if growth.text == "unchanged" else f"{growth.text} a step"))
+        pairs.append(
+            ("on data, a difference", growth.text if growth.text == "unchanged" else f"{growth.text} per step")
+        )
     if norm is not None:
         pairs.append((f"state norm after {number(stretch(model))} × the length", norm.text))
     if size is not None and (under_attack := attacked(model, size)) is not None:

@@ -28,7 +28,7 @@ COUNTER_EXAMPLES = {
 """Sentences without their end, by the kind of the proof; other proofs are told by the certificate's statement."""
 EQUILIBRIA = ("unstable_equilibrium", "gated_unstable")
 GROWING = (*EQUILIBRIA, "unstable_everywhere", "unstable_linear", "destabilising_slopes")
-REMEMBERS = "States may stay bounded: any network with two stable equilibria under one input counts as not stable."
+REMEMBERS = "States may stay bounded: a network with two stable equilibria under one input is not stable in this sense."
 
 
 def duration_words(model: ModelRecord, when: float) -> str:

@@ -100,7 +100,7 @@ def _growth(model: ModelRecord) -> str:
     growth = growth_cell(model)
     if growth is None:
         return ""
-    return "stay" if growth.text == "unchanged" else f"{growth.text.replace('s ', ' ', 1)} a step"
+    return "stay" if growth.text == "unchanged" else f"{growth.text.replace('s ', ' ', 1)} per step"
 
 
 def _single(model: ModelRecord) -> str:

@@ -179,7 +179,7 @@ def attacked(model: ModelRecord, size: float, norm: str = "l2") -> Interval | No
 
 
 def certified_accuracy(model: ModelRecord, size: float) -> float | None:
-    """Return the accuracy certified by a gain at the next stored radius: a lower bound, since it falls with the radius."""
+    """Return the accuracy that a gain certifies at the next larger stored radius: a lower bound."""
     frame = model.frames.get("robustness")
     if frame is None:
         return None

@@ -20,10 +20,3 @@ def rows_of(model: ModelRecord, frame: str, keys: Mapping[str, str]) -> pd.DataF
         return means.rename(columns={"at": strength, "mean": value, "low": "ci_low", "high": "ci_high"})
     rows = select(stored, **keys)
     return None if rows.empty else rows.sort_values(strength)
-
-
-def attacked(model: ModelRecord, keys: Mapping[str, str]) -> pd.DataFrame | None:
-    """Return the accuracy under the strongest attack, of whole sequences or of single answers; ``None`` for neither."""
-    frames = (("attacks", {"attack": "strong"}), ("attack_scores", {"attack": "pgd", "metric": "accuracy"}))
-    every = (rows_of(model, name, {**keys, **more}) for name, more in frames)
-    return next((rows.rename(columns={"score": "accuracy"}) for rows in every if rows is not None), None)

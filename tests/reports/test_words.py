@@ -68,9 +68,9 @@ def test_facts_belong_to_proofs_only() -> None:
     assert [k for k, _ in words.meaning(summary("certified", 0.5), True, 28)] == [
         "rate",
         "overshoot",
-        "bound after 28 steps, the trained length",
-        "certainly below the start",
-        "certainly below half of it",
+        "bound after 28 steps (trained length)",
+        "below the initial distance",
+        "below half the initial distance",
     ]
 
 
@@ -122,7 +122,7 @@ def test_rates_of_sampled_systems_are_told_in_time_as_well() -> None:
     assert float(re.findall(r"decay ([\d.]+) per", facts["rate"])[0]) == pytest.approx(
         -math.log(0.98044) / 0.1, rel=1e-3
     )
-    assert "(7.1 units of time)" in facts["certainly below half of it"]
+    assert "(7.1 units of time)" in facts["below half the initial distance"]
     assert "decay" not in dict(words.meaning(summary("certified", 0.98044), True))["rate"]
 
 
