@@ -105,6 +105,7 @@ def test_a_proof_of_single_layers_is_not_told_as_one_of_the_network(tmp_path: Pa
     model = read_model(first.folder)
     assert "each recurrent layer with its own input" in headline(Report(tmp_path, {}, (model,)))
     assert "disturbance" not in headline(Report(tmp_path, {}, (model,)))
+    assert "(1 layer by layer, each layer with its own input)" in summary(Report(tmp_path, {}, (first, model)))[0]
     assert envelope(model, np.arange(3)) is None
     assert envelope(first, np.arange(3)) is not None
 
@@ -159,6 +160,7 @@ def test_loops_are_told_in_seconds_and_without_words_of_networks(tmp_path: Path)
     when = halved(found.models[0])
     assert when is not None
     assert f"After {when:.0f} steps ({0.1 * when:.1f} s)" in headline(found)
+    assert "for every activation with slopes in [0, 1]" in headline(found)
     (decay,) = [c.show(found.models[0]) for c in columns(found) if c.head[1] == "per second"]
     assert decay is not None
     assert -math.log(0.8) / 0.1 - 0.05 <= float(decay.text) <= -math.log(0.8) / 0.1
