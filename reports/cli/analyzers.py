@@ -1,4 +1,4 @@
-"""``stability hessian``, ``attack`` and ``noise``: one analyzer on one model."""
+"""Commands ``stability hessian``, ``attack`` and ``noise``: one analysis of one model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _numbers(name: str, text: str | None) -> list[float] | None:
     try:
         return None if text is None else [float(part) for part in text.split(",")]
     except ValueError:
-        raise ConfigurationError(f"{name} takes numbers with commas between them, got {text!r}") from None
+        raise ConfigurationError(f"{name} takes numbers separated by commas, got {text!r}") from None
 
 
 def _show(stem: str, document: Mapping[str, Any], frame: Any, text: str, results: Results, output: Output) -> None:
@@ -56,10 +56,10 @@ def _in_unit(unit: str, subject: Subject, x: Any, bounds: Any, output: Output) -
 
 def _show_sweep(stem: str, result: Any, label: str, results: Results, output: Output, unit: str) -> None:
     name = getattr(result, "metric", "accuracy")
-    found = result.accuracy if name == "accuracy" and hasattr(result, "accuracy") else result.score
+    scores = result.accuracy if name == "accuracy" and hasattr(result, "accuracy") else result.score
     rows = [
         (number(s, 4), metric(value, name), f"{metric(low, name)} to {metric(high, name)}")
-        for s, value, low, high in zip(result.sizes, found, result.ci_low, result.ci_high)
+        for s, value, low, high in zip(result.sizes, scores, result.ci_low, result.ci_high)
     ]
     header = (label, metric_word(name), f"{100 * result.confidence:g} % interval")
     words = "" if label.split()[0] in UNITLESS else WORDS[unit]
@@ -86,17 +86,17 @@ def hessian(
 
     Largest and smallest eigenvalue of its Hessian, and the trace.
     """
-    results.own(context, "hessian.json", "hessian.csv")
+    results.claim(context, "hessian.json", "hessian.csv")
     from ...analysis import hessian_summary
 
     subject = open_with_task(model, data, compute)
-    where = next(subject.model.parameters()).device
-    x, y = (part[:samples].to(where) for part in subject.task.train)
+    device = next(subject.model.parameters()).device
+    x, y = (part[:samples].to(device) for part in subject.task.train)
     if batch_size is not None and len({subject.task.weight(row[None]) for row in y}) > 1:
         raise ConfigurationError("--batch-size needs as many targets in every sequence: leave it out for these data")
     output.status("Hessian-vector products ...")
-    asked: dict[str, Any] = {"method": method, "parameters": parameters, "batch_size": batch_size}
-    result = hessian_summary(subject.model, x, y, loss=subject.task.loss, seed=compute.seed, **asked)
+    options: dict[str, Any] = {"method": method, "parameters": parameters, "batch_size": batch_size}
+    result = hessian_summary(subject.model, x, y, loss=subject.task.loss, seed=compute.seed, **options)
     output.status()
     rows = [
         ("largest eigenvalue", number(result.lambda_max, 5), f"residual {number(result.lambda_max_residual)}"),
@@ -141,7 +141,7 @@ def attack(
 
     Tasks without classes are measured by their own metric.
     """
-    results.own(context, "attack.json", "attack.csv")
+    results.claim(context, "attack.json", "attack.csv")
     from ...analysis import attack_scores, attack_sweep
     from ...analysis.attacks.masked import masked_words, unwarned
     from ...analysis.attacks.scores import DRIVEN
@@ -153,12 +153,12 @@ def attack(
     whole = subject.task.labels_sequences
     attack = attack or ("strong" if whole and step_size is None else "pgd")
     if not whole and attack not in DRIVEN:
-        said = f"--attack {attack} needs one class label per sequence; {' and '.join(DRIVEN)} drive up any loss"
-        raise ConfigurationError(said)
+        message = f"--attack {attack} needs one class label per sequence; use {' or '.join(DRIVEN)}"
+        raise ConfigurationError(message)
     radii = [e * (width(bounds) if unit == "raw" else 1.0) for e in RADII] if radii is None else radii
-    model_in_unit, z, told = _in_unit(unit, subject, x, bounds, output)
+    model_in_unit, z, perturbation = _in_unit(unit, subject, x, bounds, output)
     output.status(f"attacking {len(x)} sequences at {len(radii)} radii ...")
-    options: dict[str, Any] = {"epsilons": radii, "norm": norm, "seed": compute.seed, **told}
+    options: dict[str, Any] = {"epsilons": radii, "norm": norm, "seed": compute.seed, **perturbation}
     options |= {name: value for name, value in (("steps", steps), ("step_size", step_size)) if value is not None}
     with unwarned():
         if whole:
@@ -197,7 +197,7 @@ def noise(
 
     Tasks without classes are measured by their own metric.
     """
-    results.own(context, "noise.json", "noise.csv")
+    results.claim(context, "noise.json", "noise.csv")
     from ...analysis import noise_scores, noise_sweep, parameter_noise_sweep
     from ...analysis.attacks.masked import unwarned
     from ...analysis.tasks.ranges import width
@@ -209,13 +209,13 @@ def noise(
     grid = [v * wide for v in LEVELS] if grid is None else grid
     unit = "raw" if kind == "parameters" else unit
     output.status(f"{len(x)} sequences at {len(grid)} levels ...")
-    told: dict[str, Any] = {"levels": grid, "draws": draws, "seed": compute.seed}
+    options: dict[str, Any] = {"levels": grid, "draws": draws, "seed": compute.seed}
     if kind == "parameters" and subject.task.labels_sequences:
-        result: Any = parameter_noise_sweep(subject.model, x, y, **told)
+        result: Any = parameter_noise_sweep(subject.model, x, y, **options)
     else:
         measure = noise_sweep if subject.task.labels_sequences else partial(noise_scores, task=subject.task)
-        model_in_unit, z, ends = _in_unit(unit, subject, x, bounds, output)
+        model_in_unit, z, perturbation = _in_unit(unit, subject, x, bounds, output)
         with unwarned():
-            result = measure(model_in_unit, z, y, kind=kind, **ends, **told)
+            result = measure(model_in_unit, z, y, kind=kind, **perturbation, **options)
     output.status()
     _show_sweep("noise", result, f"{kind} level", results, output, unit)

@@ -1,4 +1,4 @@
-"""``stability certify``: the verdict about a model on one screen."""
+"""Command ``stability certify``: certify one or several models and print the verdicts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import typer
 from stability.errors import ConfigurationError
 
 from ..formatting import half_life, table, time_to
-from ..stored.reasons import Known, advice, data_words, shell_name
+from ..stored.reasons import CommandContext, advice, data_words, shell_name
 from ..vocabulary import state
 from . import console
 from .gate import Gate, certify_each
@@ -89,7 +89,7 @@ def certify(
     recovery: Annotated[
         tuple[float, float],
         typer.Option(
-            help="Report the number of steps (a time, of a flow) after which a state disturbance of norm SIZE is "
+            help="Report the number of steps (for a flow, the time) after which a state disturbance of norm SIZE is "
             "proved to be below TOL.",
             metavar="SIZE TOL",
         ),
@@ -106,10 +106,10 @@ def certify(
     best rate is kept. Several models, --require or --min-rate print one line for each model (with --json one object),
     and the exit code is the worst.
     """
-    from .sources import open_parts, open_subject, there
+    from .sources import check_exists, open_parts, open_subject
 
     if len(models) == 1:  # before anything is loaded that takes time; of several each has its line
-        there(models[0])
+        check_exists(models[0])
     from stability.certification import certify as prove
 
     from ..stored.certificates import view
@@ -119,59 +119,59 @@ def certify(
     if not all(0.0 < value < float("inf") for value in recovery):
         raise typer.BadParameter("SIZE and TOL must be positive numbers", param_hint="--recovery")
     time_limit = check_seconds(time_limit, least=">=")
-    asked: dict[str, Any] = {"criterion": criterion, "solver": solver, "rate": _rate(rate), "tol": tol}
-    asked |= {"time_limit": time_limit, "refute": refute, "seed": seed, "criteria": criteria}
+    options: dict[str, Any] = {"criterion": criterion, "solver": solver, "rate": _rate(rate), "tol": tol}
+    options |= {"time_limit": time_limit, "refute": refute, "seed": seed, "criteria": criteria}
 
-    allow = functools.partial(writable, read=reads(models, data, input_box_from), overwrite=overwrite)
+    allow = functools.partial(writable, inputs=reads(models, data, input_box_from), overwrite=overwrite)
 
-    def about(name: str) -> dict[str, Any]:
-        there(name)
-        return asked | {"input_box": box_of(input_box, input_box_from, name, data, seen_range)}
+    def options_for(name: str) -> dict[str, Any]:
+        check_exists(name)
+        return options | {"input_box": box_of(input_box, input_box_from, name, data, seen_range)}
 
-    def read(name: str, box: Any) -> tuple[dict[str, Any], bool]:
+    def parts_of(name: str, box: Any) -> tuple[dict[str, Any], bool]:
         return open_parts(name) if box is None and cell is None and not continuous else ({}, True)
 
     def answers_of(name: str) -> dict[str, Any]:
-        how = about(name)
-        parts, known = read(name, how["input_box"])
-        if parts and not known:
-            return _each_part(parts, how, output)
-        return {"": prove(open_subject(name, continuous=continuous, cell=cell), **how)}
+        model_options = options_for(name)
+        parts, whole = parts_of(name, model_options["input_box"])
+        if parts and not whole:
+            return _each_part(parts, model_options, output)
+        return {"": prove(open_subject(name, continuous=continuous, cell=cell), **model_options)}
 
-    model, parts, known, box = models[0], {}, True, None
-    if not gate.asked and len(models) == 1:
+    model, parts, whole, box = models[0], {}, True, None
+    if not gate.is_active and len(models) == 1:
         _allow_file(out, allow)
         output.status("loading ...")
-        asked = about(model)
-        box = asked["input_box"]
-        parts, known = read(model, box)
-    if gate.asked or len(models) > 1 or (parts and not known):
+        options = options_for(model)
+        box = options["input_box"]
+        parts, whole = parts_of(model, box)
+    if gate.is_active or len(models) > 1 or (parts and not whole):
         _refuse_single(cross_check or gain_margin)
         raise typer.Exit(certify_each(models, answers_of, gate, out, output, allow))
     allow(out)
     subject = open_subject(model, continuous=continuous, cell=cell)
-    output.note(_warning(model, subject, asked))
+    output.note(_warning(model, subject, options))
     output.status(f"certifying {model} ...")
-    certificate = prove(subject, **asked)
-    answers = _each_part(parts, asked, output)
+    certificate = prove(subject, **options)
+    answers = _each_part(parts, options, output)
     opinions = _opinions(certificate.subject, output) if cross_check else None
     margin = _factors(certificate.subject, seed, time_limit, output) if gain_margin else None
     output.status()
     summary = view(certificate, *recovery)
-    missed = state(summary) == "certified" and summary["meta"].get("asked_rate_reached") is False
+    rate_missed = state(summary) == "certified" and summary["meta"].get("asked_rate_reached") is False
     discrete = certificate.subject.is_discrete
     if out is not None:
         certificate.save(out)
-    options = [*(["--cell", cell] if cell else []), *(["--continuous"] if continuous else [])]
-    options += words_of(box, input_box_from)
-    told = data_words(shlex.join(console.ASKED), {})
-    options += shlex.split(told) if input_box_from is not None else []
-    named = (("--criterion", criterion, "auto"), ("--solver", solver, "auto"), ("--rate", rate, "best"))
-    options += [text for name, value, default in named if value != default for text in (name, value)]
-    known, run = _known(model, subject, told)
-    hints = advice(summary, " ".join([shell_name(model), *map(shlex.quote, options)]), time_limit, known)
+    words = [*(["--cell", cell] if cell else []), *(["--continuous"] if continuous else [])]
+    words += words_of(box, input_box_from)
+    data_text = data_words(shlex.join(console.ARGUMENTS), {})
+    words += shlex.split(data_text) if input_box_from is not None else []
+    settings = (("--criterion", criterion, "auto"), ("--solver", solver, "auto"), ("--rate", rate, "best"))
+    words += [text for name, value, default in settings if value != default for text in (name, value)]
+    context, run = _command_context(model, subject, data_text)
+    hints = advice(summary, " ".join([shell_name(model), *map(shlex.quote, words)]), time_limit, context)
     more = "" if run is None else _words(run.training_options())
-    hints = [(why, f"{said} {more}".rstrip() if said.startswith("stability train ") else said) for why, said in hints]
+    hints = [(why, f"{text} {more}".rstrip() if text.startswith("stability train ") else text) for why, text in hints]
     document = {
         "model": model,
         **summary,
@@ -186,43 +186,43 @@ def certify(
         **({} if margin is None else {"gain_margin": margin}),
         **({"parts": _in_short(answers)} if answers else {}),
     }
-    where = "the range of the data" if input_box_from == DATA else "the box of --input-box"
+    range_words = "the range of the data" if input_box_from == DATA else "the box of --input-box"
     length = None if run is None else run.document["task"].get("steps")
-    text = screen(model, summary, discrete, out, hints, opinions, where, length=length, margin=margin)
+    text = screen(model, summary, discrete, out, hints, opinions, range_words, length=length, margin=margin)
     lines = _part_lines(answers, ABOUT_BLOCKS if certificate.criterion == "cascade" else ABOUT_PARTS)
     output.show(document, "\n".join([text, "", *lines]) if answers else text)
-    raise typer.Exit(1 if missed else EXIT[str(certificate.verdict)])
+    raise typer.Exit(1 if rate_missed else EXIT[str(certificate.verdict)])
 
 
-EACH = "Each answer is about its part, under every input of that part; "
-ABOUT_PARTS = EACH + "nothing is claimed about how fast the whole forgets."
-ABOUT_BLOCKS = EACH + "the claims above are about encoder and blocks together."
+EACH = "Each verdict covers one part with its own input; "
+ABOUT_PARTS = EACH + "nothing is claimed about how fast the whole network forgets."
+ABOUT_BLOCKS = EACH + "the claims above cover encoder and blocks together."
 
 
-def _each_part(parts: Mapping[str, Any], asked: Mapping[str, Any], output: Output) -> dict[str, Any]:
-    """A certificate of every part, by its path."""
+def _each_part(parts: Mapping[str, Any], options: Mapping[str, Any], output: Output) -> dict[str, Any]:
+    """Certify every part and return the certificates by path."""
     from stability.certification import certify as prove
 
     answers = {}
     for path, subject in parts.items():
         output.status(f"certifying {path} ...")
-        answers[path] = prove(subject, **asked)
+        answers[path] = prove(subject, **options)
     return answers
 
 
 def _in_short(answers: Mapping[str, Any]) -> dict[str, Any]:
     keys = ("verdict", "evidence", "criterion", "rate", "overshoot", "statement")
-    return {path: {key: found.summary()[key] for key in keys} for path, found in answers.items()}
+    return {path: {key: certificate.summary()[key] for key in keys} for path, certificate in answers.items()}
 
 
-def _part_lines(answers: Mapping[str, Any], about: str = ABOUT_PARTS) -> list[str]:
-    """A line for every part, and what they say of the whole."""
+def _part_lines(answers: Mapping[str, Any], scope: str = ABOUT_PARTS) -> list[str]:
+    """Return one line for each part and one for the whole network."""
     rows = [
-        (path, str(found.verdict), "" if found.rate is None else f"{found.rate:.6g}", str(found.criterion or ""))
-        for path, found in answers.items()
+        (path, str(proof.verdict), "" if proof.rate is None else f"{proof.rate:.6g}", str(proof.criterion or ""))
+        for path, proof in answers.items()
     ]
-    grid = table(("part", "answer", "rate", "by"), rows, right=(2,))
-    return textwrap.indent(f"{grid}\n{textwrap.fill(about, 98)}", "  ").splitlines()
+    grid = table(("part", "verdict", "rate", "criterion"), rows, right=(2,))
+    return textwrap.indent(f"{grid}\n{textwrap.fill(scope, 98)}", "  ").splitlines()
 
 
 def _allow_file(out: Path | None, allow: Callable[[Path | None], None]) -> None:
@@ -231,16 +231,16 @@ def _allow_file(out: Path | None, allow: Callable[[Path | None], None]) -> None:
         allow(out)
 
 
-def _refuse_single(asked: bool) -> None:
-    if asked:
-        said = "--cross-check and --gain-margin are about one recurrent part, without --require and --min-rate"
-        raise ConfigurationError(said)
+def _refuse_single(is_requested: bool) -> None:
+    if is_requested:
+        message = "--cross-check and --gain-margin take one recurrent part, without --require and --min-rate"
+        raise ConfigurationError(message)
 
 
-def _known(model: str, subject: Any, data: str) -> tuple[Known, Any]:
+def _command_context(model: str, subject: Any, data: str) -> tuple[CommandContext, Any]:
     """Return what commands about the network need, nothing for matrices and bare weights; and its run, if any."""
     if not hasattr(subject, "state_dict"):
-        return Known(data=data), None
+        return CommandContext(data=data), None
     from stability.errors import StabilityError
 
     from ...analysis.training.runs import RUN_FILE, read_run
@@ -254,7 +254,7 @@ def _known(model: str, subject: Any, data: str) -> tuple[Known, Any]:
     except StabilityError:
         radii = False
     data = data or ("" if run is None else _words(run.data_options()))
-    return Known(shell_name(model), data, run is not None, layer, radii=radii), run
+    return CommandContext(shell_name(model), data, run is not None, layer, radii=radii), run
 
 
 def _words(options: Sequence[tuple[str, str]]) -> str:
@@ -273,21 +273,21 @@ def _factors(subject: Any, seed: int, time_limit: float | None, output: Output) 
     from stability.loop_margin import gain_margin
 
     output.status("searching the gain margin ...")
-    found = gain_margin(subject, seed=seed, time_limit=time_limit)
-    return {"certified": found.certified, "destabilizing": found.destabilising}
+    factors = gain_margin(subject, seed=seed, time_limit=time_limit)
+    return {"certified": factors.certified, "destabilizing": factors.destabilising}
 
 
-def _warning(model: str, subject: Any, asked: Mapping[str, Any]) -> str:
+def _warning(model: str, subject: Any, options: Mapping[str, Any]) -> str:
     """Return the expected cost of a long certificate before it begins; empty for small ones."""
     from stability.conversion.subjects import as_subject
     from stability.cost import LARGE, cost_notice
 
-    given = subject.parameters() if hasattr(subject, "parameters") else ()
-    sizes = [p.shape[-1] for p in given if not hasattr(p, "materialize") and p.dim() == 2]  # lazy: no shape yet
+    weights = subject.parameters() if hasattr(subject, "parameters") else ()
+    sizes = [p.shape[-1] for p in weights if not hasattr(p, "materialize") and p.dim() == 2]  # lazy: no shape yet
     if max([getattr(subject, "states", 0), *sizes]) < LARGE:  # a module is not read twice for nothing
         return ""
-    said = cost_notice(as_subject(subject), asked["rate"], asked["time_limit"])
-    return f"{model}: {said}" if said else ""
+    notice = cost_notice(as_subject(subject), options["rate"], options["time_limit"])
+    return f"{model}: {notice}" if notice else ""
 
 
 def _rate(text: str) -> str | float:

@@ -1,4 +1,4 @@
-"""Printing, interruption and assignments, shared by all commands."""
+"""Terminal output, interruption and assignments for all commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..jsonable import jsonable
 from ..names import printable, shorten, terminal_safe
 from .colours import are_shown, tinted
 
-ASKED = sys.argv[1:]
+ARGUMENTS = sys.argv[1:]
 """Arguments behind ``stability``, for files that say which command made them."""
 PRINTED = False
 """True once the command has printed JSON: an error after it is told on standard error alone, one object is promised."""
@@ -54,7 +54,7 @@ def show_json_line(value: Mapping[str, Any]) -> None:
 
 
 def _put(text: str) -> None:
-    """On standard output, all of it.
+    """Print a text on standard output.
 
     Raises:
         FileFormatError: it is full, or nobody reads it any more.
@@ -66,7 +66,7 @@ def _put(text: str) -> None:
 
 
 def _escaped(line: str) -> str:
-    """JSON text in which every character that ``printable`` would not show is written as JSON's own escape."""
+    """Return JSON text in which every character that ``printable`` would not show is a JSON escape."""
     if printable(line) == line:
         return line
     return "".join(json.dumps(c)[1:-1] if printable(c) != c else c for c in line)
@@ -81,7 +81,7 @@ def status(text: str, quiet: bool = False) -> None:
 
 
 def logged(text: str, quiet: bool = False) -> None:
-    """A line of progress on standard error where it is no terminal, which has ``status``."""
+    """Print a line of progress on standard error unless it is a terminal, where ``status`` is shown."""
     if not quiet and sys.stderr is not None and not sys.stderr.isatty():
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(f"{printable(text)}\n")
@@ -131,8 +131,8 @@ def assignments(name: str, values: list[str], *, texts: Collection[str] = ()) ->
         if key in out:
             raise ConfigurationError(f"{name} gives {key} twice: leave one of them out")
         out[key] = text
-        for read in () if key in texts else (json.loads, int, float):
+        for parse in () if key in texts else (json.loads, int, float):
             with contextlib.suppress(ValueError):
-                out[key] = read(text)
+                out[key] = parse(text)
                 break
     return out

@@ -1,4 +1,4 @@
-"""Models with the data that they are examined on, as the commands name them."""
+"""Models and their data, opened from the options of a command."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Subject:
 
 
 def check_device(name: str) -> Any:
-    """The torch device of this name.
+    """Return the torch device of this name.
 
     Raises:
         ConfigurationError: when there is none on this machine, or it holds no numbers (``meta``).
@@ -41,11 +41,11 @@ def check_device(name: str) -> Any:
         torch.empty(0, device=device).cpu()
     except (RuntimeError, AssertionError) as error:
         text = str(error).splitlines()[0]
-        raise ConfigurationError(f"there is no device {name!r} here ({text}); cpu is always there") from error
+        raise ConfigurationError(f"device {name!r} is not available ({text}); cpu always is") from error
     return device
 
 
-def chosen(
+def task_named(
     data: DataOptions, data_dir: Path | None, held_out: float | None = None
 ) -> tuple[str, dict[str, Any]] | None:
     """Name and options of the task that the command line names; ``None`` where it names none.
@@ -60,9 +60,9 @@ def chosen(
         FileFormatError: a data file that cannot be read.
     """
     if data.file is not None:
-        for option, given in (("--task", data.task), ("--task-set", data.settings), ("--data-dir", data_dir)):
-            if given:
-                raise ConfigurationError(f"--data and {option} both say what the data are: leave one of them out")
+        for option, setting in (("--task", data.task), ("--task-set", data.settings), ("--data-dir", data_dir)):
+            if setting:
+                raise ConfigurationError(f"--data and {option} both name the data: leave one of them out")
         from ...analysis.tasks import data_options
 
         return "data", data_options(data.file, held_out)
@@ -70,11 +70,11 @@ def chosen(
         raise ConfigurationError("--task-set gives options of a task: name it with --task")
     from ...analysis.tasks.base import text_options
 
-    named = assignments("--task-set", data.settings or [], texts=text_options(data.task))
+    options = assignments("--task-set", data.settings or [], texts=text_options(data.task))
     for key in ("seed", "data_dir"):
-        if key in named:
-            raise ConfigurationError(f"--task-set {key}=... is said with --{key.replace('_', '-')}")
-    return None if data.task is None else (data.task, named)
+        if key in options:
+            raise ConfigurationError(f"use --{key.replace('_', '-')} instead of --task-set {key}=...")
+    return None if data.task is None else (data.task, options)
 
 
 def check_data_dir(models: Sequence[str], data_dir: Path | None) -> None:
@@ -112,14 +112,14 @@ def open_with_task(
         FileFormatError: something cannot be read.
     """
     data_dir = compute.data_dir
-    wanted = chosen(data, data_dir)
+    task_options = task_named(data, data_dir)
     from ...analysis.campaign.fitting import examined_on, joined
     from ...analysis.training.runs import RUN_FILE, read_run
 
     model = open_model(name).to(check_device(compute.device))
     task = None
-    if wanted is not None:
-        task = examined_on(wanted, Path(name), None if data_dir is None else str(data_dir), compute.seed)
+    if task_options is not None:
+        task = examined_on(task_options, Path(name), None if data_dir is None else str(data_dir), compute.seed)
     elif (Path(name) / RUN_FILE).is_file():
         run = read_run(name)
         if data_dir is not None and required and not run.reads_data:
@@ -162,7 +162,7 @@ def seen_range(name: str, data: DataOptions) -> Any:
     subject = open_with_task(name, data, Compute())
     span, _ = part_range(subject.model, subject.model, subject.task)
     if span is None:
-        raise ConfigurationError(f"what {name} reads of the data is not known: state --input-box LOW HIGH")
+        raise ConfigurationError(f"the range of the inputs of {name} is not known: state --input-box LOW HIGH")
     return span
 
 
@@ -176,12 +176,12 @@ def _range_of_data(system: Any, name: str, data: DataOptions) -> Any:
     from ...analysis.campaign.fitting import check_features, examined_on
     from ...analysis.campaign.inputs import feature_range
 
-    wanted = chosen(data, None)
-    if wanted is None:
+    task_options = task_named(data, None)
+    if task_options is None:
         raise ConfigurationError(f"no data are known for {name}: name them with --data FILE.npz, or a task with --task")
     if not hasattr(system, "inputs"):
         raise ConfigurationError(f"{name} has no inputs: give E (U in a file), the input matrix")
-    task = examined_on(wanted, Path(name), None, 0)
+    task = examined_on(task_options, Path(name), None, 0)
     if task.data.get("tokens"):
         raise ConfigurationError(f"{name} reads real inputs, the data of --data are tokens: state --input-box LOW HIGH")
     check_features(system, task, name)

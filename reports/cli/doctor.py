@@ -1,4 +1,4 @@
-"""``stability doctor``: what is installed, what of it works, and what each extra would add."""
+"""Command ``stability doctor``: installed packages, working parts and optional extras."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ EXTRAS = {
 
 @dataclass(frozen=True)
 class Checked:
-    """One line of the examination.
+    """Result of one check.
 
     Attributes:
-        name: what was looked at.
+        name: name of the package or part.
         state: ``ok``, ``missing`` (not needed) or ``broken``.
         found: version or value.
-        note: what it means, or what to do.
+        note: meaning, or a remedy.
     """
 
     name: str
@@ -94,7 +94,7 @@ def code_lines(source: str) -> int:
 
 
 def _kernel() -> Checked:
-    """Size of the trusted kernel, which every verification rests on."""
+    """Count the lines of the trusted kernel, on which every verification rests."""
     files = sorted(Path(kernel.__path__[0]).rglob("*.py"))
     lines = sum(code_lines(path.read_text(encoding="utf-8")) for path in files)
     return Checked("trusted kernel", "ok", f"{lines:,} lines of code in {len(files)} files")
@@ -131,9 +131,9 @@ def _extras() -> list[Checked]:
 
 def _machine() -> list[Checked]:
     out = [Checked("system", "ok", f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores")]
-    out.append(_tried("memory", _memory))
-    out.append(_tried("linear algebra", _blas))
-    out.append(_tried("devices", _devices))
+    out.append(_check("memory", _memory))
+    out.append(_check("linear algebra", _blas))
+    out.append(_check("devices", _devices))
     shared = os.access("/dev/shm", os.W_OK) if os.path.isdir("/dev") else True
     note = "" if shared else "no /dev/shm that can be written to: reports of several models need --processes 1"
     out.append(Checked("shared memory", "ok" if shared else "missing", "there" if shared else "", note))
@@ -141,16 +141,16 @@ def _machine() -> list[Checked]:
 
 
 def _works() -> list[Checked]:
-    """The chain itself on systems whose answers are known: a proof checked again, a counterexample, a solver."""
-    return [_tried("arithmetic", _arithmetic), _tried("certificates", _certificates), _tried("solvers", _solvers)]
+    """Test the toolkit on systems with known answers: re-check a proof, find a counterexample, run a solver."""
+    return [_check("arithmetic", _arithmetic), _check("certificates", _certificates), _check("solvers", _solvers)]
 
 
-def _tried(name: str, look: Callable[[], tuple[str, str]]) -> Checked:
+def _check(name: str, look: Callable[[], tuple[str, str]]) -> Checked:
     try:
-        found, note = look()
+        value, note = look()
     except Exception as error:  # noqa: BLE001 - whatever is broken about an installation is what is asked
         return Checked(name, "broken", "", error_text(error))
-    return Checked(name, "ok", found, note)
+    return Checked(name, "ok", value, note)
 
 
 def _memory() -> tuple[str, str]:
@@ -161,9 +161,9 @@ def _blas() -> tuple[str, str]:
     import numpy  # noqa: F401 - its library is what is asked about
     from threadpoolctl import threadpool_info
 
-    found = [f"{pool['internal_api']} {pool.get('version') or ''}, {pool['num_threads']} threads" for pool in
+    libraries = [f"{pool['internal_api']} {pool.get('version') or ''}, {pool['num_threads']} threads" for pool in
              threadpool_info() if pool["user_api"] == "blas"]  # fmt: skip
-    return "; ".join(sorted(set(found))) or "unknown", ""
+    return "; ".join(sorted(set(libraries))) or "unknown", ""
 
 
 def _devices() -> tuple[str, str]:

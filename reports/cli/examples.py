@@ -1,4 +1,4 @@
-"""Examples at the end of every help; a test parses each as its command does."""
+"""Examples of commands for the help texts; a test parses each of them."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 }
 
 
-def shown(command: str) -> str | None:
-    """The examples of a command as the end of its help; ``None`` where there are none.
+def help_examples(command: str) -> str | None:
+    """Return the examples of a command as the end of its help; ``None`` if it has none.
 
     Example:
-        >>> shown("doctor").split()
+        >>> help_examples("doctor").split()
         ['Examples:', 'stability', 'doctor', 'stability', 'doctor', '--json']
     """
     lines = EXAMPLES.get(command)

@@ -1,4 +1,4 @@
-"""Many models or certificates at once: a line each, the worst exit code, and what is required to pass."""
+"""Requirements on many models or certificates: one result line each, and the worst exit code."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Gate:
     min_rate: Annotated[
         float | None,
         no_default(
-            "Rate at which every model must be certified, or faster (per step at most, of a flow at least).",
+            "Required rate of every proof: at most this per step; for a flow at least this.",
             "--min-rate",
         ),
     ] = None
@@ -61,7 +61,7 @@ class Gate:
             raise ConfigurationError("--min-rate asks for a proof, --require unrefuted for none: leave one out")
 
     @property
-    def asked(self) -> bool:
+    def is_active(self) -> bool:
         """Return True if anything is required."""
         return self.require is not None or self.min_rate is not None
 
@@ -99,49 +99,49 @@ class Line:
             console.show_json_line(asdict(self))
             return
         rate = "" if self.rate is None else f"rate {self.rate!r}"  # all digits: it says no more than is proved
-        over = "" if self.overshoot is None else f"C {self.overshoot!r}"
+        overshoot = "" if self.overshoot is None else f"C {self.overshoot!r}"
         sign = "✓" if self.code == 0 else "✗"
-        said = "; ".join(filter(None, (self.inputs and f"inputs in {self.inputs}", self.reason)))
-        why = f"  ({cut(printable(said), LONGEST)})" if said else ""
-        output.show({}, f"{sign} {self.verdict:<13}{rate:<27}{over:<23}{printable(self.name)}{why}".rstrip())
+        remarks = "; ".join(filter(None, (self.inputs and f"inputs in {self.inputs}", self.reason)))
+        why = f"  ({cut(printable(remarks), LONGEST)})" if remarks else ""
+        output.show({}, f"{sign} {self.verdict:<13}{rate:<27}{overshoot:<23}{printable(self.name)}{why}".rstrip())
 
 
-def judged(
-    name: str, found: Mapping[str, Any], certificate: Certificate | None, gate: Gate, file: Path | None = None
+def gate_line(
+    name: str, answer: Mapping[str, Any], certificate: Certificate | None, gate: Gate, file: Path | None = None
 ) -> Line:
-    """The line about an answer.
+    """Compare an answer with the requirements and return its line.
 
     Args:
-        name: of the model or file.
-        found: ``verdict``, ``evidence``, ``rate`` and ``overshoot``; ``meta`` where a rate may have been asked for.
-        certificate: what was found, or ``None`` for proofs about single inputs.
-        gate: what is required.
+        name: name of the model or file.
+        answer: ``verdict``, ``evidence``, ``rate`` and ``overshoot``; ``meta`` where a rate may have been asked for.
+        certificate: the certificate, or ``None`` for proofs about single inputs.
+        gate: requirements.
         file: the certificate.
 
     Returns:
         The line, with its exit code.
     """
-    verdict, rate = str(found["verdict"]), found["rate"]
+    verdict, rate = str(answer["verdict"]), answer["rate"]
     code, reason = CODES[verdict], ""
     if gate.require == "unrefuted" and verdict == "inconclusive":
         code = 0
-    missed = found.get("meta", {}).get("asked_rate_reached") is False
-    if code == 0 and verdict == "certified" and missed:
-        code, reason = 1, "certified, but not at the rate asked for"
+    rate_missed = answer.get("meta", {}).get("asked_rate_reached") is False
+    if code == 0 and verdict == "certified" and rate_missed:
+        code, reason = 1, "certified, but not at the requested rate"
     if code == 0 and gate.min_rate is not None:
         discrete = certificate is not None and certificate.subject.is_discrete
         fast = rate is not None and (rate <= gate.min_rate if discrete else rate >= gate.min_rate)
         if not fast:
-            code, reason = 1, f"slower than the rate {gate.min_rate:g} that is required"
+            code, reason = 1, f"slower than the required rate {gate.min_rate:g}"
     box, elsewhere = ("", False) if certificate is None else inputs_of(certificate)
-    if code == 0 and gate.asked and elsewhere and not gate.allow_box:
-        code, reason = 1, "refuted for every input; --allow-box accepts the proof for these"
-    kept = None if file is None else str(file)
-    return Line(name, verdict, str(found["evidence"]), rate, found["overshoot"], code, reason, kept, box)
+    if code == 0 and gate.is_active and elsewhere and not gate.allow_box:
+        code, reason = 1, "not stable for every input; --allow-box accepts the proof for this box"
+    path = None if file is None else str(file)
+    return Line(name, verdict, str(answer["evidence"]), rate, answer["overshoot"], code, reason, path, box)
 
 
 def inputs_of(certificate: Certificate) -> tuple[str, bool]:
-    """The box of the inputs that the main claim is about, and whether stability under every input is refuted beside it.
+    """Return the input box of the main claim, and whether stability under every input is refuted as well.
 
     Args:
         certificate: any.
@@ -153,9 +153,9 @@ def inputs_of(certificate: Certificate) -> tuple[str, bool]:
 
     from ..stored.certificates import view
 
-    found, subject = view(certificate), certificate.subject
+    summary, subject = view(certificate), certificate.subject
     first = getattr(subject, "layers", (subject,))[0]
-    driven = found["driven"] or {"low": getattr(first, "input_low", None), "high": getattr(first, "input_high", None)}
+    driven = summary["driven"] or {"low": getattr(first, "input_low", None), "high": getattr(first, "input_high", None)}
     low, high = (None if end is None else np.asarray(end).tolist() for end in (driven["low"], driven["high"]))
     refuted = any(c.name == "contraction" and str(c.verdict) == "refuted" for c in certificate.claims)
     return interval([low, high]), refuted
@@ -169,12 +169,12 @@ def certify_each(
     output: Output,
     allow: Callable[[Path], None],
 ) -> int:
-    """Certify many models, a line each; the failure of one keeps none of the others back.
+    """Certify many models, with one line each; the others continue if one fails.
 
     Args:
         models: their names.
         answers: the certificates of a model by part, ``""`` for the whole.
-        gate: what is required.
+        gate: requirements.
         out: folder for their certificates.
         output: how lines are printed.
         allow: raises where no certificate may go to a file.
@@ -196,26 +196,26 @@ def certify_each(
         for number, name in enumerate(models):
             allow(out / file_name(number, name, ""))
 
-    def kept(found: Certificate, number: int, name: str, part: str) -> Path | None:
+    def save(certificate: Certificate, number: int, name: str, part: str) -> Path | None:
         if out is None:
             return None
         if part:
             allow(out / file_name(number, name, part))
-        return found.save(out / file_name(number, name, part))
+        return certificate.save(out / file_name(number, name, part))
 
     for number, name in enumerate(models):
         output.status(f"certifying {name} ...")
         try:
-            made = [
-                judged(f"{name}#{part}" if part else name, c.summary(), c, gate, kept(c, number, name, part))
+            model_lines = [
+                gate_line(f"{name}#{part}" if part else name, c.summary(), c, gate, save(c, number, name, part))
                 for part, c in answers(name).items()
             ]
         except (StabilityError, typer.BadParameter) as error:
-            made = [Line(name, "error", reason=str(error))]
+            model_lines = [Line(name, "error", reason=str(error))]
         output.status()
-        for line in made:
+        for line in model_lines:
             line.show(output)
-        lines += made
+        lines += model_lines
     return worst(lines)
 
 
@@ -231,23 +231,23 @@ def file_name(number: int, name: str, part: str) -> str:
 
 
 def verify_each(paths: Iterable[Path], method: str, gate: Gate, output: Output) -> int:
-    """Check many certificates, and folders of proofs, again; a line each.
+    """Check many certificates and folders of proofs again, with one line each.
 
     Args:
         paths: files and folders.
-        method: of ``stability.verify``.
-        gate: what is required besides that they are valid.
+        method: arithmetic, see ``stability.verify``.
+        gate: requirements besides validity.
         output: how lines are printed.
 
     Returns:
         The worst exit code.
     """
-    given, lines = list(paths), []
-    for one in given:
+    path_list, lines = list(paths), []
+    for one in path_list:
         try:
             files = certificates_in(one)
         except FileFormatError as error:
-            if len(given) == 1:
+            if len(path_list) == 1:
                 raise
             files, refused = [], Line(str(one), "error", reason=str(error))
             refused.show(output)
@@ -272,27 +272,27 @@ def _verified(path: Path, method: str, gate: Gate) -> Line:
     if not path.exists():
         return Line(name, "error", reason="there is no such file")
     try:
-        nothing = False
+        is_empty = False
         if is_proof_folder(path):
             result = verify_folder(path)
-            said: dict[str, Any] = {"verdict": "certified", "evidence": "proved", "rate": None, "overshoot": None}
+            fields: dict[str, Any] = {"verdict": "certified", "evidence": "proved", "rate": None, "overshoot": None}
         else:
             result = verify(path, method=method)
-            said = {key: getattr(result, key) for key in ("verdict", "evidence", "rate", "overshoot")}
-            nothing = claims_nothing(result)
+            fields = {key: getattr(result, key) for key in ("verdict", "evidence", "rate", "overshoot")}
+            is_empty = claims_nothing(result)
             certificate = Certificate.load(path) if result.valid else None
     except StabilityError as error:
         return Line(name, "error", reason=str(error))
-    if not result.valid and not nothing:
+    if not result.valid and not is_empty:
         return Line(name, "invalid", code=1, reason=result.reason)
-    line = judged(name, said, certificate, gate)
-    if nothing:
+    line = gate_line(name, fields, certificate, gate)
+    if is_empty:
         return replace(line, reason=result.reason)
-    return line if gate.asked else replace(line, code=0)  # a valid refutation is valid
+    return line if gate.is_active else replace(line, code=0)  # a valid refutation is valid
 
 
 def certificates_in(path: Path) -> list[Path]:
-    """The certificates of a folder, in the order of their names; a file, or a folder of proofs, is itself.
+    """List the certificates of a folder, sorted by name; a file or a folder of proofs counts as one certificate.
 
     Raises:
         FileFormatError: a folder without any.
@@ -312,7 +312,7 @@ def certificates_in(path: Path) -> list[Path]:
 
 
 def worst(lines: Iterable[Line]) -> int:
-    """The worst of their exit codes.
+    """Return the worst exit code of the lines.
 
     >>> worst([Line("a", "certified", code=0), Line("b", "refuted", code=3), Line("c", "inconclusive", code=1)])
     3

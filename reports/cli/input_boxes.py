@@ -1,4 +1,4 @@
-"""The box that inputs stay in, in all forms of ``--input-box``: two numbers, the range of the data, a file."""
+"""Input boxes from ``--input-box``: two numbers, the range of the data, or a file."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ OPTION, SOURCE = "--input-box", "--input-box-from"
 DATA = "data"
 
 
-def rewritten(arguments: Sequence[str]) -> list[str]:
-    """A command line whose ``--input-box`` has two numbers behind it, or is ``--input-box-from`` with one word.
+def rewrite_box_option(arguments: Sequence[str]) -> list[str]:
+    """Rewrite ``--input-box WORD`` as ``--input-box-from WORD``, so that ``--input-box`` always takes two numbers.
 
     An option takes a fixed number of words; ``LOW,HIGH``, ``data`` and a file's name are one. The last two are for
     ``certify``: reports and comparisons take the range of the data anyway.
 
     Example:
-        >>> rewritten(["report", "m.pt", "--input-box", "0,1"]), rewritten(["certify", "--input-box=data"])
-        (['report', 'm.pt', '--input-box', '0', '1'], ['certify', '--input-box-from', 'data'])
-        >>> rewritten(["--input-box", "-1", "1"])
+        >>> rewrite_box_option(["report", "m.pt", "--input-box", "0,1"])
+        ['report', 'm.pt', '--input-box', '0', '1']
+        >>> rewrite_box_option(["certify", "--input-box=data"])
+        ['certify', '--input-box-from', 'data']
+        >>> rewrite_box_option(["--input-box", "-1", "1"])
         ['--input-box', '-1', '1']
     """
     out: list[str] = []
@@ -39,10 +41,10 @@ def rewritten(arguments: Sequence[str]) -> list[str]:
         if value is None:
             out.append(word)
             continue
-        ends = value.split(",")
-        numbers = len(ends) == 2 and all(_is_number(end) for end in ends)
+        numbers_text = value.split(",")
+        numbers = len(numbers_text) == 2 and all(_is_number(end) for end in numbers_text)
         if numbers:
-            out += [OPTION, *(end.strip() for end in ends)]
+            out += [OPTION, *(end.strip() for end in numbers_text)]
         else:
             out += [SOURCE, value] if "certify" in out[:1] else [OPTION, value]
     return out
@@ -56,15 +58,15 @@ def _is_number(word: str) -> bool:
     return True
 
 
-def box_of(stated: tuple[float, float] | None, source: str | None, model: str, data: Any, seen: Any) -> Any:
-    """The box that a command line states.
+def box_of(numbers: tuple[float, float] | None, source: str | None, model: str, data: Any, data_range: Any) -> Any:
+    """Return the input box that a command line states.
 
     Args:
-        stated: two numbers, of all inputs.
+        numbers: two numbers, of all inputs.
         source: ``data``, or the name of a file with a box for each input.
         model: the model's name.
         data: ``DataOptions``, for ``data``.
-        seen: ``(model, data) -> (low, high)``, the range of a model's data.
+        data_range: ``(model, data) -> (low, high)``, the range of a model's data.
 
     Returns:
         ``(low, high)``, or ``None`` where nothing is stated.
@@ -73,24 +75,22 @@ def box_of(stated: tuple[float, float] | None, source: str | None, model: str, d
         ConfigurationError: two boxes, ends that are crossed or not finite, or data that are not asked for.
         FileFormatError: a file without a box.
     """
-    asked = data.task is not None or data.file is not None or bool(data.settings)
-    if stated is not None and source is not None:
-        raise ConfigurationError("--input-box says twice what inputs stay in: leave one of them out")
-    if asked and source != DATA:
-        raise ConfigurationError(
-            "--task and --data say what the range of --input-box data is: add that, or leave them out"
-        )
+    names_data = data.task is not None or data.file is not None or bool(data.settings)
+    if numbers is not None and source is not None:
+        raise ConfigurationError("--input-box is given twice: leave one of them out")
+    if names_data and source != DATA:
+        raise ConfigurationError("--task and --data are used with --input-box data only: add it, or leave them out")
     if source == DATA:
-        return seen(model, data)
+        return data_range(model, data)
     if source is not None:
         return read_box(source)
-    if stated is None:
+    if numbers is None:
         return None
-    return checked(*stated)
+    return checked(*numbers)
 
 
 def checked(low: Any, high: Any) -> tuple[Any, Any]:
-    """Both ends, finite and in order.
+    """Return both ends, checked to be finite and in order.
 
     Raises:
         ConfigurationError: where they are not.
@@ -101,13 +101,13 @@ def checked(low: Any, high: Any) -> tuple[Any, Any]:
     good = np.isfinite(least) & np.isfinite(most) & (least <= most)
     if not good.all():
         row = int(np.argmin(good))
-        shown = f"{low:g} {high:g}" if least.ndim == 0 else f"{least[row]:g} {most[row]:g} of input {row + 1}"
-        raise ConfigurationError(f"an input box needs finite ends, LOW <= HIGH, got {shown}")
+        limits = f"{low:g} {high:g}" if least.ndim == 0 else f"{least[row]:g} {most[row]:g} of input {row + 1}"
+        raise ConfigurationError(f"an input box needs finite ends, LOW <= HIGH, got {limits}")
     return (float(low), float(high)) if least.ndim == 0 else (least, most)
 
 
 def read_box(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """A box for each input: a ``.npz`` with ``low`` and ``high``, or a line of two numbers an input.
+    """Read bounds for each input from a ``.npz`` with ``low`` and ``high``, or from lines of two numbers.
 
     Raises:
         FileFormatError: missing, unreadable, or of another form.
@@ -145,7 +145,7 @@ def read_box(name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def words_of(box: Any, source: str | None) -> list[str]:
-    """The option again, as it is pasted into another command."""
+    """Return the input box as an option for another command."""
     if box is None:
         return []
     if source is not None:

@@ -15,7 +15,7 @@ Array = np.ndarray
 
 
 def open_mask(path: Path, shape: tuple[int, ...] | None = None) -> Array:
-    """The mask of a file.
+    """Read the perturbation mask from a file.
 
     Args:
         path: a ``.npy`` file, or a ``.npz`` file whose array ``mask``, or whose only one, is meant: of true and false,
@@ -48,9 +48,9 @@ def open_mask(path: Path, shape: tuple[int, ...] | None = None) -> Array:
     if mask.dtype.kind == "f" and not np.isfinite(mask).all():
         raise NonFiniteError(f"--mask {path}")
     if not np.isin(mask, (0, 1)).all():
-        raise ConfigurationError(f"--mask {path}: holds other numbers than one, where an entry may change, and zero")
+        raise ConfigurationError(f"--mask {path} must hold only ones, where an entry may change, and zeros")
     if not mask.any():
-        raise ConfigurationError(f"--mask {path}: no entry may change, so there is no radius: set ones where they may")
+        raise ConfigurationError(f"--mask {path} lets no entry change: set ones where entries may change")
     return mask.astype(np.bool_)
 
 
@@ -66,6 +66,6 @@ def _read(path: Path) -> Array:
         return read_npy(path)
     arrays: dict[str, Any] = read_npz(path)
     if "mask" not in arrays and len(arrays) != 1:
-        held = ", ".join(ascii(key)[1:-1] for key in arrays) or "nothing"
-        raise FileFormatError(f"--mask {path}: needs an array mask, or one array alone; it holds {held}")
+        names = ", ".join(ascii(key)[1:-1] for key in arrays) or "nothing"
+        raise FileFormatError(f"--mask {path}: needs an array mask, or one array alone; it holds {names}")
     return arrays["mask"] if "mask" in arrays else next(iter(arrays.values()))

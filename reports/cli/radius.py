@@ -1,4 +1,4 @@
-"""``stability radius``: how far single inputs may move before their class changes, proved and attacked."""
+"""Command ``stability radius``: certified and attacked radii of single inputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stability.storage.writing import write_text
 from ..formatting import at_least, number, table
 from ..jsonable import write_json
 from .console import time_left
-from .data import check_device, chosen, open_with_task
+from .data import check_device, open_with_task, task_named
 from .options import Compute, DataOptions, Output, Results, Samples, check_seconds, choice, no_default, with_default
 from .sources import open_model
 from .units import WORDS, Unit, scale_of
@@ -77,13 +77,13 @@ def radius(
     """
     from .masks import open_mask
 
-    told: dict[str, Any] = {"norm": norm, "budget": budget, "epsilon": epsilon, "bounds": bounds}
-    told |= {"time_limit": check_seconds(time_limit), "seed": compute.seed, "progress": _progress(output)}
+    options: dict[str, Any] = {"norm": norm, "budget": budget, "epsilon": epsilon, "bounds": bounds}
+    options |= {"time_limit": check_seconds(time_limit), "seed": compute.seed, "progress": _progress(output)}
     _refuse_misfits(norm, budget, epsilon, bounds)
     if mask is not None:
         open_mask(mask)
-    results.own(context, "radius.json", "radius.csv")
-    read, x, y, whole = _opened(model, data, compute, samples)
+    results.claim(context, "radius.json", "radius.csv")
+    net, x, y, whole = _opened(model, data, compute, samples)
     if results.out is not None and proofs is not None and results.out.resolve() == proofs.resolve():
         raise ConfigurationError("--out and --proofs name the same folder: the proofs need one of their own")
     import torch
@@ -92,14 +92,14 @@ def radius(
     from ...analysis.radius.local import local_radius
 
     _refuse_outside(x, bounds)
-    told["mask"] = None if mask is None else open_mask(mask, tuple(x.shape[1:]))
+    options["mask"] = None if mask is None else open_mask(mask, tuple(x.shape[1:]))
     if (scale := scale_of(unit, *whole, None, output)) is not None:
         x = torch.tensor(np.asarray(x, float))
-        read, x, told["bounds"], told["mask"] = in_units(read, x, scale.cpu(), told["bounds"], told["mask"])
-    kept = None if proofs is None else _kept(context, proofs, read, x, told, results.overwrite)
-    result = local_radius(read, x, y, keep=None if kept is None else kept.write, **told)
+        net, x, options["bounds"], options["mask"] = in_units(net, x, scale.cpu(), options["bounds"], options["mask"])
+    merger = None if proofs is None else _proof_merger(context, proofs, net, x, options, results.overwrite)
+    result = local_radius(net, x, y, keep=None if merger is None else merger.write, **options)
     output.status()
-    text = _text(result) + ("" if kept is None else _about(kept, proofs))
+    text = _text(result) + ("" if merger is None else _proof_lines(merger, proofs))
     text += WORDS[unit]
     document = {**result.to_dict(), "unit": unit}
     if results.out is not None:
@@ -110,27 +110,27 @@ def radius(
 
 
 def _opened(name: str, data: DataOptions, compute: Compute, samples: int) -> tuple[Any, Any, Any, tuple[Any, Any]]:
-    """Classifier of a model with the steps that it reads, the first of its data, their labels; model and all data."""
+    """Return a model's classifier with its steps, the first inputs, their labels, and the model with all inputs."""
     from ...analysis.guard import as_tensor
     from ...analysis.tasks.archive import labelled_sequences
     from ...models.packed import reading
 
-    chosen(data, compute.data_dir)
+    task_named(data, compute.data_dir)
     check_device(compute.device)
-    own = None if data.file is None else labelled_sequences(data.file)
-    if own is None or own[0].dtype.kind != "f" or own[2]:
+    archive = None if data.file is None else labelled_sequences(data.file)
+    if archive is None or archive[0].dtype.kind != "f" or archive[2]:
         opened = open_with_task(name, data, compute)
         if not opened.task.labels_sequences:
-            raise ConfigurationError(f"task {opened.task.name} has no one class label for a sequence")
+            raise ConfigurationError(f"task {opened.task.name} does not have one class label per sequence")
         x, y = (part[:samples].cpu() for part in opened.task.test)
         return reading(opened.model.cpu(), x), x, y, (opened.model, opened.task.train[0].cpu())
-    module, every = open_model(name), own[0]
-    rows, labels = every[:samples], own[1][:samples]
-    read = reading(module, rows)
-    if read.subject.inputs != rows.shape[2]:
-        hint = f"the data have {rows.shape[2]} features a step, {name} takes {read.subject.inputs}"
-        raise DimensionError("x", f"(n, time, {read.subject.inputs})", rows.shape, hint)
-    return read, rows, labels, (module, as_tensor(module, every))
+    module, every = open_model(name), archive[0]
+    rows, labels = every[:samples], archive[1][:samples]
+    net = reading(module, rows)
+    if net.subject.inputs != rows.shape[2]:
+        hint = f"the data have {rows.shape[2]} features a step, {name} takes {net.subject.inputs}"
+        raise DimensionError("x", f"(n, time, {net.subject.inputs})", rows.shape, hint)
+    return net, rows, labels, (module, as_tensor(module, every))
 
 
 def _refuse_misfits(norm: str, budget: str, epsilon: float | None, bounds: tuple[float, float] | None) -> None:
@@ -145,7 +145,7 @@ def _refuse_misfits(norm: str, budget: str, epsilon: float | None, bounds: tuple
     as_choice("--norm", norm, ("l2", "linf"))
     as_choice("--budget", budget, ("total", "step"))
     if (norm, budget) == ("linf", "step"):
-        raise ConfigurationError("--budget step is for --norm l2: both budgets are one in l_inf")
+        raise ConfigurationError("--budget step is for --norm l2: both budgets are the same in l_inf")
     if epsilon is not None:
         check_radius_range("--epsilon", epsilon)
     if bounds is not None and not -math.inf < bounds[0] <= bounds[1] < math.inf:
@@ -164,7 +164,7 @@ def _refuse_outside(x: Any, bounds: tuple[float, float] | None) -> None:
     low, high = (x.dtype.type(end) for end in bounds)
     if x.min() < low or x.max() > high:
         raise ConfigurationError(
-            f"the data span [{x.min():.4g}, {x.max():.4g}] and leave --bounds {bounds[0]:g} {bounds[1]:g}: state the "
+            f"the data span [{x.min():.4g}, {x.max():.4g}] and exceed --bounds {bounds[0]:g} {bounds[1]:g}: state the "
             "range that inputs are clipped to, or leave it out"
         )
 
@@ -172,72 +172,72 @@ def _refuse_outside(x: Any, bounds: tuple[float, float] | None) -> None:
 def _progress(output: Output) -> Callable[[str, int, int], None]:
     begun: dict[str, float] = {}
 
-    def show(what: str, done: int, count: int) -> None:
-        took = time.monotonic() - begun.setdefault(what, time.monotonic())
-        output.status(f"{what}: {done} of {count} inputs{time_left(done, count, took)} ...")
+    def show(phase: str, done: int, count: int) -> None:
+        took = time.monotonic() - begun.setdefault(phase, time.monotonic())
+        output.status(f"{phase}: {done} of {count} inputs{time_left(done, count, took)} ...")
 
     return show
 
 
-def _kept(
-    context: typer.Context, path: Path, read: Reading, x: Any, told: Mapping[str, Any], overwrite: bool
+def _proof_merger(
+    context: typer.Context, path: Path, net: Reading, x: Any, options: Mapping[str, Any], overwrite: bool
 ) -> ProofMerger:
-    """Own the folder of the proofs, and make sure that none in it is lost."""
+    """Claim the folder of the proofs, and return the writer that loses none of them."""
     from stability.search.local.proof_folder import NETWORK_FILE, sample_file
     from stability.search.local.proof_merging import ProofMerger, ProofQuery
 
     if path.is_dir():
         refuse_existing_files(path, [NETWORK_FILE, *map(sample_file, range(len(x)))], BY, overwrite)
     folder: Folder = context.with_resource(claim_folder(path, BY))
-    asked = ProofQuery(np.asarray(x), told["norm"], told["budget"], told["mask"], read.lengths)
-    return ProofMerger(folder, BY, read.subject, asked, overwrite=overwrite)
+    query = ProofQuery(np.asarray(x), options["norm"], options["budget"], options["mask"], net.lengths)
+    return ProofMerger(folder, BY, net.subject, query, overwrite=overwrite)
 
 
-def _about(kept: ProofMerger, proofs: Any) -> str:
+def _proof_lines(merger: ProofMerger, proofs: Any) -> str:
     """Return lines about the stored proofs."""
-    count, older = kept.count(), kept.count() - len(kept.made)
+    count, older = merger.count(), merger.count() - len(merger.made)
     lines = ["", "", f"{count} proofs in {proofs}: `stability verify {proofs}` checks them"]
     if older:
-        lines.append(f"{older} of them are of earlier runs, about the same network")
-    if kept.stayed:
+        lines.append(f"{older} of them are from earlier runs of the same network")
+    if merger.stayed:
         lines.append(
-            f"{len(kept.stayed)} of these stay, since this run proves less about them; --overwrite replaces them"
+            f"{len(merger.stayed)} of these were kept, since this run proves less about them; --overwrite replaces them"
         )
-    if kept.void:
-        lines.append(f"{len(kept.void)} replace older files that prove nothing: damaged, or no longer accepted")
+    if merger.void:
+        lines.append(f"{len(merger.void)} replace older files that prove nothing: damaged, or no longer accepted")
     return "\n".join(lines)
 
 
 def _text(result: LocalRadius) -> str:
-    """The answer in lines: what all samples come to, then sample by sample."""
-    said = result.to_dict()
-    n, correct = said["n"], said["correct"]
-    over = "of every step" if result.budget == "step" else "over the whole sequence"
-    lines = [f"{n} inputs, {correct} classified correctly; {result.norm} radii {over}"]
+    """Return the result as text: a summary of all samples, then one line for each sample."""
+    document = result.to_dict()
+    n, correct = document["n"], document["correct"]
+    period = "of every step" if result.budget == "step" else "over the whole sequence"
+    lines = [f"{n} inputs, {correct} classified correctly; {result.norm} radii {period}"]
     if result.masked is not None:
-        lines.append(f"changes of {result.masked} entries of an input alone, those of the mask")
+        lines.append(f"only the {result.masked} entries of the mask may change")
     if result.lengths is not None:
-        ends = f"{result.lengths.min()} to {result.lengths.max()}"
-        lines.append(f"the model packs its sequences, {ends} steps: their number counts as given, only values change")
+        span = f"{result.lengths.min()} to {result.lengths.max()}"
+        lines.append(f"packed sequences of {span} steps: their values may change, their number may not")
     if result.unread:
-        lines.append(f"{result.unread} not examined: the model answers to them otherwise than over its packed steps")
+        lines.append(f"{result.unread} not examined: the model answers differently on their packed steps alone")
     if result.epsilon is not None:
         broken = int((result.correct & (result.attack_radius <= result.epsilon)).sum())
         lines.append(
-            f"within {number(result.epsilon)}: {said['certified']} certified, {broken} attacked, "
-            f"{correct - said['certified'] - broken} open"
+            f"within {number(result.epsilon)}: {document['certified']} certified, {broken} attacked, "
+            f"{correct - document['certified'] - broken} open"
         )
     else:
         ratio = result.ratio
         middle = number(float(sorted(ratio)[len(ratio) // 2])) if len(ratio) else number(None)
         lines.append(
-            f"median certified radius {at_least(said['median_radius'])}, median attack radius "
-            f"{number(said['median_attack'])}, median ratio {middle}; the certified one is "
-            f"{number(100 * (said['median_share'] or 0.0))} % of the sequence's norm"
+            f"median certified radius {at_least(document['median_radius'])}, median attack radius "
+            f"{number(document['median_attack'])}, median ratio {middle}; the certified one is "
+            f"{number(100 * (document['median_share'] or 0.0))} % of the sequence's norm"
         )
     rows = [
         (str(s["index"]), str(s["label"]), at_least(s["radius"]), _attacked(s), _remark(s))
-        for s in said["samples"][:SHOWN]
+        for s in document["samples"][:SHOWN]
     ]
     lines += ["", table(("input", "class", "certified", "attacked", ""), rows, right=(0, 1, 2, 3))]
     if n > SHOWN:

@@ -1,4 +1,4 @@
-"""``stability report``: the main job, from models (or none) to a page."""
+"""Command ``stability report``: examine models, or train some first, and write the page."""
 
 from __future__ import annotations
 
@@ -16,14 +16,11 @@ from stability.user_code import names_code
 from ..formatting import duration, metric, verdict_word
 from . import console
 from .console import Interrupted, time_left
-from .data import HELD_OUT, check_data_dir, check_device, chosen
+from .data import HELD_OUT, check_data_dir, check_device, task_named
 from .options import Compute, DataOptions, InputBox, Output, Scheduler, no_default
-from .sources import open_model, open_subject, there
+from .sources import check_exists, open_model, open_subject
 
-NO_BOX = (
-    "--input-box: no claim about any of these models is about inputs in a box; leave it out, what is said of them "
-    "holds for every input"
-)
+NO_BOX = "--input-box has no effect on these models, whose claims cover every input: leave it out"
 
 
 def report(
@@ -71,23 +68,23 @@ def report(
     on the data and the certificate decides nothing: the page shows the rest.
     """
     if redraw is not None:
-        asked = {
+        options = {
             "MODEL": models, "--models": train_models, "--out": out, "--task": data.task,
             "--task-set": data.settings, "--data": data.file, "--input-box": input_box, "--data-dir": compute.data_dir,
              "--quick": quick or None, "--seeds": seeds - 1, "--scheduler": scheduler,
         }  # fmt: skip
-        unread = [name for name, value in asked.items() if value]
-        if unread:
-            raise ConfigurationError(f"--redraw computes nothing: leave out {', '.join(unread)}")
+        unused = [name for name, value in options.items() if value]
+        if unused:
+            raise ConfigurationError(f"--redraw computes nothing: leave out {', '.join(unused)}")
         from ..page.html import render
 
         _finish(render(redraw, overwrite=overwrite, full=full), {}, output)
         return
     folder = out or Path("runs") / f"report-{datetime.now():%Y%m%d-%H%M%S}"
-    named = chosen(data, compute.data_dir, None if models else HELD_OUT)
+    task = task_named(data, compute.data_dir, None if models else HELD_OUT)
     if seeds > 1 and models:
         raise ConfigurationError("--seeds trains every model several times: name what to train with --models instead")
-    campaign = _campaign(models or [], train_models, quick, folder, named, compute, input_box, seeds)
+    campaign = _campaign(models or [], train_models, quick, folder, task, compute, input_box, seeds)
     from ...analysis.campaign.campaign import FINISHED, finished, opened, run_campaign
     from ..page.html import FORMATS, QUICK_FORMATS, page_files, render
 
@@ -100,12 +97,12 @@ def report(
         busy = [f"{k}: {v}" for k, v in board.items() if v != FINISHED]
         new, count = len(board) - len(busy), len(campaign.runs)
         took = time.monotonic() - begun
-        left = time_left(new, count - len(done), took)
-        output.status(f"{len(done) + new}/{count} models{left}  {' · '.join(busy)}")
+        remaining = time_left(new, count - len(done), took)
+        output.status(f"{len(done) + new}/{count} models{remaining}  {' · '.join(busy)}")
         if text == FINISHED:
-            output.line(f"{len(done) + new}/{count} {name}: ended after {duration(took)}{left}")
+            output.line(f"{len(done) + new}/{count} {name}: ended after {duration(took)}{remaining}")
 
-    command = shlex.join(["stability", *console.ASKED])
+    command = shlex.join(["stability", *console.ARGUMENTS])
     try:
         with opened(campaign, overwrite=overwrite, pages=page_files()) as done:
             outcomes = run_campaign(
@@ -118,9 +115,9 @@ def report(
             formats = QUICK_FORMATS if quick else FORMATS
             page = render(folder, overwrite=overwrite, full=full, formats=formats)
     except KeyboardInterrupt as stop:
-        kept = ", ".join(finished(campaign)) or "none yet"
-        again = command if out is not None else shlex.join(["stability", *console.ASKED, "--out", str(folder)])
-        raise Interrupted(f"finished models are kept in {folder} ({kept}); go on with: {again}") from stop
+        completed = ", ".join(finished(campaign)) or "none yet"
+        resume = command if out is not None else shlex.join(["stability", *console.ARGUMENTS, "--out", str(folder)])
+        raise Interrupted(f"finished models are kept in {folder} ({completed}); go on with: {resume}") from stop
     output.status()
     _finish(page, failed, output)
 
@@ -130,7 +127,7 @@ def _campaign(
     train_models: str | None,
     quick: bool,
     folder: Path,
-    named: tuple[str, dict[str, Any]] | None,
+    task: tuple[str, dict[str, Any]] | None,
     compute: Compute,
     input_box: tuple[float, float] | None,
     seeds: int,
@@ -139,7 +136,7 @@ def _campaign(
     if paths and train_models is not None:
         raise ConfigurationError("either name models to examine, or --models to train, not both")
     for path in paths:
-        there(path)
+        check_exists(path)
 
     from ...analysis.campaign.inputs import check_box, reads_box
     from ...analysis.campaign.labels import names_for, titles_for
@@ -157,31 +154,31 @@ def _campaign(
     }
     if paths:
         called = zip(names_for(paths), titles_for(paths), paths)
-        given = tuple(Given(name, path, _given(path), named, title) for name, title, path in called)
-        if named is not None and named[0] == "data":
-            _check_data(given, named[1], compute.seed)
-        elif named is None:
+        networks = tuple(Given(name, path, _open_any(path), task, title) for name, title, path in called)
+        if task is not None and task[0] == "data":
+            _check_data(networks, task[1], compute.seed)
+        elif task is None:
             check_data_dir(paths, compute.data_dir)
-        if box is not None and not any(reads_box(g.subject) for g in given):
+        if box is not None and not any(reads_box(g.subject) for g in networks):
             raise ConfigurationError(NO_BOX)
-        return Campaign(folder, tuple(g.name for g in given), given, **common)
-    names, own = _to_train(preset_names(train_models, quick), named or ("digits", {}))
-    if own and seeds > 1:
+        return Campaign(folder, tuple(g.name for g in networks), networks, **common)
+    names, networks = _to_train(preset_names(train_models, quick), task or ("digits", {}))
+    if networks and seeds > 1:
         raise ConfigurationError(
-            f"--seeds trains every model several times: leave {own[0].path} out, which is examined"
+            f"--seeds trains every model several times: leave {networks[0].path} out, which is examined"
         )
-    if named is not None and named[0] == "data":
-        _check_data(own, named[1], compute.seed)
-    known = known_presets()
-    chosen = [known[name] for name in names if name in known] if box is not None else []
-    trained = [LAYERS[p.layer](2, p.hidden, **p.config) for p in chosen if p.layer in LAYERS]
-    if box is not None and not any(map(reads_box, (*trained, *(g.subject for g in own)))):
+    if task is not None and task[0] == "data":
+        _check_data(networks, task[1], compute.seed)
+    presets = known_presets()
+    selected = [presets[name] for name in names if name in presets] if box is not None else []
+    trained = [LAYERS[p.layer](2, p.hidden, **p.config) for p in selected if p.layer in LAYERS]
+    if box is not None and not any(map(reads_box, (*trained, *(g.subject for g in networks)))):
         raise ConfigurationError(NO_BOX)
-    return Campaign(folder, names, own, task=named or ("digits", {}), seeds=seeds, **common)
+    return Campaign(folder, names, networks, task=task or ("digits", {}), seeds=seeds, **common)
 
 
 def _to_train(names: tuple[str, ...], task: tuple[str, dict[str, Any]]) -> tuple[tuple[str, ...], tuple[Any, ...]]:
-    """The models of ``--models`` by name, and those of them that a user's factory gives.
+    """Return the names of the models of ``--models``, and the models that a user's factory makes.
 
     Raises:
         ConfigurationError: a user's code that gives nothing usable, or a layer twice.
@@ -196,11 +193,11 @@ def _to_train(names: tuple[str, ...], task: tuple[str, dict[str, Any]]) -> tuple
         raise ConfigurationError(f"--models names a layer twice: {', '.join(trained)}")
     paths = [name for name, layer in called.items() if layer is None]
     folders = dict(zip(paths, names_for([*trained, *paths])[len(trained) :]))
-    given = [Given(folders[p], p, _given(p), task, title) for p, title in zip(paths, titles_for(paths))]
-    return tuple(layer or folders[name] for name, layer in called.items()), tuple(given)
+    networks = [Given(folders[p], p, _open_any(p), task, title) for p, title in zip(paths, titles_for(paths))]
+    return tuple(layer or folders[name] for name, layer in called.items()), tuple(networks)
 
 
-def _check_data(given: tuple[Any, ...], options: dict[str, Any], seed: int) -> None:
+def _check_data(networks: tuple[Any, ...], options: dict[str, Any], seed: int) -> None:
     """Refuse data that do not fit a model before anything is written."""
     from torch import nn
 
@@ -208,15 +205,15 @@ def _check_data(given: tuple[Any, ...], options: dict[str, Any], seed: int) -> N
     from ...analysis.tasks import make_task
 
     task = make_task("data", seed=seed, **options)
-    for g in given:
+    for g in networks:
         if isinstance(g.subject, nn.Module):
             joined(task, g.subject, g.path)
         else:
             check_features(g.subject, task, g.path)
 
 
-def _given(path: str) -> Any:
-    """A model as it is; one of our own that has no system is examined all the same."""
+def _open_any(path: str) -> Any:
+    """Open the model of a path; a network of the toolkit without a known system is returned as well."""
     try:
         return open_subject(path)
     except UnsupportedError:
@@ -229,35 +226,35 @@ def _finish(page: Path, failed: dict[str, str], output: Output) -> None:
     from ..stored.facts import ranked, score, verdict_counts
 
     result = collect(page.parent)
-    lost, lines = {**result.failed, **failed}, []
+    failures, lines = {**result.failed, **failed}, []
     for m in ranked(result.models):
-        found = score(m)
-        said = "" if found is None else f", {found.label} {metric(found.value, found.metric)}"
+        scored = score(m)
+        score_words = "" if scored is None else f", {scored.label} {metric(scored.value, scored.metric)}"
         more = f"; {len(m.trainings.runs)} trainings: {verdict_counts(m)}" if m.trainings.several else ""
-        lines.append(f"{m.title}: {verdict_word(m.state)}{said}{more}")
-    lines += [f"{name}: failed ({why})" for name, why in lost.items()]
+        lines.append(f"{m.title}: {verdict_word(m.state)}{score_words}{more}")
+    lines += [f"{name}: failed ({why})" for name, why in failures.items()]
     seconds = result.settings.get("seconds")
     took = f" (in {duration(seconds)})" if seconds is not None else ""
     text = "\n".join(lines) + f"\n\nReport{took}: {page}"
-    output.show({"report": page, **result.to_dict(), "failed": lost}, text)
-    _complete(result, lost)
+    output.show({"report": page, **result.to_dict(), "failed": failures}, text)
+    _complete(result, failures)
 
 
-def _complete(result: Any, lost: dict[str, str]) -> None:
-    """A page that lacks a model, or shows it without what was found about it, is no success, whatever else it shows.
+def _complete(result: Any, failures: dict[str, str]) -> None:
+    """Raise an error if the page lacks a model or some of its results.
 
     Raises:
         StabilityError: naming them.
     """
     from ..stored.reasons import missing
 
-    found = {
+    problems = {
         m.title: m.refused
         or (f"changed after the analysis, and not shown: {', '.join(m.changed)}" if m.changed else "")
-        or (f"nothing but a certificate that decides nothing: {missing(m)[0].text}" if m.idle else "")
+        or (f"only an undecided certificate: {missing(m)[0].text}" if m.idle else "")
         for m in result.models
     }
-    lost = lost | {title: why for title, why in found.items() if why}
-    if lost:
-        why = "; ".join(f"{name}: {text}" for name, text in lost.items())
-        raise StabilityError(f"the report in {result.folder} lacks results of {len(lost)} of its models: {why}")
+    failures = failures | {title: why for title, why in problems.items() if why}
+    if failures:
+        why = "; ".join(f"{name}: {text}" for name, text in failures.items())
+        raise StabilityError(f"the report in {result.folder} lacks results of {len(failures)} of its models: {why}")

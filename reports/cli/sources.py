@@ -1,4 +1,4 @@
-"""From what a user names on the command line to something that can be certified, run and written."""
+"""Loaders of the models that a user names on the command line."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from stability.user_code import is_python_file, names_code, split_factory_name
 
 
 def open_subject(name: str, *, continuous: bool = False, cell: str | None = None) -> Any:
-    """Subject that ``certify`` is asked about.
+    """Open the subject of ``certify``.
 
     Args:
         name: a model in any of its forms (``stability.models.sources``).
         continuous: the differential equation behind a layer instead of the map that runs.
-        cell: what the weights of an ambiguous state dict belong to.
+        cell: kind of cell of an ambiguous state dict.
 
     Returns:
         A module where one was read (it may carry its own proof), else a system.
@@ -29,8 +29,8 @@ def open_subject(name: str, *, continuous: bool = False, cell: str | None = None
     from ...models.sources import load_subject
 
     source = load_subject(name, continuous=continuous, cell=cell)
-    own = source.module is not None and not continuous
-    return source.module if own else source.subject
+    use_module = source.module is not None and not continuous
+    return source.module if use_module else source.subject
 
 
 def matrices_system(name: str) -> Any:
@@ -41,7 +41,7 @@ def matrices_system(name: str) -> Any:
 
 
 def open_parts(name: str) -> tuple[dict[str, Any], bool]:
-    """The recurrent parts of a network that has several, and whether they are one system together.
+    """Return the recurrent parts of a network, and whether they form one system.
 
     Args:
         name: a model in any of its forms.
@@ -72,7 +72,7 @@ def open_parts(name: str) -> tuple[dict[str, Any], bool]:
 
 
 def open_model(name: str) -> Any:
-    """The network behind a name, to be run on data; it need not have a system.
+    """Open a network by name, to run it on data; its system need not be known.
 
     Args:
         name: a run directory, a model file, or ``package.module:factory``.
@@ -92,7 +92,7 @@ def open_model(name: str) -> Any:
     return module
 
 
-def there(name: str) -> None:
+def check_exists(name: str) -> None:
     """Refuse a model that is not there before anything heavy is loaded; what it is, is found out later.
 
     Args:

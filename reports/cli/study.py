@@ -1,4 +1,4 @@
-"""``stability study``: tables and figures of the papers, rerun, each with its page."""
+"""Command ``stability study``: rerun tables and figures of the papers, each with its page."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def study(
     if every and name is not None:
         raise ConfigurationError(f"either name a study or run --all, not both: got {name!r}")
     if listing:
-        known = {name: s.summary for name, s in STUDIES.items()}
-        output.show({"studies": known}, table(("study", "reruns"), list(known.items())))
+        summaries = {name: s.summary for name, s in STUDIES.items()}
+        output.show({"studies": summaries}, table(("study", "reruns"), list(summaries.items())))
     elif every:
         _every(out or Path("runs") / "studies", quick, overwrite, compute, output)
     elif name is None:
@@ -87,21 +87,21 @@ def _every(folder: Path, quick: bool, overwrite: bool, compute: Compute, output:
     from ...analysis.studies import STUDIES
     from ..page.study import render_index
 
-    done: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     failed: dict[str, str] = {}
-    shown: dict[str, dict[str, Any]] = {}
+    entries: dict[str, dict[str, Any]] = {}
     index = folder / "index.html"
     for name in STUDIES:
         try:
-            done[name], page = _one(name, folder / name, quick, overwrite, compute, output, "../index.html")
-            shown[name] = {"page": page, "seconds": done[name].seconds, "conclusion": done[name].conclusion}
+            results[name], page = _one(name, folder / name, quick, overwrite, compute, output, "../index.html")
+            entries[name] = {"page": page, "seconds": results[name].seconds, "conclusion": results[name].conclusion}
         except StabilityError as error:
             failed[name] = str(error)
-            shown[name] = {"failed": str(error)}
-        index = render_index(folder, done, failed, overwrite=overwrite)
+            entries[name] = {"failed": str(error)}
+        index = render_index(folder, results, failed, overwrite=overwrite)
     status("", output.quiet)
-    lines = [f"{name} ({duration(result.seconds)}): {result.conclusion}" for name, result in done.items()]
-    output.show({"out": folder, "index": index, "studies": shown}, "\n".join([*lines, "", f"Index: {index}"]))
+    lines = [f"{name} ({duration(result.seconds)}): {result.conclusion}" for name, result in results.items()]
+    output.show({"out": folder, "index": index, "studies": entries}, "\n".join([*lines, "", f"Index: {index}"]))
     if failed:
         why = "; ".join(f"{name}: {text}" for name, text in failed.items())
         raise StabilityError(

@@ -1,4 +1,4 @@
-"""``stability sweep``: many trainings with certificates and analyses, on this machine or on a Dask cluster."""
+"""Command ``stability sweep``: many trainings with certificates and analyses, here or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def sweep(
     folder = out or Path("runs") / file.stem
     if workers is not None and workers < 1:
         raise ConfigurationError(f"--workers must be at least 1, got {workers}")
-    asked = Sweep.read(file)
+    plan = Sweep.read(file)
     if show_status:
-        state = sweep_state(asked, folder)
+        state = sweep_state(plan, folder)
         text = "{done} of {jobs} jobs done, {failed} failed, {left} left".format(**state)
         output.show({"store": folder, **state}, text)
         return
@@ -56,12 +56,12 @@ def sweep(
         nonlocal before
         ended = counts["jobs"] - counts["left"]
         before = ended if before < 0 else before
-        left = time_left(ended - before, counts["jobs"] - before, time.monotonic() - begun)
-        output.status(f"{ended} of {counts['jobs']} jobs, {counts['failed']} failed{left}  {news}")
+        remaining = time_left(ended - before, counts["jobs"] - before, time.monotonic() - begun)
+        output.status(f"{ended} of {counts['jobs']} jobs, {counts['failed']} failed{remaining}  {news}")
 
     try:
         outcome = run_sweep(
-            asked, folder, workers=workers or os.cpu_count() or 1, scheduler=scheduler, retry_failed=retry_failed,
+            plan, folder, workers=workers or os.cpu_count() or 1, scheduler=scheduler, retry_failed=retry_failed,
             progress=progress,
         )  # fmt: skip
     except KeyboardInterrupt as stop:
@@ -70,7 +70,7 @@ def sweep(
     output.status()
     failed = outcome.failed + outcome.lost
     document = {"jobs": outcome.jobs, "failed": failed, "table": list(outcome.table)}
-    output.show({**document, "errors": dict(outcome.errors)} if failed else document, _text(asked, outcome))
+    output.show({**document, "errors": dict(outcome.errors)} if failed else document, _text(plan, outcome))
     if failed:
         why = next(iter(outcome.errors.values()), "errors of an earlier run; they are in the table")
         raise ConfigurationError(
@@ -78,14 +78,16 @@ def sweep(
         )
 
 
-def _text(asked: Any, outcome: Any) -> str:
-    """Averages over the seeds, and errors, for the terminal."""
+def _text(plan: Any, outcome: Any) -> str:
+    """Return averages over the seeds, and errors, as text."""
     from ...analysis.sweep import over_trainings
 
-    by = ["model", "task", *asked.grid]
+    by = ["model", "task", *plan.grid]
     groups = over_trainings([row for row in outcome.table if "error" not in row], by)
-    ends = (".low", ".high", ".n")
-    analyses = [c for g in groups for c in g if "." in c and c.split(".")[0] in asked.analyses and not c.endswith(ends)]
+    suffix = (".low", ".high", ".n")
+    analyses = [
+        c for g in groups for c in g if "." in c and c.split(".")[0] in plan.analyses and not c.endswith(suffix)
+    ]
     lines = [f"{outcome.done} of {outcome.jobs} jobs done, {outcome.failed} failed, {outcome.lost} lost", ""]
     lines += [_table(groups, by, list(dict.fromkeys(analyses))[:4])] if groups else []
     if any(g["trainings"] > 1 for g in groups):
@@ -97,8 +99,8 @@ def _text(asked: Any, outcome: Any) -> str:
 def _table(groups: Sequence[Mapping[str, Any]], by: Sequence[str], more: Sequence[str]) -> str:
     columns = [c for c in (*COLUMNS, *more) if any(g.get(c) is not None for g in groups)]
     cells = [[*(str(g.get(c)) for c in by), str(g["trainings"]), *(_cell(g, c) for c in columns)] for g in groups]
-    shown = table((*by, "trainings", *columns), cells[:MAX_ROWS], right=range(len(by), len(by) + 1 + len(columns)))
-    return shown + (f"\nand {len(groups) - MAX_ROWS} more: table.csv has all" if len(groups) > MAX_ROWS else "")
+    grid = table((*by, "trainings", *columns), cells[:MAX_ROWS], right=range(len(by), len(by) + 1 + len(columns)))
+    return grid + (f"\nand {len(groups) - MAX_ROWS} more: table.csv has all" if len(groups) > MAX_ROWS else "")
 
 
 def _cell(group: Mapping[str, Any], column: str) -> str:

@@ -1,4 +1,4 @@
-"""``stability train``: train one model, or one with several seeds, its spectra and margins recorded on the way."""
+"""Command ``stability train``: train one model, with one or several seeds, and record its spectra and margins."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ def train(
     time_limit = check_seconds(time_limit)
     if resume is not None:
         if out is not None:
-            raise ConfigurationError("--resume goes on in its own folder: leave --out away")
+            raise ConfigurationError("--resume continues in its own folder: leave out --out")
         _refuse_other_options({**asdict(replace(subject, data=None)), **asdict(settings), "seeds": seeds})
         folder, result = resume, _resumed(resume, settings.epochs, subject.data, compute, output, time_limit)
     else:
         plan = plan_of(subject, settings, compute)
-        how: dict[str, Any] = {"track_every": track_every, "overwrite": overwrite, "time_limit": time_limit}
+        options: dict[str, Any] = {"track_every": track_every, "overwrite": overwrite, "time_limit": time_limit}
         if seeds is not None:
-            _over_seeds(plan, seeds, out or Path("runs") / plan.name, compute, output, **how)
+            _over_seeds(plan, seeds, out or Path("runs") / plan.name, compute, output, **options)
             return
         folder = out or Path("runs") / f"{plan.name}-seed{compute.seed}"
-        result = _trained(plan, folder, compute, output, "", **how)
+        result = _trained(plan, folder, compute, output, "", **options)
     output.status()
     repaired: dict[str, Any] = {}
     if resume is None and (subject.source is not None or settings.gain_target is not None):
@@ -62,12 +62,14 @@ def train(
     _finish(folder, result, output, repaired)
 
 
-def _refuse_other_options(asked: Mapping[str, Any]) -> None:
-    """A run goes on as it began: nothing but the number of epochs may be said anew."""
-    named = next((name for name, value in asked.items() if value is not None and name != "epochs"), None)
-    if named is not None:
-        option = NAMES.get(named, f"--{named.replace('_', '-')}")
-        raise ConfigurationError(f"--resume goes on as the run began, only --epochs may change: leave {option} away")
+def _refuse_other_options(options: Mapping[str, Any]) -> None:
+    """Refuse options other than the number of epochs when a run is resumed."""
+    changed = next((name for name, value in options.items() if value is not None and name != "epochs"), None)
+    if changed is not None:
+        option = NAMES.get(changed, f"--{changed.replace('_', '-')}")
+        raise ConfigurationError(
+            f"--resume keeps the settings of the run, only --epochs may change: leave out {option}"
+        )
 
 
 def _resumed(
@@ -87,7 +89,7 @@ def _trained(
     folder: Path,
     compute: Compute,
     output: Output,
-    said: str,
+    prefix: str,
     *,
     track_every: int,
     overwrite: bool,
@@ -100,13 +102,13 @@ def _trained(
     from ...analysis.training.runs import RUN_FILE, read_run, with_code
 
     network, task, tracker = prepare(plan, track_every, compute)
-    asked = {**plan.settings_for(task), "seed": compute.seed, "tracker": tracker, "time_limit": time_limit}
-    asked["progress"] = _progress(output, task.metric_name, said)
+    options = {**plan.settings_for(task), "seed": compute.seed, "tracker": tracker, "time_limit": time_limit}
+    options["progress"] = _progress(output, task.metric_name, prefix)
     if go_on and not overwrite and (folder / RUN_FILE).is_file():
         if read_run(folder).document["model"] != plain_value(with_code(network)):
             raise ConfigurationError(f"{folder} holds the run of another model: name another folder, or --overwrite")
-        return training.train(network, task, resume=folder, **asked)
-    return training.train(network, task, out=folder, overwrite=overwrite, **asked)
+        return training.train(network, task, resume=folder, **options)
+    return training.train(network, task, out=folder, overwrite=overwrite, **options)
 
 
 def _over_seeds(plan: Plan, seeds: int, folder: Path, compute: Compute, output: Output, **how: Any) -> None:
@@ -117,22 +119,22 @@ def _over_seeds(plan: Plan, seeds: int, folder: Path, compute: Compute, output: 
         raise ConfigurationError(f"--seeds must be at least 1, got {seeds}")
     results: dict[int, Any] = {}
     for seed in range(compute.seed, compute.seed + seeds):
-        said = f"seed {seed} ({len(results) + 1} of {seeds}), "
-        run = _trained(plan, folder / f"seed-{seed}", replace(compute, seed=seed), output, said, go_on=True, **how)
+        prefix = f"seed {seed} ({len(results) + 1} of {seeds}), "
+        run = _trained(plan, folder / f"seed-{seed}", replace(compute, seed=seed), output, prefix, go_on=True, **how)
         if run.interrupted:
             output.status()
-            command = shlex.join(["stability", *console.ASKED])
+            command = shlex.join(["stability", *console.ARGUMENTS])
             raise Interrupted(f"{len(results)} of {seeds} trainings are finished in {folder}; go on with: {command}")
         results[seed] = run
     output.status()
-    done = {seed: run for seed, run in results.items() if run.test_metric is not None}
+    finished = {seed: run for seed, run in results.items() if run.test_metric is not None}
     names = ("test_metric", "train_metric", "test_loss", "train_loss")
     spread = {
         name: over_seeds(
-            [getattr(run, name) for run in done.values()],
+            [getattr(run, name) for run in finished.values()],
             within=(0.0, 1.0 if (run.metric, name[-6:]) == ("accuracy", "metric") else math.inf),
         )
-        for name in (names if done else ())
+        for name in (names if finished else ())
     }
     document = {
         "out": folder,
@@ -141,10 +143,10 @@ def _over_seeds(plan: Plan, seeds: int, folder: Path, compute: Compute, output: 
         "summary": {name: value.to_dict() for name, value in spread.items()},
     }
     output.show(document, _seeds_text(folder, results, spread))
-    lost = {seed: run for seed, run in results.items() if run.stopped == "diverged"}
-    if lost:
-        why = "; ".join(f"seed {seed}: {run.detail}" for seed, run in lost.items())
-        raise ConfigurationError(f"{len(lost)} of {seeds} trainings diverged: {why}")
+    diverged = {seed: run for seed, run in results.items() if run.stopped == "diverged"}
+    if diverged:
+        why = "; ".join(f"seed {seed}: {run.detail}" for seed, run in diverged.items())
+        raise ConfigurationError(f"{len(diverged)} of {seeds} trainings diverged: {why}")
 
 
 def _seeds_text(folder: Path, results: Mapping[int, Any], spread: Mapping[str, Any]) -> str:
@@ -155,25 +157,24 @@ def _seeds_text(folder: Path, results: Mapping[int, Any], spread: Mapping[str, A
     ]
     lines = [table(("seed", "epochs", f"held-out {metric_word(kind)}", "training"), rows, right=(0, 1, 2, 3)), ""]
     if spread:
-        over = spread["test_metric"]
-        mean, least, largest = (metric(getattr(over, name), kind) for name in ("mean", "least", "largest"))
+        ci = spread["test_metric"]
+        mean, least, largest = (metric(getattr(ci, name), kind) for name in ("mean", "least", "largest"))
         lines.append(f"held-out {metric_word(kind)}: mean {mean}, least {least}, largest {largest}")
-        if over.n == 1:
-            lines.append("  one training says nothing about others: no interval")
+        if ci.n == 1:
+            lines.append("  no interval: there is only one training")
         else:
-            low, high = metric(over.low, kind), metric(over.high, kind)
-            lines.append(f"  {100 * over.confidence:g} % interval of the mean over {over.n} trainings: {low} to {high}")
+            low, high = metric(ci.low, kind), metric(ci.high, kind)
+            lines.append(f"  {100 * ci.confidence:g} % interval of the mean over {ci.n} trainings: {low} to {high}")
     return "\n".join([*lines, f"  runs: {folder}"])
 
 
-def _progress(output: Output, kind: str | None, said: str = "") -> Any:
+def _progress(output: Output, kind: str | None, prefix: str = "") -> Any:
     """Return the function that shows the progress of a training."""
 
     def progress(news: Any) -> None:
-        done = f", held-out {metric_word(kind)} {metric(news.finished.test_metric, kind)}" if news.finished else ""
-        output.status(
-            f"{said}epoch {news.epoch}/{news.epochs}, batch {news.batch}/{news.batches}, loss {number(news.loss)}{done}"
-        )
+        score = f", held-out {metric_word(kind)} {metric(news.finished.test_metric, kind)}" if news.finished else ""
+        batch = f"batch {news.batch}/{news.batches}, loss {number(news.loss)}"
+        output.status(f"{prefix}epoch {news.epoch}/{news.epochs}, {batch}{score}")
 
     return progress
 
@@ -188,16 +189,16 @@ def _metric_of(folder: Path) -> str | None:
 
 
 def _show_presets(output: Output) -> None:
-    """The papers' experiments, their sources and what those leave open."""
+    """Print the papers' experiments, their sources and the settings that these leave open."""
     from ...analysis.training.presets import PAPERS
 
     rows = [(name, p.task, p.layer, str(p.hidden)) for name, p in PAPERS.items()]
     lines = [table(("preset", "task", "model", "units"), rows, right=(3,)), ""]
     for name, preset in PAPERS.items():
         lines += [f"{name}: {preset.title}"]
-        lines += [f"  not said there: {'; '.join(preset.open)}"] if preset.open else []
-    shown = [{"name": name, "source": preset.title, **asdict(preset)} for name, preset in PAPERS.items()]
-    output.show({"presets": shown}, "\n".join(lines))
+        lines += [f"  not stated there: {'; '.join(preset.open)}"] if preset.open else []
+    presets = [{"name": name, "source": preset.title, **asdict(preset)} for name, preset in PAPERS.items()]
+    output.show({"presets": presets}, "\n".join(lines))
 
 
 def _repaired(plan: Plan, folder: Path, compute: Compute) -> dict[str, Any]:
@@ -211,21 +212,21 @@ def _repaired(plan: Plan, folder: Path, compute: Compute) -> dict[str, Any]:
 
     network, task, _ = prepare(plan, 0, compute)
     network = network.to("cpu")
-    found: dict[str, Any] = {"from": plan.source, "metric": task.metric_name}
+    comparison: dict[str, Any] = {"from": plan.source, "metric": task.metric_name}
     target = plan.training.get("gain_target")
     for moment in ("before", "after"):
         if moment == "after":
             network.load_state_dict(read_tensors(folder / "model.safetensors"))
         x, y = task.test
-        said: dict[str, Any] = {"test_metric": evaluate(network, x, y, task)[1], "verdict": None, "gain": None}
+        state: dict[str, Any] = {"test_metric": evaluate(network, x, y, task)[1], "verdict": None, "gain": None}
         try:
-            said["verdict"] = str(certify(network, rate="any", seed=compute.seed).verdict)
+            state["verdict"] = str(certify(network, rate="any", seed=compute.seed).verdict)
             bound = math.inf if target is None else proved_gain(network, target).value
-            said["gain"] = bound if math.isfinite(bound) else None
+            state["gain"] = bound if math.isfinite(bound) else None
         except StabilityError as error:
-            said["reason"] = str(error)
-        found[moment] = said
-    return found
+            state["reason"] = str(error)
+        comparison[moment] = state
+    return comparison
 
 
 def _finish(folder: Path, result: Any, output: Output, repaired: Mapping[str, Any]) -> None:
@@ -246,28 +247,28 @@ def _repair_text(repaired: Mapping[str, Any]) -> str:
         return ""
     lines = []
     for moment in ("before", "after") if repaired["from"] is not None else ("after",):
-        said = repaired[moment]
-        proved = "" if said["gain"] is None else f", gain from inputs to states at most {said['gain']:.6g} (proved)"
-        verdict = said["verdict"] or "no verdict"
-        lines.append(f"  {moment}: {verdict}{proved}, held-out {metric(said['test_metric'], repaired['metric'])}")
+        state = repaired[moment]
+        proved = "" if state["gain"] is None else f", gain from inputs to states at most {state['gain']:.6g} (proved)"
+        verdict = state["verdict"] or "no verdict"
+        lines.append(f"  {moment}: {verdict}{proved}, held-out {metric(state['test_metric'], repaired['metric'])}")
     return "\n" + "\n".join(lines)
 
 
 def _summary(folder: Path, result: Any) -> str:
     if result.test_metric is None:
         return f"no epoch was finished ({result.detail}); the run is in {folder}"
-    shown = {k: metric(getattr(result, k), result.metric) for k in ("test_metric", "train_metric", "chance")}
+    metrics = {k: metric(getattr(result, k), result.metric) for k in ("test_metric", "train_metric", "chance")}
     return (
         f"{result.epochs} epoch{'s' * (result.epochs != 1)} in {duration(result.seconds)} ({result.detail})\n"
-        f"  held-out {metric_word(result.metric)} {shown['test_metric']}, training {shown['train_metric']}, "
-        f"guessing {shown['chance']}; {count(result.parameters)} parameters\n"
+        f"  held-out {metric_word(result.metric)} {metrics['test_metric']}, training {metrics['train_metric']}, "
+        f"best guess {metrics['chance']}; {count(result.parameters)} parameters\n"
         f"  run: {folder}\n"
         f"  next: {_next(folder)}"
     )
 
 
 def _next(folder: Path) -> str:
-    """The command that certifies a run; gates are certified for inputs in the range of the data alone."""
+    """Return the command that certifies a run; an LSTM or GRU is certified for inputs in the range of the data only."""
     from stability.errors import StabilityError
 
     from ...models.sources import load_subject

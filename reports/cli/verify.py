@@ -1,4 +1,4 @@
-"""``stability verify``: re-check a certificate without a solver."""
+"""Command ``stability verify``: re-check a certificate without a solver."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def verify(
     from stability.verification import verify as check
 
     certificate = certificates[0]
-    if gate.asked or len(certificates) > 1 or (certificate.is_dir() and not is_proof_folder(certificate)):
+    if gate.is_active or len(certificates) > 1 or (certificate.is_dir() and not is_proof_folder(certificate)):
         raise typer.Exit(verify_each(certificates, method, gate, output))
     if is_proof_folder(certificate):
         if method != "float":
@@ -63,8 +63,8 @@ def verify(
         | {"statement": c.statement if c.valid else ""}
         for c in result.checks
     ]
-    said = ("valid", "verdict", "evidence", "statement", "rate", "overshoot", "subject", "reason")
-    document = {"certificate": certificate, **{name: getattr(result, name) for name in said}, "checks": checks}
+    fields = ("valid", "verdict", "evidence", "statement", "rate", "overshoot", "subject", "reason")
+    document = {"certificate": certificate, **{name: getattr(result, name) for name in fields}, "checks": checks}
     output.show(document, _text(certificate, result))
     raise typer.Exit(0 if result.valid else 1)
 
@@ -73,12 +73,12 @@ def _verify_folder(path: Path, output: Output) -> int:
     """Check a folder of proofs about single inputs; returns the exit code."""
     from stability.search.local.proof_folder import verify_folder
 
-    result = verify_folder(path, lambda done, count: output.status(f"{done} of {count} proofs ..."))
+    result = verify_folder(path, lambda finished, count: output.status(f"{finished} of {count} proofs ..."))
     output.status()
     fields = ("file", "index", "label", "norm", "budget", "masked", "radius", "valid", "reason", "statement")
     samples = [{name: getattr(s, name) for name in fields} for s in result.samples]
-    said = {name: getattr(result, name) for name in ("valid", "reason", "network")}
-    document = {"directory": path, **said, "proved": sum(s.valid for s in result.samples), "samples": samples}
+    summary = {name: getattr(result, name) for name in ("valid", "reason", "network")}
+    document = {"directory": path, **summary, "proved": sum(s.valid for s in result.samples), "samples": samples}
     lines = [f"{printable(path)}: {'valid' if result.valid else 'INVALID'}", f"  {result.reason}"]
     if result.network:
         lines.append(f"  about {result.network}")
@@ -94,8 +94,8 @@ def _text(path: Path, result: Verification) -> str:
     """Format the checker's result: first the claim and its subject, then the evidence."""
     from ..stored.certificates import claims_nothing
 
-    nothing = claims_nothing(result)
-    head = f"valid ({result.verdict})" if result.valid else "nothing to check" if nothing else "INVALID"
+    is_empty = claims_nothing(result)
+    head = f"valid ({result.verdict})" if result.valid else "nothing to check" if is_empty else "INVALID"
     lines = [f"{printable(path)}: {head}"]
     width = min(100, max(40, shutil.get_terminal_size((100, 24)).columns))
     facts = [("reason", result.reason)]

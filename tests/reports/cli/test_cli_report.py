@@ -143,7 +143,7 @@ def test_a_device_that_is_not_there_stops_before_anything(
 ) -> None:
     before = sorted(p.name for p in here.iterdir())
     assert cli.run([*command, "--device", device]) == 2
-    assert f"no device '{device}'" in capsys.readouterr().err
+    assert f"device '{device}'" in capsys.readouterr().err
     assert sorted(p.name for p in here.iterdir()) == before
 
 

@@ -150,7 +150,7 @@ def test_a_mask_is_asked_proved_and_checked(kind: str, tmp_path: Path, monkeypat
     assert all("of the entries that its mask names" in one["statement"] for one in checked)
     words = ["radius", "net.safetensors", "--data", "data.npz", "--mask", "m.npy" if "npy" in kind else "m.npz"]
     assert cli.run(words) == 0
-    assert "changes of 3 entries of an input alone" in capsys.readouterr().out
+    assert "only the 3 entries of the mask may change" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -189,8 +189,8 @@ def test_a_broken_proof_is_exit_one(here: Path, capsys) -> None:
     [
         (["--norm", "l1"], "norm"),
         (["--budget", "month"], "--budget"),
-        (["--norm", "linf", "--budget", "step"], "both budgets are one in l_inf"),
-        (["--bounds", "0", "0.5"], "leave --bounds 0 0.5"),
+        (["--norm", "linf", "--budget", "step"], "both budgets are the same in l_inf"),
+        (["--bounds", "0", "0.5"], "exceed --bounds 0 0.5"),
         (["--epsilon", "-1"], "--epsilon must be a number > 0 and < 1e+12, got -1"),
         (["--time-limit", "0"], "--time-limit must be a number of seconds > 0, got 0"),
         (["--task", "digits"], "--task both"),

@@ -37,7 +37,7 @@ def test_every_help_ends_with_examples_that_the_command_reads(name: str) -> None
     for line in EXAMPLES[name]:
         program, word, *rest = shlex.split(line)
         assert (program, word) == ("stability", name)
-        command(name).make_context(name, cli.rewritten(rest))  # an unknown option or a missing argument raises
+        command(name).make_context(name, cli.rewrite_box_option(rest))  # an unknown option or a missing argument raises
 
 
 def test_choices_are_those_that_exist() -> None:
