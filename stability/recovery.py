@@ -254,9 +254,9 @@ def _uses_same_sets(claim: Claim, data: Mapping[str, Any]) -> bool:
     """Return True if a claim bounds the states by the same sets as a proof about the same inputs."""
     if claim.name != "bounded_in_box" or str(claim.verdict) != "certified" or claim.proof is None:
         return False
-    own = claim.proof.data
-    same = (key for key in (*SETS, *_RUN) if key in own or key in data)
-    return all(key in own and key in data and np.array_equal(own[key], data[key]) for key in same)
+    proof_data = claim.proof.data
+    same = (key for key in (*SETS, *_RUN) if key in proof_data or key in data)
+    return all(key in proof_data and key in data and np.array_equal(proof_data[key], data[key]) for key in same)
 
 
 def _check_certificate(certificate: Any) -> None:

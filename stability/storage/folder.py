@@ -138,7 +138,7 @@ def listed_files(path: Path) -> dict[str, str]:
     document = read_json(path / LIST)
     files = document.get("files") if isinstance(document, dict) and document.get("format") == FORMAT else None
     if not isinstance(files, dict) or not all(isinstance(by, str) for by in files.values()):
-        raise FileFormatError(f"{path / LIST} is no list of files of this toolkit: delete it to go on without it")
+        raise FileFormatError(f"{path / LIST} is not a file list of this toolkit: delete it and run the command again")
     return {_checked(name): by for name, by in files.items()}
 
 
@@ -157,20 +157,20 @@ def blocking_files(
         Names of files that are not its own, and of things that can not be replaced at all.
     """
     files = listed_files(path) if files is None else files
-    strange, never = [], []
+    foreign, irreplaceable = [], []
     for name in names:
         if not _real_parents(path, name):
-            never.append(name)
+            irreplaceable.append(name)
             continue
         try:
             mode = os.lstat(path / name).st_mode
         except OSError:
             continue
         if stat.S_ISLNK(mode) or (stat.S_ISREG(mode) and files.get(name) != by):
-            strange.append(name)
+            foreign.append(name)
         elif not stat.S_ISREG(mode):
-            never.append(name)
-    return strange, never
+            irreplaceable.append(name)
+    return foreign, irreplaceable
 
 
 def refuse_existing_files(
@@ -181,15 +181,15 @@ def refuse_existing_files(
     Raises:
         ConfigurationError: naming it.
     """
-    strange, never = blocking_files(path, names, by, files)
-    if never:
+    foreign, irreplaceable = blocking_files(path, names, by, files)
+    if irreplaceable:
         raise ConfigurationError(
-            f"{path} holds {_short_list(never)}, no plain file of a plain folder: choose another folder"
+            f"{path} holds {_short_list(irreplaceable)}, which is not a regular file: choose another folder"
         )
-    if strange and not overwrite:
+    if foreign and not overwrite:
         raise ConfigurationError(
-            f"{path} holds {_short_list(strange)}, not made by this command, which would replace "
-            f"{'it' if len(strange) == 1 else 'them'}: choose another folder, or allow it with --overwrite"
+            f"{path} holds files that this command did not write: {_short_list(foreign)}. Choose another folder, or "
+            "replace them with --overwrite"
         )
 
 
@@ -221,10 +221,10 @@ def claim_folder(path: str | Path, work: str) -> Iterator[Folder]:
     """
     path = Path(path)
     try:
-        made = make_folder(path)
+        created = make_folder(path)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise FileFormatError(f"cannot write to {path}: cannot make the folder ({why})") from error
+        raise FileFormatError(f"cannot create the folder {path} ({why})") from error
     try:
         folder = _enter(path, work)
         try:
@@ -232,7 +232,7 @@ def claim_folder(path: str | Path, work: str) -> Iterator[Folder]:
         finally:
             folder._release()
     finally:
-        for place in made:  # empty ones only
+        for place in created:  # empty ones only
             with contextlib.suppress(OSError):
                 place.rmdir()
 
@@ -240,12 +240,12 @@ def claim_folder(path: str | Path, work: str) -> Iterator[Folder]:
 def _enter(path: Path, work: str) -> Folder:
     status = os.stat(path)
     key = (status.st_dev, status.st_ino)
-    held = _held.get(key)
-    if held is not None and held._of[0] == os.getpid():
-        if held._of[1] != threading.get_ident():
+    holder = _held.get(key)
+    if holder is not None and holder._of[0] == os.getpid():
+        if holder._of[1] != threading.get_ident():
             raise FolderInUseError(f"{path} is being written by another thread of this process")
-        held._depth += 1
-        return held
+        holder._depth += 1
+        return holder
     try:
         lock = acquire_lock(path, work)
     except OSError as error:
@@ -272,7 +272,7 @@ def _checked(name: str) -> str:
         or str(PurePosixPath(*parts)) != name
         or "\0" in name
     ):
-        raise FileFormatError(f"{name[:80]!r} is no name of a file below the folder")
+        raise FileFormatError(f"the file list holds {name[:80]!r}, which is not a file name inside the folder")
     return name
 
 

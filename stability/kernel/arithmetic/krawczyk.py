@@ -62,11 +62,11 @@ class _Shooting:
 
         moved = self.A - np.eye(n) if self.discrete and k == 1 else self.A
         for i in range(k):
-            turn, below = slopes[i][None, :], k * n + i * m
+            turn, offset = slopes[i][None, :], k * n + i * m
             put(i * n, i * n, moved)
-            put(i * n, below, self.B * turn)
-            put(below, i * n, self.C)
-            put(below, below, self.D * turn - np.eye(m))
+            put(i * n, offset, self.B * turn)
+            put(offset, i * n, self.C)
+            put(offset, offset, self.D * turn - np.eye(m))
             if k > 1:
                 put(i * n, ((i + 1) % k) * n, Ball.exact(-np.eye(n)))
         return Ball(mid, rad)
@@ -128,8 +128,10 @@ def proved_radius(value: Ball, slope: Ball, over: Callable[[float], Ball]) -> fl
     inverse = inverse_or_none(slope.mid)
     if inverse is None:
         return None
-    left, eye = Ball.exact(inverse), np.eye(len(inverse))
-    return invariant_radius(row_sum_norm(left @ value), lambda radius: row_sum_norm(eye - left @ over(radius)))
+    approximate_inverse, eye = Ball.exact(inverse), np.eye(len(inverse))
+    return invariant_radius(
+        row_sum_norm(approximate_inverse @ value), lambda radius: row_sum_norm(eye - approximate_inverse @ over(radius))
+    )
 
 
 def invariant_radius(move: float, spread: Callable[[float], float]) -> float | None:

@@ -89,11 +89,11 @@ def enclose_stack_orbit(stack: LayerStack, points: Array, inputs: Array) -> list
     """
     k = len(points)
     signal = Ball.exact(inputs[np.arange(k) % len(inputs)])
-    at, found = 0, []
+    at, boxes = 0, []
     for layer in stack.layers:
-        own = np.ascontiguousarray(points[:, at : at + layer.states])
+        layer_points = np.ascontiguousarray(points[:, at : at + layer.states])
         at += layer.states
-        if layer_step(layer, Ball.exact(own[0]), signal[0]) is None:
+        if layer_step(layer, Ball.exact(layer_points[0]), signal[0]) is None:
             return None
 
         def step(i: int, x: Ball, layer: Layer = layer, signal: Ball = signal) -> tuple[Ball, Ball]:
@@ -101,10 +101,10 @@ def enclose_stack_orbit(stack: LayerStack, points: Array, inputs: Array) -> list
             assert done is not None
             return done
 
-        box = enclose(step, own)
+        box = enclose(step, layer_points)
         if box is None:
             return None
-        found.append(LayerOrbit(box, product_along(step, box)))
-        ahead = box[(np.arange(k) + 1) % k]  # the level above reads what this one has just become
-        signal = layer.output(ahead)
-    return found
+        boxes.append(LayerOrbit(box, product_along(step, box)))
+        next_boxes = box[(np.arange(k) + 1) % k]  # the level above reads what this one has just become
+        signal = layer.output(next_boxes)
+    return boxes

@@ -167,8 +167,8 @@ def _half_way(name: str, z: Array, reach: Array) -> _Range:
 
 def _times(x: _Range, y: _Range) -> _Range:
     """Return products of two ranges."""
-    ends = [a * b for a in x for b in y]
-    low, high = np.minimum.reduce(ends), np.maximum.reduce(ends)
+    products = [a * b for a in x for b in y]
+    low, high = np.minimum.reduce(products), np.maximum.reduce(products)
     return _outward(low, high, np.maximum(np.abs(low), np.abs(high)))
 
 

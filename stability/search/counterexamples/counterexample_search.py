@@ -81,12 +81,12 @@ def refute(
     target = as_subject(subject)
     search = _SEARCHES.get(type(target))
     if search is None:
-        detail = f"no search for witnesses exists for a {type(target).__name__}; this proves nothing"
+        detail = "no search for counterexamples exists for this kind of system; this proves nothing"
         return Refutation(None, "", (), detail)
     bare = isinstance(target, LureSystem)
     if start is not None and not bare:
         n = target.states
-        start = as_vector("start", start, n, f"start must be a state of {n} entries, got {start!r}")
+        start = as_vector("start", start, n, f"start must be a vector of {n} real numbers")
     return search(
         RefutationTask(
             target,
@@ -107,7 +107,7 @@ def _search_layers(search: RefutationTask) -> Refutation:
 def search_pairwise(search: RefutationTask) -> Refutation:
     """Try an isometry, an eigenvalue of ``W`` and jumps of the activation, in this order."""
     return first_accepted(
-        search, _pairwise_candidates(search.subject), "the norm, the eigenvalues and the biases decide nothing"
+        search, _pairwise_candidates(search.subject), "the norm and eigenvalues of W and the biases do not decide it"
     )
 
 

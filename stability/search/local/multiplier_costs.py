@@ -44,16 +44,16 @@ def stage_weights(net: Stages, run: list[Nominal], y: Array, margins: Array, reg
     per_step = len(net.stages)
     size = np.where(np.isfinite(margins), np.maximum(margins, 1e-12), np.inf)
     marks = (net.head[y][:, None, :] - net.head[None]) / size[..., None]  # (B, k, n)
-    seen = np.zeros((len(y), net.states, net.states))
+    weights = np.zeros((len(y), net.states, net.states))
     out: list[Array] = []
     for index in range(len(run) - 1, -1, -1):
         stage, at = net.stages[index % per_step], run[index]
-        out.append(_unit(transposed(marks) @ marks) + regular * _unit(seen))
+        out.append(_unit(transposed(marks) @ marks) + regular * _unit(weights))
         G = gain(stage, nominal_slopes(stage, at))
-        marks, seen = marks @ G, transposed(G) @ seen @ G + stage.C.T @ stage.C
+        marks, weights = marks @ G, transposed(G) @ weights @ G + stage.C.T @ stage.C
         if stage.fresh:
             n = net.states
-            marks, seen = marks[..., :n], seen[..., :n, :n]
+            marks, weights = marks[..., :n], weights[..., :n, :n]
     return out[::-1]
 
 

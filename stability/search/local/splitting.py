@@ -85,9 +85,9 @@ def worst_input(
         The point, and its margin: infinite where it does not keep the cuts.
     """
     inputs, best = inputs_of(tube), (np.inf, point, np.inf)
-    kept = [tube.met[number] for number in sorted(tube.met)]
-    rows, middle, half = np.zeros((len(kept), len(inputs))), np.zeros(len(kept)), np.zeros(len(kept))
-    for k, y in enumerate(kept):
+    cuts = [tube.met[number] for number in sorted(tube.met)]
+    rows, middle, half = np.zeros((len(cuts), len(inputs))), np.zeros(len(cuts)), np.zeros(len(cuts))
+    for k, y in enumerate(cuts):
         inside = inputs < y.L.shape[1]
         rows[k, inside] = y.L[0][inputs[inside]] * tube.radius[inputs[inside]]
         low, high = float(y.low[0]), float(y.high[0])
@@ -96,11 +96,11 @@ def worst_input(
         met, values = evaluate_at(question.classifier, tube, point, question.label)
         value, slope = float(values[row]), margin_gradient(tube, margin, row, met)[inputs]
         y = (middle + rows @ point) / half
-        beyond = np.maximum(np.abs(y) - 1.0, 0.0)
-        cost = value + price * float(beyond @ beyond)
-        slope = slope + 2.0 * price * rows.T @ (np.sign(y) * beyond / half)
+        excess = np.maximum(np.abs(y) - 1.0, 0.0)
+        cost = value + price * float(excess @ excess)
+        slope = slope + 2.0 * price * rows.T @ (np.sign(y) * excess / half)
         if cost < best[0]:
-            best = (cost, point, value if not beyond.any() else np.inf)
+            best = (cost, point, value if not excess.any() else np.inf)
         point = np.clip(point - (1.0 if k < _STEPS // 2 else 0.4) * np.sign(slope), -1.0, 1.0)
     return best[1], best[2]
 
@@ -166,11 +166,11 @@ class Splitting:
         inputs = inputs_of(tube)
         if tube.empty or margin.low[self.row] > 0.0:
             return Node(cuts, float(margin.low[self.row]), np.zeros(len(inputs)), None, True)
-        begun = -np.sign(margin.L[self.row][inputs]) if point is None else point
+        start_point = -np.sign(margin.L[self.row][inputs]) if point is None else point
         if not cuts:
             self.ranges = tube.ranges
         price = PRICE * (1.0 if parent is None else abs(parent.bound))
-        point, value = worst_input(self.question, tube, margin, self.row, begun, price)
+        point, value = worst_input(self.question, tube, margin, self.row, start_point, price)
         if not value > 0.0:
             return Node(cuts, -np.inf, point, None, False)
         start = None if parent is None or parent.multipliers is None else self._start(parent, cuts, tube)
@@ -178,29 +178,31 @@ class Splitting:
         for at in (point,) if parent is None else (point, parent.point):
             met, _ = evaluate_at(self.question.classifier, tube, at, self.question.label)
             F = quadratic(tube, margin, self.row, met)
-            found = best_multipliers(F, rounds=rounds, deadline=self.question.deadline, start=start)
-            proved = found.bound > 0.0 and F.least(found.D) > 0.0
-            if proved or best is None or found.bound > best[0].bound:  # what is proved is what the leaf has to say
-                best = found, at, F
-            if proved or parent is None or found.bound > parent.bound + 0.02 * abs(parent.bound):
+            multipliers = best_multipliers(F, rounds=rounds, deadline=self.question.deadline, start=start)
+            proved = multipliers.bound > 0.0 and F.least(multipliers.D) > 0.0
+            if (
+                proved or best is None or multipliers.bound > best[0].bound
+            ):  # what is proved is what the leaf has to say
+                best = multipliers, at, F
+            if proved or parent is None or multipliers.bound > parent.bound + 0.02 * abs(parent.bound):
                 break
         assert best is not None
-        found, point, F = best
+        multipliers, point, F = best
         if not cuts and not proved:
             self._rank(tube, F)
-        return Node(cuts, found.bound, point, found, proved, tuple(sorted(tube.met)))
+        return Node(cuts, multipliers.bound, point, multipliers, proved, tuple(sorted(tube.met)))
 
     def _start(self, parent: Node, cuts: Cuts, tube: AffineArithmetic) -> Array:
         """Return the parent's multipliers, in the order of a child's."""
         assert parent.multipliers is not None
         n = tube.symbols
         old = dict(zip(parent.numbers, parent.multipliers.D[n:]))
-        mean, own = float(parent.multipliers.D[:n].mean()), []
+        mean, values = float(parent.multipliers.D[:n].mean()), []
         for number in sorted(tube.met):
             low, high = self._endpoints(cuts, number)
-            fresh = 0.01 * mean / max(0.5 * (high - low), 1e-9) ** 2
-            own.append(old.get(number, fresh))
-        return np.concatenate([parent.multipliers.D[:n], own])
+            default = 0.01 * mean / max(0.5 * (high - low), 1e-9) ** 2
+            values.append(old.get(number, default))
+        return np.concatenate([parent.multipliers.D[:n], values])
 
     def _rank(self, tube: AffineArithmetic, F: Quadratic) -> None:
         """Order the values by curvature times squared reach, the largest first."""
@@ -224,13 +226,13 @@ class Splitting:
         low, high = self._endpoints(node.cuts, number)
         at = 0.5 * (low + high)
         low, high = node.cuts.get(number, (-np.inf, np.inf))  # as the rule will have them
-        parts = [{**node.cuts, number: ends} for ends in ((low, at), (at, high))]
+        parts = [{**node.cuts, number: bounds} for bounds in ((low, at), (at, high))]
         return at, [self.node(part, node.point, node, rounds) for part in parts]
 
     def gain(self, node: Node, halves: list[Node], number: int) -> tuple[float, float]:
         """Return the gains of both halves, the smaller first, per squared remaining share of the first width."""
-        left = self._left(node, number)
-        low, high = sorted(min(max(half.bound - node.bound, 1e-3), -2.0 * node.bound) / left for half in halves)
+        remaining = self._left(node, number)
+        low, high = sorted(min(max(half.bound - node.bound, 1e-3), -2.0 * node.bound) / remaining for half in halves)
         return low, high
 
     def _endpoints(self, cuts: Cuts, number: int) -> tuple[float, float]:
@@ -245,8 +247,8 @@ class Splitting:
 
     def promise(self, node: Node, number: int) -> float:
         """Return the product of both halves' predicted gains, each at most the missing margin."""
-        left = self._left(node, number)
-        low, high = (min(gain * left, -node.bound) for gain in self.gains[number])
+        remaining = self._left(node, number)
+        low, high = (min(gain * remaining, -node.bound) for gain in self.gains[number])
         return low * high
 
     def tree(self) -> Tree | None:
@@ -255,9 +257,9 @@ class Splitting:
         if root.proved or not np.isfinite(root.bound):
             return root.leaf if root.proved else None
         deadline = self.question.deadline
-        left = deadline.left()
+        seconds = deadline.left()
         for number in self.order[:CANDIDATES]:
-            if deadline.over or (self.gains and deadline.left() < (1.0 - TRYING) * left):
+            if deadline.over or (self.gains and deadline.left() < (1.0 - TRYING) * seconds):
                 break
             self.gains[number] = self.gain(root, self.halves(root, number, _TRIED)[1], number)
         return self._tree(root, 0) if self.gains else None
@@ -270,9 +272,9 @@ class Splitting:
         tried: list[tuple[float, int, float, list[Node]]] = []
         for number in sorted(self.gains, key=lambda n: -self.promise(node, n))[:LOOK]:
             at, halves = self.halves(node, number, _ROUNDS)
-            seen, old = self.gain(node, halves, number), self.gains[number]
+            measured, previous = self.gain(node, halves, number), self.gains[number]
             if not all(half.proved for half in halves):
-                self.gains[number] = 0.7 * old[0] + 0.3 * seen[0], 0.7 * old[1] + 0.3 * seen[1]
+                self.gains[number] = 0.7 * previous[0] + 0.3 * measured[0], 0.7 * previous[1] + 0.3 * measured[1]
             worth = [min(max(half.bound - node.bound, 1e-3), -node.bound) for half in halves]
             tried.append((worth[0] * worth[1], number, at, halves))
             if all(half.proved for half in halves):

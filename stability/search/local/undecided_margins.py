@@ -90,8 +90,8 @@ def priced_references(
             return None
         new = _prices(M, size, radius)
         rest = group_norms(g + 2.0 * broadcast_groups(prices, x) * shift, groups).sum(axis=1)
-        near = np.abs(new - prices) <= _CLOSE * prices
-        if turn and (near.all(axis=1) & (rest * radius <= _CLOSE * M)).all():
+        converged = np.abs(new - prices) <= _CLOSE * prices
+        if turn and (converged.all(axis=1) & (rest * radius <= _CLOSE * M)).all():
             break
         prices = new
         point = x - free * g / (2.0 * broadcast_groups(prices, x))
@@ -119,12 +119,12 @@ def _prices(M: Array, size: Array, radius: float) -> Array:
     steep = size.sum(axis=1) * radius
     part = M / steep
     part = part + _SHARE * np.sqrt(np.maximum(part * part - 1.0, 0.0))
-    left = np.maximum(M - 0.5 * steep * (part + 1.0 / part), 0.0)
+    slack = np.maximum(M - 0.5 * steep * (part + 1.0 / part), 0.0)
     prices = part[:, None] * size / (2.0 * radius)
     if size.shape[1] == 1:
         return prices
-    idle = 0.5 * left / (size.shape[1] * radius * radius)  # steps that hardly count share half of what is left
-    return np.maximum(prices, idle[:, None] + _IDLE * prices.max(axis=1, keepdims=True))
+    floor_price = 0.5 * slack / (size.shape[1] * radius * radius)  # steps that hardly count share half of what is left
+    return np.maximum(prices, floor_price[:, None] + _IDLE * prices.max(axis=1, keepdims=True))
 
 
 def run_gradients(net: Stages, x: Array, w: Array) -> tuple[Array, Array]:
@@ -152,10 +152,10 @@ def class_multipliers(net: Stages, tube: list[Passage], ref: Reference, free: Ar
     for k in range(len(tube) - 1, -1, -1):
         passage, a, price = tube[k], stages[k], float(paid[k // count])
         T = _multipliers(passage, a, P, price, ref.at[k])
-        found = backward_step(passage.stage, a, P, T, free[k // count] if passage.stage.fresh else None, price)
-        if found is None or not np.isfinite(found).all():
+        step = backward_step(passage.stage, a, P, T, free[k // count] if passage.stage.fresh else None, price)
+        if step is None or not np.isfinite(step).all():
             return None
-        P = found
+        P = step
         out.append(T)
     out.reverse()
     return np.stack([np.concatenate(out[k : k + count]) for k in range(0, len(out), count)])

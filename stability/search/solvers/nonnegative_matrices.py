@@ -249,8 +249,8 @@ def norms_may_suffice(loop: StateSpace, enough: float) -> bool:
     def least(X: Array) -> float:
         return float(np.sqrt(max(_ritz(lambda x: X.T @ (X @ x), X.shape[1]), 0.0)))
 
-    own = least(loop.A) if loop.is_discrete else _ritz(lambda x: 0.5 * (loop.A @ x + loop.A.T @ x), len(loop.A))
-    return own + least(loop.B) * least(loop.C) < enough
+    linear_rate = least(loop.A) if loop.is_discrete else _ritz(lambda x: 0.5 * (loop.A @ x + loop.A.T @ x), len(loop.A))
+    return linear_rate + least(loop.B) * least(loop.C) < enough
 
 
 def _ritz(apply: Callable[[Array], Array], n: int, steps: int = 16) -> float:
@@ -278,8 +278,8 @@ def _norms(X: Array, rows: Array, columns: Array, row_parts: Array, column_parts
     k, m = int(rows.max(initial=-1)) + 1, int(columns.max(initial=-1)) + 1
     if k == len(rows) and m == len(columns):
         return np.abs(X)
-    left, right = np.eye(k)[rows], np.eye(m)[columns]
-    out = np.sqrt(left.T @ (X * X) @ right)
+    row_sums, right = np.eye(k)[rows], np.eye(m)[columns]
+    out = np.sqrt(row_sums.T @ (X * X) @ right)
     for g in range(k):
         i = np.flatnonzero(rows == g)
         for h in np.unique(columns[column_parts == row_parts[i[0]]]):

@@ -125,5 +125,5 @@ def input_boxes(low: Array | None, high: Array | None, region: InputRange, size:
     else:
         wider = (InputRange(np.full(size, -width), np.full(size, width)) for width in WIDTHS)
         boxes += [InputRange(np.zeros(size), np.ones(size)), *wider]
-    ends = [(box.low, box.high) for box in boxes]
-    return [box for k, box in enumerate(boxes) if not any(np.array_equal(ends[k], other) for other in ends[:k])]
+    corners = [(box.low, box.high) for box in boxes]
+    return [box for k, box in enumerate(boxes) if not any(np.array_equal(corners[k], other) for other in corners[:k])]
