@@ -146,8 +146,8 @@ def restrict_inputs(subject: Any, input_box: Any) -> Any:
         return subject
     if not hasattr(subject, "inputs"):
         raise ConfigurationError(
-            "input_box needs a system with inputs, and this one has none: give its input matrix (E in DrivenSystem, U in "
-            "a file), or leave input_box out"
+            "input_box needs a system with inputs, and this one has none: give its input matrix (E in DrivenSystem, U "
+            "in a file), or leave input_box out"
         )
     box = checked_range(input_box, subject.inputs, "input_box")
     with_inputs = getattr(subject, "with_inputs", None)

@@ -42,9 +42,7 @@ def _exact_system(system: LureSystem) -> tuple[Matrix, Matrix, Matrix, Matrix]:
     if system.origin.method == "euler":
         return identity + dt * a, dt * b, c, d
     if system.origin.method != "midpoint":
-        raise UnsupportedError(
-            f"rounding errors of the integrator {system.origin.method!r} cannot be bounded; use euler or midpoint"
-        )
+        raise UnsupportedError(f"the integrator must be euler or midpoint, got {system.origin.method!r}")
     zero = rational(np.zeros(base.D.shape))
     return (
         identity + dt * a + dt * half * (a @ a),

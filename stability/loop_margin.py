@@ -118,9 +118,7 @@ def step_margin(
     _check_tolerance(tol)
     system = loop_system(as_subject(subject))
     if system.origin is None:
-        raise UnsupportedError(
-            "a step margin needs a system made by an integrator (LureSystem.discretise); this one has no integrator"
-        )
+        raise UnsupportedError("a step margin needs a system from LureSystem.discretise; this one has no integrator")
     deadline = Deadline.from_limit(time_limit).named("step margin")
     return _margin(lambda factor: scale_step(system, factor), system.slope, tol, refute, seed, deadline)
 
@@ -141,24 +139,16 @@ def _certified(system: LureSystem | None, rate: Rate, deadline: Deadline) -> Cer
     """Certify a system by the multiplier criterion at a rate, or return ``None``."""
     if system is None:
         return None
-    certificate = certify(
-        system, criterion="multiplier", solver="riccati", rate=rate, refute=False, time_limit=deadline
-    )
-    return (
-        certificate
-        if certificate.verdict is Verdict.CERTIFIED and certificate.meta.get("asked_rate_reached", True)
-        else None
-    )
+    proof = certify(system, criterion="multiplier", solver="riccati", rate=rate, refute=False, time_limit=deadline)
+    return proof if proof.verdict is Verdict.CERTIFIED and proof.meta.get("asked_rate_reached", True) else None
 
 
 def _refuted(system: LureSystem | None, seed: int, deadline: Deadline) -> Certificate | None:
     """Refute the contraction of a system, or return ``None``."""
-    refutation = None if system is None else search(system, seed=seed, time_limit=deadline)
-    if refutation is None or refutation.proof is None or refutation.claim is None:
+    result = None if system is None else search(system, seed=seed, time_limit=deadline)
+    if result is None or result.proof is None or result.claim is None:
         return None
-    return Certificate(
-        system, refutation.claim, refutation.proof.kind, None, None, refutation.findings, meta=deadline.meta
-    )
+    return Certificate(system, result.claim, result.proof.kind, None, None, result.findings, meta=deadline.meta)
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,7 +39,7 @@ def block_diagonal_network(networks: Sequence[DrivenSystem]) -> DrivenSystem:
     activations = {n.activation for n in networks if n.system.channels}
     if len(origins) != 1 or len(steps) != 1 or len(activations) > 1:
         raise UnsupportedError(
-            "only networks with one step size, one integrator and one activation can be combined: certify each by itself"
+            "networks are only combined with the same step size, integrator and activation: certify each by itself"
         )
     (origin,) = origins
     systems = [n.system if n.system.origin is None else n.system.origin.base for n in networks]

@@ -68,9 +68,8 @@ def reservoir_system(
         raise ConfigurationError(f"leak must lie in (0, 1], got values from {a.min():g} to {a.max():g}")
     decay, slope = np.diag(1.0 - a), ACTIVATIONS[activation].slope
     if equation == "internal":
-        return DrivenSystem(
-            LureSystem(decay, np.diag(a), weights, None, slope, 1.0), activation, entering, b, name=name
-        )
+        system = LureSystem(decay, np.diag(a), weights, None, slope, 1.0)
+        return DrivenSystem(system, activation, entering, b, name=name)
     system = LureSystem(decay, a[:, None] * weights, np.eye(n), None, slope, 1.0)
     return DrivenSystem(system, activation, np.zeros_like(entering), b, a[:, None] * entering, name=name)
 
@@ -108,8 +107,8 @@ def system_from_reservoirpy(node: Any) -> DrivenSystem:
     kind = type(node).__name__
     if kind != "Reservoir" or not all(hasattr(node, part) for part in ("W", "Win", "lr")):
         raise UnsupportedError(
-            f"expected a reservoirpy Reservoir, got a reservoirpy {kind}: pass the Reservoir node of the model, with the "
-            "map h+ = (1 - lr) h + lr f(W h + Win u + bias)"
+            f"expected a reservoirpy Reservoir, got a reservoirpy {kind}: pass the Reservoir node of the model, with "
+            "the map h+ = (1 - lr) h + lr f(W h + Win u + bias)"
         )
     if not getattr(node, "initialized", True) or any(callable(getattr(node, k, None)) for k in ("W", "Win")):
         raise UnsupportedError(f"this {kind} has no weights yet: run it on data or call its method initialize first")
@@ -124,9 +123,7 @@ def system_from_reservoirpy(node: Any) -> DrivenSystem:
     function = getattr(node, "activation", "tanh")
     name = function if isinstance(function, str) else getattr(function, "__name__", repr(function))
     if name not in ACTIVATIONS:
-        raise UnsupportedError(
-            f"this {kind} has the unknown activation {name!r}; known ones are {', '.join(ACTIVATIONS)}"
-        )
+        raise UnsupportedError(f"this {kind} has the activation {name!r}; supported are {', '.join(ACTIVATIONS)}")
     equation = getattr(node, "equation", "internal")
     network = reservoir_system(
         node.W, node.Win, getattr(node, "bias", None), leak=node.lr, activation=name,

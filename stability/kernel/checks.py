@@ -151,9 +151,7 @@ def as_slope(slope: Any, channels: int) -> tuple[Array, Array]:
         beta = np.array(np.broadcast_to(np.asarray(high, dtype=np.float64), (channels,)))
     except (TypeError, ValueError) as error:
         one = isinstance(slope, (int, float)) and not isinstance(slope, bool)
-        hint = (
-            f": for slopes between 0 and {slope:g} pass slope=({min(0.0, slope):g}, {max(0.0, slope):g})" if one else ""
-        )
+        hint = f": for slopes between 0 and {slope:g} pass ({min(0.0, slope):g}, {max(0.0, slope):g})" if one else ""
         raise ConfigurationError(
             f"slope must be a pair (alpha, beta) of numbers or of vectors with {channels} entries, got {slope!r}{hint}"
         ) from error
@@ -161,9 +159,7 @@ def as_slope(slope: Any, channels: int) -> tuple[Array, Array]:
         raise ConfigurationError("slope bounds must be finite")
     if (alpha > beta).any():
         i = int(np.argmax(alpha > beta))
-        raise ConfigurationError(
-            f"slope must have alpha <= beta, got alpha = {alpha[i]} and beta = {beta[i]} in channel {i}"
-        )
+        raise ConfigurationError(f"slope must have alpha <= beta, got ({alpha[i]}, {beta[i]}) in channel {i}")
     alpha.setflags(write=False)
     beta.setflags(write=False)
     return alpha, beta

@@ -119,7 +119,7 @@ def try_criteria(progress: Progress) -> Progress:
             if criterion not in ("auto", *names):
                 known = " or ".join(names) or "auto"
                 raise UnsupportedError(
-                    f"criterion {criterion} does not apply to this kind of system: use {known}, or leave the criterion out"
+                    f"criterion {criterion} does not apply to this kind of system: use {known}, or leave it out"
                 )
             return criteria(progress)
     raise UnsupportedError(f"no criterion applies to {subject.phrase}")
@@ -221,18 +221,16 @@ def search_counterexamples(progress: Progress) -> Progress:
         return progress
     limit = options.deadline.share(SHARE_OF_REFUTATION).named("refutation")
     if isinstance(subject, LayerStack):  # the layers of its lowest level were searched by themselves
-        data_range = input_range(options.use.get("input_range"), subject.inputs)
-        refutation = search_stack(
-            subject, search_witness, seed=options.seed, time_limit=limit, lowest=False, region=data_range
-        )
-        refutation = replace(refutation, findings=())
+        region = input_range(options.use.get("input_range"), subject.inputs)
+        result = search_stack(subject, search_witness, seed=options.seed, time_limit=limit, lowest=False, region=region)
+        result = replace(result, findings=())
     else:
-        refutation = search_witness(subject, seed=options.seed, time_limit=limit, **options.use)
-    if refutation.proof is None:
-        return progress.extend(refutation.findings)
-    known = {"input_in_data_range": refutation.input_in_data_range, "states_reachable": refutation.states_reachable}
+        result = search_witness(subject, seed=options.seed, time_limit=limit, **options.use)
+    if result.proof is None:
+        return progress.extend(result.findings)
+    known = {"input_in_data_range": result.input_in_data_range, "states_reachable": result.states_reachable}
     meta = {"witness": known} if options.use else {}
-    return progress.extend(refutation.findings, refutation.claim, criterion=refutation.proof.kind, meta=meta)
+    return progress.extend(result.findings, result.claim, criterion=result.proof.kind, meta=meta)
 
 
 def add_further_claims(progress: Progress) -> Progress:

@@ -37,9 +37,7 @@ def archive_members(path: str | Path) -> list[zipfile.ZipInfo]:
         with Path(path).open("rb") as handle:
             size = _directory_size(handle)
             if size > MEMBERS * _ENTRY:
-                raise FileFormatError(
-                    f"{path} has too many members: its directory has {size} bytes, the limit is {MEMBERS} members"
-                )
+                raise FileFormatError(f"{path} has a directory of {size} bytes; the limit is {MEMBERS} members")
             with zipfile.ZipFile(handle) as archive:
                 members = archive.infolist()
     if len(members) > MEMBERS:

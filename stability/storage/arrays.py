@@ -53,10 +53,7 @@ def read_npz(path: str | Path) -> dict[str, np.ndarray]:
         raise FileFormatError(f"{path} holds {stray[:60]!a}, which is not a .npy array")
     out: dict[str, np.ndarray] = {}
     remaining = NUMBERS
-    with (
-        as_file_errors(path, "is not a complete .npz file of plain arrays", _DAMAGED),
-        zipfile.ZipFile(path) as archive,
-    ):
+    with as_file_errors(path, "is no complete .npz file of plain arrays", _DAMAGED), zipfile.ZipFile(path) as archive:
         for member in members:
             name = member.filename[: -len(".npy")]
             with archive.open(member) as handle:
@@ -71,10 +68,7 @@ def read_npy(path: str | Path) -> np.ndarray:
     Raises:
         FileFormatError: missing, damaged, too large, pickled, or of another size than its header claims.
     """
-    with (
-        as_file_errors(path, "is not a complete .npy file of a plain array", _DAMAGED),
-        Path(path).open("rb") as handle,
-    ):
+    with as_file_errors(path, "is no complete .npy file of a plain array", _DAMAGED), Path(path).open("rb") as handle:
         return _read_array(handle, Path(path).stat().st_size, NUMBERS, str(path))
 
 
@@ -223,8 +217,8 @@ def _reservoir(arrays: Mapping[str, np.ndarray], where: str) -> DrivenSystem:
     """Return an echo state network from the arrays of common libraries."""
     if "Wout" in arrays:
         raise FileFormatError(
-            f"{where} holds the read-out Wout, which is not supported. For the reservoir with inputs, leave Wout out. For "
-            "the loop u = Wout h, save W + Win @ Wout as W and zeros as Win"
+            f"{where} holds the read-out Wout, which is not supported. For the reservoir with inputs, leave Wout out. "
+            "For the loop u = Wout h, save W + Win @ Wout as W and zeros as Win"
         )
     if set(arrays) - set(RESERVOIR) or "W" not in arrays:
         raise FileFormatError(

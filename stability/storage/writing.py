@@ -73,9 +73,7 @@ def refuse_moved(path: Path) -> None:
                 status = os.stat(place)
                 if (status.st_dev, status.st_ino) == HOMES[place]:
                     continue
-            raise FileFormatError(
-                f"cannot write {path}: the folder {place} was moved, removed or replaced in the meantime"
-            )
+            raise FileFormatError(f"cannot write {path}: the folder {place} was moved, removed or replaced meanwhile")
 
 
 def reserve(path: str | Path) -> Path:

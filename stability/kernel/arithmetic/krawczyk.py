@@ -128,10 +128,8 @@ def proved_radius(value: Ball, slope: Ball, over: Callable[[float], Ball]) -> fl
     inverse = inverse_or_none(slope.mid)
     if inverse is None:
         return None
-    approximate_inverse, eye = Ball.exact(inverse), np.eye(len(inverse))
-    return invariant_radius(
-        row_sum_norm(approximate_inverse @ value), lambda radius: row_sum_norm(eye - approximate_inverse @ over(radius))
-    )
+    factor, eye = Ball.exact(inverse), np.eye(len(inverse))
+    return invariant_radius(row_sum_norm(factor @ value), lambda radius: row_sum_norm(eye - factor @ over(radius)))
 
 
 def invariant_radius(move: float, spread: Callable[[float], float]) -> float | None:

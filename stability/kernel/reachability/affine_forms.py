@@ -221,12 +221,8 @@ class AffineArithmetic:
         if all(term.unit == Unit("identity") for term in terms) and len(terms) == 1:
             return terms[0].b
         c, L = np.zeros(m), np.zeros((m, n + m))
-        endpoints, rests, slacks, size = (
-            [np.zeros(m), np.zeros(m)],
-            [np.zeros(m), np.zeros(m)],
-            np.zeros(m),
-            np.zeros(m),
-        )
+        endpoints, rests = [np.zeros(m), np.zeros(m)], [np.zeros(m), np.zeros(m)]
+        slacks, size = np.zeros(m), np.zeros(m)
         one = np.ones(m)
         for term in terms:
             alpha, beta = chords(term.unit, term.box)
@@ -238,9 +234,7 @@ class AffineArithmetic:
                 plane = Parabola.plane(sign * alpha, sign * beta)
                 sure = -whole.high if k else whole.low
                 rests[k] = rests[k] + np.maximum(lower_bound(term.unit, sign, plane, box), sure - across * UP)
-                endpoints[k] = (
-                    endpoints[k] + sure
-                )  # the arguments' intervals know nothing of each other: nothing is lost
+                endpoints[k] = endpoints[k] + sure  # no correlation between the arguments' intervals: nothing is lost
             for slope, y in ((alpha, term.a), (beta, term.b)):
                 if y is None:
                     continue

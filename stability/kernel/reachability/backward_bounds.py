@@ -70,9 +70,8 @@ def steps_made(steps: int, rows: Array | None) -> int:
         >>> steps_made(2, np.array([[31.0, 6.0, 2.0, 1.0, 0.0]]))
         219
     """
-    pairs = (
-        np.zeros((0, 2)) if rows is None or np.ndim(rows) != 2 or rows.shape[1] < 2 else rows
-    )  # the rule says if not
+    # the rule refuses rows of another form
+    pairs = np.zeros((0, 2)) if rows is None or np.ndim(rows) != 2 or rows.shape[1] < 2 else rows
     return int(steps) + sum(Schedule(int(row[0]), int(row[1]), 0).steps for row in pairs)
 
 
@@ -220,10 +219,9 @@ class BackwardBounds:
     def _cells(self, count: int) -> list[tuple[Array, Array]]:
         """Return boxes that cover the input box; neighbors share their ends."""
         edges = [np.append(np.linspace(a, b, count + 1)[:-1], b) for a, b in zip(*self.inputs)]
-        indices = itertools.product(range(count), repeat=len(edges))
+        cells = itertools.product(range(count), repeat=len(edges))
         return [
-            (np.array([e[k] for e, k in zip(edges, c)]), np.array([e[k + 1] for e, k in zip(edges, c)]))
-            for c in indices
+            (np.array([e[k] for e, k in zip(edges, c)]), np.array([e[k + 1] for e, k in zip(edges, c)])) for c in cells
         ]
 
     def _box(self, inputs: tuple[Array, Array]) -> tuple[Array, Array]:

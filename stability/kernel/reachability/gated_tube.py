@@ -190,14 +190,12 @@ def _diagonal_bound(R: Array, theta: Array, price: Array) -> Array:
     """Return a diagonal of at least ``R``: proved, or by its row sums."""
     root = np.sqrt(np.maximum(theta * theta * price, 0.0))
     root = np.maximum(root, 1e-9 * root.max(initial=0.0) + LOST)
-    diagonal = diagonal_above(R[None], root[None], np.ones((1, len(R))))[0] * (1.0 + 1e-9)
+    D = diagonal_above(R[None], root[None], np.ones((1, len(R))))[0] * (1.0 + 1e-9)
     difference = -R
-    difference[range(len(R)), range(len(R))] += diagonal
+    difference[range(len(R)), range(len(R))] += D
     size = half_widths(R)
-    if prove_positive_definite(
-        difference, lambda s: 4 * EPS * (diagonal * s + size * (size @ s)), overwrite=True
-    ).holds:
-        return diagonal
+    if prove_positive_definite(difference, lambda s: 4 * EPS * (D * s + size * (size @ s)), overwrite=True).holds:
+        return D
     return (np.abs(R) @ root) / root * (1.0 + gamma(len(R) + 8))
 
 

@@ -127,9 +127,7 @@ class InvariantZonotope:
     ) -> None:
         self._network, self._stays = _Network.of(driven, low, high), stays
         if not stays and self._network.D is not None:
-            raise ConfigurationError(
-                "a box that is not invariant needs a system without feedthrough between channels (D = 0)"
-            )
+            raise ConfigurationError("without an invariant box, channels must not feed one another (D = 0)")
         self._window = max(1, int(window))
         self._centre, half = np.zeros(driven.states), box
         if lower_reach is not None:
@@ -206,24 +204,22 @@ class InvariantZonotope:
         z, images, centre = self._channels
         net, driven, slope, error = self._network, self._network.driven, z.slope, z.error
         n, m = driven.states, driven.system.channels
-        size, image_sums = _sums(self._columns), _sums(images)
+        size, images_l1 = _sums(self._columns), _sums(images)
         moved = net.A @ self._centre + net.B @ (slope * centre + Ball.exact(z.offset))
         moved = moved + Ball.exact(driven.F) @ net.middle
         columns = [self._push(g, slope[:, None] * image) for g, image in zip(self._columns, images)]
         entry = self._weighted(slope[:, None] * z.E.mid) + driven.F
         absolute = np.abs(net.B.mid) + net.B.rad
-        read, channel_error = z.E.upper() @ net.reach, slope * (z.H.upper() @ error) + error
+        read, fed_error = z.E.upper() @ net.reach, slope * (z.H.upper() @ error) + error
         rounding = gamma(2 * n + 4 * m + 2 * driven.inputs + 16) * (
             np.abs(net.A.mid) @ size
-            + absolute @ (slope * (np.abs(z.C.mid) @ size + image_sums + read))
+            + absolute @ (slope * (np.abs(z.C.mid) @ size + images_l1 + read))
             + np.abs(driven.F) @ net.reach
-            + absolute @ channel_error
+            + absolute @ fed_error
         )
         rest = z.C.rad @ size + z.E.rad @ net.reach + z.H.rad @ error + z.loose
-        roundings = (
-            net.A.rad @ size + absolute @ (slope * rest) + net.B.rad @ (slope * (image_sums + read) + channel_error)
-        )
-        box = moved.rad + rounding + roundings
+        errors = net.A.rad @ size + absolute @ (slope * rest) + net.B.rad @ (slope * (images_l1 + read) + fed_error)
+        box = moved.rad + rounding + errors
         if net.diagonal is None or net.D is not None:
             columns.append(self._weighted(slope[:, None] * z.H.mid + np.eye(m)) * error)
         else:

@@ -122,12 +122,10 @@ class Quadratic:
         R, n, r = self.rows, len(self.linear), len(self.offset)
         K = self.hessian()
         K[np.diag_indices(n)] += D
-        size, unit_error = np.abs(R), error_of_sum(r + 8)
+        size, eps = np.abs(R), error_of_sum(r + 8)
 
         def error(s: Array) -> Array:
-            return (
-                unit_error * (size.T @ self.form(size @ s, sizes=True)) * (1 + error_of_sum(n)) + 4 * EPS * D * s + TINY
-            )
+            return eps * (size.T @ self.form(size @ s, sizes=True)) * (1 + error_of_sum(n)) + 4 * EPS * D * s + TINY
 
         if not prove_positive_definite(K, error).holds:
             return -np.inf

@@ -133,19 +133,17 @@ def first_accepted(
     Returns:
         The outcome, with the known conditions of use.
     """
-    refutation: Refutation | None = None
+    result: Refutation | None = None
     with np.errstate(all="ignore"):
         for candidate in candidates:
-            refutation = (
-                candidate if isinstance(candidate, Refutation) else accepted_refutation(search.subject, *candidate)
-            )
-            if refutation is not None:
+            result = candidate if isinstance(candidate, Refutation) else accepted_refutation(search.subject, *candidate)
+            if result is not None:
                 break
-    if refutation is None or refutation.proof is None:
+    if result is None or result.proof is None:
         return Refutation(None, "", findings, f"{NOTHING} ({tried})" if tried else NOTHING)
-    data = refutation.proof.data
+    data = result.proof.data
     return replace(
-        refutation,
+        result,
         findings=findings,
         input_in_data_range=inputs_in_range(
             data.get("data", data), search.region

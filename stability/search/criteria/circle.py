@@ -88,12 +88,7 @@ def kyp_lmi(A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None, *, t
     lmi_words = "P satisfies the inequality" if by_lmi else f"no P satisfies the inequality ({status})"
     margin = frequency.margin if np.isfinite(frequency.margin) else None
     if by_lmi != by_frequency:
-        return Finding(
-            "circle",
-            False,
-            margin,
-            f"undecided, since frequency domain and matrix inequality disagree: {words}; {lmi_words}",
-        )
+        return Finding("circle", False, margin, f"undecided, the two tests disagree: {words}; {lmi_words}")
     if not by_lmi:
         return Finding("circle", False, margin, words)
     return Finding("circle", True, margin, f"{words}; {lmi_words}", None, {"P": P})

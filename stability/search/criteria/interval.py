@@ -109,9 +109,7 @@ def interval_lmi_criterion(cell: GatedCell, *, rate: Rate = "best", time_limit: 
     system = embedding(cell, box)
     ceiling = rate_ceiling(system, deadline=deadline, enough=1.0)
     if not ceiling < 1.0:
-        words = (
-            f"constant gates within their bounds give a spectral radius of {ceiling:.4g}: no quadratic norm contracts"
-        )
+        words = f"with constant gates the spectral radius reaches {ceiling:.4g}: no quadratic norm contracts"
         return Finding("interval_lmi", False, 1.0 - ceiling, words)
     # six channels a unit: a rate to one part in a hundred is worth the wait, more is not
     tol = 1e-3 if cell.states <= 32 else 1e-2
@@ -175,7 +173,7 @@ def _why_no_box(cell: GatedCell, deadline: Deadline) -> str:
     if deadline.cut:
         return TOO_LATE
     if cell.input_low is None:
-        return "a forget gate comes arbitrarily close to 1 under unbounded inputs: pass the range of the inputs as input_box"
+        return "a forget gate comes arbitrarily close to 1 under unbounded inputs: pass their range as input_box"
     return "a forget gate may reach 1 in float64, so no invariant box of the cell state is known"
 
 

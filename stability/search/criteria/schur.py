@@ -130,9 +130,7 @@ class SchurTest:
         s, t = through @ (self.C @ u), through.T @ (self.B.T @ v)
         most = max(float((self.B @ s / u).max(initial=0.0)), float((self.C.T @ t / v).max(initial=0.0)))
         share = min(0.5 * slack / most, 1.0) if most > 0.0 else 1.0
-        floor = (
-            0.1 * slack / max(len(s), 1)
-        )  # a channel that moves nothing, or is moved by nothing, still needs a number
+        floor = 0.1 * slack / max(len(s), 1)  # a channel without effect, or without cause, still needs a number
         return (
             np.maximum((1.0 + share) * s, floor * _smallest_ratio(u, self.B.T)),
             np.maximum((1.0 + share) * t, floor * _smallest_ratio(v, self.C)),
@@ -308,9 +306,8 @@ def _fastest_witness(test: SchurTest, start: float, deadline: Deadline) -> Witne
     """Return the witness of the fastest rate with a useful overshoot."""
     distance = start - test.top
     most = max(_USEFUL, 10.0 * test.overshoot(test.top + 0.5 * distance))
-    least = max(
-        1e-9, 1e-12 * float(np.abs(test.comparison.matrix).max()) / distance
-    )  # a level that differs from the limit
+    size = float(np.abs(test.comparison.matrix).max())
+    least = max(1e-9, 1e-12 * size / distance)  # the smallest level that differs from the limit
     high = min(least, 0.5)
     if test.overshoot(test.top + high * distance) > most:
 

@@ -44,9 +44,7 @@ def _inputs(subject: Any, E: Any, F: Any) -> tuple[LureSystem, Array, Array]:
             raise ConfigurationError("the network defines its own input matrices: leave E and F out")
         return subject.system, subject.E, subject.F
     if not isinstance(subject, LureSystem):
-        raise ConfigurationError(
-            f"incremental_gain needs a LureSystem or a network with one, got {type(subject).__name__}"
-        )
+        raise ConfigurationError(f"a gain needs a LureSystem or a network with one, got {type(subject).__name__}")
     n, m = subject.states, subject.channels
     if E is None and F is None:
         return (subject, np.eye(m), np.zeros((n, m))) if m else (subject, np.zeros((0, n)), np.eye(n))

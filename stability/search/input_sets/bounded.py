@@ -87,9 +87,7 @@ def _open(statement: str) -> Claim:
 def _bounded(driven: DrivenSystem, input_bound: float | None, deadline: Deadline) -> Claim:
     system = driven.system
     if system.channels and not math.isfinite(activation(driven.activation).bound):
-        return _open(
-            f"Boundedness is open: the activation {driven.activation} is unbounded, and contraction is not proved."
-        )
+        return _open(f"Boundedness is open: {driven.activation} is unbounded, and contraction is not proved.")
     from stability.search.counterexamples.linear import (
         unstable_linear_data,  # with the rules of orbits; for networks alone
     )

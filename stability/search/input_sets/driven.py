@@ -116,7 +116,7 @@ def _contraction_of_map(
             if search.examine_sets(sets):
                 break
         except StabilityError as error:
-            why = f"the slope bounds on the state sets define no valid system: {error}"
+            why = f"the slope bounds define no valid system: {error}"
             return search.best or _open_claim(whole, why, search.margin, data)
     words = "the time limit was reached" if deadline.cut else f"no proof on state sets of mean width {width:.3g}"
     return search.best or _open_claim(whole, words, search.margin, data)

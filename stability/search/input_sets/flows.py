@@ -69,9 +69,7 @@ def flow_contraction(
         inner = slopes_on(subject, sets.low, sets.high)
         finding = multiplier_criterion(inner, rate=rate, solver="riccati", tol=tol, time_limit=deadline)
     except StabilityError as error:
-        return None, Finding(
-            "driven", False, None, f"the slope bounds on the state sets define no valid system: {error}", witness=data
-        )
+        return None, Finding("driven", False, None, f"the slope bounds define no valid system: {error}", witness=data)
     width = float(np.mean(sets.high - sets.low))
     proof = rate_proof(finding.witness, finding.rate) if finding.holds else None
     if proof is not None:
@@ -132,16 +130,14 @@ def _narrowest_ellipsoid(sets: Ranges, bounded: bool, deadline: Deadline) -> dic
         if centre is None:
             continue
         stage = sets.stage(slope, centre)
-        for ellipsoid in _shapes(sets, stage, deadline):
+        for shape in _shapes(sets, stage, deadline):
             spread = float(
                 np.sum(
-                    np.sqrt(
-                        np.maximum(np.diagonal(sets.driven.system.C @ ellipsoid["Y"] @ sets.driven.system.C.T), 0.0)
-                    )
+                    np.sqrt(np.maximum(np.diagonal(sets.driven.system.C @ shape["Y"] @ sets.driven.system.C.T), 0.0))
                 )
             )
             if spread < size:
-                best, size = {**ellipsoid, "slope": slope, "centre": centre}, spread
+                best, size = {**shape, "slope": slope, "centre": centre}, spread
     return best
 
 

@@ -87,8 +87,8 @@ def _signed_box(subject: DrivenSystem, low: Array, high: Array, deadline: Deadli
     solved = positive_solutions(matrix, np.concatenate(signed_balance(subject, np.ones(n), np.ones(n), low, high)[1]))
     if solved is None:
         return (
-            f"the activation {subject.activation} is unbounded, and the absolute values and signs of the weights give no "
-            "absorbing box of states"
+            f"the activation {subject.activation} is unbounded, and sizes and signs of the weights give no absorbing "
+            "box of states"
         )
     halves, lift = solved
     halves = halves * (1 + 1e-9) + _LIFTED * float(halves.max(initial=1e-100)) / float(lift.max()) * lift

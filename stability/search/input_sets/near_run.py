@@ -172,7 +172,6 @@ def _claim(
     claim = None if proof is None else accepted_claim(subject, "run_lmi", {**data, **proof})
     if claim is None:
         return None
-    words = (
-        f"on state sets of mean width {float(np.mean(sets.high - sets.low)):.3g} around a run that attracts all others"
-    )
+    width = float(np.mean(sets.high - sets.low))
+    words = f"on state sets of mean width {width:.3g} around a run that attracts all others"
     return claim, Finding("driven", True, finding.margin, words, finding.rate)

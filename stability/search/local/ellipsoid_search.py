@@ -73,12 +73,8 @@ def _search(
         tubes = ellipsoid_tubes(part, [select_runs(at, active) for at in run], [W[active] for W in worth], e)
         share, holds = tubes.share, tubes.share < 1.0
         proved, failed = active[holds], active[~holds]
-        low[proved], multipliers[proved], shares[proved], high[failed] = (
-            e[holds],
-            tubes.T[holds],
-            tubes.tau[holds],
-            e[~holds],
-        )
+        low[proved], multipliers[proved], shares[proved] = e[holds], tubes.T[holds], tubes.tau[holds]
+        high[failed] = e[~holds]
         now = holds & (share >= _NEAR) & (better[active] < _REFINED)
         if now.any():
             improve_weights(part, tubes, worth, now, active[now])
@@ -197,14 +193,8 @@ def l2_claims(request: Request) -> list[Claim | None]:
                 candidates = [better, first] if better is not first else [first]
             for candidate in candidates:
                 backs = _LONG_BACK if x.shape[1] > _LONG and not net.is_affine else (0.0, *_STEPS_BACK)
-                arguments = (
-                    classifier,
-                    task.x[i],
-                    int(y[sample]),
-                    candidate,
-                    more,
-                    backs if epsilon is None else (0.0,),
-                )
+                shares = backs if epsilon is None else (0.0,)
+                arguments = (classifier, task.x[i], int(y[sample]), candidate, more, shares)
                 claims[sample] = claims[sample] or _accepted(*arguments)
     return claims
 

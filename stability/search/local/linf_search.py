@@ -126,11 +126,8 @@ def _parabolas(question: Question, tube: AffineArithmetic, margin: Form, row: in
             return Outcome({"point": point, "multipliers": multipliers.D})
         curved = F.curvature() + kinked(tube, F)
         moved = np.clip(multipliers.v[inputs], -1.0, 1.0)
-        if (
-            question.deadline.over
-            or not np.isfinite(multipliers.bound)
-            or np.abs(moved - point).max(initial=0.0) < 1e-3
-        ):
+        settled = np.abs(moved - point).max(initial=0.0) < 1e-3
+        if settled or question.deadline.over or not np.isfinite(multipliers.bound):
             break
         point = moved
     return Outcome(cut=_widest(tube, curved if curved.any() else np.abs(margin.L[row]) * tube.radius))

@@ -82,36 +82,34 @@ def long_sequence_balls(
     out: list[CertifiedBall | None] = [None] * len(linear)
     most = NEAR * upper
     trial = np.minimum(_FIRST * linear, most)
-    active = np.flatnonzero(np.isfinite(linear) & (trial > 0))
+    todo = np.flatnonzero(np.isfinite(linear) & (trial > 0))
     for turn in range(_ROUNDS):
-        if not len(active) or deadline.over:
+        if not len(todo) or deadline.over:
             break
-        e, part = trial[active], task.only(active)
-        tubes = ellipsoid_tubes(part, [select_runs(at, active) for at in run], [W[active] for W in worth], e)
+        e, part = trial[todo], task.only(todo)
+        tubes = ellipsoid_tubes(part, [select_runs(at, todo) for at in run], [W[todo] for W in worth], e)
         if turn == 0:
-            tried = _balls_near_boundary(
-                part, run, worth, active, tubes.share, (e, upper[active], away[active]), deadline
-            )
-            for i, ball in zip(active, tried):
+            tried = _balls_near_boundary(part, run, worth, todo, tubes.share, (e, upper[todo], away[todo]), deadline)
+            for i, ball in zip(todo, tried):
                 out[i] = ball
-        following = np.minimum(_following(e, tubes.share, linear[active]), most[active])
+        following = np.minimum(_following(e, tubes.share, linear[todo]), most[todo])
         way = np.log(following / e)
         settled = (way >= -_DOWN) & (way <= _UP)
         if turn == _ROUNDS - 1:  # it holds, at least
             settled |= tubes.share < 1.0
         radius = e * np.exp(np.where(way > 0, np.minimum(_TIMID * way, _UP), way - _STALE * way * way))
-        for k, i in enumerate(active):
+        for k, i in enumerate(todo):
             if out[i] is None and settled[k]:
                 out[i] = CertifiedBall(float(radius[k]), tubes.T[k], [])
             elif out[i] is None and deadline.over and tubes.share[k] < 1.0:
                 out[i] = CertifiedBall(float(e[k]), tubes.T[k], [])
-        open_ = np.array([out[i] is None for i in active])
+        open_ = np.array([out[i] is None for i in todo])
         better = open_ & (tubes.share > _LEAST) & (tubes.share < _MOST)
         if better.any() and not deadline.over:
-            improve_weights(part, tubes, worth, better, active[better], _PART)
+            improve_weights(part, tubes, worth, better, todo[better], _PART)
         gain = np.where(better & (turn == 0), _GAIN, 1.0)
-        trial[active] = np.minimum(following * gain, most[active])
-        active = active[open_]
+        trial[todo] = np.minimum(following * gain, most[todo])
+        todo = todo[open_]
     return out
 
 
@@ -130,7 +128,7 @@ def _balls_near_boundary(
     task: Task,
     run: list[Nominal],
     worth: list[Array],
-    active: Array,
+    todo: Array,
     share: Array,
     first: tuple[Array, Array, Array],
     deadline: Deadline,
@@ -141,10 +139,10 @@ def _balls_near_boundary(
     trials = NEAR * np.minimum(upper, linear)
     c = np.maximum(np.log(share * linear / e), 0.0)
     expected = trials / linear * np.exp(c * (trials / e) ** _POWER)
-    out: list[CertifiedBall | None] = [None] * len(active)
+    out: list[CertifiedBall | None] = [None] * len(todo)
     some = np.flatnonzero(expected < _PROMISING)
     if len(some) and not deadline.over:
-        indices = active[some]
+        indices = todo[some]
         runs, weights = [select_runs(at, indices) for at in run], [W[indices] for W in worth]
         balls, _ = initial_balls(task.only(some), runs, weights, upper[some], away[some].argmin(axis=1), deadline)
         for k, ball in zip(some, balls):

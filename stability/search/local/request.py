@@ -144,8 +144,6 @@ def check_radius_range(name: str, value: float) -> None:
 def _endpoints(bounds: Sequence[Any], x: Array) -> tuple[float, float] | None:
     low, high = float(np.min(bounds[0])), float(np.max(bounds[1]))
     if not (low <= x.min(initial=np.inf) and x.max(initial=-np.inf) <= high):
-        raise ConfigurationError(
-            f"some inputs lie outside the bounds ({low:g}, {high:g}): clip them, or pass wider bounds"
-        )
+        raise ConfigurationError(f"inputs lie outside the bounds ({low:g}, {high:g}): clip them or pass wider bounds")
     least, most = float(x.min(initial=np.inf)) - 2.0 * LARGEST, float(x.max(initial=-np.inf)) + 2.0 * LARGEST
     return None if low <= least and most <= high else (max(low, least), min(high, most))

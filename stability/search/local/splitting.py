@@ -180,9 +180,7 @@ class Splitting:
             F = quadratic(tube, margin, self.row, met)
             multipliers = best_multipliers(F, rounds=rounds, deadline=self.question.deadline, start=start)
             proved = multipliers.bound > 0.0 and F.least(multipliers.D) > 0.0
-            if (
-                proved or best is None or multipliers.bound > best[0].bound
-            ):  # what is proved is what the leaf has to say
+            if proved or best is None or multipliers.bound > best[0].bound:  # the leaf stores the proved multipliers
                 best = multipliers, at, F
             if proved or parent is None or multipliers.bound > parent.bound + 0.02 * abs(parent.bound):
                 break

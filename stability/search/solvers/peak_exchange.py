@@ -136,21 +136,19 @@ class Exchange:
 
     def _exchange(self, points: _Set, tol: float, share: float, target: float) -> float:
         """Maximize the rate on the points, add the raised peaks between them, and repeat."""
-        most, closest = _STEPS, None
+        most, best = _STEPS, None
         for _ in range(_ROUNDS):
             share = self._solve(points, share, target, most)
             if self.deadline.over:
                 break
             cost = self._price / max(share, 1e-3)  # of an excess, as a part of the share
-            missed, excess = (
-                self._missed(closest, points, share, 0.2 * tol / cost) if closest is not None else ([], -1.0)
-            )
+            missed, excess = self._missed(best, points, share, 0.2 * tol / cost) if best is not None else ([], -1.0)
             if excess * cost <= 0.2 * tol:  # the summits that are known: now all others
                 steps = 2 if target > tol else 8  # in the end, peaks that lie close to one are told from each other
                 missed, excess = self._missed(self._grid, points, share, 0.2 * tol / cost, steps)
                 if excess * cost <= 0.2 * tol and target <= tol and self._settled:
                     break
-                closest = self._grid.beside(np.append(points.omega[points.log > -0.05], missed))
+                best = self._grid.beside(np.append(points.omega[points.log > -0.05], missed))
             target = min(target, max(0.2 * excess * cost, 0.3 * tol)) if excess > 0 else 0.3 * tol
             most = _FEW if len(missed) else _MANY
             if excess > _WRONG and len(missed):
