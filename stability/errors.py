@@ -26,7 +26,8 @@ class MaskedError(NonFiniteError):
 
     def __init__(self, name: str, count: int) -> None:
         StabilityError.__init__(
-            self, f"{name} must have no masked entries, got {count}: replace them, for example with {name}.filled(0.0)"
+            self,
+            f"{name} holds {count} masked entr{'y' if count == 1 else 'ies'}: fill them, for example by {name}.filled(0.0)",
         )
 
 

@@ -29,7 +29,7 @@ def unmasked(name: str, value: Any) -> Any:
         >>> unmasked("A", np.ma.masked_array([1.0, 2.0], mask=[True, False]))
         Traceback (most recent call last):
             ...
-        stability.errors.MaskedError: A must have no masked entries, got 1: replace them, for example with ...
+        stability.errors.MaskedError: A holds 1 masked entry: fill them, for example by A.filled(0.0)
     """
     if isinstance(value, np.ma.MaskedArray):
         count = int(np.ma.count_masked(value))

@@ -33,7 +33,7 @@ def archive_members(path: str | Path) -> list[zipfile.ZipInfo]:
     """
     with as_file_errors(path, "is a damaged or truncated archive", _DAMAGED):
         if Path(path).exists() and not Path(path).is_file():  # a pipe would be waited for without end
-            raise FileFormatError(f"{path} is not a regular file")
+            raise FileFormatError(f"{path} is no regular file")
         with Path(path).open("rb") as handle:
             size = _directory_size(handle)
             if size > MEMBERS * _ENTRY:

@@ -37,7 +37,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(out) != len(pairs):
         seen: set[str] = set()
         twice = next(k for k, _ in pairs if k in seen or seen.add(k))
-        raise FileFormatError(f"a mapping has the key {twice[:60]!r} twice")
+        raise FileFormatError(f"the key {twice[:60]!r} stands twice in one mapping")
     return out
 
 
@@ -59,7 +59,7 @@ def _check_tree(document: Any, path: str | Path) -> None:
     level, depth = [document], 0
     while level:
         if depth > DEPTH:
-            raise FileFormatError(f"{path} has more than {DEPTH} levels of nesting")
+            raise FileFormatError(f"{path} is nested more than {DEPTH} deep")
         children: list[Any] = []
         for value in level:
             if isinstance(value, dict):
@@ -71,7 +71,7 @@ def _check_tree(document: Any, path: str | Path) -> None:
                 try:
                     value.encode("utf-8")
                 except UnicodeEncodeError as error:
-                    raise FileFormatError(f"{path} holds a string that is not valid Unicode") from error
+                    raise FileFormatError(f"{path} holds a string that is no Unicode text") from error
         level, depth = children, depth + 1
 
 
@@ -92,7 +92,7 @@ def parse_json(raw: bytes, path: str | Path, wrong: str = "not a JSON document")
     """
     values = sum(raw.count(sign) for sign in (b",", b":", b"{", b"["))
     if values > DOCUMENT_VALUES:
-        raise FileFormatError(f"{path} holds about {values} values; the limit is {DOCUMENT_VALUES}")
+        raise FileFormatError(f"{path} holds about {values} values; a document here has at most {DOCUMENT_VALUES}")
     try:
         document = json.loads(
             raw.decode("utf-8"),
@@ -121,9 +121,9 @@ def read_document(path: str | Path) -> tuple[Any, str]:
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
-            raise FileFormatError(f"{path} is not a regular file")
+            raise FileFormatError(f"{path} is no regular file")
         if status.st_size > DOCUMENT_BYTES:
-            raise FileFormatError(f"{path} has {status.st_size} bytes; the limit is {DOCUMENT_BYTES}")
+            raise FileFormatError(f"{path} has {status.st_size} bytes; a document here has at most {DOCUMENT_BYTES}")
         raw = Path(path).read_bytes()
     except OSError as error:
         raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error

@@ -188,8 +188,8 @@ def refuse_existing_files(
         )
     if foreign and not overwrite:
         raise ConfigurationError(
-            f"{path} holds files that this command did not write: {_short_list(foreign)}. Choose another folder, or "
-            "replace them with --overwrite"
+            f"{path} holds {_short_list(foreign)}, not made by this command: choose another folder, or replace the files "
+            "with --overwrite"
         )
 
 

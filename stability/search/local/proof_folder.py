@@ -195,7 +195,7 @@ def read_sample(path: Path, network: str) -> tuple[int, Claim]:
 def _document(path: Path, kind: str) -> Mapping[str, Any]:
     try:
         if not stat.S_ISREG(os.lstat(path).st_mode):
-            raise FileFormatError(f"{path} is not a regular file")
+            raise FileFormatError(f"{path} is no regular file")
     except OSError as error:
         raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
     document, text = read_document(path)
@@ -283,7 +283,10 @@ def check_sample(path: Path, network: Classifier, digest: str) -> SampleCheck:
         return SampleCheck(path.name, False, str(error)[:300])
     if claim.name != CLAIM or claim.verdict is not Verdict.CERTIFIED or not isinstance(claim.proof, Proof):
         return SampleCheck(
-            path.name, False, f"expected a certified claim {CLAIM!r}, got {claim.name[:40]!r} ({claim.verdict})", index
+            path.name,
+            False,
+            f"expected a certified claim {CLAIM!r} with a proof, got {claim.name[:40]!r} ({claim.verdict})",
+            index,
         )
     check = verify_claim(network, claim)
     data = claim.proof.data

@@ -102,7 +102,7 @@ class ProofMerger:
         lost = None if overwrite else next((k for k in range(len(query.x)) if self._lost(k, query)), None)
         if lost is not None:
             raise ConfigurationError(
-                f"{folder.path} holds proofs that would be lost. The first is {sample_file(lost)}, for "
+                f"{folder.path} holds proofs that would be lost. The first is {sample_file(lost)}, proved about "
                 f"another input, norm, budget or mask: {OVERWRITE}"
             )
         folder.reserve(names, by, overwrite=overwrite)

@@ -65,7 +65,7 @@ def test_killed_it_is_succeeded_at_once_and_that_is_said(tmp_path: Path, caplog:
         assert (tmp_path / LOCK_FILE).exists()
         with claim_folder(tmp_path, "next"):
             assert f"process {process.pid}" in caplog.text
-            assert "taken over" in caplog.text
+            assert "took over" in caplog.text
     assert {p.name for p in tmp_path.iterdir()} == {"notes.partial"}
 
 
@@ -86,7 +86,7 @@ def test_a_forked_child_does_not_give_back_what_its_parent_holds(tmp_path: Path)
 def test_places_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for place in ("file", "file/below", "a\0b", "n" * 300):
-        with pytest.raises(FileFormatError, match="cannot make the folder"), claim_folder(tmp_path / place, "x"):
+        with pytest.raises(FileFormatError, match="cannot create the folder"), claim_folder(tmp_path / place, "x"):
             pass
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / LOCK_FILE).symlink_to(tmp_path / "file")
