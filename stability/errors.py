@@ -25,10 +25,8 @@ class MaskedError(NonFiniteError):
     """An array of ``numpy.ma`` has masked entries, whose values have no meaning."""
 
     def __init__(self, name: str, count: int) -> None:
-        StabilityError.__init__(
-            self,
-            f"{name} holds {count} masked entr{'y' if count == 1 else 'ies'}: fill them, for example by {name}.filled(0.0)",
-        )
+        entries = "1 masked entry" if count == 1 else f"{count} masked entries"
+        StabilityError.__init__(self, f"{name} holds {entries}: fill them, for example by {name}.filled(0.0)")
 
 
 class IllPosedError(StabilityError):

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from stability.kernel.systems.parts import part_title
+
 from ..formatting import bound, bound_at, margin_words, table, time_to, verdict_word
 from ..names import printable
 from ..opinions import NUMERIC, SHORT, opinion_cells, opinion_count
@@ -56,7 +58,7 @@ def screen(
 
     found = state(summary)
     part = summary.get("meta", {}).get("part")
-    about = f"{model}, the part {part}" if part else model
+    about = f"{model}, {part_title(str(part))}" if part else model
     word = verdict_word(found) + " for inputs in the box" * bool(found == "certified" and summary.get("driven"))
     said = sentence(summary, discrete) + (_slow(summary, length) if discrete and found == "certified" else "")
     lines = [f"{printable(about)}: {word.upper()}", wrap(said), ""]

@@ -79,7 +79,7 @@ def _dense(value: Any) -> Any:
 
 
 def _per_unit(what: str, value: Any, n: int) -> np.ndarray:
-    flat = np.asarray(_dense(value), dtype=np.float64).reshape(-1)
+    flat = np.asarray(_dense(value)).reshape(-1)
     return as_vector(
         what, np.full(n, flat[0]) if flat.size == 1 else flat, n, f"{what} must be one number, or one number per unit"
     )

@@ -66,7 +66,7 @@ def as_matrix(name: str, value: Any, shape: tuple[int | None, int | None] = (Non
     out = np.array(raw, dtype=np.float64, order="C")
     if not np.isfinite(out).all():
         raise NonFiniteError(name)
-    _refuse_rounded(name, raw, out)
+    refuse_rounded(name, raw, out)
     out.setflags(write=False)
     return out
 
@@ -93,8 +93,17 @@ def as_column(name: str, value: Any, size: int) -> Array:
     return as_matrix(name, raw.reshape(-1, 1))[:, 0]
 
 
-def _refuse_rounded(name: str, raw: Array, stored: Array) -> None:
-    """Raise an error for numbers that float64 rounds, since a claim is about the numbers as given."""
+def refuse_rounded(name: str, raw: Array, stored: Array) -> None:
+    """Raise an error for numbers that float64 rounds, since a claim is about the numbers as given.
+
+    Args:
+        name: name in the error message.
+        raw: array of any dtype; only integers and floats wider than float64 can fail.
+        stored: the same array in float64.
+
+    Raises:
+        ConfigurationError: an entry changes its value.
+    """
     if raw.dtype.kind in "iu":
         rounded = np.abs(stored) >= 2.0**53
         rounded[rounded] = [int(a) != int(b) for a, b in zip(raw[rounded], stored[rounded])]
@@ -147,16 +156,18 @@ def as_slope(slope: Any, channels: int) -> tuple[Array, Array]:
     unmasked("slope", slope)
     try:
         low, high = slope
-        alpha = np.array(np.broadcast_to(np.asarray(low, dtype=np.float64), (channels,)))
-        beta = np.array(np.broadcast_to(np.asarray(high, dtype=np.float64), (channels,)))
-    except (TypeError, ValueError) as error:
+        bounds = [np.broadcast_to(np.asarray(bound, dtype=np.float64), (channels,)) for bound in (low, high)]
+    except (TypeError, ValueError, OverflowError) as error:
         one = isinstance(slope, (int, float)) and not isinstance(slope, bool)
         hint = f": for slopes between 0 and {slope:g} pass ({min(0.0, slope):g}, {max(0.0, slope):g})" if one else ""
         raise ConfigurationError(
             f"slope must be a pair (alpha, beta) of numbers or of vectors with {channels} entries, got {slope!r}{hint}"
         ) from error
+    alpha, beta = (np.array(bound) for bound in bounds)
     if not (np.isfinite(alpha).all() and np.isfinite(beta).all()):
         raise ConfigurationError("slope bounds must be finite")
+    refuse_rounded("slope", np.broadcast_to(low, (channels,)), alpha)
+    refuse_rounded("slope", np.broadcast_to(high, (channels,)), beta)
     if (alpha > beta).any():
         i = int(np.argmax(alpha > beta))
         raise ConfigurationError(f"slope must have alpha <= beta, got ({alpha[i]}, {beta[i]}) in channel {i}")

@@ -188,8 +188,8 @@ def refuse_existing_files(
         )
     if foreign and not overwrite:
         raise ConfigurationError(
-            f"{path} holds {_short_list(foreign)}, not made by this command: choose another folder, or replace the files "
-            "with --overwrite"
+            f"{path} holds {_short_list(foreign)}, not made by this command: choose another folder, or replace the "
+            "files with --overwrite"
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from stability.errors import ConfigurationError, DimensionError
+from stability.kernel.checks import refuse_rounded
 
 Array = np.ndarray
 WIDTHS = (1.0, 5.0, 50.0)  # half widths of the boxes that are tried after the data's range
@@ -89,6 +90,8 @@ def input_range(value: Any, width: int, name: str = "input_range") -> InputRange
         if end.shape not in ((), (width,)):
             hint = f"one entry for each of the {width} inputs"
             raise DimensionError(f"a bound of {name}", f"() or ({width},)", end.shape, hint)
+    for end, stored in zip(value, (low, high)):
+        refuse_rounded(name, np.atleast_1d(end), np.atleast_1d(stored))
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()):
         raise ConfigurationError(f"{name} must have finite bounds, low <= high")
     if not (np.abs(low) <= LARGEST).all() or not (np.abs(high) <= LARGEST).all():
