@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stability.arguments import as_vector
+from stability.arguments import as_positive, as_vector
 from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError
 from stability.kernel.systems.driven import DrivenSystem
@@ -74,8 +74,7 @@ def refute(
     """
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ConfigurationError(f"seed must be an integer >= 0, got {seed!r}")
-    if isinstance(effort, bool) or not isinstance(effort, (int, float)) or not 0.0 < effort < np.inf:
-        raise ConfigurationError(f"effort must be a positive number, got {effort!r}")
+    effort = as_positive("effort", effort)
     if horizon is not None and (isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)) or horizon < 0):
         raise ConfigurationError(f"horizon must be None or a number of steps >= 0, got {horizon!r}")
     target = as_subject(subject)
@@ -95,7 +94,7 @@ def refute(
             ANYWHERE if bare else checked_range(input_range, target.inputs),
             None if bare else start,
             None if horizon is None else int(horizon),
-            float(effort),
+            effort,
         )
     )
 

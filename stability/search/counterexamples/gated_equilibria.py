@@ -57,8 +57,7 @@ def largest_eigenvalues(matrix: Array, count: int = 1) -> list[complex]:
             values = None
     if values is None:
         values = np.linalg.eigvals(matrix)
-    upper = sorted((x for x in map(complex, values) if x.imag >= 0.0), key=lambda x: -abs(x))
-    return upper[:count]
+    return sorted((x for x in map(complex, values) if x.imag >= 0.0), key=lambda x: -abs(x))[:count]
 
 
 def equilibrium_near(

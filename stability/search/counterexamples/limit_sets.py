@@ -113,8 +113,7 @@ def _separated_pairs(x: Array) -> Array:
     gaps = np.linalg.norm(x[0] - x[1], axis=1)
     size = np.linalg.norm(x, axis=2).max(axis=0)
     alive = np.isfinite(gaps) & (size < 1e9) & (gaps > 1e-3 * (1e-3 + size))
-    order = np.argsort(-np.where(alive, gaps, -1.0), kind="stable")
-    return order[: int(alive.sum())]
+    return np.argsort(-np.where(alive, gaps, -1.0), kind="stable")[: int(alive.sum())]
 
 
 def _proofs(

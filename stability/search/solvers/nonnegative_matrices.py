@@ -269,8 +269,7 @@ def _ritz(apply: Callable[[Array], Array], n: int, steps: int = 16) -> float:
             break
         beside.append(size)
         before, x = x, y / size
-    k = len(diagonal)
-    return float(eigvalsh_tridiagonal(diagonal, beside[1:k])[-1])
+    return float(eigvalsh_tridiagonal(diagonal, beside[1 : len(diagonal)])[-1])
 
 
 def _norms(X: Array, rows: Array, columns: Array, row_parts: Array, column_parts: Array) -> Array:
