@@ -50,11 +50,11 @@ def write_network(folder: Folder, network: Classifier) -> str:
     """Write the network of the proofs in a folder; the file must be reserved.
 
     Args:
-        folder: claimed by the caller.
+        folder: folder that the caller has claimed.
         network: the classifier.
 
     Returns:
-        Its digest, which every proof repeats.
+        Digest of the network, which every proof repeats.
 
     Raises:
         FileFormatError: when the folder cannot be written to.
@@ -69,10 +69,10 @@ def write_sample(folder: Folder, network: str, index: int, claim: Claim) -> Path
     """Write the proof about one input; the file must be reserved.
 
     Args:
-        folder: claimed by the caller.
+        folder: folder that the caller has claimed.
         network: digest of the network, as ``write_network`` gave it.
         index: index of the input in its data.
-        claim: with its proof.
+        claim: claim with its proof.
 
     Returns:
         The path.
@@ -95,11 +95,11 @@ class SampleCheck:
         index: index of the input in its data; ``None`` where the file could not be read.
         label: the class that is certified.
         norm: ``l2`` or ``linf``.
-        radius: within which no perturbation changes it.
-        budget: ``total``, or ``step`` where the radius is that of every step.
+        radius: certified radius: no smaller perturbation changes the class.
+        budget: ``total``, or ``step`` if the radius applies to every step.
         masked: number of entries of the input that may change, if not all.
         statement: the claim's sentence; empty unless valid.
-        question: digest of the input, its mask and what may be done to it; empty unless valid.
+        question: digest of the input, mask, norm, budget and bounds; empty unless valid.
     """
 
     file: str
@@ -139,13 +139,8 @@ class FolderVerification(Displayed):
     def facts(self) -> list[tuple[str, str]]:
         """Return the answer and the subject of the claims."""
         proved = sum(sample.valid for sample in self.samples)
-        answer = ("", "valid" if self.valid else "INVALID")
-        return [
-            answer,
-            ("proved", f"{proved} of {len(self.samples)}"),
-            ("reason", self.reason),
-            ("about", self.network),
-        ]
+        answer, count = ("", "valid" if self.valid else "INVALID"), ("proved", f"{proved} of {len(self.samples)}")
+        return [answer, count, ("reason", self.reason), ("about", self.network)]
 
 
 def is_proof_folder(path: Path) -> bool:
@@ -214,7 +209,7 @@ def sample_names(path: Path) -> list[str]:
     """Return the names of the files about inputs in a folder, by index; raise an error for other ``sample-`` files.
 
     Raises:
-        FileFormatError: the folder cannot be read, or holds a file whose name is none of ours.
+        FileFormatError: the folder cannot be read, or holds a ``sample-`` file with another kind of name.
     """
     try:
         names = [name for name in os.listdir(path) if name.startswith("sample-")]
@@ -238,7 +233,7 @@ def verify_folder(path: str | Path, progress: Callable[[int, int], Any] | None =
 
     Args:
         path: the folder.
-        progress: called with how many files are done, and how many there are.
+        progress: called with the number of finished files and the number of all files.
 
     Returns:
         The outcome. One invalid file makes the folder invalid; all others are reported as well.
@@ -274,7 +269,7 @@ def check_sample(path: Path, network: Classifier, digest: str) -> SampleCheck:
 
     Args:
         path: path of the file.
-        network: that its folder holds.
+        network: network of the folder.
         digest: digest of the network.
     """
     try:

@@ -1,12 +1,12 @@
 r"""Branch and bound on values inside the network, for margins that quadratic relaxation leaves open.
 
-All runs from a box fall into those in which a value of the tube (an argument of a gate, a cell's state) lies below a
-number and those in which it lies above. In either half the planes and parabolas of the units that read it are nearer to
-them, and the cut :math:`(y - low)(high - y) \ge 0` gets a Lagrange multiplier of its own, next to those of the symbols.
-Leaves of the tree are proved like any other one, see the rule ``local_planes``.
+A cut divides the runs from a box by a value of the tube, such as the argument of a gate or the state of a cell. In one
+half the value lies below a number, in the other above. In each half the planes and parabolas of the units that read the
+value are tighter. The cut :math:`(y - low)(high - y) \ge 0` has its own Lagrange multiplier, beside those of the
+symbols. Each leaf of the tree is proved by the rule ``local_planes``.
 
-Which value is cut: some are tried at the root, and what they gained there, corrected by what came of them later and
-falling with the square of the width left, says what they promise (pseudo-costs).
+Values are selected by pseudo-costs. Trial cuts at the root measure the gain of a value, and later cuts update it. The
+predicted gain falls with the square of the remaining width.
 
 Source: T. Achterberg, T. Koch, A. Martin, Branching rules revisited, Operations Research Letters 33 (2005).
 """
@@ -29,15 +29,15 @@ Cuts = dict[int, tuple[float, float]]
 DEEPEST = 22
 """Most nested cuts: a file may be nested at most 64 deep."""
 _ROUNDS, _FIRST, _TRIED = 60, 60, 8
-"""Newton steps for a node, for the first one, and for a trial cut."""
+"""Newton steps for the multipliers of a node, of the root, and of a trial cut."""
 PRICE = 4.0
-"""Price of leaving a cut by half its width, relative to the missing margin."""
-LOOK = 2
+"""Penalty for a violation of a cut by half its width, relative to the missing margin."""
+NODE_TRIALS = 2
 """Trial cuts per node."""
-CANDIDATES, TRYING = 32, 0.2
+ROOT_TRIALS, ROOT_TRIAL_TIME = 32, 0.2
 """Trial cuts at the root, and their share of the time."""
 _STEPS = 6
-"""Steps towards the worst input of a node."""
+"""Sign-gradient steps towards the worst input of a node."""
 
 
 def margin_gradient(tube: AffineArithmetic, margin: Form, row: int, met: Met) -> Array:
@@ -46,11 +46,11 @@ def margin_gradient(tube: AffineArithmetic, margin: Form, row: int, met: Met) ->
     Args:
         tube: the tube, with nothing merged.
         margin: the margins of all classes, as forms.
-        row: the margin's number.
+        row: index of the margin.
         met: arguments of the units along the run.
 
     Returns:
-        ``(n,)``, for symbols that reach from -1 to 1; zero for symbols of smooth units.
+        ``(n,)``, for symbols in [-1, 1]; zero for symbols of smooth units.
     """
     slope = np.zeros(tube.symbols)
     slope[: margin.L.shape[1]] = margin.L[row]
@@ -77,12 +77,12 @@ def worst_input(
         question: the network and the class.
         tube: the tube, with its cuts.
         margin: the margins of all classes, as forms.
-        row: the margin's number.
-        point: starting point, from -1 to 1 in each entry that moves.
-        price: added to the margin where a cut is left by half its width, growing with the square.
+        row: index of the margin.
+        point: initial guess, in [-1, 1] for each entry that may change.
+        price: weight of the quadratic penalty for a violated cut, in units of half its width.
 
     Returns:
-        The point, and its margin: infinite where it does not keep the cuts.
+        The point, and its margin; infinite if the point violates a cut.
     """
     inputs, best = inputs_of(tube), (np.inf, point, np.inf)
     cuts = [tube.met[number] for number in sorted(tube.met)]
@@ -125,10 +125,10 @@ class Node:
     Attributes:
         cuts: the cuts.
         bound: lower bound of the margin, in floating point.
-        point: the input at which the parabolas touch.
-        multipliers: multipliers, or ``None`` where affine forms alone prove the margin positive.
+        point: input at which the parabolas touch the activations.
+        multipliers: Lagrange multipliers; ``None`` if affine forms alone prove the margin positive.
         proved: whether the bound is positive with rounding.
-        numbers: the values that are cut, in the order of their multipliers.
+        numbers: numbers of the cut values, in the order of their multipliers.
     """
 
     cuts: Cuts
@@ -146,7 +146,7 @@ class Node:
 
 @dataclass(eq=False)
 class Splitting:
-    """Search for one class of one box."""
+    """Branch and bound for one class and one box of inputs."""
 
     question: About
     low: Array
@@ -223,13 +223,13 @@ class Splitting:
         """Return the two halves of a node."""
         low, high = self._endpoints(node.cuts, number)
         at = 0.5 * (low + high)
-        low, high = node.cuts.get(number, (-np.inf, np.inf))  # as the rule will have them
+        low, high = node.cuts.get(number, (-np.inf, np.inf))  # the rule stores cuts alone, without the known range
         parts = [{**node.cuts, number: bounds} for bounds in ((low, at), (at, high))]
         return at, [self.node(part, node.point, node, rounds) for part in parts]
 
     def gain(self, node: Node, halves: list[Node], number: int) -> tuple[float, float]:
         """Return the gains of both halves, the smaller first, per squared remaining share of the first width."""
-        remaining = self._left(node, number)
+        remaining = self._remaining_share(node, number)
         low, high = sorted(min(max(half.bound - node.bound, 1e-3), -2.0 * node.bound) / remaining for half in halves)
         return low, high
 
@@ -238,14 +238,15 @@ class Splitting:
         low, high = cuts.get(number, self.ranges[number])
         return max(low, self.ranges[number][0]), min(high, self.ranges[number][1])
 
-    def _left(self, node: Node, number: int) -> float:
+    def _remaining_share(self, node: Node, number: int) -> float:
+        """Return the squared ratio of a value's width in a node to its uncut width."""
         low, high = self._endpoints(node.cuts, number)
         first = self.ranges[number]
         return ((high - low) / (first[1] - first[0])) ** 2
 
     def promise(self, node: Node, number: int) -> float:
         """Return the product of both halves' predicted gains, each at most the missing margin."""
-        remaining = self._left(node, number)
+        remaining = self._remaining_share(node, number)
         low, high = (min(gain * remaining, -node.bound) for gain in self.gains[number])
         return low * high
 
@@ -256,8 +257,8 @@ class Splitting:
             return root.leaf if root.proved else None
         deadline = self.question.deadline
         seconds = deadline.left()
-        for number in self.order[:CANDIDATES]:
-            if deadline.over or (self.gains and deadline.left() < (1.0 - TRYING) * seconds):
+        for number in self.order[:ROOT_TRIALS]:
+            if deadline.over or (self.gains and deadline.left() < (1.0 - ROOT_TRIAL_TIME) * seconds):
                 break
             self.gains[number] = self.gain(root, self.halves(root, number, _TRIED)[1], number)
         return self._tree(root, 0) if self.gains else None
@@ -268,7 +269,7 @@ class Splitting:
         if self.question.deadline.over or self.room <= 0 or depth >= DEEPEST or not np.isfinite(node.bound):
             return None
         tried: list[tuple[float, int, float, list[Node]]] = []
-        for number in sorted(self.gains, key=lambda n: -self.promise(node, n))[:LOOK]:
+        for number in sorted(self.gains, key=lambda n: -self.promise(node, n))[:NODE_TRIALS]:
             at, halves = self.halves(node, number, _ROUNDS)
             measured, previous = self.gain(node, halves, number), self.gains[number]
             if not all(half.proved for half in halves):
@@ -279,7 +280,7 @@ class Splitting:
                 break
         _, number, at, halves = max(tried, key=lambda t: t[0])
         parts: dict[int, Tree] = {}
-        for k in sorted((0, 1), key=lambda k: halves[k].bound):  # what is hardest first: it ends the search
+        for k in sorted((0, 1), key=lambda k: halves[k].bound):  # the harder half first: its failure ends the search
             part = self._tree(halves[k], depth + 1)
             if part is None:
                 return None
