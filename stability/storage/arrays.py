@@ -53,7 +53,7 @@ def read_npz(path: str | Path) -> dict[str, np.ndarray]:
         raise FileFormatError(f"{path} holds {stray[:60]!a}, which is not a .npy array")
     out: dict[str, np.ndarray] = {}
     remaining = NUMBERS
-    with as_file_errors(path, "is no complete .npz file of plain arrays", _DAMAGED), zipfile.ZipFile(path) as archive:
+    with as_file_errors(path, "is no whole .npz file of plain arrays", _DAMAGED), zipfile.ZipFile(path) as archive:
         for member in members:
             name = member.filename[: -len(".npy")]
             with archive.open(member) as handle:
@@ -68,7 +68,7 @@ def read_npy(path: str | Path) -> np.ndarray:
     Raises:
         FileFormatError: missing, damaged, too large, pickled, or of another size than its header claims.
     """
-    with as_file_errors(path, "is no complete .npy file of a plain array", _DAMAGED), Path(path).open("rb") as handle:
+    with as_file_errors(path, "is no whole .npy file of a plain array", _DAMAGED), Path(path).open("rb") as handle:
         return _read_array(handle, Path(path).stat().st_size, NUMBERS, str(path))
 
 

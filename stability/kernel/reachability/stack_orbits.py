@@ -2,8 +2,8 @@ r"""Equilibria and periodic orbits of stacks, proved to exist layer by layer.
 
 The lowest layer reads the input of the proof. Every other layer reads the next states of the layer below, which lie in
 a known ball. For each input sequence in that ball Krawczyk's test proves exactly one orbit of the layer in a box. The
-stack then has exactly one orbit in the product of the boxes. The Jacobian of a stack is block triangular: its eigenvalues
-are those of its layers, each along its own orbit.
+stack then has exactly one orbit in the product of the boxes. The Jacobian of a stack is block triangular: its
+eigenvalues are those of its layers, each along its own orbit.
 """
 
 from __future__ import annotations

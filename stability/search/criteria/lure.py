@@ -93,7 +93,7 @@ def _theorem1(system: LureSystem, options: Options) -> list[Finding]:
     out = cases.get(options.criterion, [*cases["theorem1a"], *cases["theorem1b"]])
     if behind is system:
         return out
-    about = "for the differential equation, not for the discrete map"
+    about = "about the differential equation, not about the discrete map"
     return [Finding(f.criterion, f.holds, f.margin, f"{about}: {f.detail}", f.rate) for f in out]
 
 

@@ -103,11 +103,11 @@ def header(shape, dtype="<f8", version=(1, 0), wide=119):
         (header((16,)) + bytes(8), "truncated"),
         (header((18,)) + bytes(8), "truncated"),
         (header((1,)) + bytes(9), r"more bytes than its shape \(1,\) needs"),
-        (header((-1,)) + bytes(8), "negative size|no complete"),
+        (header((-1,)) + bytes(8), "negative size|no whole"),
         (header((1,), "|O") + bytes(8), "pickled objects"),
         (header((1,), version=(3, 0)) + bytes(8), r"version \(3, 0\)"),
-        (b"\x93NUMPY", "no complete"),
-        (b"nothing like it", "no complete"),
+        (b"\x93NUMPY", "no whole"),
+        (b"nothing like it", "no whole"),
     ],
 )
 def test_hostile_headers(raw, text, tmp_path):

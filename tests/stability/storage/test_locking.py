@@ -65,7 +65,7 @@ def test_killed_it_is_succeeded_at_once_and_that_is_said(tmp_path: Path, caplog:
         assert (tmp_path / LOCK_FILE).exists()
         with claim_folder(tmp_path, "next"):
             assert f"process {process.pid}" in caplog.text
-            assert "took over" in caplog.text
+            assert "taken over" in caplog.text
     assert {p.name for p in tmp_path.iterdir()} == {"notes.partial"}
 
 
