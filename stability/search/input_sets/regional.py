@@ -146,7 +146,7 @@ def _why_no_region(driven: DrivenSystem, u: Array, point: tuple[Array, float] | 
     if not (np.isfinite(size) and abs(size) < 1e25 and np.isfinite(driven.channel(centre, u)).all()):
         return "Regional contraction is open: the weights are too large for the computation."
     if not size < 0:
-        return f"Regional contraction is open: the equilibrium found is unstable (excess {size:.3g})."
+        return f"Regional contraction is open: the equilibrium found is not stable (excess {size:.3g})."
     return None
 
 
