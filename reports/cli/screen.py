@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from stability.kernel.systems.parts import part_title
+
 from ..formatting import bound, bound_at, margin_words, table, time_to, verdict_word
 from ..names import printable
 from ..opinions import NUMERIC, SHORT, opinion_cells, opinion_count
@@ -56,7 +58,7 @@ def screen(
 
     verdict = state(summary)
     part = summary.get("meta", {}).get("part")
-    title = f"{model}, the part {part}" if part else model
+    title = f"{model}, {part_title(str(part))}" if part else model
     word = verdict_word(verdict) + " for inputs in the box" * bool(verdict == "certified" and summary.get("driven"))
     text = sentence(summary, discrete) + (_slow(summary, length) if discrete and verdict == "certified" else "")
     lines = [f"{printable(title)}: {word.upper()}", wrap(text), ""]
