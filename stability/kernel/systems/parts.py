@@ -48,14 +48,14 @@ def origin_phrase(subject: Any) -> str:
 
 
 def part_phrase(subject: Any, noun: str = "") -> str:
-    """Return ``the part `PATH` of WHOLE`` with its description; for no part ``this NOUN``, or the empty string.
+    """Return ``part `PATH` of WHOLE`` with its description; for no part the noun.
 
     Example:
         >>> from stability.systems import LureSystem
         >>> part_phrase(LureSystem.linear([[-1.0]]), "cell")
-        'this cell'
+        'cell'
     """
     path, of, whole = part_of(subject).partition(" of ")
     if not of:
-        return f"this {noun}" if noun else ""
-    return f"the part `{path}` of {whole}" + (f", {'an' if noun.startswith('LSTM') else 'a'} {noun}" if noun else "")
+        return noun
+    return f"part `{path}` of {whole}" + (f", {'an' if noun.startswith('LSTM') else 'a'} {noun}" if noun else "")

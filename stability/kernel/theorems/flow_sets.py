@@ -34,7 +34,7 @@ from stability.kernel.arithmetic.balls import Ball, system_balls
 from stability.kernel.arithmetic.definiteness import is_symmetric, prove_positive_definite, spectral_bounds
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.format.fields import LIMIT, AnyArray, Input, Number, ProofData, require
-from stability.kernel.format.sentences import at_least, at_most, exact_text
+from stability.kernel.format.sentences import at_least, at_most, entry_time, exact_text
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.absorbing_sets import BOX
 from stability.kernel.theorems.bounded import prove_ball_positive
@@ -152,14 +152,12 @@ class FlowSets(ProofData):
     room: Number
     time: Number
 
-    def since(self, satisfied: str, does: str) -> str:
-        """State the time from which a property holds, about one trajectory or two."""
-        limit, first = exact_text(1.0 + self.room), at_least(float(np.asarray(self.mu).flat[0]))
-        return (
-            f"from time T on, {at_most(self.time)} after {satisfied} (h - c)^T Y^-1 (h - c) <= {limit} for the first c "
-            f"and Y of the proof (which {does} after at most log((V - 1) / {exact_text(self.room)}) / {first}, V the "
-            "largest (h(0) - c)^T Y^-1 (h(0) - c), and at once where V is smaller),"
-        )
+    @property
+    def entry(self) -> str:
+        """State the time from which the claim holds."""
+        duration = f"log((V - 1) / {exact_text(self.room)}) / {at_least(float(np.asarray(self.mu).flat[0]))}"
+        size = "(s - c)^T Y^-1 (s - c)", "the first c and Y"
+        return entry_time("T", at_most(self.time), duration, size, self.room)
 
     def ranges(self, subject: DrivenSystem) -> Ranges:
         """Return the final ranges of the pre-activations.

@@ -40,7 +40,7 @@ from stability.kernel.format.fields import (
     require,
     required,
 )
-from stability.kernel.format.sentences import at_most, contraction, decays, phrase_of
+from stability.kernel.format.sentences import contraction, decays, gain_bound
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.systems.residual_stack import STRETCH, ResidualStack
 from stability.kernel.theorems.norm_gain import is_horizon, prove_above
@@ -174,17 +174,9 @@ class ResidualGain(ProofData):
     head: AnyArray | None = None
 
     def sentence(self, subject: ResidualStack, claim: Claim) -> str:
-        output = "what the last block puts out"
-        if self.head is not None:
-            output += ", under the linear head of the proof,"
-        steps = "any number of" if self.horizon is None else f"{self.horizon}"
-        over = f"in the l2 norm over {'the whole sequence' if self.horizon is None else f'{steps} steps'}"
-        if self.measure == "final":
-            over = f"at the last of {steps} steps, |u| the l2 norm over all of them"
-        moved = f"{output} differs by at most {at_most(self.gain)} |u|, {over}"
-        return (
-            f"For {phrase_of(subject)}, two runs from one state and any two sequences u1, u2 of inputs, with "
-            f"difference u = u1 - u2: {moved}."
+        head = "" if self.head is None else ", under the linear head of the proof"
+        return gain_bound(
+            subject, self.gain, self.measure, self.horizon, f"The output is that of the last block{head}."
         )
 
     def check(self, subject: ResidualStack, claim: Claim) -> str:
