@@ -305,6 +305,9 @@ def _number(value: float, rng: random.Random) -> float:
     return rng.choice([0.0, -0.0, 1.0, -1.0, 0.5, 1e-300, 1e300, 5e-324, 2.0**53])
 
 
+BASE64 = re.compile(r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)")
+
+
 def mutated(honest: dict, rng: random.Random) -> dict:
     """One to three changes anywhere in the tree: dropped, doubled, swapped, nested, retyped, a number or bytes bent."""
     forged = copy.deepcopy(honest)
@@ -330,7 +333,7 @@ def mutated(honest: dict, rng: random.Random) -> dict:
         elif isinstance(value, (int, float)):
             parent[key] = _number(float(value), rng) if rng.random() < 0.8 else int(value) + rng.choice([-1, 1])
         elif isinstance(value, str) and key == "array" and value:
-            raw = bytearray(base64.b64decode(value, validate=False)) if len(value) % 4 == 0 else bytearray()
+            raw = bytearray(base64.b64decode(value, validate=False)) if BASE64.fullmatch(value) else bytearray()
             if len(raw) >= 8:
                 at = 8 * rng.randrange(len(raw) // 8)
                 bent = _number(float(np.frombuffer(bytes(raw[at : at + 8]), "<f8")[0]), rng)

@@ -29,7 +29,7 @@ from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.arithmetic.unstable_matrices import enclose_unstable
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import Channels, State, require, required
-from stability.kernel.format.sentences import NOT_CONTRACTING, slopes_phrase, theorem
+from stability.kernel.format.sentences import NOT_CONTRACTING, for_every, slopes_phrase, theorem
 from stability.kernel.format.theorem_table import refutes
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.lure import LureSystem
@@ -82,7 +82,7 @@ class UnstableLinear(Unstable):
             subject,
             NOT_CONTRACTING if claim.name == "contraction" else "It is not bounded.",
             linear,
-            "For every input, two trajectories that start with the difference of the proof move apart without bound.",
+            f"{for_every(subject)}, two trajectories with the first difference of the proof move apart without bound.",
         )
 
     def check(self, subject: DrivenSystem, claim: Claim) -> str:

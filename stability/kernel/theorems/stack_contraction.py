@@ -244,7 +244,7 @@ class StackContraction(ProofData):
             bound = decay_bound(self.overshoot, self.rate, subject.is_discrete)
             return theorem(subject, f"{for_every(subject)}, {pairs} {bound}.")
         slow = at_most(self.rate, near=1.0)
-        bound = f"|x(k) - y(k)|_2 <= {at_most(self.overshoot)} * ({slow}^k + {slow}^(T-k)) d at every step k of T"
+        bound = f"|x(k) - y(k)|_2 <= {at_most(self.overshoot)} * ({slow}^k + {slow}^(T-k)) d at every step k of T steps"
         first = "Here d is the norm of the difference of their initial states in both directions."
         return theorem(subject, f"{for_every(subject)}, {pairs} {bound}.", first)
 
