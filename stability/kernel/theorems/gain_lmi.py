@@ -302,8 +302,8 @@ def require_own_inputs(subject: LureSystem | DrivenSystem, E: Array, F: Array) -
         Refused: they are others.
     """
     if isinstance(subject, DrivenSystem):
-        own = np.array_equal(E, subject.E) and np.array_equal(F, subject.F)
-        require(own, "the input matrices are not those of the network")
+        same = np.array_equal(E, subject.E) and np.array_equal(F, subject.F)
+        require(same, "the input matrices are not those of the network")
 
 
 @certifies("gain_lmi", subject=(LureSystem, DrivenSystem), claim="gain", value=BY_CHECK)

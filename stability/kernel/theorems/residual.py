@@ -97,10 +97,10 @@ def gain_below(network: ResidualStack, claims: list[Claim], span: Span) -> float
     """
     total = norm_above(network.encoder)
     for k, (out, scale) in enumerate(branches(network)[:-1]):
-        own = layer_gain(network.layers[k], claims[k], None, Span("l2", span.horizon))
-        if isinstance(own, str):
-            return f"layer {k}: {own}"
-        total *= 1.0 + out * scale * own
+        gain = layer_gain(network.layers[k], claims[k], None, Span("l2", span.horizon))
+        if isinstance(gain, str):
+            return f"layer {k}: {gain}"
+        total *= 1.0 + out * scale * gain
     return total
 
 
@@ -117,16 +117,16 @@ def residual_bound(network: ResidualStack, claims: list[Claim], head: Array | No
         Refused: a norm that is not proved.
     """
     below = gain_below(network, claims, span)
-    own = layer_gain(network.layers[-1], claims[-1], None, span)
-    if isinstance(below, str) or isinstance(own, str):
-        return below if isinstance(below, str) else f"layer {len(claims) - 1}: {own}"
+    gain = layer_gain(network.layers[-1], claims[-1], None, span)
+    if isinstance(below, str) or isinstance(gain, str):
+        return below if isinstance(below, str) else f"layer {len(claims) - 1}: {gain}"
     scale = float(np.abs(network.scales[-1]).max(initial=0.0)) * STRETCH[network.between]
     M, size = network.mixing[-1], 1.0
     through = norm_above(M)
     if head is not None:
         size = norm_above(head)
         through = min(size * through, norm_above(head @ M) + _product_error(head, M))
-    total = round_up(below * (size + through * scale * own) * GROW)
+    total = round_up(below * (size + through * scale * gain) * GROW)
     return total if math.isfinite(total) else "the bound overflows"
 
 

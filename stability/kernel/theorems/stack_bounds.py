@@ -86,10 +86,10 @@ class StackEnds(ProofData):
             if not isinstance(layer, GatedCell):
                 held = (data["low"] <= low).all() and (high <= data["high"]).all()
                 require(held, f"layer {k} may read values outside the input box of its proof")
-            own = slice(at, at + layer.states)
-            held = (self.least[own] <= data[least]).all() and (data[most] <= self.most[own]).all()
+            states = slice(at, at + layer.states)
+            held = (self.least[states] <= data[least]).all() and (data[most] <= self.most[states]).all()
             require(held, f"the states of layer {k} may leave the box")
-            low, high, at = layer.output(data[least]), layer.output(data[most]), own.stop
+            low, high, at = layer.output(data[least]), layer.output(data[most]), states.stop
             if self.since is not None:
                 named = steps_named(data) if part["kind"] == "driven_bounds" else None
                 require(named is not None, f"layer {k} names no step from which on it is in its box")

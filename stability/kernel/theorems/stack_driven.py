@@ -27,8 +27,8 @@ from stability.kernel.theorems.driven_lmi import SIZE, DrivenLmi
 
 
 def _no_skew(subject: LayerStack) -> str | None:
-    found = delayed_network(subject)
-    return found if isinstance(found, str) else None
+    network = delayed_network(subject)
+    return network if isinstance(network, str) else None
 
 
 @certifies("stack_driven", subject=LayerStack, claim="driven_contraction", value="rate", unfit=_no_skew, size=SIZE)
