@@ -239,8 +239,7 @@ def _bound(row: tuple[ModelRecord, Mapping[str, Any]]) -> str:
 
 def _short(statement: str) -> str:
     """Return a sentence of a certificate without its subject."""
-    text = re.sub(r"^(For )?[Tt]his [^(]*\([^)]*\)[:,]? *(is (not )?bounded: )?", "", single_value(statement))
-    return text[:1].upper() + text[1:]
+    return re.sub(r"^.*? exact arithmetic\)\. ", "", single_value(statement))
 
 
 def _margins(report: Report) -> list[Fold]:

@@ -121,7 +121,7 @@ def test_a_step_that_no_criterion_is_about_is_inconclusive_and_says_why(kind, tm
     assert certificate.verdict is Verdict.INCONCLUSIVE
     assert REASONS[kind] in certificate.findings[0].detail
     assert not certificate.claims
-    assert "is open" in certificate.statement
+    assert "neither proved nor refuted" in certificate.statement
     certificate.save(tmp_path / "c.json")
     again = Certificate.load(tmp_path / "c.json")
     assert isinstance(again.subject, OpaqueMap)

@@ -50,18 +50,18 @@ def origin_phrase(subject: Any) -> str:
 
 
 def part_phrase(subject: Any, noun: str = "") -> str:
-    """Return ``the part `PATH` of WHOLE`` with its description; for no part ``this NOUN``, or the empty string.
+    """Return ``part `PATH` of WHOLE`` with its description; for no part the noun.
 
     Example:
         >>> from stability.systems import LureSystem
         >>> part_phrase(LureSystem.linear([[-1.0]]), "cell")
-        'this cell'
+        'cell'
     """
     path, of, _ = part_of(subject).partition(" of ")
     if not of:
-        return f"this {noun}" if noun else ""
+        return noun
     description = f", {'an' if noun.startswith('LSTM') else 'a'} {noun}" if noun and path != ALL_LAYERS else ""
-    return part_title(part_of(subject)) + description
+    return part_title(part_of(subject)).removeprefix("the ") + description
 
 
 def part_title(part: str) -> str:

@@ -116,7 +116,7 @@ def test_a_budget_for_each_step_is_asked_proved_and_checked(tmp_path: Path, monk
     checked = json.loads(capsys.readouterr().out)["samples"]
     assert {(one["budget"], one["masked"]) for one in checked} == {("step", None)}
     assert len(checked) == 3
-    assert all("at every step changes its class" in s["statement"] for s in checked)
+    assert all("at every step t, the class of x + d is" in s["statement"] for s in checked)
     words = ["radius", "net.safetensors", "--data", "data.npz", "--budget", "step"]
     assert cli.run(words) == 0
     assert "l2 radii of every step" in capsys.readouterr().out
@@ -147,7 +147,7 @@ def test_a_mask_is_asked_proved_and_checked(kind: str, tmp_path: Path, monkeypat
     assert cli.run(["verify", "p", "--json"]) == 0
     checked = json.loads(capsys.readouterr().out)["samples"]
     assert [one["masked"] for one in checked] == [3, 3]
-    assert all("of the entries that its mask names" in one["statement"] for one in checked)
+    assert all("zero outside the mask of the proof" in one["statement"] for one in checked)
     words = ["radius", "net.safetensors", "--data", "data.npz", "--mask", "m.npy" if "npy" in kind else "m.npz"]
     assert cli.run(words) == 0
     assert "only the 3 entries of the mask may change" in capsys.readouterr().out
