@@ -71,11 +71,11 @@ def hessian(
     context: typer.Context,
     model: Model,
     *,
-    method: Annotated[str, choice("Method.", ("lanczos", "pyhessian", "dense"), "--method")] = "lanczos",
-    parameters: Annotated[str, choice("Parameters of the Hessian.", ("all", "recurrent"), "--parameters")] = "all",
-    batch_size: Annotated[
-        int | None, with_default("Sequences at a time: less memory, the same Hessian.", "all at once")
-    ] = None,
+    method: Annotated[
+        str, choice("Method for the eigenvalues.", ("lanczos", "pyhessian", "dense"), "--method")
+    ] = "lanczos",
+    parameters: Annotated[str, choice("Weights that are varied.", ("all", "recurrent"), "--parameters")] = "all",
+    batch_size: Annotated[int | None, with_default("Number of sequences in memory at a time.", "all")] = None,
     samples: Samples = 256,
     data: DataOptions,
     results: Results,
@@ -84,7 +84,7 @@ def hessian(
 ) -> None:
     """Measure the curvature of the training loss.
 
-    Largest and smallest eigenvalue of its Hessian, and the trace.
+    Print the largest and smallest eigenvalue of the Hessian, and its trace.
     """
     results.own(context, "hessian.json", "hessian.csv")
     from ...analysis import hessian_summary
@@ -116,20 +116,18 @@ def attack(
     attack: Annotated[
         str | None,
         choice(
-            "The adversary; strong: DeepFool and APGD, as in the report. By default strong, with --step-size and for "
-            "targets that are not one class a sequence pgd.",
+            "Algorithm; strong: APGD and DeepFool.",
             ("strong", "pgd", "apgd", "fgsm", "deepfool"),
             "--attack",
         ),
     ] = None,
-    norm: Annotated[str, choice("Norm of the change of the whole sequence.", ("linf", "l2"), "--norm")] = "linf",
+    norm: Annotated[str, choice("Norm of the whole input change.", ("linf", "l2"), "--norm")] = "linf",
     epsilons: Annotated[
-        str | None, with_default("Radii, with commas between them.", "0,0.01,0.02,0.05,0.1 times the inputs' range")
+        str | None,
+        with_default("Attack radii, separated by commas.", "0 to 0.1 times the input range", metavar="NUMBER,NUMBER"),
     ] = None,
-    steps: Annotated[int | None, no_default("Steps of the attack.")] = None,
-    step_size: Annotated[
-        float | None, with_default("pgd: length of a step.", "2.5 times the radius over the number of steps")
-    ] = None,
+    steps: Annotated[int | None, no_default("Number of steps of the attack.")] = None,
+    step_size: Annotated[float | None, with_default("Length of a pgd step.", "2.5 × radius / steps")] = None,
     unit: Unit = "raw",
     samples: Samples = 200,
     data: DataOptions,
@@ -137,9 +135,9 @@ def attack(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Measure accuracy under attacks that know the network.
+    """Measure accuracy under white-box attacks of growing radius.
 
-    Tasks without classes are measured by their own metric.
+    Tasks without classes use their own metric. The default attack is strong for classes, else pgd.
     """
     results.own(context, "attack.json", "attack.csv")
     from ...analysis import attack_scores, attack_sweep
@@ -176,16 +174,17 @@ def noise(
     model: Model,
     *,
     kind: Annotated[
-        str, choice("Kind of noise; parameters: on the weights.", ("white", "salt_pepper", "parameters"), "--kind")
+        str, choice("Noise on inputs, or on parameters.", ("white", "salt_pepper", "parameters"), "--kind")
     ] = "white",
     levels: Annotated[
         str | None,
         with_default(
-            "Levels, with commas between them; of noise on the weights in units of each tensor's root mean square.",
-            "0,0.1,0.2,0.3,0.4, for white noise times the inputs' range",
+            "Noise levels, separated by commas; for weights relative to the root mean square of each tensor.",
+            "0 to 0.4; white: times the input range",
+            metavar="NUMBER,NUMBER",
         ),
     ] = None,
-    draws: Annotated[int, typer.Option(min=1, help="Independent noises per level.")] = 5,
+    draws: Annotated[int, typer.Option(min=1, help="Number of noise samples for each level.")] = 5,
     unit: Unit = "raw",
     samples: Samples = 500,
     data: DataOptions,
@@ -195,7 +194,7 @@ def noise(
 ) -> None:
     """Measure accuracy under random noise on inputs or weights.
 
-    Tasks without classes are measured by their own metric.
+    Tasks without classes use their own metric.
     """
     results.own(context, "noise.json", "noise.csv")
     from ...analysis import noise_scores, noise_sweep, parameter_noise_sweep

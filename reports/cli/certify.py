@@ -19,7 +19,7 @@ from ..vocabulary import state
 from . import console
 from .gate import Gate, certify_each
 from .input_boxes import DATA, box_of, words_of
-from .options import DataOptions, Output, Seed, check_seconds, choice, no_default
+from .options import DataOptions, Output, Seed, check_seconds, choice, no_default, with_default
 from .screen import screen
 
 CRITERION = (
@@ -33,78 +33,68 @@ def certify(
     models: Annotated[
         list[str],
         typer.Argument(
-            help="Run directory, .safetensors, state dict (.safetensors, .pt), .npz with A and W (or A, B, C), "
-            ".onnx, or package.module:factory (FILE.py:factory); MODEL#part takes one recurrent part. "
-            "Several models or parts get one line each.",
+            help="Run directory, weights (.safetensors, .pt, .ckpt), matrices (.npz, .mat), .onnx file, "
+            "package.module:factory or FILE.py:factory; MODEL#PART selects one recurrent part (docs/your-model.md).",
             metavar="MODEL...",
         ),
     ],
-    out: Annotated[
-        Path | None, no_default("File of the certificate; for several models or parts a folder.", "-o", "--out")
+    cell: Annotated[
+        str | None, no_default("Cell of a state dict: rnn_tanh, rnn_relu, lstm, gru.", autocompletion=lambda: CELLS)
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Let -o replace any file that the command does not read.")
-    ] = False,
-    criterion: Annotated[str, choice("Criterion; auto: all in turn.", CRITERION, "--criterion")] = "auto",
-    solver: Annotated[str, choice("Solver of multipliers.", ("auto", "riccati", "cvxpy"), "--solver")] = "auto",
-    rate: Annotated[str, typer.Option(help="best, any (existence, the fastest), or a number.")] = "best",
-    tol: Annotated[
-        float | None, no_default("Relative tolerance of the best rate; by default it follows the size.")
-    ] = None,
-    time_limit: Annotated[float | None, no_default("Time limit of the searches in seconds.")] = None,
-    refute: Annotated[bool, typer.Option(help="Search for a counterexample where no proof is found.")] = True,
-    criteria: Annotated[
-        str,
-        choice(
-            "needed: criteria that a proved one contains are evaluated for their margins; all: each searches for its "
-            "own best rate.",
-            ("needed", "all"),
-            "--criteria",
-        ),
-    ] = "needed",
     continuous: Annotated[
-        bool, typer.Option("--continuous", help="Certify the differential equation behind the layer.")
+        bool, typer.Option("--continuous", help="Differential equation behind the layer, in place of its steps.")
     ] = False,
-    cell: Annotated[str | None, choice("Kind of cell in a state dict.", CELLS, "--cell", show_default=False)] = None,
     input_box: Annotated[
         tuple[float, float] | None,
-        no_default(
-            "Claims about inputs in a box: LOW HIGH (or LOW,HIGH); data, the range of the data; or a file with low and "
-            "high of each input.",
-            metavar="LOW HIGH",
-        ),
+        no_default("Box of the inputs: LOW HIGH, data (range of the data) or a file.", metavar="LOW HIGH"),
     ] = None,
     input_box_from: Annotated[str | None, typer.Option("--input-box-from", hidden=True)] = None,
-    cross_check: Annotated[
-        bool,
+    rate: Annotated[str, typer.Option(help="Contraction rate: best, any or a number.", metavar="RATE")] = "best",
+    time_limit: Annotated[
+        float | None, no_default("Time limit of all searches, in seconds.", metavar="SECONDS")
+    ] = None,
+    tol: Annotated[float | None, with_default("Tolerance of the best rate.", "by size")] = None,
+    criterion: Annotated[
+        str,
         typer.Option(
-            "--cross-check",
-            help="Also pose small gain and circle criterion as semidefinite programs (cvxpy; up to 64 states, 20 s); "
-            "the verdict does not depend on the solvers.",
+            help=f"Criterion: {', '.join(CRITERION)} (docs/criteria.md).", autocompletion=lambda: list(CRITERION)
         ),
+    ] = "auto",
+    criteria: Annotated[
+        str, choice("Criteria that search for their own rate.", ("needed", "all"), "--criteria")
+    ] = "needed",
+    solver: Annotated[
+        str,
+        typer.Option(
+            help="Solver for multipliers: auto, riccati, cvxpy.", autocompletion=lambda: ["auto", "riccati", "cvxpy"]
+        ),
+    ] = "auto",
+    refute: Annotated[bool, typer.Option(help="Search for a counterexample if no proof is found.")] = True,
+    cross_check: Annotated[
+        bool, typer.Option("--cross-check", help="Second opinion of a semidefinite solver.")
     ] = False,
     gain_margin: Annotated[
-        bool, typer.Option("--gain-margin", help="Factor by which all slopes may grow: certified, destabilizing.")
+        bool, typer.Option("--gain-margin", help="Certified and destabilizing factor of all slopes.")
     ] = False,
     recovery: Annotated[
         tuple[float, float],
-        typer.Option(
-            help="Report the number of steps (a time, of a flow) after which a state disturbance of norm SIZE is "
-            "proved to be below TOL.",
-            metavar="SIZE TOL",
-        ),
+        typer.Option(help="Initial and final norm of a disturbance.", metavar="SIZE TOL"),
     ] = (1.0, 1e-3),
     seed: Seed = 0,
+    out: Annotated[Path | None, no_default("Certificate file; a folder for several models.", "-o", "--out")] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Permission for -o to replace a file that is no certificate.")
+    ] = False,
     *,
     gate: Gate,
     data: DataOptions,
     output: Output,
 ) -> None:
-    """Prove or refute that a network is stable for every input.
+    """Prove or refute that a network is stable under every input.
 
-    Exit code 0 certified, 3 refuted, 1 inconclusive, 2 bad input; 1 also where --rate is not reached: the proof of the
-    best rate is kept. Several models, --require or --min-rate print one line for each model (with --json one object),
-    and the exit code is the worst.
+    Print the verdict, a proved rate and a margin for each criterion. Exit code: 0 certified, 1 inconclusive or slower
+    than --rate, 2 bad input, 3 refuted. Several models, --require or --min-rate print one line each, and the exit code
+    is the worst (docs/gate.md).
     """
     from .sources import open_parts, open_subject, there
 

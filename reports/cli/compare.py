@@ -33,14 +33,15 @@ def compare(
         typer.Argument(help="Run directories or model files.", metavar="MODEL ..."),
     ],
     *,
-    factor: Annotated[int, typer.Option(min=1, help="Length of the runs in lengths of the sequences.")] = 10,
+    factor: Annotated[int, typer.Option(min=1, help="Length of the runs, in sequence lengths.")] = 10,
     extension: Annotated[
-        str, choice("Continuation of the sequences.", ("repeat", "zero", "hold", "noise"), "--extension")
+        str, choice("Inputs after the end of a sequence.", ("repeat", "zero", "hold", "noise"), "--extension")
     ] = "repeat",
     samples: Samples = 64,
-    steps: Annotated[int, typer.Option(min=1, help="Length of random inputs where no data are known.")] = 100,
+    steps: Annotated[int, typer.Option(min=1, help="Length of random inputs, if there are no data.")] = 100,
     time_limit: Annotated[
-        float | None, no_default("Seconds at most for each certificate; 0 for no certificates.", "--time-limit")
+        float | None,
+        no_default("Time limit of each certificate; 0: no certificates.", "--time-limit", metavar="SECONDS"),
     ] = None,
     data: DataOptions,
     input_box: InputBox = None,
@@ -48,9 +49,10 @@ def compare(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Norm drift of the hidden state and margins across models; the norm that changes least comes first.
+    """Compare models: norm drift of the hidden state, and stability margins.
 
-    Exit code 2 where a certificate failed; what was found is shown all the same.
+    The table begins with the smallest drift over runs of --factor times the sequence length. Exit code 2 if a
+    certificate failed; the table still shows the other results.
     """
     time_limit = check_seconds(time_limit, least=">=")
     folder = results.own(context, *FILES)

@@ -31,26 +31,14 @@ class Gate:
     """Requirements that every model must reach to pass."""
 
     require: Annotated[
-        str | None,
-        no_default(
-            "Verdict that every model must reach: proved (certified) or unrefuted (certified or inconclusive).",
-            "--require",
-        ),
+        str | None, no_default("Required verdict: proved or unrefuted.", "--require", metavar="VERDICT")
     ] = None
     min_rate: Annotated[
-        float | None,
-        no_default(
-            "Rate at which every model must be certified, or faster (per step at most, of a flow at least).",
-            "--min-rate",
-        ),
+        float | None, no_default("Slowest rate that passes, per step or per time.", "--min-rate", metavar="RATE")
     ] = None
-
-    allow_box: Annotated[
-        bool,
-        typer.Option(
-            "--allow-box", help="Let a proof for inputs in a box pass where stability under every input is refuted."
-        ),
-    ] = False
+    allow_box: Annotated[bool, typer.Option("--allow-box", help="Acceptance of a proof for a box of inputs only.")] = (
+        False
+    )
 
     def __post_init__(self) -> None:
         if self.require not in (None, "proved", "unrefuted"):

@@ -38,30 +38,30 @@ def radius(
     context: typer.Context,
     model: Annotated[str, typer.Argument(help="Run directory or model file.", metavar="MODEL")],
     *,
-    norm: Annotated[str, choice("Norm of the change of the whole sequence.", ("l2", "linf"), "--norm")] = "l2",
+    norm: Annotated[str, choice("Norm of the input change.", ("l2", "linf"), "--norm")] = "l2",
     budget: Annotated[
-        str, choice("The radius limits the whole change, or that of every step (l2).", ("total", "step"), "--budget")
+        str, choice("Limit for the whole change, or for every step.", ("total", "step"), "--budget")
     ] = "total",
-    epsilon: Annotated[
-        float | None, with_default("Decide whether this radius is certified.", "the largest radius that is found")
-    ] = None,
+    epsilon: Annotated[float | None, with_default("Radius to certify, in --unit.", "largest provable")] = None,
     bounds: Annotated[
         tuple[float, float] | None,
-        with_default("LOW HIGH: perturbed inputs are clipped to it.", "free", "--bounds", metavar="LOW HIGH"),
+        with_default("Range that changed inputs stay in.", "free", "--bounds", metavar="LOW HIGH"),
     ] = None,
     mask: Annotated[
         Path | None,
         with_default(
-            "A .npy or .npz file of (time, features), true or one where an input may change.", "everywhere", "--mask"
+            ".npy or .npz file of shape (time, features), true for inputs that may change.", "all inputs", "--mask"
         ),
     ] = None,
-    time_limit: Annotated[float | None, no_default("Seconds for each proof.", "--time-limit")] = None,
+    time_limit: Annotated[
+        float | None, no_default("Time limit of each proof, in seconds.", "--time-limit", metavar="SECONDS")
+    ] = None,
     proofs: Annotated[
         Path | None,
         no_default(
-            "Folder for the proofs; `stability verify DIR` checks them. Those of the same network that are there stay, "
-            "unless as much is proved about the same input.",
+            "Folder for proofs, read by `stability verify`; stronger earlier proofs of the same network stay.",
             "--proofs",
+            metavar="FOLDER",
         ),
     ] = None,
     unit: Unit = "raw",
@@ -71,9 +71,9 @@ def radius(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Bound how much each input may change before its class does.
+    """Bound the smallest change of each input that alters its class.
 
-    No change within the proved radius alters the class; the attacked one is that of a change that does.
+    The certified radius is a proved lower bound; the attacked radius is the size of a change that alters the class.
     """
     from .masks import open_mask
 

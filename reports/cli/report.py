@@ -29,34 +29,35 @@ NO_BOX = (
 def report(
     models: Annotated[
         list[str] | None,
-        typer.Argument(help="Models to examine; with none, small ones are trained first.", metavar="[MODEL ...]"),
+        typer.Argument(help="Models to examine; without any, small ones are trained.", metavar="[MODEL ...]"),
     ] = None,
     train_models: Annotated[
         str | None,
         no_default(
-            "Which models to train: default, all, or names with commas; module:Class is a registered layer of your "
-            "own, module:factory a model that is examined beside them as it is.",
+            "Models to train: default, all, or layer names; module:Class for a registered layer, module:factory for a "
+            "model that is examined without training.",
             "--models",
+            metavar="NAME,NAME",
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Small samples and, with no MODEL, three short trainings: half a minute.")
+        bool, typer.Option("--quick", help="Small samples and short trainings: about half a minute.")
     ] = False,
-    out: Annotated[Path | None, no_default("The report's directory.", "--out", "-o")] = None,
+    out: Annotated[Path | None, no_default("Folder for the report.", "--out", "-o", metavar="FOLDER")] = None,
     overwrite: Annotated[
         bool,
-        typer.Option("--overwrite", help="Replace a report made with other settings, and files in the way of its own."),
+        typer.Option("--overwrite", help="Permission to replace a report with other settings."),
     ] = False,
-    redraw: Annotated[Path | None, no_default("Only draw the page of this directory again, from its files.")] = None,
-    full: Annotated[
-        bool, typer.Option("--full", help="Unfold all blocks of the page, for a print to be audited.")
-    ] = False,
+    redraw: Annotated[
+        Path | None, no_default("Folder whose page is drawn again; nothing is computed.", metavar="FOLDER")
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="All blocks of the page unfolded, for printing.")] = False,
     processes: Annotated[
-        int, typer.Option(min=1, help="Models at a time on this machine (more than one needs the extra `cluster`).")
+        int, typer.Option(min=1, help="Number of parallel processes (2 or more: extra `cluster`).")
     ] = 2,
     seeds: Annotated[
         int,
-        typer.Option(min=1, max=100, help="Trainings of each model, with --seed and the numbers after it: intervals."),
+        typer.Option(min=1, max=100, help="Number of trainings of each model."),
     ] = 1,
     *,
     data: DataOptions,
@@ -65,10 +66,10 @@ def report(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Certify, attack and measure models; write report.html.
+    """Write report.html: certificates, attacks and measurements of models.
 
-    Exit code 0 where nothing is missing; 2 where a model failed, results were changed, or nothing could be measured
-    on the data and the certificate decides nothing: the page shows the rest.
+    Exit code: 0 complete; 2 if a model failed, its results were changed afterwards, or it has neither a verdict nor
+    measurements. The page then shows the rest.
     """
     if redraw is not None:
         asked = {

@@ -17,24 +17,20 @@ from .options import Compute, Output, no_default
 
 def study(
     name: Annotated[str | None, typer.Argument(help="Name of the study.", metavar="[NAME]", show_default=False)] = None,
-    listing: Annotated[bool, typer.Option("--list", help="List the studies and what they rerun.")] = False,
-    every: Annotated[
-        bool, typer.Option("--all", help="Run every study, each in its folder, and make an index.")
-    ] = False,
-    quick: Annotated[bool, typer.Option(help="A small version: the shape of the result in a minute.")] = False,
-    out: Annotated[Path | None, no_default("Folder of the results.", "--out", "-o")] = None,
+    listing: Annotated[bool, typer.Option("--list", help="List of the studies.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Every study, each in its folder, and an index.")] = False,
+    quick: Annotated[bool, typer.Option(help="Small version, about one minute.")] = False,
+    out: Annotated[Path | None, no_default("Folder for the results.", "--out", "-o", metavar="FOLDER")] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace files in the folder that no study made, where names are equal.")
+        bool, typer.Option("--overwrite", help="Permission to replace other files of the same names.")
     ] = False,
     *,
     compute: Compute,
     output: Output,
 ) -> None:
-    """Rerun a table or figure of the papers.
+    """Rerun a table or figure of a paper and write its page, study.html.
 
-    It draws the page study.html.
-
-    Exit code 2 where a training diverged; with --all, where a study failed: the others go on.
+    Exit code 2 if a training diverged or, with --all, if one study failed; the others still run.
     """
     from ...analysis.studies import STUDIES
 

@@ -14,7 +14,7 @@ from stability.errors import ConfigurationError
 
 from ..formatting import number, table
 from .console import Interrupted, time_left
-from .options import Output, Scheduler, no_default
+from .options import Output, Scheduler, with_default
 
 COLUMNS = ("test_metric", "verdict", "rate", "overshoot")
 """Columns of the printed table, beside those that identify a group and four of the analyses."""
@@ -23,21 +23,27 @@ MAX_ROWS = 200
 
 
 def sweep(
-    file: Annotated[Path, typer.Argument(help="Description: models, tasks, seeds ... (TOML).", metavar="FILE.toml")],
+    file: Annotated[
+        Path, typer.Argument(help="TOML file with models, tasks, seeds (docs/sweeps.md).", metavar="FILE.toml")
+    ],
     *,
-    out: Annotated[Path | None, no_default("Folder of the results (runs/FILE by default).", "--out", "-o")] = None,
+    out: Annotated[
+        Path | None, with_default("Folder for the results.", "runs/FILE", "--out", "-o", metavar="FOLDER")
+    ] = None,
     scheduler: Scheduler = None,
     workers: Annotated[
         int | None,
-        no_default("Jobs at a time on this machine: by default one a core (more than one needs the extra `cluster`)."),
+        with_default("Number of parallel processes (2 or more: extra `cluster`).", "one per core"),
     ] = None,
-    show_status: Annotated[bool, typer.Option("--status", help="Count finished jobs; compute nothing.")] = False,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Compute failed jobs again.")] = False,
+    show_status: Annotated[
+        bool, typer.Option("--status", help="Number of finished jobs; nothing is computed.")
+    ] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Failed jobs are computed again.")] = False,
     output: Output,
 ) -> None:
-    """Run many trainings with certificates and analyses.
+    """Run many trainings with certificates and analyses, and print one table.
 
-    Finished jobs are not computed again. Exit code 2 if jobs failed; the table of the others is printed.
+    Finished jobs are not repeated. Exit code 2 if jobs failed; the table shows the others.
     """
     from ...analysis.sweep import Sweep, run_sweep, sweep_state
 

@@ -28,16 +28,21 @@ def train(
     *,
     subject: ModelOptions,
     settings: TrainingOptions,
-    seeds: Annotated[int | None, no_default("Number of trainings, each with its seed, from --seed on.")] = None,
-    track_every: Annotated[int, typer.Option(help="Steps between records of spectra; 0: none.")] = 25,
-    time_limit: Annotated[float | None, no_default("Seconds after which a training stops.")] = None,
-    out: Annotated[Path | None, no_default("Folder of the results.", "--out", "-o")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in the folder.")] = False,
-    resume: Annotated[Path | None, no_default("Continue the run in this folder.")] = None,
+    seeds: Annotated[int | None, no_default("Number of trainings; their seeds count up from --seed.")] = None,
+    track_every: Annotated[int, typer.Option(help="Steps between records of spectra; 0: no records.")] = 25,
+    time_limit: Annotated[
+        float | None, no_default("Time limit of each training, in seconds.", metavar="SECONDS")
+    ] = None,
+    out: Annotated[Path | None, no_default("Folder for the run.", "--out", "-o", metavar="FOLDER")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Permission to replace an earlier run.")] = False,
+    resume: Annotated[Path | None, no_default("Folder of a run to continue.", metavar="FOLDER")] = None,
     compute: Compute,
     output: Output,
 ) -> None:
-    """Train a model and write its run directory."""
+    """Train a recurrent network and write its run directory.
+
+    The directory holds weights, settings, the loss curve and spectra; `stability certify DIR` reads it.
+    """
     if subject.preset == "list":
         _show_presets(output)
         return

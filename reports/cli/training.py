@@ -22,16 +22,12 @@ NAMES = {"source": "--from", "layer_settings": "--set", "task_settings": "--task
 class TrainingOptions:
     """Common settings of a training; ``None`` where the command line says nothing. Others are given with ``--set``."""
 
-    epochs: Annotated[int | None, with_default("Passes over the data.", 10)] = None
+    epochs: Annotated[int | None, with_default("Number of passes over the data.", 10)] = None
     lr: Annotated[float | None, with_default("Learning rate.", 0.003)] = None
-    batch_size: Annotated[int | None, with_default("Sequences in a batch.", 64)] = None
-    margin_penalty: Annotated[float | None, no_default("Weight of the missing contraction gap in the loss.")] = None
-    objective: Annotated[str | None, with_default("Loss: task, or for certified radii margin, certified.", "task")] = (
-        None
-    )
-    gain_target: Annotated[
-        float | None, no_default("Proved gain from inputs to states to which the weights are projected.")
-    ] = None
+    batch_size: Annotated[int | None, with_default("Number of sequences in a batch.", 64)] = None
+    margin_penalty: Annotated[float | None, no_default("Weight of the contraction penalty in the loss.")] = None
+    objective: Annotated[str | None, with_default("Loss: task; margin or certified for larger radii.", "task")] = None
+    gain_target: Annotated[float | None, no_default("Bound on the gain from inputs to states.")] = None
 
     def given(self) -> dict[str, Any]:
         """Return what the command line says, as options of ``train``."""
@@ -66,22 +62,20 @@ def _epochs(value: Any) -> tuple[int, ...]:
 class ModelOptions:
     """Model to train, and its task."""
 
-    preset: Annotated[
-        str | None, no_default("An experiment of the papers by name; other options replace its own. list: show them.")
-    ] = None
+    preset: Annotated[str | None, no_default("Experiment of a paper; `--preset list` shows all.")] = None
     model: Annotated[
         str | None,
-        with_default("Layer by name, deep (--set layer=NAME), or FILE.py:Class of your own.", "lipschitz", "--model"),
+        with_default("Layer, deep (--set layer=NAME), or FILE.py:Class.", "lipschitz", "--model"),
     ] = None
-    task: Annotated[str | None, with_default("Task by name: digits, adding, copying ...", "digits", "--task")] = None
+    task: Annotated[str | None, with_default("Name of the task.", "digits", "--task")] = None
     data: DataFile = None
-    hidden: Annotated[int | None, with_default("Size of the hidden state.", 64)] = None
-    source: Annotated[str | None, no_default("Start from a trained network.", "--from")] = None
+    hidden: Annotated[int | None, with_default("Number of hidden units.", 64)] = None
+    source: Annotated[str | None, no_default("Trained network to start from.", "--from", metavar="MODEL")] = None
     layer_settings: Annotated[
         list[str] | None,
-        no_default("Option of the layer, layers=N, or further setting of the training, name=value.", "--set"),
+        no_default("Option of the layer or training; layers=N: depth.", "--set"),
     ] = None
-    task_settings: Annotated[list[str] | None, no_default("Option of the task, name=value.", "--task-set")] = None
+    task_settings: Annotated[list[str] | None, no_default("Option of the task; may be repeated.", "--task-set")] = None
 
 
 @dataclass(frozen=True)

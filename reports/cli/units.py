@@ -9,9 +9,7 @@ from stability.kernel.checks import as_choice
 from .options import Output, choice
 
 _UNITS = ("raw", "std")
-Unit = Annotated[
-    str, choice("Unit of sizes: that of the data, or each feature's standard deviation.", _UNITS, "--unit")
-]
+Unit = Annotated[str, choice("Unit: of the data, or standard deviations.", _UNITS, "--unit")]
 WORDS = {
     "raw": "\nSizes are in the unit of the data; --unit std takes each feature's standard deviation.",
     "std": "\nSizes are in units of each feature's standard deviation.",

@@ -21,14 +21,14 @@ def verify(
     certificates: Annotated[
         list[Path],
         typer.Argument(
-            help="Certificate file, or folder of `stability radius --proofs`. Several files get one line each.",
+            help="Certificate file, or folder of certificates or of `stability radius --proofs`.",
             metavar="CERTIFICATE...",
         ),
     ],
     method: Annotated[
         str,
         choice(
-            "float: directed error bounds, any size; exact: rational arithmetic, small systems.",
+            "Arithmetic: rounding error bounds, or rationals.",
             ("float", "exact"),
             "--method",
         ),
@@ -37,10 +37,10 @@ def verify(
     gate: Gate,
     output: Output,
 ) -> None:
-    """Check certificates and folders of proofs again.
+    """Check certificates and folders of proofs again, without a solver.
 
-    Exit code 0 valid, else 1. Several files, a folder of certificates, --require or --min-rate print one line for each
-    file (with --json one object); the exit code is the worst, with a requirement by the codes of `certify`.
+    Exit code: 0 valid, 1 invalid. Several files, --require or --min-rate print one line each, and the exit code is the
+    worst; with a requirement it is the code of `certify` (docs/gate.md).
     """
     from stability.errors import ConfigurationError, FileFormatError
     from stability.search.local.proof_folder import is_proof_folder
