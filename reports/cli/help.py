@@ -90,7 +90,7 @@ def epilog(command: str) -> str | None:
 
     Example:
         >>> epilog("doctor").split()
-        ['\\x08', 'Examples:', 'stability', 'doctor', 'stability', 'doctor', '--json']
+        ['\x08', 'Examples:', 'stability', 'doctor', 'stability', 'doctor', '--json']
     """
     lines = EXAMPLES.get(command)
     return None if lines is None else "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))
