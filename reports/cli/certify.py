@@ -190,7 +190,7 @@ ABOUT_BLOCKS = EACH + "the claims above are about encoder and blocks together."
 
 
 def _each_part(parts: Mapping[str, Any], asked: Mapping[str, Any], output: Output) -> dict[str, Any]:
-    """A certificate of every part, by its path."""
+    """Certify every part and return the certificates by path."""
     from stability.certification import certify as prove
 
     answers = {}
@@ -206,7 +206,7 @@ def _in_short(answers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _part_lines(answers: Mapping[str, Any], about: str = ABOUT_PARTS) -> list[str]:
-    """A line for every part, and what they say of the whole."""
+    """Return one line for each part and one for the whole network."""
     rows = [
         (path, str(found.verdict), "" if found.rate is None else f"{found.rate:.6g}", str(found.criterion or ""))
         for path, found in answers.items()

@@ -109,7 +109,7 @@ def _refuse_both_ways(subjects: list[Any]) -> None:
 
 
 def _inputs(subjects: list[Any], samples: int, steps: int, seed: int) -> tuple[Any, str, Any]:
-    """The sequences that every model sees, in words, and their task: of the first known one, or white noise."""
+    """Return the sequences that every model reads, their description and task (first known task, or none)."""
     import torch
 
     from ...analysis.dynamics.norms import NUMBERS
@@ -184,7 +184,7 @@ def _drift_row(drift: Any) -> dict[str, Any]:
 
 
 def _margins(subject: Any, seen: Any, box: Any, time_limit: float | None, seed: int) -> tuple[Any, dict[str, Any], str]:
-    """The certificate, where there is one, and what the table says about it, and what went wrong.
+    """Certify a model; return its certificate (if any), the margins for the table, and the error message.
 
     Args:
         subject: the model.

@@ -81,7 +81,7 @@ def status(text: str, quiet: bool = False) -> None:
 
 
 def logged(text: str, quiet: bool = False) -> None:
-    """A line of progress on standard error where it is no terminal, which has ``status``."""
+    """Print a line of progress on standard error unless it is a terminal, where ``status`` is shown."""
     if not quiet and sys.stderr is not None and not sys.stderr.isatty():
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(f"{printable(text)}\n")

@@ -29,7 +29,7 @@ class Subject:
 
 
 def check_device(name: str) -> Any:
-    """The torch device of this name.
+    """Return the torch device of this name.
 
     Raises:
         ConfigurationError: when there is none on this machine, or it holds no numbers (``meta``).

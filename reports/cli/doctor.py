@@ -141,7 +141,7 @@ def _machine() -> list[Checked]:
 
 
 def _works() -> list[Checked]:
-    """The chain itself on systems whose answers are known: a proof checked again, a counterexample, a solver."""
+    """Test the toolkit on systems with known answers: re-check a proof, find a counterexample, run a solver."""
     return [_tried("arithmetic", _arithmetic), _tried("certificates", _certificates), _tried("solvers", _solvers)]
 
 

@@ -97,7 +97,7 @@ class Line:
 def judged(
     name: str, found: Mapping[str, Any], certificate: Certificate | None, gate: Gate, file: Path | None = None
 ) -> Line:
-    """The line about an answer.
+    """Compare a result with the gate and return its line.
 
     Args:
         name: of the model or file.
@@ -129,7 +129,7 @@ def judged(
 
 
 def inputs_of(certificate: Certificate) -> tuple[str, bool]:
-    """The box of the inputs that the main claim is about, and whether stability under every input is refuted beside it.
+    """Return the input box of the main claim, and whether stability under every input is refuted as well.
 
     Args:
         certificate: any.
@@ -280,7 +280,7 @@ def _verified(path: Path, method: str, gate: Gate) -> Line:
 
 
 def certificates_in(path: Path) -> list[Path]:
-    """The certificates of a folder, in the order of their names; a file, or a folder of proofs, is itself.
+    """List the certificates of a folder, sorted by name; a file or a folder of proofs counts as one certificate.
 
     Raises:
         FileFormatError: a folder without any.
@@ -300,7 +300,7 @@ def certificates_in(path: Path) -> list[Path]:
 
 
 def worst(lines: Iterable[Line]) -> int:
-    """The worst of their exit codes.
+    """Return the worst exit code of the lines.
 
     >>> worst([Line("a", "certified", code=0), Line("b", "refuted", code=3), Line("c", "inconclusive", code=1)])
     3

@@ -16,7 +16,7 @@ DATA = "data"
 
 
 def rewritten(arguments: Sequence[str]) -> list[str]:
-    """A command line whose ``--input-box`` has two numbers behind it, or is ``--input-box-from`` with one word.
+    """Rewrite ``--input-box WORD`` as ``--input-box-from WORD``, so that ``--input-box`` always takes two numbers.
 
     An option takes a fixed number of words; ``LOW,HIGH``, ``data`` and a file's name are one. The last two are for
     ``certify``: reports and comparisons take the range of the data anyway.
@@ -57,7 +57,7 @@ def _is_number(word: str) -> bool:
 
 
 def box_of(stated: tuple[float, float] | None, source: str | None, model: str, data: Any, seen: Any) -> Any:
-    """The box that a command line states.
+    """Return the input box that a command line states.
 
     Args:
         stated: two numbers, of all inputs.
@@ -107,7 +107,7 @@ def checked(low: Any, high: Any) -> tuple[Any, Any]:
 
 
 def read_box(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """A box for each input: a ``.npz`` with ``low`` and ``high``, or a line of two numbers an input.
+    """Read bounds for each input from a ``.npz`` with ``low`` and ``high``, or from lines of two numbers.
 
     Raises:
         FileFormatError: missing, unreadable, or of another form.
@@ -145,7 +145,7 @@ def read_box(name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def words_of(box: Any, source: str | None) -> list[str]:
-    """The option again, as it is pasted into another command."""
+    """Return the input box as an option for another command."""
     if box is None:
         return []
     if source is not None:

@@ -15,7 +15,7 @@ Array = np.ndarray
 
 
 def open_mask(path: Path, shape: tuple[int, ...] | None = None) -> Array:
-    """The mask of a file.
+    """Read the perturbation mask from a file.
 
     Args:
         path: a ``.npy`` file, or a ``.npz`` file whose array ``mask``, or whose only one, is meant: of true and false,

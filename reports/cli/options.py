@@ -20,23 +20,23 @@ from . import console
 
 
 def no_default(help: str, *names: str, **more: Any) -> Any:
-    """An option that may be left out, with nothing to show as its default."""
+    """Return an option that may be omitted and shows no default."""
     return typer.Option(*names, help=help, show_default=False, **more)
 
 
 def with_default(help: str, default: object, *names: str, **more: Any) -> Any:
-    """An option that may be left out: what then holds is worked out, and shown in these words."""
+    """Return an option that may be omitted and whose default is computed; words describe it."""
     return typer.Option(*names, help=help, show_default=str(default), **more)
 
 
 def choice(help: str, values: Sequence[str], *names: str, **more: Any) -> Any:
-    """An option that takes one of a few words, which the help shows and a shell completes."""
+    """Return an option that takes one of a few words, which the help shows and a shell completes."""
     words = list(values)
     return typer.Option(*names, help=help, metavar=f"[{'|'.join(words)}]", autocompletion=lambda: words, **more)
 
 
 def check_seconds(value: float | None, *, least: str = ">") -> float | None:
-    """The number of ``--time-limit``; infinity is no limit.
+    """Check the number of ``--time-limit``; infinity means no limit.
 
     Args:
         value: as it was given.
@@ -138,17 +138,17 @@ class Output:
         console.status(text, self.quiet or self.as_json)
 
     def line(self, text: str) -> None:
-        """A line of progress on standard error, where that is no terminal: for logs that are read later."""
+        """Print a line of progress on standard error unless that is a terminal: for logs."""
         console.logged(text, self.quiet or self.as_json)
 
     def note(self, text: str) -> None:
-        """A line on standard error that stays, terminal or not: what is said before something long begins."""
+        """Print a permanent line on standard error, on a terminal too: to announce a long computation."""
         if text and not (self.quiet or self.as_json):
             self.status()
             typer.echo(printable(text), err=True)
 
     def caution(self, text: str) -> None:
-        """A line on standard error beside an answer that could be misread without it: with JSON, too."""
+        """Print a caution on standard error next to an answer that could be misread; also with ``--json``."""
         if not self.quiet:
             self.status()
             typer.echo(printable(text), err=True)
@@ -162,7 +162,7 @@ class Output:
 
 
 def flat(command: Callable[..., None]) -> Callable[..., None]:
-    """A command as typer reads it: in place of a parameter that is a group of options, the group's own options.
+    """Replace each parameter that is a group of options by the options of the group, as typer needs it.
 
     Args:
         command: a function, some of its annotations dataclasses of annotated options.

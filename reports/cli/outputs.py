@@ -19,7 +19,7 @@ _BEGINNING = re.compile(rb'\s*\{\s*"format"\s*:\s*"stability-certificate"')
 
 
 def reads(models: Sequence[str], data: Any = None, box: str | None = None) -> list[Path]:
-    """The files and folders that a command reads, as far as the command line names them.
+    """Return the files and folders named on the command line that a command reads.
 
     Args:
         models: in any of their forms.

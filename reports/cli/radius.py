@@ -209,7 +209,7 @@ def _about(kept: ProofMerger, proofs: Any) -> str:
 
 
 def _text(result: LocalRadius) -> str:
-    """The answer in lines: what all samples come to, then sample by sample."""
+    """Return the result as text: a summary of all samples, then one line for each sample."""
     said = result.to_dict()
     n, correct = said["n"], said["correct"]
     over = "of every step" if result.budget == "step" else "over the whole sequence"

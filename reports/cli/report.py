@@ -182,7 +182,7 @@ def _campaign(
 
 
 def _to_train(names: tuple[str, ...], task: tuple[str, dict[str, Any]]) -> tuple[tuple[str, ...], tuple[Any, ...]]:
-    """The models of ``--models`` by name, and those of them that a user's factory gives.
+    """Return the names of the models of ``--models``, and the models that a user's factory makes.
 
     Raises:
         ConfigurationError: a user's code that gives nothing usable, or a layer twice.
@@ -217,7 +217,7 @@ def _check_data(given: tuple[Any, ...], options: dict[str, Any], seed: int) -> N
 
 
 def _given(path: str) -> Any:
-    """A model as it is; one of our own that has no system is examined all the same."""
+    """Open the model of a path; a network of the toolkit without a known system is returned as well."""
     try:
         return open_subject(path)
     except UnsupportedError:
@@ -245,7 +245,7 @@ def _finish(page: Path, failed: dict[str, str], output: Output) -> None:
 
 
 def _complete(result: Any, lost: dict[str, str]) -> None:
-    """A page that lacks a model, or shows it without what was found about it, is no success, whatever else it shows.
+    """Raise an error if the page lacks a model or some of its results.
 
     Raises:
         StabilityError: naming them.

@@ -30,7 +30,7 @@ def screen(
     length: int | None = None,
     margin: Mapping[str, float] | None = None,
 ) -> str:
-    """The certificate as one screen of text.
+    """Return a certificate as one screen of text.
 
     Args:
         model: what it is about, in the user's words.
@@ -107,7 +107,7 @@ def _slow(summary: Mapping[str, Any], length: int | None) -> str:
 
 
 def _findings(findings: Sequence[Mapping[str, Any]], width: int) -> list[str]:
-    """A line a criterion, its detail in full below where it is too long to stand beside."""
+    """Return one line for each criterion; details that are too long for the line follow below it."""
     silent = [str(f["criterion"]) for f in findings if mark(f)[0] == NOT_APPLYING]
     findings = [f for f in findings if mark(f)[0] != NOT_APPLYING]
     rows = [(mark(f)[0], str(f["criterion"]), margin_words(f["margin"])) for f in findings]

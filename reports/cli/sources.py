@@ -41,7 +41,7 @@ def matrices_system(name: str) -> Any:
 
 
 def open_parts(name: str) -> tuple[dict[str, Any], bool]:
-    """The recurrent parts of a network that has several, and whether they are one system together.
+    """Return the recurrent parts of a network, and whether they form one system.
 
     Args:
         name: a model in any of its forms.
@@ -72,7 +72,7 @@ def open_parts(name: str) -> tuple[dict[str, Any], bool]:
 
 
 def open_model(name: str) -> Any:
-    """The network behind a name, to be run on data; it need not have a system.
+    """Open a network by name, to run it on data; its system need not be known.
 
     Args:
         name: a run directory, a model file, or ``package.module:factory``.

@@ -68,7 +68,7 @@ def train(
 
 
 def _refuse_other_options(asked: Mapping[str, Any]) -> None:
-    """A run goes on as it began: nothing but the number of epochs may be said anew."""
+    """Refuse options other than the number of epochs when a run is resumed."""
     named = next((name for name, value in asked.items() if value is not None and name != "epochs"), None)
     if named is not None:
         option = NAMES.get(named, f"--{named.replace('_', '-')}")
@@ -193,7 +193,7 @@ def _metric_of(folder: Path) -> str | None:
 
 
 def _show_presets(output: Output) -> None:
-    """The papers' experiments, their sources and what those leave open."""
+    """Print the papers' experiments, their sources and the settings that these leave open."""
     from ...analysis.training.presets import PAPERS
 
     rows = [(name, p.task, p.layer, str(p.hidden)) for name, p in PAPERS.items()]
@@ -272,7 +272,7 @@ def _summary(folder: Path, result: Any) -> str:
 
 
 def _next(folder: Path) -> str:
-    """The command that certifies a run; gates are certified for inputs in the range of the data alone."""
+    """Return the command that certifies a run; an LSTM or GRU is certified for inputs in the range of the data only."""
     from stability.errors import StabilityError
 
     from ...models.sources import load_subject

@@ -96,13 +96,13 @@ class Plan:
     layers: int = 1
 
     def settings_for(self, task: Any) -> dict[str, Any]:
-        """The settings for a task."""
+        """Return the training settings for a task."""
         gone = () if task.labels_sequences else self.soft
         return {name: value for name, value in self.training.items() if name not in gone}
 
 
 def plan_of(asked: ModelOptions, settings: TrainingOptions, compute: Compute) -> Plan:
-    """Settings of the command line; a preset gives those that it leaves open.
+    """Combine the settings of the command line with those of its preset.
 
     Raises:
         ConfigurationError: an unknown preset, or options that contradict each other or have no effect.
@@ -144,7 +144,7 @@ def plan_of(asked: ModelOptions, settings: TrainingOptions, compute: Compute) ->
 
 
 def _layer(model: str | None) -> str | None:
-    """The layer's name; a class of layers or cells of one's own is imported.
+    """Return the layer's name; import a user's class of layers or cells.
 
     Raises:
         ConfigurationError: code that is no such class.
@@ -171,7 +171,7 @@ def _refuse_beside_a_source(asked: ModelOptions, config: Mapping[str, Any]) -> N
 
 
 def prepare(plan: Plan, track_every: int, compute: Compute) -> tuple[Any, Any, Any]:
-    """The network, its data and what records its spectra.
+    """Return the network, its data and the recorder of its spectra.
 
     Raises:
         ConfigurationError: an unknown model or task, their options, or a model too large to be trained here.
