@@ -79,7 +79,7 @@ def over_seeds(
     """
     confidence, n = check_confidence(confidence), len(values)
     if not n:
-        raise ConfigurationError("no figures to sum up: no training finished an epoch")
+        raise ConfigurationError("expected at least one training with a finished epoch, got none")
     found = np.asarray(values, dtype=np.float64)
     mean, ends = float(found.mean()), (float(found.min()), float(found.max()))
     if n == 1:

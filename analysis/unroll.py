@@ -112,7 +112,7 @@ def as_layer(module: nn.Module, *, shared: bool = False) -> RecurrentLayer:
     if is_foreign_cell(module):
         return foreign_layer(module)
     if isinstance(module, nn.RNNBase) and (module.bidirectional or module.proj_size):
-        raise UnsupportedError("two directions or a projection: such a network is no map from one state to the next")
+        raise UnsupportedError("a bidirectional or projected network has no single map from one state to the next")
     if isinstance(module, (nn.LSTM, nn.GRU)):
         gates = LSTM if isinstance(module, nn.LSTM) else GRU
         layer = _bare(gates, module, num_layers=module.num_layers)
@@ -129,7 +129,7 @@ def as_layer(module: nn.Module, *, shared: bool = False) -> RecurrentLayer:
         _lend(layer, "weight_hh", getattr(module, f"weight_hh{end}"), shared)
         return layer
     raise UnsupportedError(
-        f"{type(module).__name__} is no recurrent layer known here: teach it with stability.models.register_cell"
+        f"{type(module).__name__} is no known recurrent layer: register it with stability.models.register_cell"
     )
 
 
@@ -180,7 +180,7 @@ def _named(model: nn.Module, part: str | None) -> tuple[str, nn.Module]:
     if len(found) != 1:
         one = f"; name one with part={found[0][0]!r} in Python" if found else ""
         raise UnsupportedError(
-            f"{type(model).__name__} must hold one recurrent layer, found {len(found)}: {names}{one}"
+            f"{type(model).__name__} must have exactly one recurrent layer, it has {len(found)}: {names}{one}"
         )
     return found[0]
 

@@ -117,7 +117,7 @@ class BoundedGainRNN(RecurrentLayer):
         self.activation = as_choice("activation", activation, (*PAIRS, *TORCH_ACTIVATIONS))
         n, p = self.hidden_size, self.input_size
         if n % 2 and activation in PAIRS:
-            raise ConfigurationError(f"{activation} acts on pairs: hidden_size must be even, got {n}")
+            raise ConfigurationError(f"{activation} acts on pairs of units: hidden_size must be even, got {n}")
         self.start = as_choice("start", start, STARTS)
         self.U = nn.Parameter(random_reflections(n + p, n))
         if start == "delay_line":

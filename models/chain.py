@@ -105,7 +105,7 @@ def _calls(module: nn.Module, path: str) -> list[_Call]:
         def hear(part: nn.Module, args: tuple[Any, ...], out: Any) -> None:
             out = out[0] if isinstance(out, tuple) and out else out
             if not (args and isinstance(args[0], Tensor) and isinstance(out, Tensor)):
-                raise UnsupportedError(f"{name} is not called with one tensor")
+                raise UnsupportedError(f"{name} must be called with one tensor")
             found.append(_Call(name, args[0].detach(), out.detach()))
 
         return hear
@@ -138,7 +138,7 @@ def _features(runs: nn.Module, path: str, watched: dict[str, nn.Module]) -> int:
     part = watched[names[0]]
     size = part.in_features if isinstance(part, nn.Linear) else getattr(watched[path], "input_size", None)
     if not isinstance(size, int):
-        raise UnsupportedError(f"how many features {path} reads is not known")
+        raise UnsupportedError(f"the number of input features of {path} is unknown")
     return size
 
 
@@ -168,8 +168,8 @@ def _between(call: _Call, later: _Call, *, may_pool: bool) -> tuple[str, str | N
                 if pooled is not None:
                     return name, pooled
     raise UnsupportedError(
-        f"what {later.path} reads is neither what {call.path} gives nor ReLU, tanh or sigmoid of it, nor the last or "
-        "the mean of it over the steps"
+        f"{later.path} must read the output of {call.path}, its ReLU, tanh or sigmoid, its last step or its mean "
+        "over the steps"
     )
 
 

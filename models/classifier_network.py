@@ -64,7 +64,7 @@ def _levels(D: np.ndarray) -> int:
         if not power.any():
             return count
         power = (power.astype(int) @ reached.astype(int)) > 0
-    raise UnsupportedError("its channels read each other in a circle: it cannot be run step by step in torch")
+    raise UnsupportedError("its channels depend on each other in a loop: torch cannot run it step by step")
 
 
 class _Gated(nn.Module):

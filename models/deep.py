@@ -193,7 +193,7 @@ class DeepNetwork(nn.Module):
             parts = subject.layers[:1] if isinstance(subject, LayerStack) and subject.levels == 1 else (subject,)
             if not all(isinstance(part, DrivenSystem) for part in parts):
                 raise UnsupportedError(
-                    f"layers of kind {self.layer_name} are no one system side by side: ask each with "
+                    f"layers of kind {self.layer_name} do not form one system: certify each with "
                     "stability.models.certify_all(model)"
                 )
             found += parts
@@ -221,7 +221,7 @@ class DeepNetwork(nn.Module):
         subjects = [layer.driven() for layer in self.layers]
         for layer, found in zip(self.layers, subjects):
             if not layer.outputs_hidden or not isinstance(found, (DrivenSystem, PairwiseSystem)):
-                raise UnsupportedError(f"residual branches with a {type(layer).__name__} are not combined here")
+                raise UnsupportedError(f"residual branches with a {type(layer).__name__} have no combined bound")
         norms = [[to_numpy(v) for v in copy.deepcopy(block).double().affine_norm()] for block in self.residuals]
         return ResidualStack(
             subjects,

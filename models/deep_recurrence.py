@@ -45,7 +45,7 @@ class DeepRecurrence(RecurrentLayer):
     def __init__(self, encoder: nn.Linear, blocks: Sequence[DeepBlock]) -> None:
         super().__init__(encoder.in_features, sum(block.layer.hidden_size for block in blocks), encoder.out_features)
         if any(block.layer.bidirectional for block in blocks):
-            raise UnsupportedError("layers that run both ways need the whole sequence: there is no one step")
+            raise UnsupportedError("bidirectional layers need the whole sequence: there is no single step")
         self.encoder = encoder
         self.blocks = nn.ModuleList(blocks)
 

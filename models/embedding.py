@@ -105,8 +105,7 @@ def behind_embedding(model: nn.Module, tokens: Tensor, name: str) -> BehindEmbed
             if len(seen) != 1:
                 listed = ", ".join(seen) or "none"
                 raise UnsupportedError(
-                    f"the data are tokens, and {name} has {len(seen)} nn.Embedding that reads them ({listed}): one is "
-                    "needed, behind which it is examined"
+                    f"the data are tokens, and {name} has {len(seen)} nn.Embedding reading them ({listed}), expected one"
                 )
             behind = BehindEmbedding(model, seen[0])
             if not _blind(behind, answer, tokens):
@@ -126,8 +125,8 @@ def behind_embedding(model: nn.Module, tokens: Tensor, name: str) -> BehindEmbed
             part.training = training
     if not _agree(answer, again):
         raise UnsupportedError(
-            f"{name} does more with its tokens than embedding them by {seen[0]} and looking at the nearest ones: what "
-            "stands behind the embedding is not all of it. Name a factory that gives the network on embedded sequences"
+            f"{name} uses its tokens for more than the embedding {seen[0]} and its neighbors, so that the part behind "
+            "the embedding is incomplete: pass a factory that returns the network on embedded sequences"
         )
     return behind
 

@@ -93,7 +93,7 @@ def _module_of(path: Path) -> types.ModuleType:
     sys.path.insert(0, str(path.parent.resolve()))  # the folder of a link, not of its target
     module = importlib.import_module(path.stem)
     if Path(getattr(module, "__file__", None) or "").resolve() != path.resolve():
-        raise ConfigurationError(f"a module {path.stem} of another file is imported already: give {path} another name")
+        raise ConfigurationError(f"another module named {path.stem} is already imported: rename {path}")
     return module
 
 
@@ -119,7 +119,7 @@ def registered_layer(name: str) -> str | None:
         return cell_layer(value)
     if LAYERS.get(value.layer_name) is not value:
         raise ConfigurationError(
-            f"{name} is a layer without a name of its own, so that files could not hold it: put @register_layer(...) "
+            f"{name} is not registered, so that files cannot store it: put @register_layer(...) "
             "of stability.models above the class"
         )
     return value.layer_name

@@ -80,7 +80,7 @@ class LinearLayer(RecurrentLayer):
     def begin(self, x: Tensor, state: Any = None) -> tuple[Any, Any]:
         """Call ``RecurrentLayer.begin``; raise an error for the state of a bidirectional layer."""
         if state is not None and self.bidirectional:
-            raise ConfigurationError("a bidirectional layer needs the whole sequence: it goes on from no state")
+            raise ConfigurationError("a bidirectional layer needs the whole sequence: leave the state out")
         return super().begin(x, state)
 
     def skip(self, x: Tensor) -> Tensor:

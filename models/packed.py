@@ -182,7 +182,9 @@ class _Watch:
         if len(packed) != 1 or len(self.paths) != 1 or not isinstance(out, torch.Tensor) or out.shape[:-1] != (1,):
             got = tuple(out.shape) if isinstance(out, torch.Tensor) else type(out).__name__
             runs = f"{len(packed)} runs of {', '.join(sorted(self.paths))}"
-            raise UnsupportedError(f"{self.name} packs for {runs} and answers with {got}: one run and one row are read")
+            raise UnsupportedError(
+                f"{self.name} must return one row of logits for one packed sequence, it returns {got} for {runs}"
+            )
         steps, read = len(packed[0][1].batch_sizes), packed[0][1].data.numpy()
         x = x if change is None else x + change
         same = read.shape == x[:steps].shape and np.allclose(read, x[:steps], rtol=ROUNDING, atol=ROUNDING)

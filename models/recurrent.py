@@ -131,8 +131,7 @@ class RecurrentLayer(nn.Module, ABC):
         lost = next((name for name in names if not hasattr(self, name)), None)
         if lost is not None:
             raise ConfigurationError(
-                f"{type(self).__name__} is made with {lost!r} and keeps no attribute of that name: keep it, or write "
-                "config()"
+                f"{type(self).__name__} takes the argument {lost!r} and has no such attribute: define config()"
             )
         values = {name: getattr(self, name) for name in names}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
@@ -296,11 +295,11 @@ class RecurrentLayer(nn.Module, ABC):
         given, needed = state_leaves(state), state_leaves(own)
         for leaf, expected in zip(given, needed, strict=False):
             if not isinstance(leaf, Tensor):
-                raise ConfigurationError(f"a state holds tensors, got {type(leaf).__name__}")
+                raise ConfigurationError(f"the state must hold tensors, got a {type(leaf).__name__}")
             if leaf.shape != expected.shape:
                 raise DimensionError("state", tuple(expected.shape), tuple(leaf.shape))
         if len(given) != len(needed):
-            raise ConfigurationError(f"a state of {type(self).__name__} is {len(needed)} tensor(s)")
+            raise ConfigurationError(f"the state of {type(self).__name__} must be {len(needed)} tensor(s)")
         return prepared, state
 
     def witness(self) -> dict[str, Any] | None:
@@ -375,7 +374,7 @@ class RecurrentLayer(nn.Module, ABC):
         """
         subject = self.driven(continuous)
         if not isinstance(subject, DrivenSystem):
-            raise UnsupportedError(f"{type(self).__name__} is no Lur'e system: use certify(layer) instead")
+            raise UnsupportedError(f"{type(self).__name__} has no Lur'e system: use certify(layer) instead")
         return subject.system
 
     def refuse_equation(self, continuous: bool) -> None:

@@ -90,7 +90,7 @@ def load_subject(
     """
     source = _find(spec, cell)
     if cell is not None and "cell" not in source.info:
-        raise ConfigurationError(f"{spec} says itself what it is: cell={cell!r} has a meaning for a state dict only")
+        raise ConfigurationError(f"cell={cell!r} applies to a state dict only, and {spec} is none: leave it out")
     if continuous:
         driven = getattr(source.module, "driven", None)
         if driven is None:
@@ -102,7 +102,7 @@ def load_subject(
     if input_box is None:
         return replace(source, subject=subject)
     if not isinstance(subject, (GatedCell, LayerStack)):
-        raise ConfigurationError("an input box has a meaning for LSTM and GRU only: other claims are about every input")
+        raise ConfigurationError("an input box applies to LSTM and GRU only: leave it out")
     low, high = input_box
     return Source(subject.with_inputs(low, high), source.module, {**source.info, "input_box": [low, high]})
 
@@ -139,7 +139,7 @@ def _find(spec: str | Path, cell: str | None) -> Source:
     if os.path.exists(path):
         source = _from_path(Path(path), cell, part or None)
         if part and "part" not in source.info:
-            raise ConfigurationError(f"{path} is read as a whole: leave #{quote([part])[1:-1]} out")
+            raise ConfigurationError(f"{path} has no separate parts: leave #{quote([part])[1:-1]} out")
         return source
     if part and names_code(path):
         return _part_of_factory(path, part)
@@ -199,11 +199,11 @@ def _own_run(path: Path, record: dict[str, Any], weights: Path, cell: str | None
     if code and cell is None and part is None and may_run(code):
         made = from_factory(code)
         if not isinstance(made, nn.Module):
-            raise FileFormatError(f"{path} was trained from {code}, which gives no module now")
+            raise FileFormatError(f"{path} was trained from {code}, which no longer returns a module")
         try:
             made.load_state_dict(read_tensors(weights))
         except RuntimeError as error:
-            raise FileFormatError(f"{path} was trained from {code}, which gives another network now") from error
+            raise FileFormatError(f"{path} was trained from {code}, which now returns another network") from error
         return _source("factory", code, made)
     if cell is None and record.get("cell") in CELLS:
         cell = record["cell"]
@@ -251,11 +251,11 @@ def _from_zip(path: Path, cell: str | None, part: str | None) -> Source:
     members = archive_members(path)
     names = [m.filename for m in members]
     if any(n.endswith("constants.pkl") for n in names):
-        raise FileFormatError(f"{path} holds TorchScript, which is never executed here: save model.state_dict()")
+        raise FileFormatError(f"{path} holds TorchScript, which is not executed: save model.state_dict()")
     if any(n.endswith("data.pkl") for n in names):
         stored = sum(m.file_size for m in members)
         if stored > 2 * path.stat().st_size + 2**20:  # torch writes its members uncompressed
-            raise FileFormatError(f"{path} claims {stored} bytes of content in a file of {path.stat().st_size}")
+            raise FileFormatError(f"{path} declares {stored} bytes of content and has {path.stat().st_size}")
         return _from_torch(path, cell, part, is_archive=True)
     if names and all(n.endswith(".npy") for n in names):
         return _from_arrays(read_npz(path), path, cell, part, "npz")
@@ -309,7 +309,7 @@ def _state(content: Any, path: Path, wanted: str) -> Mapping[str, Any]:
         kind = f"a dictionary of {quote(content)}"
         if is_state_dict(map(str, content)) or any(isinstance(value, (Tensor, list)) for value in content.values()):
             return content
-    raise FileFormatError(f"{path} holds no dictionary of {wanted} but {kind}: save model.state_dict() by itself")
+    raise FileFormatError(f"{path} must hold a dictionary of {wanted}, it holds {kind}: save model.state_dict()")
 
 
 def _from_safetensors(path: Path, cell: str | None, part: str | None) -> Source:

@@ -54,7 +54,7 @@ class Stack(RecurrentLayer):
         if not parts or not all(isinstance(part, RecurrentLayer) for part in parts):
             raise ConfigurationError(f"a stack needs a list of recurrent layers, got {type(layers).__name__}")
         if any(isinstance(part, Stack) for part in parts):
-            raise ConfigurationError("a stack holds layers, not stacks: list all layers in one")
+            raise ConfigurationError("a stack must not contain stacks: list all layers in one")
         for k, (below, above) in enumerate(itertools.pairwise(parts), start=1):
             if above.input_size != below.output_size:
                 raise DimensionError(f"the input of layer {k}", (below.output_size,), (above.input_size,))
@@ -175,7 +175,7 @@ class Stack(RecurrentLayer):
         for layer in self.parts:
             if not layer.outputs_hidden:
                 raise UnsupportedError(
-                    f"a stack needs layers that put out their state, and {type(layer).__name__} does not"
+                    f"a stack needs layers whose output is their state; that of {type(layer).__name__} is not"
                 )
         return LayerStack(subjects)
 

@@ -114,12 +114,12 @@ class StepLayer(RecurrentLayer):
         given, came = state_leaves(state), state_leaves(after)
         for before, now in zip(given, came):
             if not isinstance(now, Tensor):
-                raise ConfigurationError(f"the step of {self.name} gives a {type(now).__name__}, no tensor")
+                raise ConfigurationError(f"the step of {self.name} must return a tensor, got a {type(now).__name__}")
             if now.shape != before.shape:
                 raise DimensionError(f"what the step of {self.name} gives", tuple(before.shape), tuple(now.shape))
         if len(given) != len(came):
             raise ConfigurationError(
-                f"the step of {self.name} gives {len(came)} tensors for a state of {len(given)}: return the next state "
+                f"the step of {self.name} must return {len(given)} tensors, got {len(came)}: return the next state "
                 "alone"
             )
         return after
@@ -141,7 +141,7 @@ class StepLayer(RecurrentLayer):
             ConfigurationError: always; the text names the alternative.
         """
         raise ConfigurationError(
-            f"{self.name} is made of a function, which a file of weights cannot hold: name it package.module:factory"
+            f"{self.name} is defined by a function, which a weight file cannot store: use package.module:factory"
         )
 
     def driven(self, continuous: bool = False) -> Any:
@@ -161,8 +161,8 @@ def _stepping(step: Callable[..., Any], held: Any) -> tuple[Callable[..., Any], 
     if type(step).forward is nn.Module.forward:
         name = type(step).__name__
         raise ConfigurationError(
-            f"step is a {name}, which has no forward(x, h) that could be called: give its method, as "
-            f"StepLayer(lambda own, x, h: own.step(x, h), ..., held=module), or say register_cell({name})"
+            f"step is a {name}, which has no forward(x, h): pass its method, as "
+            f"StepLayer(lambda own, x, h: own.step(x, h), ..., held=module), or use register_cell({name})"
         )
     return lambda own, x, h: own(x, h), step, False
 

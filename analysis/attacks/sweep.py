@@ -176,7 +176,7 @@ def attack_sweep(
     run = ATTACKS[as_choice("attack", attack, ATTACKS)]
     unknown = sorted(set(options) - set(inspect.signature(run).parameters) | ({"epsilon"} & set(options)))
     if near is not None and attack not in SMALLEST:
-        raise ConfigurationError(f"near= is for {' and '.join(sorted(SMALLEST))}: {attack} has no use for it")
+        raise ConfigurationError(f"near= applies to {' and '.join(sorted(SMALLEST))} only: leave it out for {attack}")
     if unknown:
         raise ConfigurationError(f"{attack} has no option {', '.join(unknown)} in a sweep")
     numbers, unit = multiples(epsilons)

@@ -247,7 +247,7 @@ def free_box(x: Tensor, bounds: Bounds, mask: Any) -> tuple[Box, Tensor]:
         raise ConfigurationError("a lower bound lies above its upper bound")
     if (x < low).any() or (x > high).any():
         raise ConfigurationError(
-            f"x spans [{float(x.min()):.4g}, {float(x.max()):.4g}] and leaves its bounds: "
+            f"the entries of x span [{float(x.min()):.4g}, {float(x.max()):.4g}], outside the bounds: "
             "pass bounds=(lower, upper) of the data (numbers or tensors, one per feature), or None"
         )
     if mask is None:

@@ -57,7 +57,7 @@ def in_units(model: Any, x: Tensor, scale: Any, bounds: Any = None, mask: Any = 
     """
     scale = torch.as_tensor(scale, dtype=x.dtype, device=x.device)
     if scale.shape != x.shape[2:]:
-        raise DimensionError("one size for each feature", tuple(x.shape[2:]), tuple(scale.shape))
+        raise DimensionError("scale", tuple(x.shape[2:]), tuple(scale.shape))
     if not bool(((scale >= 0) & torch.isfinite(scale)).all()):
         raise ConfigurationError(f"sizes of features must be finite and at least 0, got {scale.tolist()}")
     moving = scale > 0

@@ -90,14 +90,14 @@ def _check(campaign: Campaign, overwrite: bool) -> None:
     if (folder / SETTINGS_FILE).is_file():
         if planned(folder) != campaign.plan() and not overwrite:
             raise ConfigurationError(
-                f"{folder} holds a report made with other settings: choose another --out, or --overwrite"
+                f"{folder} holds a report with other settings: choose another --out, or add --overwrite"
             )
     elif (
         folder.is_dir()
         and SETTINGS_FILE not in listed_files(folder)
         and any(not is_internal_file(p.name) for p in folder.iterdir())
     ):
-        raise ConfigurationError(f"{folder} is not empty and no report directory: choose another --out")
+        raise ConfigurationError(f"{folder} is neither empty nor a report directory: choose another --out")
 
 
 def _drop_stale(campaign: Campaign) -> None:

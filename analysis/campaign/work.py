@@ -90,7 +90,7 @@ class Work:
         """
         _, task = self.with_data()
         if task.kind == "values":
-            raise UnsupportedError(f"needs classes; task {task.name} has values, which have no radius to change at")
+            raise UnsupportedError(f"needs classes, and task {task.name} has real targets")
         model, _, x, y, bounds = self.disturbed(size)
         return model, x, (y if task.scored is None else y.masked_fill(~task.scored.to(y.device), IGNORED)), bounds
 

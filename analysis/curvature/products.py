@@ -33,7 +33,7 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
             fit.
     """
     if targets.is_floating_point():
-        raise ConfigurationError("floating-point targets need a loss of their own: pass loss=, e.g. task.loss")
+        raise ConfigurationError("floating-point targets need a loss: pass loss=, for example task.loss")
     outputs = two_logits(outputs, len(targets))
     if outputs.shape[:-1] != targets.shape:
         raise ConfigurationError(
@@ -84,8 +84,7 @@ def select_parameters(model: nn.Module, parameters: str | Sequence[str]) -> dict
             chosen = _recurrent(model)
         if not chosen:
             raise UnsupportedError(
-                f"{type(model).__name__} does not say which parameters are recurrent: "
-                "pass their names as parameters=[...]"
+                f"{type(model).__name__} has no list of recurrent parameters: pass their names as parameters=[...]"
             )
     elif isinstance(parameters, str) or not isinstance(parameters, Sequence):
         raise ConfigurationError(f"parameters must be 'all', 'recurrent' or a list of names, got {parameters!r}")
@@ -112,7 +111,7 @@ def batches_of(x: Any, y: Any, batch_size: int | None) -> list[tuple[Tensor, Ten
     """
     if y is None:
         if isinstance(x, Tensor) or not isinstance(x, Iterable) or iter(x) is x:
-            raise ConfigurationError("without y, x must be a loader of (x, y) batches that can be walked repeatedly")
+            raise ConfigurationError("without y, x must be a loader of (x, y) batches that can be iterated repeatedly")
         return x
     if not isinstance(x, Tensor) or not isinstance(y, Tensor):
         raise ConfigurationError(f"x and y must be tensors, got {type(x).__name__} and {type(y).__name__}")

@@ -98,7 +98,7 @@ def pair_distances(model: nn.Module, x: Tensor, *, steps: int, seed: int = 0, pa
         layer, prepared, drives, state = after_sequences(model, x, part)
         flat = flat_state(state)
         if len(flat) < 2:
-            raise UnsupportedError("pairs of trajectories take two sequences or more")
+            raise UnsupportedError("pairs of trajectories need at least two sequences")
         shift = 1 + int(np.random.default_rng(check_int("seed", seed, 0)).integers(len(flat) - 1))
         state = shaped_state(torch.cat([flat, flat.roll(shift, 0)]), state)
         drives = [d.repeat(2, *[1] * (d.dim() - 1)) for d in drives]
@@ -112,7 +112,7 @@ def pair_distances(model: nn.Module, x: Tensor, *, steps: int, seed: int = 0, pa
         raise NonFiniteError("the distance of two trajectories", "the network diverges")
     apart = found[0] > 0.0
     if not apart.any():
-        raise UnsupportedError("all sequences lead to the same state")
+        raise UnsupportedError("distances of trajectories need different states, got the same state for all sequences")
     found = found[:, apart]
     return PairDistances(found / found[0], float(np.median(found[0])))
 

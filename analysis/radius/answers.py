@@ -36,7 +36,7 @@ def check_step_labelled(model: Any, x: Any, y: Any) -> tuple[Tensor, Tensor]:
         raise DimensionError("y", tuple(x.shape[:2]), tuple(y.shape), "a class at every step of x, or one a sequence")
     y = check_labels(y.flatten(), y.numel(), x.device).reshape(y.shape)
     if not bool(counted(y).any(dim=1).all()):
-        raise ConfigurationError("y asks for no class in some sequences: leave them out")
+        raise ConfigurationError("some sequences have no labeled step: remove them")
     return x, y
 
 

@@ -121,9 +121,9 @@ def _from_gain(gain: Any, model: nn.Module, horizon: int) -> tuple[float, Array 
     network = network_of(model, getattr(model, "reduction", "") == "all")
     subject, proof, head = network.subject, gain.proof.data, network.head
     if not _same(gain.subject, subject):
-        raise ConfigurationError("the gain is about another network than this model")
+        raise ConfigurationError("the gain was proved for another network")
     if not np.array_equal(proof["H"], head):
-        raise ConfigurationError("the gain is not one to the logits: compute it with output=model.head.weight")
+        raise ConfigurationError("expected a gain from inputs to logits: compute it with output=model.head.weight")
     if gain.horizon is not None and gain.horizon < horizon:
         raise ConfigurationError(f"the gain holds for {gain.horizon} steps, the sequences have {horizon}")
     checked = verify_claim(gain.subject, gain.claim)
@@ -276,7 +276,7 @@ def certified_radius(
     horizon, features = x.shape[1:]
     classes = model.output_size if isinstance(model, SequenceModel) else 0
     if every_step and horizon * classes**2 > MOST_PAIRS:
-        raise UnsupportedError(f"{classes} classes at {horizon} steps are more pairs of classes than are bounded here")
+        raise UnsupportedError(f"{classes} classes at {horizon} steps exceed the limit on pairs of classes")
     bounds = _reaches(model, gain, certificate, horizon, features, every_step)
     z, asked = to_numpy(_logits(model, x, y)), counted(y).cpu().numpy()
     place = np.nonzero(asked)

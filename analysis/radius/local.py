@@ -336,5 +336,5 @@ def _refuse_crossing(index: int, claim: Claim | None, upper: float, norm: str, b
         size = f"{claim.value!r} at every step" if budget == "step" else repr(claim.value)
         raise ContradictionError(
             f"sample {index}: {norm} radius {size} is certified, and an attack of size {upper!r} succeeds. "
-            "One of them is wrong, and nothing here is to be relied on: please report the model and this sample"
+            "One of them is wrong: do not use these results, and report the model and this sample"
         )

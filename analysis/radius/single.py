@@ -29,7 +29,7 @@ def local_step(work: Work) -> None:
     """Run the step ``local`` of an analysis and write its files."""
     model, x, y, _ = work.answers(_count(work))
     if y.ndim > 1:
-        raise UnsupportedError("needs one class a sequence: the ball of an input is about one decision")
+        raise UnsupportedError("needs one class for each sequence")
     told = {"scale": work.deviations.double().cpu(), "restarts": work.budget.restarts, "seed": work.seed}
     result = local_radius(model, x, y, norm=NORM, **told)
     frame = result.frame().loc[:, ["index", "label", "correct", "radius", "attack_radius", "seconds"]]

@@ -104,7 +104,7 @@ def _labelled(task: Task, options: Mapping[str, Any]) -> tuple[Tensor, Tensor, t
         UnsupportedError: a task without one class a sequence.
     """
     if not task.labels_sequences:
-        raise UnsupportedError(f"needs one class a sequence, which task {task.name} does not have")
+        raise UnsupportedError(f"needs one class for each sequence, and task {task.name} has none")
     x, y = task.test
     bounds = task.bounds or (float(x.min()), float(x.max()))
     return x[options["start"] : options["stop"]], y[options["start"] : options["stop"]], bounds

@@ -73,7 +73,7 @@ class Sweep:
         seeds = range(check_int("seeds", self.seeds)) if isinstance(self.seeds, int) else self.seeds
         for name, value in (("models", self.models), ("tasks", self.tasks), ("seeds", seeds)):
             if isinstance(value, (str, Mapping)) or not isinstance(value, Sequence) or not (value or name == "tasks"):
-                raise ConfigurationError(f"{name} must be a list with something in it, got {value!r}")
+                raise ConfigurationError(f"{name} must be a non-empty list, got {value!r}")
             object.__setattr__(self, name, tuple(value))
         for seed in seeds:
             check_int("a seed", seed, 0)
@@ -114,7 +114,7 @@ class Sweep:
                 yield self._of_file(name, chosen)
                 continue
             if not self.tasks:
-                raise ConfigurationError("tasks are named for models that are trained: tasks = ['digits', ...]")
+                raise ConfigurationError("models to train need tasks: add tasks = ['digits', ...]")
             for task in self.tasks:
                 called, asked = self._task(task)
                 for point in _points(self.grid):
@@ -193,7 +193,7 @@ class Sweep:
             elif place in ("set", "task"):
                 (whole["set"] if place == "set" else options)[inner] = value
             else:
-                raise ConfigurationError(f"grid {key}: it varies settings of training, set.NAME or task.NAME")
+                raise ConfigurationError(f"grid {key}: expected a setting of the training, set.NAME or task.NAME")
         settings = {k: v for k, v in whole.items() if k in SETTINGS}
         Settings().changed(**{**TRAINING, **settings, "clip": settings.get("clip", 1.0) or None})
         certificate = self.analyses.get("certificate", {})

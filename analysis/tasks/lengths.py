@@ -71,9 +71,7 @@ def lengths_of_mask(name: str, mask: Any) -> np.ndarray:
     gaps = (np.diff(own, axis=1) > 0).any(1) | (lengths == 0)
     if gaps.any():
         k = int(np.argmax(gaps))
-        raise ConfigurationError(
-            f"{name}[{k}] has no step, or padding before its steps or between them: a sequence's own steps come first"
-        )
+        raise ConfigurationError(f"{name}[{k}] must begin with at least one step, and padding must come last")
     return lengths
 
 

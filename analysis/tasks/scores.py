@@ -158,5 +158,5 @@ def as_loss(value: Any) -> Tensor:
     """
     if not isinstance(value, Tensor) or value.numel() != 1:
         got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        raise DimensionError("what the loss of one's own gives", "a scalar tensor", got)
+        raise DimensionError("the value of the loss", "a scalar tensor", got)
     return value.reshape(())

@@ -54,7 +54,7 @@ def _held(model: nn.Module) -> nn.Module:
     """Return the only recurrent layer of a model, if its gain can be bounded."""
     layers = [layer for _, layer in recurrent_layers(model)]
     if len(layers) != 1:
-        raise UnsupportedError(f"gain_target is about a model with one recurrent layer, this one has {len(layers)}")
+        raise UnsupportedError(f"gain_target needs one recurrent layer, the model has {len(layers)}")
     layer = layers[0]
     if not is_plain(layer) and not (isinstance(layer, LureLayer) and isinstance(layer.weight_ih, nn.Parameter)):
         raise UnsupportedError(
@@ -171,7 +171,7 @@ def pull_to_contraction(layer: nn.Module) -> float:
         return 0.0
     then = gap(1.0)
     if not then > 0.0:
-        raise UnsupportedError(f"with gamma {layer.gamma} this layer does not contract: take a smaller gamma of W")
+        raise UnsupportedError(f"with gamma {layer.gamma} this layer does not contract: use a smaller gamma for W")
     share = min(1.0, -now / (then - now) * (1.0 + 1e-6))  # enough for Euler's method, whose gap is concave on the line
     low, high = (0.0, share) if gap(share) >= 0.0 else (share, 1.0)
     for _ in range(BISECTIONS):

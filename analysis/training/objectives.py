@@ -69,8 +69,8 @@ class Objective:
         about_classes = aim.objective != "task" or aim.adversarial
         if (about_classes and not task.labels_sequences) or (aim.temperature != 1.0 and task.kind != "classes"):
             raise ConfigurationError(
-                f"temperature, adversarial and the objective {aim.objective} are about classes, and the targets "
-                f"of task {task.name!r} are not one class a sequence"
+                f"temperature, adversarial and the objective {aim.objective} need classes, and the targets "
+                f"of task {task.name!r} are not one class for each sequence"
             )
         self._loss = _LOSSES[aim.objective]
         if aim.objective != "task":

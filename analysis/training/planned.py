@@ -89,10 +89,10 @@ def chosen_settings(options: Mapping[str, Any], preset: Mapping[str, Any]) -> di
     for name, (other, values) in NEEDS.items():
         if chosen[other] not in values:
             if name in options:
-                raise ConfigurationError(f"{name} has an effect with {other} {values[0]}, and this is {chosen[other]}")
+                raise ConfigurationError(f"{name} needs {other}={values[0]}, got {other}={chosen[other]}")
             chosen.pop(name, None)  # of the preset, whose optimizer or schedule another one has replaced
     if "decay" in options and not chosen.get("milestones"):
-        raise ConfigurationError("decay is the factor at milestones, and there are none")
+        raise ConfigurationError("decay needs milestones: add --set milestones=EPOCH,EPOCH")
     return {**chosen, "clip": chosen["clip"] or None}
 
 

@@ -119,9 +119,7 @@ class Run:
                 options["file"] = str(file)
             return make_task(spec["name"], data_dir=folder, seed=data.get("seed") or 0, **options)
         except (ConfigurationError, TypeError, KeyError, AttributeError) as error:
-            raise FileFormatError(
-                f"{self.path / RUN_FILE} describes no task that can be made again: {error}"
-            ) from error
+            raise FileFormatError(f"{self.path / RUN_FILE} describes a task that cannot be loaded: {error}") from error
 
     def data_options(self) -> list[tuple[str, str]]:
         """Return the options of a command, each with its value, that name the data; without a task's defaults."""
@@ -237,7 +235,7 @@ def new_run(path: str | Path, overwrite: bool) -> Iterator[Path]:
 
 def _check_new(path: Path, overwrite: bool) -> None:
     if (path / RUN_FILE).exists() and not overwrite:
-        raise ConfigurationError(f"{path} holds a run already: resume it, choose another folder, or allow overwriting")
+        raise ConfigurationError(f"{path} already holds a run: resume it, choose another folder, or allow overwriting")
     if path.is_dir():
         if not os.access(path, os.W_OK):
             raise FileFormatError(f"cannot write to {path}: permission denied")
@@ -335,4 +333,4 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             reason = "it holds no state of a training"
         except Exception as error:  # noqa: BLE001 # damaged archives raise errors of many types
             reason = error_text(error)
-    raise FileFormatError(f"cannot go on from {path}: {CHECKPOINT} is missing or damaged ({reason})")
+    raise FileFormatError(f"cannot resume {path}: {CHECKPOINT} is missing or damaged ({reason})")

@@ -162,7 +162,7 @@ class SpectrumTracker:
         self._layers = recurrent_layers(model)
         if not self._layers:
             raise UnsupportedError(
-                f"{type(model).__name__} has no recurrent layer, so no recurrent matrices that could be tracked: teach "
+                f"{type(model).__name__} has no recurrent layer, so no recurrent matrices to track: register "
                 "a cell of your own with register_cell(...)"
             )
         self.margins = self._recordable(margins)
@@ -220,7 +220,7 @@ class SpectrumTracker:
             ConfigurationError: when it rides on an optimizer already.
         """
         if self._handle is not None:
-            raise ConfigurationError("this tracker is attached already; detach() it first")
+            raise ConfigurationError("this tracker is already attached: call detach() first")
 
         def hook(*_: Any) -> None:
             self.step += 1

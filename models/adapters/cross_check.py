@@ -130,7 +130,7 @@ def cross_check_layer(layer: RecurrentLayer, subject: Any) -> None:
     def parts(state: Any) -> list[Array]:
         flat = copied.system_state(state).numpy()
         if flat.shape[-1] != sum(sizes):
-            raise DisagreementError(f"a state of {type(layer).__name__} has {flat.shape[-1]} numbers, not {sum(sizes)}")
+            raise DisagreementError(f"{type(layer).__name__} has {flat.shape[-1]} state entries, expected {sum(sizes)}")
         return np.split(flat, np.cumsum(sizes)[:-1], axis=-1)
 
     def start(x: Array) -> list[Array]:
@@ -221,7 +221,7 @@ def compare(
         pairs = list(zip(end, last)) if theirs is None else [(theirs, outputs), *zip(end, last)]
         if len(end) != len(last) or any(np.shape(a) != np.shape(b) for a, b in pairs):
             shapes = [np.shape(a) for a, _ in pairs], [np.shape(b) for _, b in pairs]
-            raise DisagreementError(f"{who} gives arrays of shapes {shapes[0]}, its system {shapes[1]}")
+            raise DisagreementError(f"{who} returns arrays of shapes {shapes[0]}, its system returns {shapes[1]}")
         allowed = slack + _rounding(subject, x, states, (outputs, last), relative)
         for got, expected in pairs:
             _agree(

@@ -54,10 +54,10 @@ def _refuse_overridden(module: nn.Module, kind: type) -> None:
         if method not in _CALLED and (known is None or known is inherited):
             continue  # the class itself does not run it
         if method in vars(module):
-            raise UnsupportedError(f"{method} of this {name} was replaced on the instance: what runs is not known")
+            raise UnsupportedError(f"{method} of this {name} was replaced on the instance: restore the method")
         if getattr(cls, method, None) is not known:
             raise UnsupportedError(
-                f"{name} overrides {kind.__name__}.{method}, so its weights do not tell which map runs: teach it with "
+                f"{name} overrides {kind.__name__}.{method}, so its step is unknown: add an adapter with "
                 f"stability.models.register_adapter({name})(function)"
             )
 

@@ -78,15 +78,15 @@ def register_adapter(
         np.float64(0.9)
     """
     if not isinstance(kind, type):
-        raise ConfigurationError(f"register_adapter needs a class, got {kind!r}")
+        raise ConfigurationError(f"register_adapter needs a class, got a {type(kind).__name__}")
     if step is not None and not callable(step):
-        raise ConfigurationError(f"step must be a function (module, x, h) -> next h, got {step!r}")
+        raise ConfigurationError(f"step must be a function (module, x, h) -> next h, got a {type(step).__name__}")
 
     def register(function: Callable[[Any], Subject]) -> Callable[[Any], Subject]:
         if not callable(function):
-            raise ConfigurationError(f"an adapter must be a function of the module, got {function!r}")
+            raise ConfigurationError(f"the adapter must be a function of the module, got a {type(function).__name__}")
         if kind in _ADAPTERS and not replace and _ADAPTERS[kind] != (function, step):
-            raise ConfigurationError(f"{kind.__qualname__} has an adapter already: replace=True replaces it")
+            raise ConfigurationError(f"{kind.__qualname__} already has an adapter: use replace=True to replace it")
         known = kind in _ADAPTERS
         _ADAPTERS[kind] = (function, step)
         if not known:
@@ -125,7 +125,7 @@ def lure_system(module: Any) -> LureSystem:
     if isinstance(subject, OpaqueMap):
         raise UnsupportedError(f"no system was read from the step of {subject.name}: {subject.why}")
     what = "a stack with gated layers" if isinstance(subject, LayerStack) else "an LSTM or GRU"
-    raise UnsupportedError(f"{what} is no Lur'e system: use certify(module) instead")
+    raise UnsupportedError(f"{what} has no Lur'e system: use certify(module) instead")
 
 
 def recurrent_subject(module: Any) -> Subject:
@@ -225,14 +225,14 @@ def foreign_layer(module: nn.Module) -> StepLayer:
     inputs = getattr(subject, "inputs", None)
     if inputs is None:
         raise UnsupportedError(
-            f"the adapter of {type(module).__name__} gives a system without inputs: it is certified, and cannot be run "
-            "on data; teach the step with stability.models.register_cell"
+            f"the adapter of {type(module).__name__} returns a system without inputs, which cannot be run "
+            "on data: define the step with stability.models.register_cell"
         )
     if step is not None:
         return StepLayer(step, inputs, subject.states, held=module)
     if not isinstance(subject, DrivenSystem) or subject.activation not in TORCH_ACTIVATIONS or subject.system.D.any():
         raise UnsupportedError(
-            f"the adapter of {type(module).__name__} says no step, and its system is not run by torch: say "
+            f"the adapter of {type(module).__name__} defines no step, and torch cannot run its system: use "
             "register_adapter(..., step=...)"
         )
     return StepLayer(partial(_system_step, subject), inputs, subject.states, held=module)
@@ -329,7 +329,7 @@ def _joint(stack: LayerStack) -> LureSystem:
     """Return a stack of plain maps ``h+ = phi(W h + U below + ...)`` as one system."""
     layers = stack.layers
     if stack.directions == 2 and stack.levels > 1:
-        raise UnsupportedError("layers of two directions are no single Lur'e system: use certify(module)")
+        raise UnsupportedError("a bidirectional network has no single Lur'e system: use certify(module)")
     systems = [layer.system for layer in layers]
     for layer, system in zip(layers, systems):
         if system.A.any() or layer.F.any() or system.D.any() or not np.array_equal(system.B, np.eye(system.states)):
@@ -353,7 +353,7 @@ def _parts_of(module: nn.Module) -> dict[str, Subject]:
     if liquid is not None:
         raise UnsupportedError(f"a {type(module).__module__}.{type(module).__qualname__} is {liquid}")
     raise UnsupportedError(
-        f"a {type(module).__module__}.{type(module).__qualname__} has no recurrent part that is known here: teach your "
+        f"a {type(module).__module__}.{type(module).__qualname__} has no known recurrent part: add an adapter for your "
         "own class with stability.models.register_adapter(YourClass)(function)"
     )
 

@@ -106,7 +106,7 @@ def state_dict_subject(
     directions = 2 if any(back for _, back in places) else 1
     levels = max(layer for layer, _ in places) + 1
     if levels * directions > LAYERS:
-        raise FileFormatError(f"{where}: {levels} layers are named; at most {LAYERS} are read")
+        raise FileFormatError(f"{where}: the limit is {LAYERS} layers, got {levels}")
     expected = [(layer, back) for layer in range(levels) for back in (False, True)[:directions]]
     if sorted(places) != expected or not all("weight_hh" in weights for weights in places.values()):
         raise FileFormatError(f"{where}: layers or directions of {ascii(path)[1:-1] or 'the module'} are missing")
@@ -204,7 +204,7 @@ def _array(value: Any, name: str, where: str) -> np.ndarray:
     if isinstance(value, Tensor) and value.layout is not torch.strided:
         raise UnsupportedError(f"{where}: {name} has the layout {value.layout}: save {name}.to_dense()")
     if isinstance(value, Tensor) and value.numel() * value.element_size() > value.untyped_storage().nbytes():
-        raise FileFormatError(f"{where}: {name} claims {tuple(value.shape)}, more numbers than the file holds")
+        raise FileFormatError(f"{where}: {name} has shape {tuple(value.shape)}, more entries than the file stores")
     if isinstance(value, np.ndarray) and value.dtype.kind not in "fiu":
         raise FileFormatError(f"{where}: {name} must hold real numbers, got {value.dtype}")
     try:
@@ -240,7 +240,7 @@ def _kind(weights: Mapping[str, Any], cell: str | None, where: str) -> str:
         raise ConfigurationError(f"{where}: weight_hh of shape {shape} is that of a {found}, not of {cell}")
     if found == "rnn" and cell is None:
         raise ConfigurationError(
-            f"{where} holds a torch.nn.RNN, and weights do not tell its activation: say --cell rnn_tanh or "
+            f"{where} holds a torch.nn.RNN, whose weights do not determine its activation: use --cell rnn_tanh or "
             '--cell rnn_relu (in Python cell="rnn_tanh" of stability.models.sources.load_subject or '
             f"stability.models.adapters.state_dicts.state_dict_subject); the choices are {', '.join(CELLS)}"
         )

@@ -133,7 +133,7 @@ def onnx_network(graph: Graph, nodes: list[Any], subject: Any) -> ClassifierNetw
     logits, read, weight, bias = _linear_head(graph)
     given = _inputs(graph)
     if len(given) != 1:
-        raise UnsupportedError(f"the graph has {len(given)} inputs, a network of sequences has one")
+        raise UnsupportedError(f"the graph has {len(given)} inputs, expected one, the sequence")
     for node, source in zip(nodes, [given[0].name, *(node.output[0] for node in nodes[:-1])]):
         _refuse_start(graph, node)
         _refuse_unread(graph, node.input[0], [source], _FORMS, f"before the node {name_of(node)}")
@@ -222,9 +222,9 @@ def _refuse_start(graph: Graph, node: Any) -> None:
         UnsupportedError: one of these.
     """
     if attributes(node).get("direction", "forward") != "forward":
-        raise UnsupportedError(f"the node {name_of(node)} does not run forwards: what its head reads is not followed")
+        raise UnsupportedError(f"the node {name_of(node)} must run forward for a known head")
     if len(node.input) > 4 and node.input[4]:
-        raise UnsupportedError(f"the node {name_of(node)} is told the lengths of its sequences, at which it stops")
+        raise UnsupportedError(f"the node {name_of(node)} reads sequence lengths: export the network without them")
     inputs = {value.name for value in _inputs(graph)}
     for start in filter(None, list(node.input[5:7])):
         value = graph.constant(start)

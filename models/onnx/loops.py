@@ -134,7 +134,7 @@ def _read(body: Body, where: str, pairs: list[tuple[str, str]], entries: list[st
     for state, result in pairs:
         value = body.read(result)
         if not isinstance(value, Affine) or value.size != body.sizes[state]:
-            raise UnsupportedError(f"the next value of {state} has another size than itself")
+            raise UnsupportedError(f"the state {state} and its next value differ in size")
         following.append(value)
     states, inputs = ([(name, body.sizes[name]) for name in names] for names in ([s for s, _ in pairs], body.inputs))
     # the slope 0.1 in float32 is read as if it did not round; gates are told by what they multiply alone
@@ -160,7 +160,7 @@ def _opened(graph: Graph, node: Any, where: str) -> tuple[Body, list[str], list[
     proto: Any = options.get("body")
     scanned = int(options.get("num_scan_inputs", 0))
     if not hasattr(proto, "node") or (node.op_type == "Scan" and not 0 < scanned < len(proto.input)):
-        raise FileFormatError(f"{where} has no body, or does not say what it reads")
+        raise FileFormatError(f"{where} has no body, or does not declare its inputs")
     if len(proto.node) > LOOP_NODES or len(proto.input) > LOOP_VALUES:
         raise FileFormatError(f"{where}: a body of more than {LOOP_NODES} nodes or {LOOP_VALUES} inputs is not read")
     unknown = sorted(set(options) - _ATTRIBUTES)

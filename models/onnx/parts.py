@@ -63,7 +63,7 @@ def onnx_subject(path: str | Path, part: str | None = None) -> tuple[Subject, di
         raise
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, MemoryError) as error:
         reason = f"{type(error).__name__}: {str(error)[:120]}"  # attributes of other types, inputs that are not there
-        raise FileFormatError(f"{path} holds a graph that is not as ONNX has it ({reason})") from error
+        raise FileFormatError(f"{path} holds an invalid ONNX graph ({reason})") from error
 
 
 def _part(graph: Graph, path: str, part: str | None) -> tuple[Subject, dict[str, Any]]:
@@ -257,7 +257,7 @@ def _check_link(graph: Graph, before: Any, node: Any) -> None:
         feeds = {before.output[0]: values, before.input[0]: np.ones((*outer, W.shape[2]))}
         (got,) = graph.run([node.input[0]], feeds)
         if not np.array_equal(got, expected):
-            raise DisagreementError(f"{where} the outputs are changed, so the nodes form no plain stack")
+            raise DisagreementError(f"{where} the outputs are changed between the nodes, so they form no stack")
 
 
 def _cells(graph: Graph, node: Any) -> list[Subject]:

@@ -176,7 +176,7 @@ class SymmetricSkew(nn.Module):
         if not self.project and not self.in_manifold(S):
             kind = "skew-symmetric matrix minus gamma I" if self.beta == 1.0 else "symmetric matrix"
             raise ConfigurationError(
-                f"with beta = {self.beta:g} only a {kind} can be represented, and the given matrix is none; "
+                f"with beta = {self.beta:g} only a {kind} can be represented, which the given matrix is not: "
                 "use 0 < beta < 1, or project=True for the nearest one"
             )
         symmetric, skew = self._parts(S)

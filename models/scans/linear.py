@@ -172,7 +172,7 @@ def diagonal_convolution(lam: Tensor, b: Tensor, *, dim: int = 1) -> Tensor:
     dim = _check(lam, b, dim)
     lam = _lead(lam, b.shape, dim)
     if lam.dim() > b.dim() - dim - 1:
-        raise ConfigurationError("a convolution needs factors that are constant in time")
+        raise ConfigurationError("a convolution needs coefficients that are constant in time")
     kind, length = torch.promote_types(lam.dtype, b.dtype), b.shape[dim]
     kernel = powers(lam.expand(b.shape[dim + 1 :]), length).to(kind)
     size = 1 << (2 * length - 1).bit_length()

@@ -87,7 +87,7 @@ def _combined(result: Any, like: Leaves, spec: Any) -> Leaves:
     """Return the leaves of an operator's result, after a check against its arguments' structure and shapes."""
     leaves, got = pytree.tree_flatten(result)
     if got != spec or not all(isinstance(leaf, Tensor) for leaf in leaves):
-        raise ConfigurationError(f"the operator must return the structure it was given, {spec}, got {got}")
+        raise ConfigurationError(f"the operator must return the structure of its arguments, {spec}, got {got}")
     for leaf, right in zip(leaves, like):
         if leaf.shape != right.shape:
             raise DimensionError("what the operator returns", tuple(right.shape), tuple(leaf.shape))

@@ -65,7 +65,7 @@ def test_a_regression_is_measured_by_its_error(here: Path, capsys: pytest.Captur
     text = capsys.readouterr().out
     assert "held-out mean squared error " in text
     page = (here / "r" / "report.html").read_text(encoding="utf-8")
-    assert "needs classes; task adding has values" in page
+    assert "needs classes, and task adding has real targets" in page
     body = page[page.index("<main>") : page.index('<section id="method"')]
     assert "mean squared error" in body
     assert "ccuracy" not in body
