@@ -105,7 +105,7 @@ def behind_embedding(model: nn.Module, tokens: Tensor, name: str) -> BehindEmbed
             if len(seen) != 1:
                 listed = ", ".join(seen) or "none"
                 raise UnsupportedError(
-                    f"the data are tokens, and {name} has {len(seen)} nn.Embedding reading them ({listed}), expected one"
+                    f"the data are tokens, and {name} has {len(seen)} nn.Embedding for them ({listed}), not 1"
                 )
             behind = BehindEmbedding(model, seen[0])
             if not _blind(behind, answer, tokens):
