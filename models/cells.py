@@ -45,11 +45,11 @@ class Cell:
         return StepLayer(self.step, *sizes, held=module, initial=self.initial, matrices=self.matrices)
 
     def _size(self, module: nn.Module, which: str) -> int:
-        said = getattr(self, which)
-        value = getattr(module, said, None) if isinstance(said, str) else said(module) if callable(said) else said
-        if isinstance(said, str) and value is None:
+        size = getattr(self, which)
+        value = getattr(module, size, None) if isinstance(size, str) else size(module) if callable(size) else size
+        if isinstance(size, str) and value is None:
             raise ConfigurationError(
-                f"a {type(module).__name__} has no attribute {said!r}: use register_cell({self.kind.__name__}, "
+                f"a {type(module).__name__} has no attribute {size!r}: use register_cell({self.kind.__name__}, "
                 f"{which}=...), a name, a number or a function of the module"
             )
         return positive_int(f"{which} of {type(module).__name__}", value)

@@ -85,17 +85,17 @@ def classifier(module: Any) -> Classifier:
         )
     if isinstance(module, ClassifierNetwork):
         refuse_altered(module, ClassifierNetwork)
-        found = module.subject
+        network = module.subject
     elif isinstance(module, DeepNetwork):
         raise UnsupportedError(
             "certified radii are not available for deep networks with normalization between their layers"
         )
     elif isinstance(module, SequenceModel):
         refuse_altered(module, SequenceModel)
-        found = _of_sequence_model(module)
+        network = _of_sequence_model(module)
     else:
         return _agreeing_far(module, _agreeing(module, by_parts(module)))
-    return _agreeing(module, [found])[0]
+    return _agreeing(module, [network])[0]
 
 
 def _agreeing_far(module: nn.Module, candidates: Sequence[Classifier]) -> Classifier:
@@ -192,8 +192,8 @@ def _of_sequence_model(model: SequenceModel) -> Classifier:
     if layers and isinstance(model.layer, LinearLayer | Stack) and all(isinstance(p, LinearLayer) for p in layers):
         network, outputs = _with_outputs(layers)
         network = with_origin(model.layer, network)
-        given = np.hstack([np.zeros((len(weight), outputs)), weight]), bias, model.reduction
-        return Classifier(network, *given, start=_start(leaves, network.states, name))
+        head = np.hstack([np.zeros((len(weight), outputs)), weight]), bias, model.reduction
+        return Classifier(network, *head, start=_start(leaves, network.states, name))
     if not model.layer.outputs_hidden and not isinstance(model.layer, Stack):  # a stack's driven() asks each layer
         raise UnsupportedError(f"the outputs of {name} are no entries of its state: certified radii are not available")
     network = recurrent_subject(model.layer)
@@ -205,10 +205,10 @@ def _start(tensors: Sequence[torch.Tensor], states: int, name: str) -> np.ndarra
     if not any(bool(leaf.any()) for leaf in tensors):
         return None
     parts = [as_array(leaf, "the initial state") for leaf in tensors]
-    found = np.concatenate(parts) if not any(leaf.is_complex() for leaf in tensors) else np.zeros(states + 1)
-    if len(found) > states:
+    initial = np.concatenate(parts) if not any(leaf.is_complex() for leaf in tensors) else np.zeros(states + 1)
+    if len(initial) > states:
         raise UnsupportedError(f"the initial state of this {name} has no known counterpart in its system")
-    return np.concatenate([found, np.zeros(states - len(found))])
+    return np.concatenate([initial, np.zeros(states - len(initial))])
 
 
 def _with_outputs(layers: list[Any]) -> tuple[DrivenSystem, int]:

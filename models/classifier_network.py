@@ -135,8 +135,8 @@ class ClassifierNetwork(nn.Module):
     def __init__(self, subject: Classifier, dtype: torch.dtype = torch.float64, source: Any = None) -> None:
         super().__init__()
         self.subject, self.source = subject, source
-        made = [_Gated(p, dtype) if isinstance(p, GatedCell) else _Lure(p, dtype) for p in subject.layers]
-        self.layers = nn.ModuleList(made)
+        steps = [_Gated(p, dtype) if isinstance(p, GatedCell) else _Lure(p, dtype) for p in subject.layers]
+        self.layers = nn.ModuleList(steps)
         self.weight, self.bias = _parameter(subject.weight, dtype), _parameter(subject.bias, dtype)
         self.starts = nn.ParameterList([_parameter(start, dtype) for start in subject.starts])
         self.input_size, self.hidden_size, self.output_size = subject.inputs, subject.states, subject.classes

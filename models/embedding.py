@@ -52,7 +52,7 @@ class BehindEmbedding(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         """Return the network's output for embedded sequences ``(batch, time, features)``."""
-        handle = self.embedding.register_forward_hook(lambda module, given, out: x)
+        handle = self.embedding.register_forward_hook(lambda module, arguments, out: x)
         try:
             return self.model(self._tokens(x))
         finally:
@@ -94,7 +94,7 @@ def behind_embedding(model: nn.Module, tokens: Tensor, name: str) -> BehindEmbed
     seen: list[str] = []
 
     def watched(path: str) -> Any:
-        return lambda part, given: seen.append(path) if given and _same(given[0], tokens) else None
+        return lambda part, arguments: seen.append(path) if arguments and _same(arguments[0], tokens) else None
 
     handles = [part.register_forward_pre_hook(watched(path)) for path, part in embeddings.items()]
     modes = [(part, part.training) for part in model.modules()]

@@ -42,11 +42,11 @@ def from_factory(name: str) -> Any:
     """
     with users_code(name, "cannot be used as a factory"):
         value = named_value(name)
-        made = value() if callable(value) and not isinstance(value, nn.Module) and not is_subject(value) else value
-    if isinstance(made, nn.Module):
+        produced = value() if callable(value) and not isinstance(value, nn.Module) and not is_subject(value) else value
+    if isinstance(produced, nn.Module):
         place, attribute = split_factory_name(name)
-        _FACTORIES[made] = f"{_from_here(place) if is_python_file(place) else place}:{attribute}"
-    return made
+        _FACTORIES[produced] = f"{_from_here(place) if is_python_file(place) else place}:{attribute}"
+    return produced
 
 
 def factory_of(model: nn.Module) -> str:
@@ -59,8 +59,10 @@ def layer_code(model: nn.Module) -> str:
     for part in model.modules():
         kind = type(part)
         file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-        own = LAYERS.get(getattr(part, "layer_name", "")) is kind and not kind.__module__.startswith(f"{__package__}.")
-        if own and file and kind.__module__ != "__main__":
+        registered = LAYERS.get(getattr(part, "layer_name", "")) is kind and not kind.__module__.startswith(
+            f"{__package__}."
+        )
+        if registered and file and kind.__module__ != "__main__":
             place = kind.__module__ if "." in kind.__module__ else _from_here(file)
             return f"{place}:{kind.__qualname__}"
     return ""

@@ -236,12 +236,12 @@ def _fill(path: Path, description: Any, tensors: dict[str, Tensor]) -> nn.Module
 @contextlib.contextmanager
 def _at_most(tensors: int, path: Path) -> Iterator[None]:
     """Stop building a model, in this thread, that has more tensors than its file, or endless modules."""
-    left, me = {"tensors": 2 * tensors + 16, "modules": 4 * tensors + 100}, threading.get_ident()
+    remaining, me = {"tensors": 2 * tensors + 16, "modules": 4 * tensors + 100}, threading.get_ident()
 
     def count(kind: str) -> None:
         if threading.get_ident() == me:
-            left[kind] -= 1
-            if left[kind] < 0:
+            remaining[kind] -= 1
+            if remaining[kind] < 0:
                 raise FileFormatError(f"{path} describes more parts than its {tensors} tensors")
 
     hooks = [

@@ -116,8 +116,8 @@ def _with_lengths(task: Task, model: nn.Module, name: str) -> tuple[nn.Module, T
 
 
 def _own(task: Task, x: Tensor, y: Tensor) -> Tensor:
-    own = task.own_steps(y)
-    return torch.ones(x.shape[:2], dtype=torch.bool) if own is None else own
+    real_steps = task.own_steps(y)
+    return torch.ones(x.shape[:2], dtype=torch.bool) if real_steps is None else real_steps
 
 
 def _two_logits(model: nn.Module, task: Task, name: str) -> nn.Module:
@@ -143,8 +143,8 @@ def embedded(task: Task, model: BehindEmbedding) -> Task:
         return model.embed(x[:, :, 0].long().to(device)).to(x.device), y
 
     out = task.mapped(vectors, input_size=model.input_size)
-    ends = [x for x, _ in (out.train, out.test)]
-    bounds = (min(float(x.min()) for x in ends), max(float(x.max()) for x in ends))
+    inputs = [x for x, _ in (out.train, out.test)]
+    bounds = (min(float(x.min()) for x in inputs), max(float(x.max()) for x in inputs))
     what = f"{task.data.get('what', 'arrays')}, embedded by {model.path}"
     data = {k: v for k, v in task.data.items() if k != "tokens"} | {"what": what, "embedded_by": model.path}
     return replace(out, bounds=bounds, data=data)

@@ -49,19 +49,19 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def _recurrent(model: nn.Module) -> list[str]:
     """Return the names of the parameters that form the recurrent matrices."""
-    chosen: set[int] = set()
+    identities: set[int] = set()
     for module in model.modules():
         if isinstance(module, nn.RNNBase | nn.RNNCellBase):
-            chosen |= {id(p) for name, p in module.named_parameters(recurse=False) if "weight_hh" in name}
+            identities |= {id(p) for name, p in module.named_parameters(recurse=False) if "weight_hh" in name}
         elif callable(getattr(module, "matrices", None)):
             realised: dict[str, Any] = cast(Any, module).matrices()
             tensors = [m for m in realised.values() if isinstance(m, Tensor) and m.requires_grad]
-            own = [p for p in module.parameters() if p.requires_grad]
-            if tensors and own:
+            trainable = [p for p in module.parameters() if p.requires_grad]
+            if tensors and trainable:
                 parts = [(torch.view_as_real(m) if m.is_complex() else m).sum() for m in tensors]
-                used = torch.autograd.grad(torch.stack(parts).sum(), own, allow_unused=True)
-                chosen |= {id(p) for p, g in zip(own, used) if g is not None}
-    return [name for name, p in model.named_parameters() if id(p) in chosen]
+                used = torch.autograd.grad(torch.stack(parts).sum(), trainable, allow_unused=True)
+                identities |= {id(p) for p, g in zip(trainable, used) if g is not None}
+    return [name for name, p in model.named_parameters() if id(p) in identities]
 
 
 def select_parameters(model: nn.Module, parameters: str | Sequence[str]) -> dict[str, nn.Parameter]:
@@ -177,8 +177,8 @@ class HessianOperator:
     def _gradient_graph(self, x: Tensor, y: Tensor, again: bool = True) -> tuple[Tensor, list[Tensor]]:
         value = self.loss_function(self.model(x), y)
         if not isinstance(value, Tensor) or value.numel() != 1 or not value.is_floating_point():
-            got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-            raise ConfigurationError(f"the loss must be a scalar tensor (a mean over the batch), got {got}")
+            shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise ConfigurationError(f"the loss must be a scalar tensor (a mean over the batch), got {shape}")
         if not torch.isfinite(value).all():
             raise NonFiniteError("the loss", "the model diverges on this data")
         if not value.requires_grad:

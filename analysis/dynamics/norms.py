@@ -106,8 +106,12 @@ class NormDrift(Record):
         tables = []
         for layer in range(layers):
             head = {"model": self.model, "layer": layer, "t": np.arange(1, steps + 1)}
-            own = {"mean": self.mean[layer], "rms": self.rms[layer], **dict(zip(QUANTILES, self.quantiles[layer].T))}
-            tables.append(pd.DataFrame({**head, **own, **shared}))
+            columns = {
+                "mean": self.mean[layer],
+                "rms": self.rms[layer],
+                **dict(zip(QUANTILES, self.quantiles[layer].T)),
+            }
+            tables.append(pd.DataFrame({**head, **columns, **shared}))
         return pd.concat(tables, ignore_index=True)
 
 

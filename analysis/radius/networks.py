@@ -45,15 +45,15 @@ class Network:
 
     def witness(self, certificate: Any) -> Mapping[str, Any] | None:
         """Return a metric and a rate, from the certificate or from the layer's proof by construction."""
-        own = None if self.layer is None else self.layer.witness()
+        layer_proof = None if self.layer is None else self.layer.witness()
         if certificate is None:
-            return own
+            return layer_proof
         if not isinstance(certificate, Certificate):
             raise ConfigurationError(f"certificate must be a Certificate, got {type(certificate).__name__}")
         proof = certificate.claim.proof
         if certificate.verdict is not Verdict.CERTIFIED or proof is None:
             return None
-        return proof.data if proof.kind == "multiplier_lmi" else own  # other proofs have no metric
+        return proof.data if proof.kind == "multiplier_lmi" else layer_proof  # other proofs have no metric
 
 
 def network_of(model: nn.Module, every_step: bool = False) -> Network:

@@ -115,14 +115,14 @@ def task_from_arrays(
     names = _class_names(classes, kind)
     if kind == "values" and not per_step and targets.dim() == 1:
         parts = [(p, t[:, None]) for p, t in parts]
-    stated = {} if bounds is None else {"bounds": "stated"}
+    origin = {} if bounds is None else {"bounds": "stated"}
     marks = {"tokens": True} if tokens else {}
     classed = {} if kind == "values" else {"output_size": _classes_of([t for _, t in parts], names)}
     return task_of(
         *parts,
         name=name,
         **classed,
-        data={"source": "arrays", "seed": seed, "held_out": origin_of_test, **stated, **marks},
+        data={"source": "arrays", "seed": seed, "held_out": origin_of_test, **origin, **marks},
         bounds=_bounds(bounds, named),
         classes=names,
         own_loss=_check_loss(loss),
@@ -133,8 +133,8 @@ def _cut(parts: list[Pair], lengths: Any, lengths_test: Any) -> list[Pair]:
     """Return the parts with their padding and with targets at every step."""
     if lengths_test is not None and len(parts) == 1:
         raise ConfigurationError("lengths_test needs x_test, which is missing")
-    said = (("lengths", lengths), ("lengths_test", lengths_test))
-    return [cut_to(check_lengths(name, own, pair[0]), *pair) for pair, (name, own) in zip(parts, said)]
+    arguments = (("lengths", lengths), ("lengths_test", lengths_test))
+    return [cut_to(check_lengths(name, own, pair[0]), *pair) for pair, (name, own) in zip(parts, arguments)]
 
 
 def _array(name: str, value: Any) -> np.ndarray:
@@ -296,23 +296,23 @@ def _bounds(bounds: Any, inputs: dict[str, Tensor]) -> Range:
     if not isinstance(bounds, (tuple, list)) or len(bounds) != 2:
         raise ConfigurationError(f"bounds must be a pair (lower, upper), got {str(bounds)[:80]}")
     features = int(inputs["x"].shape[2])
-    ends = [_end(name, end, features) for name, end in zip(("lower", "upper"), bounds)]
-    crossed = np.atleast_1d(ends[0] > ends[1])
+    pair = [_end(name, end, features) for name, end in zip(("lower", "upper"), bounds)]
+    crossed = np.atleast_1d(pair[0] > pair[1])
     if crossed.any():
         j = int(np.argmax(crossed))
-        one, other = (np.broadcast_to(end, (len(crossed),))[j] for end in ends)
+        one, other = (np.broadcast_to(end, (len(crossed),))[j] for end in pair)
         where = f" at feature {j}" if len(crossed) > 1 else ""
         raise ConfigurationError(f"the bounds are crossed: lower {one:g} > upper {other:g}{where}")
     for name, x in inputs.items():
-        outside = (x.numpy() < ends[0]) | (x.numpy() > ends[1])
+        outside = (x.numpy() < pair[0]) | (x.numpy() > pair[1])
         if outside.any():
             i, t, j = (int(k) for k in np.argwhere(outside)[0])
-            one, other = (np.broadcast_to(end, (features,))[j] for end in ends)
+            one, other = (np.broadcast_to(end, (features,))[j] for end in pair)
             raise ConfigurationError(
                 f"{name}[{i}, {t}, {j}] is {float(x[i, t, j]):g}, outside of its bounds [{one:g}, {other:g}]; so are "
                 f"{int(outside.sum())} of {outside.size} entries in all"
             )
-    return tuple(float(end) if end.ndim == 0 else tuple(end.tolist()) for end in ends)  # type: ignore[return-value]
+    return tuple(float(end) if end.ndim == 0 else tuple(end.tolist()) for end in pair)  # type: ignore[return-value]
 
 
 def _end(name: str, value: Any, features: int) -> np.ndarray:

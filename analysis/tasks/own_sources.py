@@ -139,11 +139,11 @@ def checked(arrays: Mapping[str, Any], where: str) -> dict[str, Any]:
     out = {key: value for key, value in arrays.items() if not key.startswith("mask")}
     for key in ("mask", "mask_test"):
         if arrays.get(key) is not None:
-            own = key.replace("mask", "lengths")
-            if own in out:
-                raise FileFormatError(f"{where} holds {key} and {own}, which mean the same: remove one of them")
+            lengths_key = key.replace("mask", "lengths")
+            if lengths_key in out:
+                raise FileFormatError(f"{where} holds {key} and {lengths_key}, which mean the same: remove one of them")
             try:
-                out[own] = lengths_of_mask(key, arrays[key])
+                out[lengths_key] = lengths_of_mask(key, arrays[key])
             except ConfigurationError as error:
                 raise FileFormatError(f"{where}: {error}") from error
     return out

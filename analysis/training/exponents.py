@@ -131,10 +131,10 @@ def _own_layer(model: nn.Module) -> RecurrentLayer:
     """Return the only recurrent layer; for a ``torch.nn`` module a layer that shares its parameters."""
     if isinstance(model, DeepNetwork):
         return model.recurrence()
-    found = recurrent_layers(model)
-    if len(found) == 1 and not getattr(found[0][1], "bidirectional", False):
-        return as_layer(found[0][1], shared=True)
-    what = ", ".join(f"{name or 'itself'} ({type(layer).__name__})" for name, layer in found) or "none"
+    layers = recurrent_layers(model)
+    if len(layers) == 1 and not getattr(layers[0][1], "bidirectional", False):
+        return as_layer(layers[0][1], shared=True)
+    what = ", ".join(f"{name or 'itself'} ({type(layer).__name__})" for name, layer in layers) or "none"
     raise UnsupportedError(
         "exponents are differentiable for one recurrent layer that runs forward, such as ElmanRNN or torch.nn.LSTM, "
         f"and for DeepNetwork; "

@@ -162,9 +162,9 @@ def _same_tracker(model: nn.Module, options: Mapping[str, Any], path: Path, devi
     """Return a tracker with the options of the run's first tracker."""
     try:
         probe = None if options["probe"] is None else read_checkpoint(path)["tracker"]["probe"].to(device)
-        kept, margins = options["eigenvalues"], list(options["margins"])
+        eigenvalues, margins = options["eigenvalues"], list(options["margins"])
         layers = [layer for _, layer in recurrent_layers(model)]
         known = [name for name in margins if any(why_no_margin(name, layer) is None for layer in layers)]
-        return SpectrumTracker(model, options["every"], probe=probe, margins=known, eigenvalues=kept)
+        return SpectrumTracker(model, options["every"], probe=probe, margins=known, eigenvalues=eigenvalues)
     except (AttributeError, KeyError, TypeError) as error:
         raise FileFormatError(f"cannot resume {path}: its tracker is invalid ({error})") from error

@@ -88,9 +88,9 @@ def project_gain(model: nn.Module, target: float) -> None:
     if not is_plain(layer):
         return
     W, V = plain_weights(layer)
-    left, sizes, right = torch.linalg.svd(torch.cat([W, V / target], dim=1).double(), full_matrices=False)
+    left_vectors, sizes, right = torch.linalg.svd(torch.cat([W, V / target], dim=1).double(), full_matrices=False)
     if sizes[0] > 1.0 - ROOM:
-        K = (left * sizes.clamp(max=1.0 - ROOM)) @ right
+        K = (left_vectors * sizes.clamp(max=1.0 - ROOM)) @ right
         W.copy_(K[:, : len(W)])
         V.copy_(target * K[:, len(W) :])
 
@@ -122,10 +122,10 @@ def scale_to_gain(model: nn.Module, target: float) -> float:
     if not isinstance(layer, ContractingRNN):
         pull_to_contraction(layer)
     for _ in range(TRIES):
-        found = _gain_of(layer).value
-        if found <= target:
-            return target / max(found, 1e-300)
-        layer.weight_ih.mul_(target / found * (1.0 - ROOM) if math.isfinite(found) else 1.0)
+        gain = _gain_of(layer).value
+        if gain <= target:
+            return target / max(gain, 1e-300)
+        layer.weight_ih.mul_(target / gain * (1.0 - ROOM) if math.isfinite(gain) else 1.0)
     raise UnsupportedError(f"no gain of the {type(layer).__name__} from inputs to states is proved over every horizon")
 
 

@@ -66,9 +66,9 @@ def _check(model: Any, x: Any, y: Any, task: Any) -> None:
         raise DimensionError("y", f"({len(x)}, ...)", tuple(y.shape), "one target per sequence of x")
     if task.kind == "classes" and (y.is_floating_point() or y.is_complex() or y.dtype == torch.bool):
         raise ConfigurationError(f"y must hold classes, integers from 0 to {task.output_size - 1}, got {y.dtype}")
-    told = y[counted(y)]
-    if not len(told):
+    labels = y[counted(y)]
+    if not len(labels):
         raise ConfigurationError("y must hold at least one target that is not ignored")
-    if task.kind == "classes" and not 0 <= int(told.min()) <= int(told.max()) < task.output_size:
-        got = f"{int(told.min())} to {int(told.max())}"
-        raise ConfigurationError(f"y must hold classes, integers from 0 to {task.output_size - 1}, got {got}")
+    if task.kind == "classes" and not 0 <= int(labels.min()) <= int(labels.max()) < task.output_size:
+        received = f"{int(labels.min())} to {int(labels.max())}"
+        raise ConfigurationError(f"y must hold classes, integers from 0 to {task.output_size - 1}, got {received}")

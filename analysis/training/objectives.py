@@ -127,9 +127,9 @@ class Objective:
 
     def radii(self, z: Tensor, y: Tensor) -> Tensor:
         """Return certified radii ``(batch,)``; for misclassified sequences the negative missing distance."""
-        own = functional.one_hot(y, z.shape[1]).bool()
+        is_label = functional.one_hot(y, z.shape[1]).bool()
         gaps = (z.gather(1, y[:, None]) - z) / reach(self.model)[y].clamp(min=1e-12)
-        return gaps.masked_fill(own, float("inf")).amin(dim=1)
+        return gaps.masked_fill(is_label, float("inf")).amin(dim=1)
 
 
 def _check_certifiable(model: nn.Module) -> None:

@@ -101,11 +101,11 @@ def fit_readout(
         model.head.weight.copy_(w[:-1].T)
         model.head.bias.copy_(w[-1])
         size = R.diagonal().abs()
-    left = (square - c.square().sum()).clamp_min(0.0) / (rows * c.shape[1])
+    residual = (square - c.square().sum()).clamp_min(0.0) / (rows * c.shape[1])
     return Readout(
         rows=rows,
         features=len(R),
-        residual=float(left.sqrt()),
+        residual=float(residual.sqrt()),
         condition=float(size.max() / size.min()),
         train_metric=evaluate(model, x.to(like), y.to(like.device), task)[1],
         test_metric=evaluate(model, task.test[0].to(like), task.test[1].to(like.device), task)[1],

@@ -143,16 +143,16 @@ def settled(module: nn.Module) -> nn.Module:
     """
     if not is_reparametrised(module):
         return module
-    made = twin(module).double()
+    copy = twin(module).double()
     with torch.no_grad():
-        for part in made.modules():
+        for part in copy.modules():
             for hook in part._forward_pre_hooks.values():
                 if isinstance(hook, _REPARAMETRISED):
                     hook(part, None)
             if parametrize.is_parametrized(part):
                 for name in part.parametrizations:  # type: ignore[union-attr]
                     _refuse_restless(part, str(name))
-    return made
+    return copy
 
 
 def _refuse_restless(part: nn.Module, name: str) -> None:

@@ -241,15 +241,15 @@ def foreign_layer(module: nn.Module) -> StepLayer:
 def _system_step(subject: DrivenSystem, module: nn.Module, x: Tensor, h: Tensor) -> Tensor:
     """Run one step of a network, in the precision and on the device of its state."""
     system = subject.system
-    kept = (system.A, system.B, system.C, subject.E, subject.b, subject.F)
-    A, B, C, E, b, F = (torch.tensor(value).to(h) for value in kept)
+    arrays = (system.A, system.B, system.C, subject.E, subject.b, subject.F)
+    A, B, C, E, b, F = (torch.tensor(value).to(h) for value in arrays)
     return h @ A.T + TORCH_ACTIVATIONS[subject.activation](h @ C.T + x @ E.T + b) @ B.T + x @ F.T
 
 
 def is_recurrent(module: Any) -> bool:
     """Return True if ``recurrent_subject`` accepts the module."""
-    own = is_foreign_cell(module) or callable(getattr(module, "driven", None))
-    return own or is_torch_recurrent(module)
+    recognized = is_foreign_cell(module) or callable(getattr(module, "driven", None))
+    return recognized or is_torch_recurrent(module)
 
 
 def recurrent_parts(module: nn.Module) -> dict[str, Subject]:
@@ -272,13 +272,13 @@ def recurrent_parts(module: nn.Module) -> dict[str, Subject]:
         >>> list(recurrent_parts(net))
         ['1']
     """
-    out, shown, name = {}, dict[str, str](), type(module).__name__
+    out, visible, name = {}, dict[str, str](), type(module).__name__
     if isinstance(module, BehindEmbedding):  # the user's own network inside, by its own name and paths
-        name, shown = type(module.model).__name__, {path: path.removeprefix("model.") for path, _ in _walk(module)}
+        name, visible = type(module.model).__name__, {path: path.removeprefix("model.") for path, _ in _walk(module)}
     for path, part in _walk(module):
         try:
             subject = recurrent_subject(part)
-            out[path] = subject_as_part(subject, shown.get(path, path), name) if path else subject
+            out[path] = subject_as_part(subject, visible.get(path, path), name) if path else subject
         except (UnsupportedError, NonFiniteError, DisagreementError) as error:
             raise type(error)(f"{path or type(part).__name__}: {error}") from error
     return out
@@ -334,12 +334,12 @@ def _joint(stack: LayerStack) -> LureSystem:
     for layer, system in zip(layers, systems):
         if system.A.any() or layer.F.any() or system.D.any() or not np.array_equal(system.B, np.eye(system.states)):
             raise UnsupportedError("only layers of the form h+ = phi(W h + U x + b) are joined to one Lur'e system")
-    C, ends = block_diag(*(system.C for system in systems)), np.cumsum([0, *(system.states for system in systems)])
+    C, offsets = (block_diag(*(system.C for system in systems)), np.cumsum([0, *(system.states for system in systems)]))
     A, D = np.zeros_like(C), np.zeros_like(C)
     for k, layer in enumerate(layers):
         at = [int(j) for j in stack.layers_read_by(k)]
         if at:
-            D[ends[k] : ends[k + 1], ends[at[0]] : ends[at[-1] + 1]] = layer.E
+            D[offsets[k] : offsets[k + 1], offsets[at[0]] : offsets[at[-1] + 1]] = layer.E
     alpha, beta = (np.concatenate([getattr(system, side) for system in systems]) for side in ("alpha", "beta"))
     return LureSystem(A, np.eye(len(A)), C, D, (alpha, beta), systems[0].dt)
 

@@ -114,8 +114,8 @@ class _Follower(TorchDispatchMode):
         rule = _RULES.get(name)
         if rule is None:
             raise UnsupportedError(f"it contains the operation {name}")
-        made = rule(*(_each(self.of, a) for a in args), **{k: self.of(v) for k, v in kwargs.items()})
-        return made if isinstance(made, list) else [made]
+        value = rule(*(_each(self.of, a) for a in args), **{k: self.of(v) for k, v in kwargs.items()})
+        return value if isinstance(value, list) else [value]
 
     def _channel(self, name: str, tensor: Tensor, slope: float = 0.01) -> Affine:
         if name == "leaky_relu" and slope != ACTIVATIONS["leaky_relu"].slope[0]:
@@ -174,17 +174,17 @@ def _slice(value: Affine, dim: int = 0, start: Any = None, end: Any = None, step
 def _split(value: Affine, sizes: Any, dim: int = 0) -> list[Affine]:
     if dim not in (-1, 1):
         raise UnsupportedError("it takes some of the sequences apart")
-    ends = range(0, value.size, sizes) if isinstance(sizes, int) else np.cumsum([0, *sizes])[:-1]
-    return [_rows(value, part) for part in np.split(np.arange(value.size), [int(e) for e in ends][1:])]
+    offsets = range(0, value.size, sizes) if isinstance(sizes, int) else np.cumsum([0, *sizes])[:-1]
+    return [_rows(value, part) for part in np.split(np.arange(value.size), [int(e) for e in offsets][1:])]
 
 
 def _cat(parts: list[Any], dim: int = 0) -> Affine:
     if dim not in (-1, 1) or not all(isinstance(part, Affine) for part in parts):
         raise UnsupportedError("it concatenates a tensor that depends on neither state nor input")
-    ends = np.cumsum([0, *(part.size for part in parts)])
-    whole = Affine(int(ends[-1]))
-    for part, start in zip(parts, ends):
-        place = np.eye(int(ends[-1]))[:, start : start + part.size]
+    offsets = np.cumsum([0, *(part.size for part in parts)])
+    whole = Affine(int(offsets[-1]))
+    for part, start in zip(parts, offsets):
+        place = np.eye(int(offsets[-1]))[:, start : start + part.size]
         whole = whole.plus(part.mapped(place))
     return whole
 
@@ -257,8 +257,8 @@ def _follow(layer: StepModule) -> ChannelMap:
     with torch.no_grad(), _Follower() as follower:
         follower.begin(x, "x")
         follower.begin(h, "h")
-        after = layer.transition(x, h)
-        value = follower.values.get(id(after))
+        next_state = layer.transition(x, h)
+        value = follower.values.get(id(next_state))
     if value is None:
         raise UnsupportedError("the traced step depends on neither state nor input")
     sizes = [("h", layer.hidden_size)], [("x", layer.input_size)]

@@ -122,8 +122,8 @@ def skew_bounds(
     """
     bounds = published_proposition1_bounds if published else proposition1_bounds
     finite = {name: part for name, part in parts.items() if torch.isfinite(part[0]).all()}
-    found = {name: (bounds(*part[:3]), part[3]) for name, part in finite.items()}
-    return {name: (factor * low, factor * high) for name, ((low, high), factor) in found.items()}
+    blocks = {name: (bounds(*part[:3]), part[3]) for name, part in finite.items()}
+    return {name: (factor * low, factor * high) for name, ((low, high), factor) in blocks.items()}
 
 
 class SymmetricSkew(nn.Module):

@@ -139,8 +139,8 @@ def from_pairs(z: Tensor, d: int) -> Tensor:
 
 def powers(lam: Tensor, count: int) -> Tensor:
     """Return ``lam ** 0, ..., lam ** (count - 1)`` along a new first axis, by doubling, in double precision."""
-    wide = lam.to(torch.promote_types(lam.dtype, torch.float64))
-    out, factor = torch.ones_like(wide).unsqueeze(0), wide
+    double = lam.to(torch.promote_types(lam.dtype, torch.float64))
+    out, factor = torch.ones_like(double).unsqueeze(0), double
     while len(out) < count:
         out = torch.cat([out, out * factor])
         factor = factor * factor

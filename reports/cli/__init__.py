@@ -135,8 +135,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     console.ASKED[:] = asked
     as_json = "--json" in asked
     try:
-        given = rewritten(asked)
-        code = app(args=given, prog_name="stability", standalone_mode=False)
+        rewritten_arguments = rewritten(asked)
+        code = app(args=rewritten_arguments, prog_name="stability", standalone_mode=False)
     except tuple(ENDS) as error:
         return _failed(error, as_json)
     except BaseException as error:

@@ -56,10 +56,10 @@ def _in_unit(unit: str, subject: Subject, x: Any, bounds: Any, output: Output) -
 
 def _show_sweep(stem: str, result: Any, label: str, results: Results, output: Output, unit: str) -> None:
     name = getattr(result, "metric", "accuracy")
-    found = result.accuracy if name == "accuracy" and hasattr(result, "accuracy") else result.score
+    scores = result.accuracy if name == "accuracy" and hasattr(result, "accuracy") else result.score
     rows = [
         (number(s, 4), metric(value, name), f"{metric(low, name)} to {metric(high, name)}")
-        for s, value, low, high in zip(result.sizes, found, result.ci_low, result.ci_high)
+        for s, value, low, high in zip(result.sizes, scores, result.ci_low, result.ci_high)
     ]
     header = (label, metric_word(name), f"{100 * result.confidence:g} % interval")
     words = "" if label.split()[0] in UNITLESS else WORDS[unit]
@@ -151,8 +151,8 @@ def attack(
     whole = subject.task.labels_sequences
     attack = attack or ("strong" if whole and step_size is None else "pgd")
     if not whole and attack not in DRIVEN:
-        said = f"--attack {attack} needs one class label per sequence; {' and '.join(DRIVEN)} drive up any loss"
-        raise ConfigurationError(said)
+        message = f"--attack {attack} needs one class label per sequence; {' and '.join(DRIVEN)} drive up any loss"
+        raise ConfigurationError(message)
     radii = [e * (width(bounds) if unit == "raw" else 1.0) for e in RADII] if radii is None else radii
     model_in_unit, z, told = _in_unit(unit, subject, x, bounds, output)
     output.status(f"attacking {len(x)} sequences at {len(radii)} radii ...")
@@ -204,17 +204,17 @@ def noise(
     grid = _numbers("--levels", levels)
     subject = open_with_task(model, data, compute)
     x, y, bounds = test_part(subject, samples)
-    wide = width(bounds) if kind == "white" and unit == "raw" else 1.0
-    grid = [v * wide for v in LEVELS] if grid is None else grid
+    range_width = width(bounds) if kind == "white" and unit == "raw" else 1.0
+    grid = [v * range_width for v in LEVELS] if grid is None else grid
     unit = "raw" if kind == "parameters" else unit
     output.status(f"{len(x)} sequences at {len(grid)} levels ...")
-    told: dict[str, Any] = {"levels": grid, "draws": draws, "seed": compute.seed}
+    options: dict[str, Any] = {"levels": grid, "draws": draws, "seed": compute.seed}
     if kind == "parameters" and subject.task.labels_sequences:
-        result: Any = parameter_noise_sweep(subject.model, x, y, **told)
+        result: Any = parameter_noise_sweep(subject.model, x, y, **options)
     else:
         measure = noise_sweep if subject.task.labels_sequences else partial(noise_scores, task=subject.task)
-        model_in_unit, z, ends = _in_unit(unit, subject, x, bounds, output)
+        model_in_unit, z, limits = _in_unit(unit, subject, x, bounds, output)
         with unwarned():
-            result = measure(model_in_unit, z, y, kind=kind, **ends, **told)
+            result = measure(model_in_unit, z, y, kind=kind, **limits, **options)
     output.status()
     _show_sweep("noise", result, f"{kind} level", results, output, unit)

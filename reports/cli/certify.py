@@ -77,8 +77,7 @@ def certify(
         bool, typer.Option("--gain-margin", help="Certified and destabilizing factor of all slopes.")
     ] = False,
     recovery: Annotated[
-        tuple[float, float],
-        typer.Option(help="Initial and final norm of a disturbance.", metavar="SIZE TOL"),
+        tuple[float, float], typer.Option(help="Initial and final norm of a disturbance.", metavar="SIZE TOL")
     ] = (1.0, 1e-3),
     seed: Seed = 0,
     out: Annotated[Path | None, no_default("Certificate file; a folder for several models.", "-o", "--out")] = None,
@@ -154,11 +153,11 @@ def certify(
         certificate.save(out)
     options = [*(["--cell", cell] if cell else []), *(["--continuous"] if continuous else [])]
     options += words_of(box, input_box_from)
-    told = data_words(shlex.join(console.ASKED), {})
-    options += shlex.split(told) if input_box_from is not None else []
+    data_option = data_words(shlex.join(console.ASKED), {})
+    options += shlex.split(data_option) if input_box_from is not None else []
     named = (("--criterion", criterion, "auto"), ("--solver", solver, "auto"), ("--rate", rate, "best"))
     options += [text for name, value, default in named if value != default for text in (name, value)]
-    known, run = _known(model, subject, told)
+    known, run = _known(model, subject, data_option)
     hints = advice(summary, " ".join([shell_name(model), *map(shlex.quote, options)]), time_limit, known)
     more = "" if run is None else _words(run.training_options())
     hints = [(why, f"{said} {more}".rstrip() if said.startswith("stability train ") else said) for why, said in hints]
@@ -202,14 +201,14 @@ def _each_part(parts: Mapping[str, Any], asked: Mapping[str, Any], output: Outpu
 
 def _in_short(answers: Mapping[str, Any]) -> dict[str, Any]:
     keys = ("verdict", "evidence", "criterion", "rate", "overshoot", "statement")
-    return {path: {key: found.summary()[key] for key in keys} for path, found in answers.items()}
+    return {path: {key: certificate.summary()[key] for key in keys} for path, certificate in answers.items()}
 
 
 def _part_lines(answers: Mapping[str, Any], about: str = ABOUT_PARTS) -> list[str]:
     """Return one line for each part and one for the whole network."""
     rows = [
-        (path, str(found.verdict), "" if found.rate is None else f"{found.rate:.6g}", str(found.criterion or ""))
-        for path, found in answers.items()
+        (path, str(answer.verdict), "" if answer.rate is None else f"{answer.rate:.6g}", str(answer.criterion or ""))
+        for path, answer in answers.items()
     ]
     grid = table(("part", "answer", "rate", "by"), rows, right=(2,))
     return textwrap.indent(f"{grid}\n{textwrap.fill(about, 98)}", "  ").splitlines()
@@ -223,8 +222,8 @@ def _allow_file(out: Path | None, allow: Callable[[Path | None], None]) -> None:
 
 def _refuse_single(asked: bool) -> None:
     if asked:
-        said = "--cross-check and --gain-margin are about one recurrent part, without --require and --min-rate"
-        raise ConfigurationError(said)
+        message = "--cross-check and --gain-margin are about one recurrent part, without --require and --min-rate"
+        raise ConfigurationError(message)
 
 
 def _known(model: str, subject: Any, data: str) -> tuple[Known, Any]:
@@ -263,8 +262,8 @@ def _factors(subject: Any, seed: int, time_limit: float | None, output: Output) 
     from stability.loop_margin import gain_margin
 
     output.status("searching the gain margin ...")
-    found = gain_margin(subject, seed=seed, time_limit=time_limit)
-    return {"certified": found.certified, "destabilizing": found.destabilising}
+    margin = gain_margin(subject, seed=seed, time_limit=time_limit)
+    return {"certified": margin.certified, "destabilizing": margin.destabilising}
 
 
 def _warning(model: str, subject: Any, asked: Mapping[str, Any]) -> str:
@@ -272,12 +271,12 @@ def _warning(model: str, subject: Any, asked: Mapping[str, Any]) -> str:
     from stability.conversion.subjects import as_subject
     from stability.cost import LARGE, cost_notice
 
-    given = subject.parameters() if hasattr(subject, "parameters") else ()
-    sizes = [p.shape[-1] for p in given if not hasattr(p, "materialize") and p.dim() == 2]  # lazy: no shape yet
+    parameters = subject.parameters() if hasattr(subject, "parameters") else ()
+    sizes = [p.shape[-1] for p in parameters if not hasattr(p, "materialize") and p.dim() == 2]  # lazy: no shape yet
     if max([getattr(subject, "states", 0), *sizes]) < LARGE:  # a module is not read twice for nothing
         return ""
-    said = cost_notice(as_subject(subject), asked["rate"], asked["time_limit"])
-    return f"{model}: {said}" if said else ""
+    notice = cost_notice(as_subject(subject), asked["rate"], asked["time_limit"])
+    return f"{model}: {notice}" if notice else ""
 
 
 def _rate(text: str) -> str | float:

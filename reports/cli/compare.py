@@ -73,8 +73,8 @@ def compare(
     rows, drifts, failed = [], [], {}
     for name, subject in zip(names, subjects):
         output.status(f"{name} ...")
-        certificate, margins, lost = _margins(subject, seen, box, time_limit, compute.seed)
-        failed |= {name: lost} if lost else {}
+        certificate, margins, failure = _margins(subject, seen, box, time_limit, compute.seed)
+        failed |= {name: failure} if failure else {}
         here = next((p for p in subject.model.parameters() if p.is_floating_point()), x)
         drift = norm_drift(
             subject.model, x.to(compute.device, here.dtype), name=name, factor=factor, extension=extension,
@@ -211,11 +211,11 @@ def _margins(subject: Any, seen: Any, box: Any, time_limit: float | None, seed: 
     try:
         certificate = certify(target, time_limit=time_limit, seed=seed, **use)
     except StabilityError as error:  # a kind of model about which no claim can be made is said, and no failure
-        lost = "" if isinstance(error, UnsupportedError) else str(error)
-        return None, {"verdict": None, "reason": str(error), "findings": [], **about}, lost
+        failure = "" if isinstance(error, UnsupportedError) else str(error)
+        return None, {"verdict": None, "reason": str(error), "findings": [], **about}, failure
     summary = view(certificate)
-    kept = ("verdict", "evidence", "criterion", "rate", "needs_box", "findings")
-    return certificate, {**{k: summary[k] for k in kept}, **about}, ""
+    fields = ("verdict", "evidence", "criterion", "rate", "needs_box", "findings")
+    return certificate, {**{k: summary[k] for k in fields}, **about}, ""
 
 
 COLUMNS = (
@@ -240,8 +240,8 @@ THEORY = (
 def _grid(rows: list[dict[str, Any]], columns: Sequence[tuple[str, str, Any]]) -> tuple[list[str], list[list[str]]]:
     """Return header and cells of a table without its empty columns."""
     judged = [{**r, "state": state(r) if r["verdict"] else None} for r in rows]
-    kept = [c for c in columns if c[1] in ("model", "state") or any(r[c[1]] is not None for r in judged)]
-    return [title for title, *_ in kept], [[show(r[key]) for _, key, show in kept] for r in judged]
+    columns_shown = [c for c in columns if c[1] in ("model", "state") or any(r[c[1]] is not None for r in judged)]
+    return [title for title, *_ in columns_shown], [[show(r[key]) for _, key, show in columns_shown] for r in judged]
 
 
 def _text(rows: list[dict[str, Any]], inputs: str) -> str:
@@ -259,8 +259,8 @@ def _text(rows: list[dict[str, Any]], inputs: str) -> str:
     ]
     criteria = list(dict.fromkeys(f["criterion"] for r in rows for f in r["findings"]))
     if criteria:
-        found = {(r["model"], f["criterion"]): f for r in rows for f in r["findings"]}
-        margins = [(str(NAMES.get(c, c)), *(_cell(found.get((r["model"], c))) for r in rows)) for c in criteria]
+        findings = {(r["model"], f["criterion"]): f for r in rows for f in r["findings"]}
+        margins = [(str(NAMES.get(c, c)), *(_cell(findings.get((r["model"], c))) for r in rows)) for c in criteria]
         names = ("margin of", *(r["model"] for r in rows))
         lines += ["", table(names, margins, range(1, len(names))), f"{MISSING}: the criterion does not apply."]
     return "\n".join(lines)
@@ -302,8 +302,8 @@ def _write(folder: Any, document: dict[str, Any], drifts: list[Any], overwrite: 
         norms = relative(last[["step", "value"]], length)
         verdict = state(r) if r["verdict"] else None
         found += [] if norms is None else [Norms(r["model"], r["model"], shorten(r["model"], 24), verdict, norms)]
-    said = f"{document['inputs']}, then {BEYOND[document['extension']]}."
-    figures = [drift_figure(found, length, said, word="sequence length")] if found else []
+    caption = f"{document['inputs']}, then {BEYOND[document['extension']]}."
+    figures = [drift_figure(found, length, caption, word="sequence length")] if found else []
     header, cells = _grid(rows, COLUMNS)
     sections = (
         Section("models", "Models", tables=[Table(header, cells, range(2, len(header)))]),

@@ -60,8 +60,8 @@ def chosen(
         FileFormatError: a data file that cannot be read.
     """
     if data.file is not None:
-        for option, given in (("--task", data.task), ("--task-set", data.settings), ("--data-dir", data_dir)):
-            if given:
+        for option, value in (("--task", data.task), ("--task-set", data.settings), ("--data-dir", data_dir)):
+            if value:
                 raise ConfigurationError(f"--data and {option} both say what the data are: leave one of them out")
         from ...analysis.tasks import data_options
 

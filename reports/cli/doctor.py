@@ -147,10 +147,10 @@ def _works() -> list[Checked]:
 
 def _tried(name: str, look: Callable[[], tuple[str, str]]) -> Checked:
     try:
-        found, note = look()
+        version, note = look()
     except Exception as error:  # noqa: BLE001 - whatever is broken about an installation is what is asked
         return Checked(name, "broken", "", error_text(error))
-    return Checked(name, "ok", found, note)
+    return Checked(name, "ok", version, note)
 
 
 def _memory() -> tuple[str, str]:
@@ -161,9 +161,9 @@ def _blas() -> tuple[str, str]:
     import numpy  # noqa: F401 - its library is what is asked about
     from threadpoolctl import threadpool_info
 
-    found = [f"{pool['internal_api']} {pool.get('version') or ''}, {pool['num_threads']} threads" for pool in
+    libraries = [f"{pool['internal_api']} {pool.get('version') or ''}, {pool['num_threads']} threads" for pool in
              threadpool_info() if pool["user_api"] == "blas"]  # fmt: skip
-    return "; ".join(sorted(set(found))) or "unknown", ""
+    return "; ".join(sorted(set(libraries))) or "unknown", ""
 
 
 def _devices() -> tuple[str, str]:

@@ -39,10 +39,10 @@ def rewritten(arguments: Sequence[str]) -> list[str]:
         if value is None:
             out.append(word)
             continue
-        ends = value.split(",")
-        numbers = len(ends) == 2 and all(_is_number(end) for end in ends)
+        parts = value.split(",")
+        numbers = len(parts) == 2 and all(_is_number(end) for end in parts)
         if numbers:
-            out += [OPTION, *(end.strip() for end in ends)]
+            out += [OPTION, *(end.strip() for end in parts)]
         else:
             out += [SOURCE, value] if "certify" in out[:1] else [OPTION, value]
     return out
@@ -56,11 +56,11 @@ def _is_number(word: str) -> bool:
     return True
 
 
-def box_of(stated: tuple[float, float] | None, source: str | None, model: str, data: Any, seen: Any) -> Any:
+def box_of(stated_box: tuple[float, float] | None, source: str | None, model: str, data: Any, seen: Any) -> Any:
     """Return the input box that a command line states.
 
     Args:
-        stated: two numbers, of all inputs.
+        stated_box: two numbers, of all inputs.
         source: ``data``, or the name of a file with a box for each input.
         model: the model's name.
         data: ``DataOptions``, for ``data``.
@@ -74,7 +74,7 @@ def box_of(stated: tuple[float, float] | None, source: str | None, model: str, d
         FileFormatError: a file without a box.
     """
     asked = data.task is not None or data.file is not None or bool(data.settings)
-    if stated is not None and source is not None:
+    if stated_box is not None and source is not None:
         raise ConfigurationError("--input-box says twice what inputs stay in: leave one of them out")
     if asked and source != DATA:
         raise ConfigurationError(
@@ -84,9 +84,9 @@ def box_of(stated: tuple[float, float] | None, source: str | None, model: str, d
         return seen(model, data)
     if source is not None:
         return read_box(source)
-    if stated is None:
+    if stated_box is None:
         return None
-    return checked(*stated)
+    return checked(*stated_box)
 
 
 def checked(low: Any, high: Any) -> tuple[Any, Any]:
@@ -101,8 +101,8 @@ def checked(low: Any, high: Any) -> tuple[Any, Any]:
     good = np.isfinite(least) & np.isfinite(most) & (least <= most)
     if not good.all():
         row = int(np.argmin(good))
-        shown = f"{low:g} {high:g}" if least.ndim == 0 else f"{least[row]:g} {most[row]:g} of input {row + 1}"
-        raise ConfigurationError(f"an input box needs finite ends, LOW <= HIGH, got {shown}")
+        description = f"{low:g} {high:g}" if least.ndim == 0 else f"{least[row]:g} {most[row]:g} of input {row + 1}"
+        raise ConfigurationError(f"an input box needs finite ends, LOW <= HIGH, got {description}")
     return (float(low), float(high)) if least.ndim == 0 else (least, most)
 
 

@@ -77,8 +77,8 @@ def radius(
     """
     from .masks import open_mask
 
-    told: dict[str, Any] = {"norm": norm, "budget": budget, "epsilon": epsilon, "bounds": bounds}
-    told |= {"time_limit": check_seconds(time_limit), "seed": compute.seed, "progress": _progress(output)}
+    options: dict[str, Any] = {"norm": norm, "budget": budget, "epsilon": epsilon, "bounds": bounds}
+    options |= {"time_limit": check_seconds(time_limit), "seed": compute.seed, "progress": _progress(output)}
     _refuse_misfits(norm, budget, epsilon, bounds)
     if mask is not None:
         open_mask(mask)
@@ -92,14 +92,14 @@ def radius(
     from ...analysis.radius.local import local_radius
 
     _refuse_outside(x, bounds)
-    told["mask"] = None if mask is None else open_mask(mask, tuple(x.shape[1:]))
+    options["mask"] = None if mask is None else open_mask(mask, tuple(x.shape[1:]))
     if (scale := scale_of(unit, *whole, None, output)) is not None:
         x = torch.tensor(np.asarray(x, float))
-        read, x, told["bounds"], told["mask"] = in_units(read, x, scale.cpu(), told["bounds"], told["mask"])
-    kept = None if proofs is None else _kept(context, proofs, read, x, told, results.overwrite)
-    result = local_radius(read, x, y, keep=None if kept is None else kept.write, **told)
+        read, x, options["bounds"], options["mask"] = in_units(read, x, scale.cpu(), options["bounds"], options["mask"])
+    merger = None if proofs is None else _kept(context, proofs, read, x, options, results.overwrite)
+    result = local_radius(read, x, y, keep=None if merger is None else merger.write, **options)
     output.status()
-    text = _text(result) + ("" if kept is None else _about(kept, proofs))
+    text = _text(result) + ("" if merger is None else _about(merger, proofs))
     text += WORDS[unit]
     document = {**result.to_dict(), "unit": unit}
     if results.out is not None:
@@ -117,15 +117,15 @@ def _opened(name: str, data: DataOptions, compute: Compute, samples: int) -> tup
 
     chosen(data, compute.data_dir)
     check_device(compute.device)
-    own = None if data.file is None else labelled_sequences(data.file)
-    if own is None or own[0].dtype.kind != "f" or own[2]:
+    arrays = None if data.file is None else labelled_sequences(data.file)
+    if arrays is None or arrays[0].dtype.kind != "f" or arrays[2]:
         opened = open_with_task(name, data, compute)
         if not opened.task.labels_sequences:
             raise ConfigurationError(f"task {opened.task.name} has no one class label for a sequence")
         x, y = (part[:samples].cpu() for part in opened.task.test)
         return reading(opened.model.cpu(), x), x, y, (opened.model, opened.task.train[0].cpu())
-    module, every = open_model(name), own[0]
-    rows, labels = every[:samples], own[1][:samples]
+    module, every = open_model(name), arrays[0]
+    rows, labels = every[:samples], arrays[1][:samples]
     read = reading(module, rows)
     if read.subject.inputs != rows.shape[2]:
         hint = f"the data have {rows.shape[2]} features a step, {name} takes {read.subject.inputs}"
@@ -170,17 +170,17 @@ def _refuse_outside(x: Any, bounds: tuple[float, float] | None) -> None:
 
 
 def _progress(output: Output) -> Callable[[str, int, int], None]:
-    begun: dict[str, float] = {}
+    start_times: dict[str, float] = {}
 
     def show(what: str, done: int, count: int) -> None:
-        took = time.monotonic() - begun.setdefault(what, time.monotonic())
-        output.status(f"{what}: {done} of {count} inputs{time_left(done, count, took)} ...")
+        elapsed = time.monotonic() - start_times.setdefault(what, time.monotonic())
+        output.status(f"{what}: {done} of {count} inputs{time_left(done, count, elapsed)} ...")
 
     return show
 
 
 def _kept(
-    context: typer.Context, path: Path, read: Reading, x: Any, told: Mapping[str, Any], overwrite: bool
+    context: typer.Context, path: Path, read: Reading, x: Any, options: Mapping[str, Any], overwrite: bool
 ) -> ProofMerger:
     """Own the folder of the proofs, and make sure that none in it is lost."""
     from stability.search.local.proof_folder import NETWORK_FILE, sample_file
@@ -189,55 +189,57 @@ def _kept(
     if path.is_dir():
         refuse_existing_files(path, [NETWORK_FILE, *map(sample_file, range(len(x)))], BY, overwrite)
     folder: Folder = context.with_resource(claim_folder(path, BY))
-    asked = ProofQuery(np.asarray(x), told["norm"], told["budget"], told["mask"], read.lengths)
+    asked = ProofQuery(np.asarray(x), options["norm"], options["budget"], options["mask"], read.lengths)
     return ProofMerger(folder, BY, read.subject, asked, overwrite=overwrite)
 
 
-def _about(kept: ProofMerger, proofs: Any) -> str:
+def _about(merger: ProofMerger, proofs: Any) -> str:
     """Return lines about the stored proofs."""
-    count, older = kept.count(), kept.count() - len(kept.made)
+    count, older = merger.count(), merger.count() - len(merger.made)
     lines = ["", "", f"{count} proofs in {proofs}: `stability verify {proofs}` checks them"]
     if older:
         lines.append(f"{older} of them are of earlier runs, about the same network")
-    if kept.stayed:
+    if merger.stayed:
         lines.append(
-            f"{len(kept.stayed)} of these stay, since this run proves less about them; --overwrite replaces them"
+            f"{len(merger.stayed)} of these stay, since this run proves less about them; --overwrite replaces them"
         )
-    if kept.void:
-        lines.append(f"{len(kept.void)} replace older files that prove nothing: damaged, or no longer accepted")
+    if merger.void:
+        lines.append(f"{len(merger.void)} replace older files that prove nothing: damaged, or no longer accepted")
     return "\n".join(lines)
 
 
 def _text(result: LocalRadius) -> str:
     """Return the result as text: a summary of all samples, then one line for each sample."""
-    said = result.to_dict()
-    n, correct = said["n"], said["correct"]
+    document = result.to_dict()
+    n, correct = document["n"], document["correct"]
     over = "of every step" if result.budget == "step" else "over the whole sequence"
     lines = [f"{n} inputs, {correct} classified correctly; {result.norm} radii {over}"]
     if result.masked is not None:
         lines.append(f"changes of {result.masked} entries of an input alone, those of the mask")
     if result.lengths is not None:
-        ends = f"{result.lengths.min()} to {result.lengths.max()}"
-        lines.append(f"the model packs its sequences, {ends} steps: their number counts as given, only values change")
+        length_range = f"{result.lengths.min()} to {result.lengths.max()}"
+        lines.append(
+            f"the model packs its sequences, {length_range} steps: their number counts as given, only values change"
+        )
     if result.unread:
         lines.append(f"{result.unread} not examined: the model answers to them otherwise than over its packed steps")
     if result.epsilon is not None:
         broken = int((result.correct & (result.attack_radius <= result.epsilon)).sum())
         lines.append(
-            f"within {number(result.epsilon)}: {said['certified']} certified, {broken} attacked, "
-            f"{correct - said['certified'] - broken} open"
+            f"within {number(result.epsilon)}: {document['certified']} certified, {broken} attacked, "
+            f"{correct - document['certified'] - broken} open"
         )
     else:
         ratio = result.ratio
         middle = number(float(sorted(ratio)[len(ratio) // 2])) if len(ratio) else number(None)
         lines.append(
-            f"median certified radius {at_least(said['median_radius'])}, median attack radius "
-            f"{number(said['median_attack'])}, median ratio {middle}; the certified one is "
-            f"{number(100 * (said['median_share'] or 0.0))} % of the sequence's norm"
+            f"median certified radius {at_least(document['median_radius'])}, median attack radius "
+            f"{number(document['median_attack'])}, median ratio {middle}; the certified one is "
+            f"{number(100 * (document['median_share'] or 0.0))} % of the sequence's norm"
         )
     rows = [
         (str(s["index"]), str(s["label"]), at_least(s["radius"]), _attacked(s), _remark(s))
-        for s in said["samples"][:SHOWN]
+        for s in document["samples"][:SHOWN]
     ]
     lines += ["", table(("input", "class", "certified", "attacked", ""), rows, right=(0, 1, 2, 3))]
     if n > SHOWN:

@@ -94,17 +94,17 @@ def report(
 
     board: dict[str, str] = {}
 
-    begun = time.monotonic()
+    start_time = time.monotonic()
 
     def news(name: str, text: str) -> None:
         board[name] = text
         busy = [f"{k}: {v}" for k, v in board.items() if v != FINISHED]
         new, count = len(board) - len(busy), len(campaign.runs)
-        took = time.monotonic() - begun
-        left = time_left(new, count - len(done), took)
-        output.status(f"{len(done) + new}/{count} models{left}  {' · '.join(busy)}")
+        elapsed = time.monotonic() - start_time
+        remaining = time_left(new, count - len(done), elapsed)
+        output.status(f"{len(done) + new}/{count} models{remaining}  {' · '.join(busy)}")
         if text == FINISHED:
-            output.line(f"{len(done) + new}/{count} {name}: ended after {duration(took)}{left}")
+            output.line(f"{len(done) + new}/{count} {name}: ended after {duration(elapsed)}{remaining}")
 
     command = shlex.join(["stability", *console.ASKED])
     try:
@@ -119,9 +119,9 @@ def report(
             formats = QUICK_FORMATS if quick else FORMATS
             page = render(folder, overwrite=overwrite, full=full, formats=formats)
     except KeyboardInterrupt as stop:
-        kept = ", ".join(finished(campaign)) or "none yet"
+        completed = ", ".join(finished(campaign)) or "none yet"
         again = command if out is not None else shlex.join(["stability", *console.ASKED, "--out", str(folder)])
-        raise Interrupted(f"finished models are kept in {folder} ({kept}); go on with: {again}") from stop
+        raise Interrupted(f"finished models are kept in {folder} ({completed}); go on with: {again}") from stop
     output.status()
     _finish(page, failed, output)
 
@@ -158,27 +158,27 @@ def _campaign(
     }
     if paths:
         called = zip(names_for(paths), titles_for(paths), paths)
-        given = tuple(Given(name, path, _given(path), named, title) for name, title, path in called)
+        originals = tuple(Given(name, path, _given(path), named, title) for name, title, path in called)
         if named is not None and named[0] == "data":
-            _check_data(given, named[1], compute.seed)
+            _check_data(originals, named[1], compute.seed)
         elif named is None:
             check_data_dir(paths, compute.data_dir)
-        if box is not None and not any(reads_box(g.subject) for g in given):
+        if box is not None and not any(reads_box(g.subject) for g in originals):
             raise ConfigurationError(NO_BOX)
-        return Campaign(folder, tuple(g.name for g in given), given, **common)
-    names, own = _to_train(preset_names(train_models, quick), named or ("digits", {}))
-    if own and seeds > 1:
+        return Campaign(folder, tuple(g.name for g in originals), originals, **common)
+    names, originals_trained = _to_train(preset_names(train_models, quick), named or ("digits", {}))
+    if originals_trained and seeds > 1:
         raise ConfigurationError(
-            f"--seeds trains every model several times: leave {own[0].path} out, which is examined"
+            f"--seeds trains every model several times: leave {originals_trained[0].path} out, which is examined"
         )
     if named is not None and named[0] == "data":
-        _check_data(own, named[1], compute.seed)
+        _check_data(originals_trained, named[1], compute.seed)
     known = known_presets()
-    chosen = [known[name] for name in names if name in known] if box is not None else []
-    trained = [LAYERS[p.layer](2, p.hidden, **p.config) for p in chosen if p.layer in LAYERS]
-    if box is not None and not any(map(reads_box, (*trained, *(g.subject for g in own)))):
+    presets = [known[name] for name in names if name in known] if box is not None else []
+    trained = [LAYERS[p.layer](2, p.hidden, **p.config) for p in presets if p.layer in LAYERS]
+    if box is not None and not any(map(reads_box, (*trained, *(g.subject for g in originals_trained)))):
         raise ConfigurationError(NO_BOX)
-    return Campaign(folder, names, own, task=named or ("digits", {}), seeds=seeds, **common)
+    return Campaign(folder, names, originals_trained, task=named or ("digits", {}), seeds=seeds, **common)
 
 
 def _to_train(names: tuple[str, ...], task: tuple[str, dict[str, Any]]) -> tuple[tuple[str, ...], tuple[Any, ...]]:
@@ -197,11 +197,11 @@ def _to_train(names: tuple[str, ...], task: tuple[str, dict[str, Any]]) -> tuple
         raise ConfigurationError(f"--models names a layer twice: {', '.join(trained)}")
     paths = [name for name, layer in called.items() if layer is None]
     folders = dict(zip(paths, names_for([*trained, *paths])[len(trained) :]))
-    given = [Given(folders[p], p, _given(p), task, title) for p, title in zip(paths, titles_for(paths))]
-    return tuple(layer or folders[name] for name, layer in called.items()), tuple(given)
+    originals = [Given(folders[p], p, _given(p), task, title) for p, title in zip(paths, titles_for(paths))]
+    return tuple(layer or folders[name] for name, layer in called.items()), tuple(originals)
 
 
-def _check_data(given: tuple[Any, ...], options: dict[str, Any], seed: int) -> None:
+def _check_data(originals: tuple[Any, ...], options: dict[str, Any], seed: int) -> None:
     """Refuse data that do not fit a model before anything is written."""
     from torch import nn
 
@@ -209,7 +209,7 @@ def _check_data(given: tuple[Any, ...], options: dict[str, Any], seed: int) -> N
     from ...analysis.tasks import make_task
 
     task = make_task("data", seed=seed, **options)
-    for g in given:
+    for g in originals:
         if isinstance(g.subject, nn.Module):
             joined(task, g.subject, g.path)
         else:
@@ -230,21 +230,21 @@ def _finish(page: Path, failed: dict[str, str], output: Output) -> None:
     from ..stored.facts import ranked, score, verdict_counts
 
     result = collect(page.parent)
-    lost, lines = {**result.failed, **failed}, []
+    failures, lines = {**result.failed, **failed}, []
     for m in ranked(result.models):
-        found = score(m)
-        said = "" if found is None else f", {found.label} {metric(found.value, found.metric)}"
+        best_score = score(m)
+        score_text = "" if best_score is None else f", {best_score.label} {metric(best_score.value, best_score.metric)}"
         more = f"; {len(m.trainings.runs)} trainings: {verdict_counts(m)}" if m.trainings.several else ""
-        lines.append(f"{m.title}: {verdict_word(m.state)}{said}{more}")
-    lines += [f"{name}: failed ({why})" for name, why in lost.items()]
+        lines.append(f"{m.title}: {verdict_word(m.state)}{score_text}{more}")
+    lines += [f"{name}: failed ({why})" for name, why in failures.items()]
     seconds = result.settings.get("seconds")
-    took = f" (in {duration(seconds)})" if seconds is not None else ""
-    text = "\n".join(lines) + f"\n\nReport{took}: {page}"
-    output.show({"report": page, **result.to_dict(), "failed": lost}, text)
-    _complete(result, lost)
+    time_note = f" (in {duration(seconds)})" if seconds is not None else ""
+    text = "\n".join(lines) + f"\n\nReport{time_note}: {page}"
+    output.show({"report": page, **result.to_dict(), "failed": failures}, text)
+    _complete(result, failures)
 
 
-def _complete(result: Any, lost: dict[str, str]) -> None:
+def _complete(result: Any, failures: dict[str, str]) -> None:
     """Raise an error if the page lacks a model or some of its results.
 
     Raises:
@@ -252,13 +252,13 @@ def _complete(result: Any, lost: dict[str, str]) -> None:
     """
     from ..stored.reasons import missing
 
-    found = {
+    reasons = {
         m.title: m.refused
         or (f"changed after the analysis, and not shown: {', '.join(m.changed)}" if m.changed else "")
         or (f"nothing but a certificate that decides nothing: {missing(m)[0].text}" if m.idle else "")
         for m in result.models
     }
-    lost = lost | {title: why for title, why in found.items() if why}
-    if lost:
-        why = "; ".join(f"{name}: {text}" for name, text in lost.items())
-        raise StabilityError(f"the report in {result.folder} lacks results of {len(lost)} of its models: {why}")
+    failures = failures | {title: why for title, why in reasons.items() if why}
+    if failures:
+        why = "; ".join(f"{name}: {text}" for name, text in failures.items())
+        raise StabilityError(f"the report in {result.folder} lacks results of {len(failures)} of its models: {why}")

@@ -121,9 +121,9 @@ def _slow(summary: Mapping[str, Any], length: int | None) -> str:
     if half is None or half <= (length or SLOW):
         return ""
     gain = any(c["name"] == "gain" and c["verdict"] == "certified" for c in summary["claims"])
-    kept = bound(bound_at(length or SLOW, summary["pairs"], True), 4, up=True)
-    said = f" That is slow: after {length or SLOW} steps the proved bound is {kept} × the distance at the start."
-    return said + " The gain below holds from the first step." * gain
+    share = bound(bound_at(length or SLOW, summary["pairs"], True), 4, up=True)
+    text = f" That is slow: after {length or SLOW} steps the proved bound is {share} × the distance at the start."
+    return text + " The gain below holds from the first step." * gain
 
 
 def _findings(findings: Sequence[Mapping[str, Any]], width: int) -> list[str]:

@@ -29,8 +29,8 @@ def open_subject(name: str, *, continuous: bool = False, cell: str | None = None
     from ...models.sources import load_subject
 
     source = load_subject(name, continuous=continuous, cell=cell)
-    own = source.module is not None and not continuous
-    return source.module if own else source.subject
+    is_module = source.module is not None and not continuous
+    return source.module if is_module else source.subject
 
 
 def matrices_system(name: str) -> Any:

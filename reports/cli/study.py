@@ -85,19 +85,19 @@ def _every(folder: Path, quick: bool, overwrite: bool, compute: Compute, output:
 
     done: dict[str, Any] = {}
     failed: dict[str, str] = {}
-    shown: dict[str, dict[str, Any]] = {}
+    entries: dict[str, dict[str, Any]] = {}
     index = folder / "index.html"
     for name in STUDIES:
         try:
             done[name], page = _one(name, folder / name, quick, overwrite, compute, output, "../index.html")
-            shown[name] = {"page": page, "seconds": done[name].seconds, "conclusion": done[name].conclusion}
+            entries[name] = {"page": page, "seconds": done[name].seconds, "conclusion": done[name].conclusion}
         except StabilityError as error:
             failed[name] = str(error)
-            shown[name] = {"failed": str(error)}
+            entries[name] = {"failed": str(error)}
         index = render_index(folder, done, failed, overwrite=overwrite)
     status("", output.quiet)
     lines = [f"{name} ({duration(result.seconds)}): {result.conclusion}" for name, result in done.items()]
-    output.show({"out": folder, "index": index, "studies": shown}, "\n".join([*lines, "", f"Index: {index}"]))
+    output.show({"out": folder, "index": index, "studies": entries}, "\n".join([*lines, "", f"Index: {index}"]))
     if failed:
         why = "; ".join(f"{name}: {text}" for name, text in failed.items())
         raise StabilityError(

@@ -56,14 +56,14 @@ def sweep(
         text = "{done} of {jobs} jobs done, {failed} failed, {left} left".format(**state)
         output.show({"store": folder, **state}, text)
         return
-    begun, before = time.monotonic(), -1
+    start_time, before = time.monotonic(), -1
 
     def progress(counts: dict[str, int], news: str) -> None:
         nonlocal before
         ended = counts["jobs"] - counts["left"]
         before = ended if before < 0 else before
-        left = time_left(ended - before, counts["jobs"] - before, time.monotonic() - begun)
-        output.status(f"{ended} of {counts['jobs']} jobs, {counts['failed']} failed{left}  {news}")
+        remaining = time_left(ended - before, counts["jobs"] - before, time.monotonic() - start_time)
+        output.status(f"{ended} of {counts['jobs']} jobs, {counts['failed']} failed{remaining}  {news}")
 
     try:
         outcome = run_sweep(
@@ -90,8 +90,10 @@ def _text(asked: Any, outcome: Any) -> str:
 
     by = ["model", "task", *asked.grid]
     groups = over_trainings([row for row in outcome.table if "error" not in row], by)
-    ends = (".low", ".high", ".n")
-    analyses = [c for g in groups for c in g if "." in c and c.split(".")[0] in asked.analyses and not c.endswith(ends)]
+    suffixes = (".low", ".high", ".n")
+    analyses = [
+        c for g in groups for c in g if "." in c and c.split(".")[0] in asked.analyses and not c.endswith(suffixes)
+    ]
     lines = [f"{outcome.done} of {outcome.jobs} jobs done, {outcome.failed} failed, {outcome.lost} lost", ""]
     lines += [_table(groups, by, list(dict.fromkeys(analyses))[:4])] if groups else []
     if any(g["trainings"] > 1 for g in groups):
@@ -103,8 +105,8 @@ def _text(asked: Any, outcome: Any) -> str:
 def _table(groups: Sequence[Mapping[str, Any]], by: Sequence[str], more: Sequence[str]) -> str:
     columns = [c for c in (*COLUMNS, *more) if any(g.get(c) is not None for g in groups)]
     cells = [[*(str(g.get(c)) for c in by), str(g["trainings"]), *(_cell(g, c) for c in columns)] for g in groups]
-    shown = table((*by, "trainings", *columns), cells[:MAX_ROWS], right=range(len(by), len(by) + 1 + len(columns)))
-    return shown + (f"\nand {len(groups) - MAX_ROWS} more: table.csv has all" if len(groups) > MAX_ROWS else "")
+    grid = table((*by, "trainings", *columns), cells[:MAX_ROWS], right=range(len(by), len(by) + 1 + len(columns)))
+    return grid + (f"\nand {len(groups) - MAX_ROWS} more: table.csv has all" if len(groups) > MAX_ROWS else "")
 
 
 def _cell(group: Mapping[str, Any], column: str) -> str:

@@ -92,7 +92,7 @@ def _trained(
     folder: Path,
     compute: Compute,
     output: Output,
-    said: str,
+    prefix: str,
     *,
     track_every: int,
     overwrite: bool,
@@ -106,7 +106,7 @@ def _trained(
 
     network, task, tracker = prepare(plan, track_every, compute)
     asked = {**plan.settings_for(task), "seed": compute.seed, "tracker": tracker, "time_limit": time_limit}
-    asked["progress"] = _progress(output, task.metric_name, said)
+    asked["progress"] = _progress(output, task.metric_name, prefix)
     if go_on and not overwrite and (folder / RUN_FILE).is_file():
         if read_run(folder).document["model"] != plain_value(with_code(network)):
             raise ConfigurationError(f"{folder} holds the run of another model: name another folder, or --overwrite")
@@ -122,8 +122,8 @@ def _over_seeds(plan: Plan, seeds: int, folder: Path, compute: Compute, output: 
         raise ConfigurationError(f"--seeds must be at least 1, got {seeds}")
     results: dict[int, Any] = {}
     for seed in range(compute.seed, compute.seed + seeds):
-        said = f"seed {seed} ({len(results) + 1} of {seeds}), "
-        run = _trained(plan, folder / f"seed-{seed}", replace(compute, seed=seed), output, said, go_on=True, **how)
+        prefix = f"seed {seed} ({len(results) + 1} of {seeds}), "
+        run = _trained(plan, folder / f"seed-{seed}", replace(compute, seed=seed), output, prefix, go_on=True, **how)
         if run.interrupted:
             output.status()
             command = shlex.join(["stability", *console.ASKED])
@@ -146,10 +146,10 @@ def _over_seeds(plan: Plan, seeds: int, folder: Path, compute: Compute, output: 
         "summary": {name: value.to_dict() for name, value in spread.items()},
     }
     output.show(document, _seeds_text(folder, results, spread))
-    lost = {seed: run for seed, run in results.items() if run.stopped == "diverged"}
-    if lost:
-        why = "; ".join(f"seed {seed}: {run.detail}" for seed, run in lost.items())
-        raise ConfigurationError(f"{len(lost)} of {seeds} trainings diverged: {why}")
+    diverged = {seed: run for seed, run in results.items() if run.stopped == "diverged"}
+    if diverged:
+        why = "; ".join(f"seed {seed}: {run.detail}" for seed, run in diverged.items())
+        raise ConfigurationError(f"{len(diverged)} of {seeds} trainings diverged: {why}")
 
 
 def _seeds_text(folder: Path, results: Mapping[int, Any], spread: Mapping[str, Any]) -> str:
@@ -171,13 +171,14 @@ def _seeds_text(folder: Path, results: Mapping[int, Any], spread: Mapping[str, A
     return "\n".join([*lines, f"  runs: {folder}"])
 
 
-def _progress(output: Output, kind: str | None, said: str = "") -> Any:
+def _progress(output: Output, kind: str | None, prefix: str = "") -> Any:
     """Return the function that shows the progress of a training."""
 
-    def progress(news: Any) -> None:
-        done = f", held-out {metric_word(kind)} {metric(news.finished.test_metric, kind)}" if news.finished else ""
+    def progress(state: Any) -> None:
+        done = f", held-out {metric_word(kind)} {metric(state.finished.test_metric, kind)}" if state.finished else ""
         output.status(
-            f"{said}epoch {news.epoch}/{news.epochs}, batch {news.batch}/{news.batches}, loss {number(news.loss)}{done}"
+            f"{prefix}epoch {state.epoch}/{state.epochs}, batch {state.batch}/{state.batches}, "
+            f"loss {number(state.loss)}{done}"
         )
 
     return progress
@@ -201,8 +202,8 @@ def _show_presets(output: Output) -> None:
     for name, preset in PAPERS.items():
         lines += [f"{name}: {preset.title}"]
         lines += [f"  not said there: {'; '.join(preset.open)}"] if preset.open else []
-    shown = [{"name": name, "source": preset.title, **asdict(preset)} for name, preset in PAPERS.items()]
-    output.show({"presets": shown}, "\n".join(lines))
+    entries = [{"name": name, "source": preset.title, **asdict(preset)} for name, preset in PAPERS.items()]
+    output.show({"presets": entries}, "\n".join(lines))
 
 
 def _repaired(plan: Plan, folder: Path, compute: Compute) -> dict[str, Any]:
@@ -216,21 +217,21 @@ def _repaired(plan: Plan, folder: Path, compute: Compute) -> dict[str, Any]:
 
     network, task, _ = prepare(plan, 0, compute)
     network = network.to("cpu")
-    found: dict[str, Any] = {"from": plan.source, "metric": task.metric_name}
+    comparison: dict[str, Any] = {"from": plan.source, "metric": task.metric_name}
     target = plan.training.get("gain_target")
     for moment in ("before", "after"):
         if moment == "after":
             network.load_state_dict(read_tensors(folder / "model.safetensors"))
         x, y = task.test
-        said: dict[str, Any] = {"test_metric": evaluate(network, x, y, task)[1], "verdict": None, "gain": None}
+        results: dict[str, Any] = {"test_metric": evaluate(network, x, y, task)[1], "verdict": None, "gain": None}
         try:
-            said["verdict"] = str(certify(network, rate="any", seed=compute.seed).verdict)
+            results["verdict"] = str(certify(network, rate="any", seed=compute.seed).verdict)
             bound = math.inf if target is None else proved_gain(network, target).value
-            said["gain"] = bound if math.isfinite(bound) else None
+            results["gain"] = bound if math.isfinite(bound) else None
         except StabilityError as error:
-            said["reason"] = str(error)
-        found[moment] = said
-    return found
+            results["reason"] = str(error)
+        comparison[moment] = results
+    return comparison
 
 
 def _finish(folder: Path, result: Any, output: Output, repaired: Mapping[str, Any]) -> None:
@@ -251,21 +252,21 @@ def _repair_text(repaired: Mapping[str, Any]) -> str:
         return ""
     lines = []
     for moment in ("before", "after") if repaired["from"] is not None else ("after",):
-        said = repaired[moment]
-        proved = "" if said["gain"] is None else f", gain from inputs to states at most {said['gain']:.6g} (proved)"
-        verdict = said["verdict"] or "no verdict"
-        lines.append(f"  {moment}: {verdict}{proved}, held-out {metric(said['test_metric'], repaired['metric'])}")
+        run = repaired[moment]
+        proved = "" if run["gain"] is None else f", gain from inputs to states at most {run['gain']:.6g} (proved)"
+        verdict = run["verdict"] or "no verdict"
+        lines.append(f"  {moment}: {verdict}{proved}, held-out {metric(run['test_metric'], repaired['metric'])}")
     return "\n" + "\n".join(lines)
 
 
 def _summary(folder: Path, result: Any) -> str:
     if result.test_metric is None:
         return f"no epoch was finished ({result.detail}); the run is in {folder}"
-    shown = {k: metric(getattr(result, k), result.metric) for k in ("test_metric", "train_metric", "chance")}
+    scores = {k: metric(getattr(result, k), result.metric) for k in ("test_metric", "train_metric", "chance")}
     return (
         f"{result.epochs} epoch{'s' * (result.epochs != 1)} in {duration(result.seconds)} ({result.detail})\n"
-        f"  held-out {metric_word(result.metric)} {shown['test_metric']}, training {shown['train_metric']}, "
-        f"guessing {shown['chance']}; {count(result.parameters)} parameters\n"
+        f"  held-out {metric_word(result.metric)} {scores['test_metric']}, training {scores['train_metric']}, "
+        f"guessing {scores['chance']}; {count(result.parameters)} parameters\n"
         f"  run: {folder}\n"
         f"  next: {_next(folder)}"
     )

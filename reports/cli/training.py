@@ -112,10 +112,10 @@ def plan_of(asked: ModelOptions, settings: TrainingOptions, compute: Compute) ->
     from ...analysis.training.presets import paper_preset
 
     config, more, layers = split_settings(assignments("--set", asked.layer_settings or []))
-    given = settings.given()
-    if twice := sorted(given.keys() & more):
+    explicit = settings.given()
+    if twice := sorted(explicit.keys() & more):
         raise ConfigurationError(f"--set {twice[0]} and --{twice[0].replace('_', '-')} are the same: give one of them")
-    given |= more
+    explicit |= more
     if asked.source is not None:
         _refuse_beside_a_source(asked, {**config, **({} if layers is None else {"layers": layers})})
     preset = None if asked.preset is None else paper_preset(asked.preset)
@@ -134,8 +134,8 @@ def plan_of(asked: ModelOptions, settings: TrainingOptions, compute: Compute) ->
     training = dict(preset.training) if preset else {} if asked.source else layer_defaults(model)
     if preset and named[0] != preset.task:
         training.pop("fresh", None)  # another task need not be a generated one
-    training = chosen_settings(given, training)
-    soft = () if preset else tuple(name for name in ABOUT_CLASSES if name in training and name not in given)
+    training = chosen_settings(explicit, training)
+    soft = () if preset else tuple(name for name in ABOUT_CLASSES if name in training and name not in explicit)
     if layers is not None and (model == DEEP or type(layers) is not int or layers < 1):
         raise ConfigurationError(f"--set layers is at least 1, and deep takes --set depth=N, got {layers}")
     layers = layers or 1

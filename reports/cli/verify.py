@@ -63,8 +63,8 @@ def verify(
         | {"statement": c.statement if c.valid else ""}
         for c in result.checks
     ]
-    said = ("valid", "verdict", "evidence", "statement", "rate", "overshoot", "subject", "reason")
-    document = {"certificate": certificate, **{name: getattr(result, name) for name in said}, "checks": checks}
+    fields = ("valid", "verdict", "evidence", "statement", "rate", "overshoot", "subject", "reason")
+    document = {"certificate": certificate, **{name: getattr(result, name) for name in fields}, "checks": checks}
     output.show(document, _text(certificate, result))
     raise typer.Exit(0 if result.valid else 1)
 
@@ -77,8 +77,8 @@ def _verify_folder(path: Path, output: Output) -> int:
     output.status()
     fields = ("file", "index", "label", "norm", "budget", "masked", "radius", "valid", "reason", "statement")
     samples = [{name: getattr(s, name) for name in fields} for s in result.samples]
-    said = {name: getattr(result, name) for name in ("valid", "reason", "network")}
-    document = {"directory": path, **said, "proved": sum(s.valid for s in result.samples), "samples": samples}
+    fields_shown = {name: getattr(result, name) for name in ("valid", "reason", "network")}
+    document = {"directory": path, **fields_shown, "proved": sum(s.valid for s in result.samples), "samples": samples}
     lines = [f"{printable(path)}: {'valid' if result.valid else 'INVALID'}", f"  {result.reason}"]
     if result.network:
         lines.append(f"  about {result.network}")
