@@ -27,7 +27,7 @@ def _numbers(name: str, text: str | None) -> list[float] | None:
     try:
         return None if text is None else [float(part) for part in text.split(",")]
     except ValueError:
-        raise ConfigurationError(f"{name} takes numbers with commas between them, got {text!r}") from None
+        raise ConfigurationError(f"{name} needs numbers separated by commas, got {text!r}") from None
 
 
 def _show(stem: str, document: Mapping[str, Any], frame: Any, text: str, results: Results, output: Output) -> None:
@@ -93,8 +93,10 @@ def hessian(
     where = next(subject.model.parameters()).device
     x, y = (part[:samples].to(where) for part in subject.task.train)
     if batch_size is not None and len({subject.task.weight(row[None]) for row in y}) > 1:
-        raise ConfigurationError("--batch-size needs as many targets in every sequence: leave it out for these data")
-    output.status("Hessian-vector products ...")
+        raise ConfigurationError(
+            "--batch-size needs the same number of targets in every sequence: leave it out for these data"
+        )
+    output.status("computing eigenvalues of the Hessian ...")
     asked: dict[str, Any] = {"method": method, "parameters": parameters, "batch_size": batch_size}
     result = hessian_summary(subject.model, x, y, loss=subject.task.loss, seed=compute.seed, **asked)
     output.status()
@@ -151,7 +153,7 @@ def attack(
     whole = subject.task.labels_sequences
     attack = attack or ("strong" if whole and step_size is None else "pgd")
     if not whole and attack not in DRIVEN:
-        message = f"--attack {attack} needs one class label per sequence; {' and '.join(DRIVEN)} drive up any loss"
+        message = f"--attack {attack} needs one class for each sequence: use {' or '.join(DRIVEN)} for other targets"
         raise ConfigurationError(message)
     radii = [e * (width(bounds) if unit == "raw" else 1.0) for e in RADII] if radii is None else radii
     model_in_unit, z, told = _in_unit(unit, subject, x, bounds, output)
@@ -207,7 +209,7 @@ def noise(
     range_width = width(bounds) if kind == "white" and unit == "raw" else 1.0
     grid = [v * range_width for v in LEVELS] if grid is None else grid
     unit = "raw" if kind == "parameters" else unit
-    output.status(f"{len(x)} sequences at {len(grid)} levels ...")
+    output.status(f"measuring {len(x)} sequences at {len(grid)} noise levels ...")
     options: dict[str, Any] = {"levels": grid, "draws": draws, "seed": compute.seed}
     if kind == "parameters" and subject.task.labels_sequences:
         result: Any = parameter_noise_sweep(subject.model, x, y, **options)

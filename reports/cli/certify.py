@@ -130,7 +130,7 @@ def certify(
     model, parts, known, box = models[0], {}, True, None
     if not gate.asked and len(models) == 1:
         _allow_file(out, allow)
-        output.status("loading ...")
+        output.status(f"loading {models[0]} ...")
         asked = about(model)
         box = asked["input_box"]
         parts, known = read(model, box)
@@ -183,9 +183,9 @@ def certify(
     raise typer.Exit(1 if missed else EXIT[str(certificate.verdict)])
 
 
-EACH = "Each answer is about its part, under every input of that part; "
-ABOUT_PARTS = EACH + "nothing is claimed about how fast the whole forgets."
-ABOUT_BLOCKS = EACH + "the claims above are about encoder and blocks together."
+EACH = "Each verdict holds for one part, under every input of that part; "
+ABOUT_PARTS = EACH + "there is no claim about the whole network."
+ABOUT_BLOCKS = EACH + "the claims above hold for encoder and blocks together."
 
 
 def _each_part(parts: Mapping[str, Any], asked: Mapping[str, Any], output: Output) -> dict[str, Any]:
@@ -210,7 +210,7 @@ def _part_lines(answers: Mapping[str, Any], about: str = ABOUT_PARTS) -> list[st
         (path, str(answer.verdict), "" if answer.rate is None else f"{answer.rate:.6g}", str(answer.criterion or ""))
         for path, answer in answers.items()
     ]
-    grid = table(("part", "answer", "rate", "by"), rows, right=(2,))
+    grid = table(("part", "verdict", "rate", "criterion"), rows, right=(2,))
     return textwrap.indent(f"{grid}\n{textwrap.fill(about, 98)}", "  ").splitlines()
 
 
@@ -222,7 +222,7 @@ def _allow_file(out: Path | None, allow: Callable[[Path | None], None]) -> None:
 
 def _refuse_single(asked: bool) -> None:
     if asked:
-        message = "--cross-check and --gain-margin are about one recurrent part, without --require and --min-rate"
+        message = "--cross-check and --gain-margin need one recurrent part, without --require and --min-rate"
         raise ConfigurationError(message)
 
 
@@ -253,7 +253,7 @@ def _words(options: Sequence[tuple[str, str]]) -> str:
 def _opinions(subject: Any, output: Output) -> dict[str, Any]:
     from stability.search.criteria.cross_check import cross_check
 
-    output.status("asking a solver ...")
+    output.status("cross-checking with a semidefinite solver ...")
     return cross_check(subject).to_dict()
 
 
@@ -261,7 +261,7 @@ def _factors(subject: Any, seed: int, time_limit: float | None, output: Output) 
     """Return the certified and the destabilizing factor of the slopes."""
     from stability.loop_margin import gain_margin
 
-    output.status("searching the gain margin ...")
+    output.status("computing the gain margin ...")
     margin = gain_margin(subject, seed=seed, time_limit=time_limit)
     return {"certified": margin.certified, "destabilizing": margin.destabilising}
 
@@ -285,4 +285,4 @@ def _rate(text: str) -> str | float:
     try:
         return float(text)
     except ValueError:
-        raise typer.BadParameter(f"best, any or a number, got {text!r}", param_hint="--rate") from None
+        raise typer.BadParameter(f"expected best, any or a number, got {text!r}", param_hint="--rate") from None

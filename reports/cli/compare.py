@@ -103,8 +103,8 @@ def _refuse_both_ways(subjects: list[Any]) -> None:
     for s in subjects:
         if any(getattr(part, "bidirectional", False) is True for part in s.model.modules()):
             raise UnsupportedError(
-                f"{s.name} runs through its sequences both ways: its norms cannot be followed beyond their end, which "
-                "is what compare does; leave it out"
+                f"{s.name} is bidirectional, so that its norms are not defined beyond the end of a sequence: "
+                "leave it out"
             )
 
 
@@ -117,11 +117,11 @@ def _inputs(subjects: list[Any], samples: int, steps: int, seed: int) -> tuple[A
     sizes = {s.name: getattr(s.model, "input_size", None) for s in subjects}
     if len(set(sizes.values()) - {None}) > 1:
         listed = ", ".join(f"{k} takes {v}" for k, v in sizes.items())
-        raise ConfigurationError(f"the models do not take the same inputs ({listed} features per step)")
+        raise ConfigurationError(f"all models must have the same number of input features, got {listed}")
     task = next((s.task for s in subjects if s.task is not None), None)
     if task is not None and "embedded_by" in task.data:
         raise ConfigurationError(
-            "compare shows models on the same inputs, and each embeds tokens by itself: stability report shows them"
+            "compare needs the same real inputs for all models, and these embed tokens: use `stability report`"
         )
     if task is not None:
         x = task.test[0][:samples]
@@ -130,12 +130,12 @@ def _inputs(subjects: list[Any], samples: int, steps: int, seed: int) -> tuple[A
         return x, f"{len(x)} {held}sequences of {which}, {x.shape[1]} steps", task
     silent = [name for name, n in sizes.items() if n is None]
     if silent:
-        raise ConfigurationError(f"{silent[0]} does not say what inputs it takes: name a task with --task, or {OWN}")
+        raise ConfigurationError(f"the number of inputs of {silent[0]} is unknown: name a task with --task, or {OWN}")
     (size,) = {n for n in sizes.values() if n is not None}
     if samples * steps * size > NUMBERS:
         raise ConfigurationError(
             f"{samples} sequences of {steps} steps and {size} features are {samples * steps * size:.2g} numbers, the "
-            "limit is 2^27: take fewer --samples or --steps"
+            "limit is 2^27: use smaller --samples or --steps"
         )
     x = torch.randn(samples, steps, size, generator=torch.Generator().manual_seed(seed))
     return x, f"{samples} sequences of white noise, {steps} steps", None

@@ -127,9 +127,9 @@ def assignments(name: str, values: list[str], *, texts: Collection[str] = ()) ->
     for item in values:
         key, equals, text = item.partition("=")
         if not equals or not key.isidentifier():
-            raise ConfigurationError(f"{name} takes name=value, got {item!r}")
+            raise ConfigurationError(f"{name} needs NAME=VALUE, got {item!r}")
         if key in out:
-            raise ConfigurationError(f"{name} gives {key} twice: leave one of them out")
+            raise ConfigurationError(f"{name} sets {key} twice: leave one of them out")
         out[key] = text
         for read in () if key in texts else (json.loads, int, float):
             with contextlib.suppress(ValueError):

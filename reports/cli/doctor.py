@@ -59,7 +59,7 @@ def doctor(*, output: Output) -> None:
     """
     lines: list[Checked] = []
     for make in (_software, _extras, _machine, _works):
-        output.status("looking ...")
+        output.status("checking the installation ...")
         lines += make()
     output.status()
     broken = [line.name for line in lines if line.state == "broken"]
@@ -187,7 +187,7 @@ def _certificates() -> tuple[str, str]:
     result = verify(certificate)
     witness = refute(LureSystem.recurrent([[-1.0]], [[2.0]]))
     if not (result.valid and result.rate is not None and 0.999 < result.rate <= 1.0 and witness.found):
-        raise ArithmeticError("two systems whose answers are known by hand got others")
+        raise ArithmeticError("certify gave a wrong verdict for one of two systems with known stability")
     return "proved, refuted, checked", "two systems whose answers are known by hand"
 
 
@@ -198,6 +198,8 @@ def _solvers() -> tuple[str, str]:
     opinions = cross_check(LureSystem.recurrent([[-2.0]], [[1.0]])).opinions
     failed = [f"{o.solver} ({o.status})" for o in opinions if not o.verified]
     if failed or not opinions:
-        raise ArithmeticError(f"an inequality of one state is not solved by {', '.join(failed) or 'anybody'}")
+        raise ArithmeticError(
+            f"a linear matrix inequality with one state was not solved by {', '.join(failed) or 'any solver'}"
+        )
     names = sorted({o.solver.lower() for o in opinions})
     return ", ".join(f"{name} {_version(name) or ''}".strip() for name in names), "each solved an inequality by cvxpy"

@@ -42,11 +42,11 @@ class Gate:
 
     def __post_init__(self) -> None:
         if self.require not in (None, "proved", "unrefuted"):
-            raise ConfigurationError(f"--require takes proved or unrefuted, got {self.require!r}")
+            raise ConfigurationError(f"--require must be proved or unrefuted, got {self.require!r}")
         if self.min_rate is not None and not 0.0 < self.min_rate < float("inf"):
             raise ConfigurationError(f"--min-rate must be a positive number, got {self.min_rate!r}")
         if self.require == "unrefuted" and self.min_rate is not None:
-            raise ConfigurationError("--min-rate asks for a proof, --require unrefuted for none: leave one out")
+            raise ConfigurationError("--min-rate needs a proof and --require unrefuted does not: leave one of them out")
 
     @property
     def asked(self) -> bool:
@@ -115,15 +115,15 @@ def judged(
         code = 0
     missed = result.get("meta", {}).get("asked_rate_reached") is False
     if code == 0 and verdict == "certified" and missed:
-        code, reason = 1, "certified, but not at the rate asked for"
+        code, reason = 1, "certified, but slower than --rate"
     if code == 0 and gate.min_rate is not None:
         discrete = certificate is not None and certificate.subject.is_discrete
         fast = rate is not None and (rate <= gate.min_rate if discrete else rate >= gate.min_rate)
         if not fast:
-            code, reason = 1, f"slower than the rate {gate.min_rate:g} that is required"
+            code, reason = 1, f"slower than --min-rate {gate.min_rate:g}"
     box, elsewhere = ("", False) if certificate is None else inputs_of(certificate)
     if code == 0 and gate.asked and elsewhere and not gate.allow_box:
-        code, reason = 1, "refuted for every input; --allow-box accepts the proof for these"
+        code, reason = 1, "certified for the box only, refuted for other inputs; --allow-box accepts it"
     certificate_file = None if file is None else str(file)
     return Line(name, verdict, str(result["evidence"]), rate, result["overshoot"], code, reason, certificate_file, box)
 
@@ -258,7 +258,7 @@ def _verified(path: Path, method: str, gate: Gate) -> Line:
 
     name, certificate = str(path), None
     if not path.exists():
-        return Line(name, "error", reason="there is no such file")
+        return Line(name, "error", reason="file not found")
     try:
         nothing = False
         if is_proof_folder(path):
@@ -293,7 +293,7 @@ def certificates_in(path: Path) -> list[Path]:
     files = [p for p in path.rglob("*.json") if p.parent not in proofs and is_certificate(p)]
     if not proofs and not files:
         raise FileFormatError(
-            f"{path} is a folder without a network.json or certificates: `stability radius MODEL --proofs DIR` and "
+            f"{path} holds neither certificates nor proofs: `stability radius MODEL --proofs DIR` and "
             "`stability certify MODEL ... -o DIR` write them"
         )
     return sorted([*proofs, *files])

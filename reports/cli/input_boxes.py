@@ -75,10 +75,10 @@ def box_of(stated_box: tuple[float, float] | None, source: str | None, model: st
     """
     asked = data.task is not None or data.file is not None or bool(data.settings)
     if stated_box is not None and source is not None:
-        raise ConfigurationError("--input-box says twice what inputs stay in: leave one of them out")
+        raise ConfigurationError("--input-box is given twice: leave one of them out")
     if asked and source != DATA:
         raise ConfigurationError(
-            "--task and --data say what the range of --input-box data is: add that, or leave them out"
+            "--task and --data have an effect with --input-box data only: add it, or leave them out"
         )
     if source == DATA:
         return seen(model, data)
@@ -102,7 +102,7 @@ def checked(low: Any, high: Any) -> tuple[Any, Any]:
     if not good.all():
         row = int(np.argmin(good))
         description = f"{low:g} {high:g}" if least.ndim == 0 else f"{least[row]:g} {most[row]:g} of input {row + 1}"
-        raise ConfigurationError(f"an input box needs finite ends, LOW <= HIGH, got {description}")
+        raise ConfigurationError(f"an input box needs finite LOW <= HIGH, got {description}")
     return (float(low), float(high)) if least.ndim == 0 else (least, most)
 
 
@@ -137,10 +137,10 @@ def read_box(name: str) -> tuple[np.ndarray, np.ndarray]:
             return low, high
     arrays = read_npz(path)
     if set(arrays) != {"low", "high"} or any(a.dtype.kind not in "fiu" for a in arrays.values()):
-        raise FileFormatError(f"{name} must hold low and high, the ends of the box, one number an input")
+        raise FileFormatError(f"{name} must hold arrays low and high, one number for each input")
     low, high = (np.asarray(arrays[key], dtype=float).reshape(-1) for key in ("low", "high"))
     if low.shape != high.shape:
-        raise DimensionError("high", low.shape, high.shape, "it has an end for each entry of low")
+        raise DimensionError("high", low.shape, high.shape, "one entry for each entry of low")
     return checked(low, high)
 
 

@@ -61,12 +61,10 @@ def writable(out: Path | None, read: Iterable[Path], *, overwrite: bool = False)
                 continue
         elif not os.path.samestat(place.stat(), status):
             continue
-        raise ConfigurationError(
-            f"-o {out} would replace what this command reads for {place}: choose another file for the certificate"
-        )
+        raise ConfigurationError(f"-o {out} would replace an input of this command, {place}: choose another file")
     if not (is_replaceable or overwrite or status.st_size == 0):
         raise ConfigurationError(
-            f"-o {out} would replace a file that is no certificate: choose another one, or allow it with --overwrite"
+            f"-o {out} would replace a file that is no certificate: choose another file, or add --overwrite"
         )
 
 

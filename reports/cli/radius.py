@@ -85,7 +85,7 @@ def radius(
     results.own(context, "radius.json", "radius.csv")
     read, x, y, whole = _opened(model, data, compute, samples)
     if results.out is not None and proofs is not None and results.out.resolve() == proofs.resolve():
-        raise ConfigurationError("--out and --proofs name the same folder: the proofs need one of their own")
+        raise ConfigurationError("--out and --proofs must be different folders")
     import torch
 
     from ...analysis.attacks.units import in_units
@@ -121,7 +121,7 @@ def _opened(name: str, data: DataOptions, compute: Compute, samples: int) -> tup
     if arrays is None or arrays[0].dtype.kind != "f" or arrays[2]:
         opened = open_with_task(name, data, compute)
         if not opened.task.labels_sequences:
-            raise ConfigurationError(f"task {opened.task.name} has no one class label for a sequence")
+            raise ConfigurationError(f"radius needs one class for each sequence, and task {opened.task.name} has none")
         x, y = (part[:samples].cpu() for part in opened.task.test)
         return reading(opened.model.cpu(), x), x, y, (opened.model, opened.task.train[0].cpu())
     module, every = open_model(name), arrays[0]
@@ -145,11 +145,11 @@ def _refuse_misfits(norm: str, budget: str, epsilon: float | None, bounds: tuple
     as_choice("--norm", norm, ("l2", "linf"))
     as_choice("--budget", budget, ("total", "step"))
     if (norm, budget) == ("linf", "step"):
-        raise ConfigurationError("--budget step is for --norm l2: both budgets are one in l_inf")
+        raise ConfigurationError("--budget step needs --norm l2: for linf both budgets are the same")
     if epsilon is not None:
         check_radius_range("--epsilon", epsilon)
     if bounds is not None and not -math.inf < bounds[0] <= bounds[1] < math.inf:
-        raise ConfigurationError(f"--bounds needs finite numbers, LOW <= HIGH, got {bounds[0]:g} {bounds[1]:g}")
+        raise ConfigurationError(f"--bounds needs finite LOW <= HIGH, got {bounds[0]:g} {bounds[1]:g}")
 
 
 def _refuse_outside(x: Any, bounds: tuple[float, float] | None) -> None:
@@ -164,8 +164,7 @@ def _refuse_outside(x: Any, bounds: tuple[float, float] | None) -> None:
     low, high = (x.dtype.type(end) for end in bounds)
     if x.min() < low or x.max() > high:
         raise ConfigurationError(
-            f"the data span [{x.min():.4g}, {x.max():.4g}] and leave --bounds {bounds[0]:g} {bounds[1]:g}: state the "
-            "range that inputs are clipped to, or leave it out"
+            f"the data span [{x.min():.4g}, {x.max():.4g}] outside --bounds {bounds[0]:g} {bounds[1]:g}: widen --bounds"
         )
 
 
@@ -198,13 +197,11 @@ def _about(merger: ProofMerger, proofs: Any) -> str:
     count, older = merger.count(), merger.count() - len(merger.made)
     lines = ["", "", f"{count} proofs in {proofs}: `stability verify {proofs}` checks them"]
     if older:
-        lines.append(f"{older} of them are of earlier runs, about the same network")
+        lines.append(f"{older} of them come from earlier runs on the same network")
     if merger.stayed:
-        lines.append(
-            f"{len(merger.stayed)} of these stay, since this run proves less about them; --overwrite replaces them"
-        )
+        lines.append(f"{len(merger.stayed)} earlier proofs stay, since they are stronger; --overwrite replaces them")
     if merger.void:
-        lines.append(f"{len(merger.void)} replace older files that prove nothing: damaged, or no longer accepted")
+        lines.append(f"{len(merger.void)} replace older files that are damaged or no longer valid")
     return "\n".join(lines)
 
 
@@ -215,14 +212,12 @@ def _text(result: LocalRadius) -> str:
     over = "of every step" if result.budget == "step" else "over the whole sequence"
     lines = [f"{n} inputs, {correct} classified correctly; {result.norm} radii {over}"]
     if result.masked is not None:
-        lines.append(f"changes of {result.masked} entries of an input alone, those of the mask")
+        lines.append(f"perturbed entries of each input: {result.masked}, those of the mask")
     if result.lengths is not None:
         length_range = f"{result.lengths.min()} to {result.lengths.max()}"
-        lines.append(
-            f"the model packs its sequences, {length_range} steps: their number counts as given, only values change"
-        )
+        lines.append(f"packed sequences of {length_range} steps: only values are perturbed")
     if result.unread:
-        lines.append(f"{result.unread} not examined: the model answers to them otherwise than over its packed steps")
+        lines.append(f"{result.unread} inputs not examined: the model reads more than their packed steps")
     if result.epsilon is not None:
         broken = int((result.correct & (result.attack_radius <= result.epsilon)).sum())
         lines.append(

@@ -20,10 +20,7 @@ from .data import HELD_OUT, check_data_dir, check_device, chosen
 from .options import Compute, DataOptions, InputBox, Output, Scheduler, no_default
 from .sources import open_model, open_subject, there
 
-NO_BOX = (
-    "--input-box: no claim about any of these models is about inputs in a box; leave it out, what is said of them "
-    "holds for every input"
-)
+NO_BOX = "--input-box has no effect on these models: leave it out, their claims hold for every input"
 
 
 def report(
@@ -79,7 +76,7 @@ def report(
         }  # fmt: skip
         unread = [name for name, value in asked.items() if value]
         if unread:
-            raise ConfigurationError(f"--redraw computes nothing: leave out {', '.join(unread)}")
+            raise ConfigurationError(f"--redraw uses stored results only: leave out {', '.join(unread)}")
         from ..page.html import render
 
         _finish(render(redraw, overwrite=overwrite, full=full), {}, output)
@@ -87,7 +84,7 @@ def report(
     folder = out or Path("runs") / f"report-{datetime.now():%Y%m%d-%H%M%S}"
     named = chosen(data, compute.data_dir, None if models else HELD_OUT)
     if seeds > 1 and models:
-        raise ConfigurationError("--seeds trains every model several times: name what to train with --models instead")
+        raise ConfigurationError("--seeds needs models to train: name them with --models instead of MODEL")
     campaign = _campaign(models or [], train_models, quick, folder, named, compute, input_box, seeds)
     from ...analysis.campaign.campaign import FINISHED, finished, opened, run_campaign
     from ..page.html import FORMATS, QUICK_FORMATS, page_files, render
@@ -104,7 +101,7 @@ def report(
         remaining = time_left(new, count - len(done), elapsed)
         output.status(f"{len(done) + new}/{count} models{remaining}  {' · '.join(busy)}")
         if text == FINISHED:
-            output.line(f"{len(done) + new}/{count} {name}: ended after {duration(elapsed)}{remaining}")
+            output.line(f"{len(done) + new}/{count} {name}: finished after {duration(elapsed)}{remaining}")
 
     command = shlex.join(["stability", *console.ASKED])
     try:
@@ -121,7 +118,7 @@ def report(
     except KeyboardInterrupt as stop:
         completed = ", ".join(finished(campaign)) or "none yet"
         again = command if out is not None else shlex.join(["stability", *console.ASKED, "--out", str(folder)])
-        raise Interrupted(f"finished models are kept in {folder} ({completed}); go on with: {again}") from stop
+        raise Interrupted(f"finished models are kept in {folder} ({completed}); continue with: {again}") from stop
     output.status()
     _finish(page, failed, output)
 
@@ -138,7 +135,7 @@ def _campaign(
 ) -> Any:
     """Plan the campaign; refuse all that can be refused before anything is written."""
     if paths and train_models is not None:
-        raise ConfigurationError("either name models to examine, or --models to train, not both")
+        raise ConfigurationError("MODEL and --models exclude each other: leave one of them out")
     for path in paths:
         there(path)
 
@@ -169,7 +166,7 @@ def _campaign(
     names, originals_trained = _to_train(preset_names(train_models, quick), named or ("digits", {}))
     if originals_trained and seeds > 1:
         raise ConfigurationError(
-            f"--seeds trains every model several times: leave {originals_trained[0].path} out, which is examined"
+            f"--seeds needs models to train: leave {originals_trained[0].path} out, which is only examined"
         )
     if named is not None and named[0] == "data":
         _check_data(originals_trained, named[1], compute.seed)
@@ -194,7 +191,7 @@ def _to_train(names: tuple[str, ...], task: tuple[str, dict[str, Any]]) -> tuple
     called = {name: registered_layer(name) if names_code(name) else name for name in names}
     trained = [layer for layer in called.values() if layer is not None]
     if len(set(trained)) < len(trained):
-        raise ConfigurationError(f"--models names a layer twice: {', '.join(trained)}")
+        raise ConfigurationError(f"--models must not repeat a layer: {', '.join(trained)}")
     paths = [name for name, layer in called.items() if layer is None]
     folders = dict(zip(paths, names_for([*trained, *paths])[len(trained) :]))
     originals = [Given(folders[p], p, _given(p), task, title) for p, title in zip(paths, titles_for(paths))]
@@ -261,4 +258,4 @@ def _complete(result: Any, failures: dict[str, str]) -> None:
     failures = failures | {title: why for title, why in reasons.items() if why}
     if failures:
         why = "; ".join(f"{name}: {text}" for name, text in failures.items())
-        raise StabilityError(f"the report in {result.folder} lacks results of {len(failures)} of its models: {why}")
+        raise StabilityError(f"the report in {result.folder} is incomplete for {len(failures)} models: {why}")

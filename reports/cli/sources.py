@@ -87,7 +87,7 @@ def open_model(name: str) -> Any:
     if module is None:
         why = without_network(name)
         raise ConfigurationError(
-            f"{name} holds recurrent weights only, no network that could be run on data{f': {why}' if why else ''}"
+            f"{name} holds recurrent weights only, and this command needs the whole network{f': {why}' if why else ''}"
         )
     return module
 
@@ -111,7 +111,7 @@ def there(name: str) -> None:
             raise FileFormatError(f"{name} is empty")
         return
     if not names_code(name):
-        raise FileFormatError(f"there is no file or directory {name} (and it is not package.module:factory)")
+        raise FileFormatError(f"{name} is no file, directory or package.module:factory")
     code = split_factory_name(name)[0]
     if is_python_file(code) and not os.path.isfile(code):
         raise FileFormatError(f"there is no file {code}")

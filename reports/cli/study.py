@@ -35,7 +35,7 @@ def study(
     from ...analysis.studies import STUDIES
 
     if every and name is not None:
-        raise ConfigurationError(f"either name a study or run --all, not both: got {name!r}")
+        raise ConfigurationError(f"NAME and --all exclude each other, got {name!r}")
     if listing:
         known = {name: s.summary for name, s in STUDIES.items()}
         output.show({"studies": known}, table(("study", "reruns"), list(known.items())))
@@ -43,7 +43,7 @@ def study(
         _every(out or Path("runs") / "studies", quick, overwrite, compute, output)
     elif name is None:
         raise ConfigurationError(
-            f"name a study: {', '.join(STUDIES)}; `stability study --list` says what they are, --all runs every one"
+            f"name a study ({', '.join(STUDIES)}) or use --all; `stability study --list` describes them"
         )
     else:
         folder = out or Path("runs") / f"study-{name}"
@@ -70,7 +70,7 @@ def _one(
     try:
         result = run_study(name, out=folder, quick=quick, **asdict(compute), overwrite=overwrite, progress=progress)
     except KeyboardInterrupt as stop:
-        raise Interrupted(f"finished parts are kept in {folder}; the same command goes on from there") from stop
+        raise Interrupted(f"finished parts are kept in {folder}; the same command continues") from stop
     return result, render_study(result, folder, overwrite=overwrite, index=index)
 
 
@@ -100,6 +100,4 @@ def _every(folder: Path, quick: bool, overwrite: bool, compute: Compute, output:
     output.show({"out": folder, "index": index, "studies": entries}, "\n".join([*lines, "", f"Index: {index}"]))
     if failed:
         why = "; ".join(f"{name}: {text}" for name, text in failed.items())
-        raise StabilityError(
-            f"{len(failed)} of {len(STUDIES)} studies have no result: {why}; the index shows the others"
-        )
+        raise StabilityError(f"{len(failed)} of {len(STUDIES)} studies failed: {why}; the index shows the others")

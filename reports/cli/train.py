@@ -49,7 +49,7 @@ def train(
     time_limit = check_seconds(time_limit)
     if resume is not None:
         if out is not None:
-            raise ConfigurationError("--resume goes on in its own folder: leave --out away")
+            raise ConfigurationError("--resume continues in its own folder: leave --out away")
         _refuse_other_options({**asdict(replace(subject, data=None)), **asdict(settings), "seeds": seeds})
         folder, result = resume, _resumed(resume, settings.epochs, subject.data, compute, output, time_limit)
     else:
@@ -72,7 +72,7 @@ def _refuse_other_options(asked: Mapping[str, Any]) -> None:
     named = next((name for name, value in asked.items() if value is not None and name != "epochs"), None)
     if named is not None:
         option = NAMES.get(named, f"--{named.replace('_', '-')}")
-        raise ConfigurationError(f"--resume goes on as the run began, only --epochs may change: leave {option} away")
+        raise ConfigurationError(f"--resume keeps the settings of the run except --epochs: leave {option} away")
 
 
 def _resumed(
@@ -109,7 +109,9 @@ def _trained(
     asked["progress"] = _progress(output, task.metric_name, prefix)
     if go_on and not overwrite and (folder / RUN_FILE).is_file():
         if read_run(folder).document["model"] != plain_value(with_code(network)):
-            raise ConfigurationError(f"{folder} holds the run of another model: name another folder, or --overwrite")
+            raise ConfigurationError(
+                f"{folder} holds the run of another model: choose another folder, or add --overwrite"
+            )
         return training.train(network, task, resume=folder, **asked)
     return training.train(network, task, out=folder, overwrite=overwrite, **asked)
 
@@ -127,7 +129,7 @@ def _over_seeds(plan: Plan, seeds: int, folder: Path, compute: Compute, output: 
         if run.interrupted:
             output.status()
             command = shlex.join(["stability", *console.ASKED])
-            raise Interrupted(f"{len(results)} of {seeds} trainings are finished in {folder}; go on with: {command}")
+            raise Interrupted(f"{len(results)} of {seeds} trainings are finished in {folder}; continue with: {command}")
         results[seed] = run
     output.status()
     done = {seed: run for seed, run in results.items() if run.test_metric is not None}
@@ -164,7 +166,7 @@ def _seeds_text(folder: Path, results: Mapping[int, Any], spread: Mapping[str, A
         mean, least, largest = (metric(getattr(over, name), kind) for name in ("mean", "least", "largest"))
         lines.append(f"held-out {metric_word(kind)}: mean {mean}, least {least}, largest {largest}")
         if over.n == 1:
-            lines.append("  one training says nothing about others: no interval")
+            lines.append("  an interval needs at least two trainings")
         else:
             low, high = metric(over.low, kind), metric(over.high, kind)
             lines.append(f"  {100 * over.confidence:g} % interval of the mean over {over.n} trainings: {low} to {high}")
@@ -201,7 +203,7 @@ def _show_presets(output: Output) -> None:
     lines = [table(("preset", "task", "model", "units"), rows, right=(3,)), ""]
     for name, preset in PAPERS.items():
         lines += [f"{name}: {preset.title}"]
-        lines += [f"  not said there: {'; '.join(preset.open)}"] if preset.open else []
+        lines += [f"  not stated there: {'; '.join(preset.open)}"] if preset.open else []
     entries = [{"name": name, "source": preset.title, **asdict(preset)} for name, preset in PAPERS.items()]
     output.show({"presets": entries}, "\n".join(lines))
 
@@ -238,7 +240,7 @@ def _finish(folder: Path, result: Any, output: Output, repaired: Mapping[str, An
     """Say what a training came to."""
     if result.interrupted:
         raise Interrupted(
-            f"{result.epochs} finished epochs are kept in {folder}; go on with: stability train --resume "
+            f"{result.epochs} finished epochs are kept in {folder}; continue with: stability train --resume "
             f"{shell_name(str(folder))}"
         )
     more = {"repaired": repaired} if repaired else {}

@@ -55,7 +55,7 @@ def _epochs(value: Any) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in parts)
     except (TypeError, ValueError):
-        raise ConfigurationError(f"milestones are epochs with commas between them, got {value!r}") from None
+        raise ConfigurationError(f"milestones must be epochs separated by commas, got {value!r}") from None
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def plan_of(asked: ModelOptions, settings: TrainingOptions, compute: Compute) ->
     training = chosen_settings(explicit, training)
     soft = () if preset else tuple(name for name in ABOUT_CLASSES if name in training and name not in explicit)
     if layers is not None and (model == DEEP or type(layers) is not int or layers < 1):
-        raise ConfigurationError(f"--set layers is at least 1, and deep takes --set depth=N, got {layers}")
+        raise ConfigurationError(f"--set layers must be at least 1 (deep: use --set depth=N), got {layers}")
     layers = layers or 1
     name = f"{name}-{layers}-layers" if layers > 1 else name
     return Plan(name, model, hidden, config, named, training, soft, asked.source, layers)
@@ -167,7 +167,7 @@ def _refuse_beside_a_source(asked: ModelOptions, config: Mapping[str, Any]) -> N
     options = [f"--{name}" for name in ("preset", "model", "hidden") if getattr(asked, name) is not None]
     options += [f"--set {name}" for name in config]
     if options:
-        raise ConfigurationError(f"--from takes a network with its layer and sizes: leave {options[0]} away")
+        raise ConfigurationError(f"--from sets the layer and its sizes: leave {options[0]} away")
 
 
 def prepare(plan: Plan, track_every: int, compute: Compute) -> tuple[Any, Any, Any]:

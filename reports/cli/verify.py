@@ -51,10 +51,10 @@ def verify(
         raise typer.Exit(verify_each(certificates, method, gate, output))
     if is_proof_folder(certificate):
         if method != "float":
-            raise ConfigurationError("proofs about single inputs are checked with --method float only")
+            raise ConfigurationError("--method must be float for a folder of proofs")
         raise typer.Exit(_verify_folder(certificate, output))
     if not certificate.is_file() and certificate.exists():
-        raise FileFormatError(f"{certificate} is no regular file, and no folder of proofs")
+        raise FileFormatError(f"{certificate} is neither a regular file nor a folder of proofs")
     if not certificate.is_file():
         raise FileFormatError(f"there is no file {certificate}; `stability certify MODEL -o {certificate}` writes one")
     result = check(certificate, method=method)

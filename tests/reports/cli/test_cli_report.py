@@ -121,7 +121,7 @@ def test_interrupted_it_says_what_was_kept(
     monkeypatch.setattr("sys.argv", ["stability", *command])
     assert cli.run(command) == 130
     line = capsys.readouterr().err
-    assert "kept in r (stable); go on with: stability report stable.npz" in line
+    assert "kept in r (stable); continue with: stability report stable.npz" in line
     assert not (here / "r" / "report.html").exists()
     monkeypatch.undo()
     monkeypatch.chdir(here)

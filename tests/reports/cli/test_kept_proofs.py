@@ -106,7 +106,7 @@ def test_the_larger_radius_stays_whoever_comes_last(here: Path, monkeypatch, cap
     large, before = radii(), held()
     monkeypatch.setitem(ENGINES, "l2", engine("l2", 0.5))
     assert cli.run(["radius", "net.safetensors", "--data", "data.npz", "--proofs", "p"]) == 0
-    assert "4 of these stay, since this run proves less" in capsys.readouterr().out
+    assert "4 earlier proofs stay" in capsys.readouterr().out
     assert held() == before
     answer(capsys, "--proofs", "p", "--overwrite")
     small = radii()
