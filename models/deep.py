@@ -115,7 +115,7 @@ class DeepNetwork(nn.Module):
             yield layer
 
     @property
-    def layer(self) -> list[RecurrentLayer]:
+    def layers(self) -> list[RecurrentLayer]:
         """Recurrent layers, the lowest first."""
         return [block.layer for block in self.blocks]  # type: ignore[misc]
 

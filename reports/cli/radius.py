@@ -228,15 +228,15 @@ def _text(result: LocalRadius) -> str:
         ratio = result.ratio
         middle = number(float(sorted(ratio)[len(ratio) // 2])) if len(ratio) else number(None)
         lines.append(
-            f"median certified radius {at_least(document['median_radius'])}, median attack radius "
-            f"{number(document['median_attack'])}, median ratio {middle}; the certified one is "
-            f"{number(100 * (document['median_share'] or 0.0))} % of the sequence's norm"
+            f"medians: certified radius {at_least(document['median_radius'])} "
+            f"({number(100 * (document['median_share'] or 0.0))} % of the sequence's norm), "
+            f"attack radius {number(document['median_attack'])}, ratio {middle}"
         )
     rows = [
         (str(s["index"]), str(s["label"]), at_least(s["radius"]), _attacked(s), _remark(s))
         for s in document["samples"][:SHOWN]
     ]
-    lines += ["", table(("input", "class", "certified", "attacked", ""), rows, right=(0, 1, 2, 3))]
+    lines += ["", table(("input", "class", "certified radius", "attack radius", ""), rows, right=(0, 1, 2, 3))]
     if n > SHOWN:
         lines.append(f"and {n - SHOWN} more: --json and --out give all")
     return "\n".join(lines)

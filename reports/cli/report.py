@@ -258,4 +258,4 @@ def _complete(result: Any, failures: dict[str, str]) -> None:
     failures = failures | {title: why for title, why in reasons.items() if why}
     if failures:
         why = "; ".join(f"{name}: {text}" for name, text in failures.items())
-        raise StabilityError(f"the report in {result.folder} is incomplete for {len(failures)} models: {why}")
+        raise StabilityError(f"the report in {result.folder} is incomplete: {why}")
