@@ -175,7 +175,7 @@ def check_followed(x: Tensor, factor: int, model: nn.Module | None = None) -> No
         fits = f"a factor of at most {most}" if (most := NUMBERS // each) > 0 else "shorter sequences"
         raise ConfigurationError(
             f"{factor} times as long sequences need {factor * each:.2g} numbers for inputs or states; "
-            f"the limit is 2^27: use factor {fits}, or fewer sequences"
+            f"the limit is 2^27: use {fits}, or fewer sequences"
         )
 
 

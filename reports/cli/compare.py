@@ -247,9 +247,8 @@ def _grid(rows: list[dict[str, Any]], columns: Sequence[tuple[str, str, Any]]) -
 def _text(rows: list[dict[str, Any]], inputs: str) -> str:
     (header, cells), (known, theory) = _grid(rows, COLUMNS), _grid(rows, THEORY)
     lines = [
-        f"Inputs: {inputs}. First the model whose median norm changes least from their end to the last step.",
-        "Slopes are per step forward in time. Where that of the log gradient is above 0, gradients vanish on their "
-        "way back; below 0 they explode.",
+        f"Inputs: {inputs}. Rows are sorted by the change of the median state norm, smallest first.",
+        "Slopes are per step. A slope of the log gradient above 0 means vanishing gradients, below 0 exploding ones.",
         "",
         table(header, cells, range(2, len(header))),
         *(["", table(known, theory, range(1, len(known)))] if len(known) > 2 else []),
