@@ -175,7 +175,7 @@ def test_an_older_proof_that_does_not_hold_is_replaced(here: Path, monkeypatch, 
     monkeypatch.setitem(ENGINES, "l2", engine("l2", 0.5))  # the others hold, and say more
     out = told(capsys)
     assert "1 replace older files that are damaged" in out
-    assert "3 of these stay" in out
+    assert "3 earlier proofs stay" in out
     assert verify_folder("p").valid
     after = radii()
     assert after[0] == pytest.approx(before.pop(0) * 0.5 / 0.9)
