@@ -1,4 +1,4 @@
-"""The command line ``stability``: one file for each command, imported when the command is called."""
+"""The command line ``stability``: one command a file, loaded with what it needs when it is called."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from stability.user_code import error_text, raise_location
 from ..names import cut, printable
 from . import console
 from .console import Interrupted
-from .examples import help_examples
-from .input_boxes import rewrite_box_option
+from .help import Command, epilog
+from .input_boxes import rewritten
 from .options import flat
 
 __all__ = ["app", "main"]
@@ -65,7 +65,7 @@ class Loaded(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         module = import_module(f".{COMMANDS[name]}", __package__)
         alone = typer.Typer(**SETTINGS)
-        alone.command(name, epilog=help_examples(name))(flat(getattr(module, name)))
+        alone.command(name, cls=Command, epilog=epilog(name))(flat(getattr(module, name)))
         return get_command(alone)
 
     def __iter__(self) -> Iterator[str]:
@@ -99,8 +99,8 @@ app = typer.Typer(
 )
 
 
-def _version(is_requested: bool) -> None:
-    if is_requested:
+def _version(wanted: bool) -> None:
+    if wanted:
         from importlib.metadata import version
 
         typer.echo(f"stability {version('rnn-stability')}")
@@ -117,10 +117,10 @@ def _root(
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command.
+    """Carry one command out.
 
     Args:
-        arguments: command-line words after ``stability``; those of the process by default.
+        arguments: what stands behind ``stability``; those of the process by default.
 
     Returns:
         The exit code. Mistakes in the input end as one line on standard error and 2, faults of this program too: a
@@ -131,16 +131,16 @@ def run(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # type: ignore[union-attr] # a terminal without our signs
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # its cache of fonts is no news, nor where it cannot lie
     console.PRINTED = False
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    console.ARGUMENTS[:] = words
-    as_json = "--json" in words
+    asked = list(sys.argv[1:] if arguments is None else arguments)
+    console.ASKED[:] = asked
+    as_json = "--json" in asked
     try:
-        rewritten = rewrite_box_option(words)
-        code = app(args=rewritten, prog_name="stability", standalone_mode=False)
+        rewritten_arguments = rewritten(asked)
+        code = app(args=rewritten_arguments, prog_name="stability", standalone_mode=False)
     except tuple(ENDS) as error:
         return _failed(error, as_json)
     except BaseException as error:
-        if isinstance(error, SystemExit) and _completes(words):
+        if isinstance(error, SystemExit) and _completes(asked):
             return error.code if isinstance(error.code, int) else 0
         if os.environ.get(TRACEBACK) and not isinstance(error, SystemExit):
             raise
@@ -150,10 +150,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _completes(words: Sequence[str]) -> bool:
+def _completes(asked: Sequence[str]) -> bool:
     """Return True if a shell asks for completions or for its completion script: this ends the program by itself."""
     return (
-        "_STABILITY_COMPLETE" in os.environ or {"--show-completion", "--install-completion"} & set(words[:1]) != set()
+        "_STABILITY_COMPLETE" in os.environ or {"--show-completion", "--install-completion"} & set(asked[:1]) != set()
     )
 
 
@@ -172,7 +172,7 @@ def _failed(error: BaseException, as_json: bool = False) -> int:
 
 
 def _complain(kind: str, text: str, code: int, as_json: bool = False) -> int:
-    """Print one line on standard error and return the exit code.
+    """One line on standard error; where that is closed, the exit code alone.
 
     Where JSON was asked for and none was printed yet, standard output gets the same as an object.
     """
@@ -186,7 +186,7 @@ def _complain(kind: str, text: str, code: int, as_json: bool = False) -> int:
 
 
 def main() -> None:
-    """Run the console script."""
+    """Entry of the console script."""
     code = run()
     if sys.stdout is not None:
         try:

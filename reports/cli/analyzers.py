@@ -1,4 +1,4 @@
-"""Commands ``stability hessian``, ``attack`` and ``noise``: one analysis of one model."""
+"""``stability hessian``, ``attack`` and ``noise``: one analyzer on one model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _numbers(name: str, text: str | None) -> list[float] | None:
     try:
         return None if text is None else [float(part) for part in text.split(",")]
     except ValueError:
-        raise ConfigurationError(f"{name} takes numbers separated by commas, got {text!r}") from None
+        raise ConfigurationError(f"{name} needs numbers separated by commas, got {text!r}") from None
 
 
 def _show(stem: str, document: Mapping[str, Any], frame: Any, text: str, results: Results, output: Output) -> None:
@@ -71,11 +71,11 @@ def hessian(
     context: typer.Context,
     model: Model,
     *,
-    method: Annotated[str, choice("Method.", ("lanczos", "pyhessian", "dense"), "--method")] = "lanczos",
-    parameters: Annotated[str, choice("Parameters of the Hessian.", ("all", "recurrent"), "--parameters")] = "all",
-    batch_size: Annotated[
-        int | None, with_default("Sequences at a time: less memory, the same Hessian.", "all at once")
-    ] = None,
+    method: Annotated[
+        str, choice("Method for the eigenvalues.", ("lanczos", "pyhessian", "dense"), "--method")
+    ] = "lanczos",
+    parameters: Annotated[str, choice("Weights that are varied.", ("all", "recurrent"), "--parameters")] = "all",
+    batch_size: Annotated[int | None, with_default("Number of sequences in memory at a time.", "all")] = None,
     samples: Samples = 256,
     data: DataOptions,
     results: Results,
@@ -84,19 +84,21 @@ def hessian(
 ) -> None:
     """Measure the curvature of the training loss.
 
-    Largest and smallest eigenvalue of its Hessian, and the trace.
+    Print the largest and smallest eigenvalue of the Hessian, and its trace.
     """
-    results.claim(context, "hessian.json", "hessian.csv")
+    results.own(context, "hessian.json", "hessian.csv")
     from ...analysis import hessian_summary
 
     subject = open_with_task(model, data, compute)
-    device = next(subject.model.parameters()).device
-    x, y = (part[:samples].to(device) for part in subject.task.train)
+    where = next(subject.model.parameters()).device
+    x, y = (part[:samples].to(where) for part in subject.task.train)
     if batch_size is not None and len({subject.task.weight(row[None]) for row in y}) > 1:
-        raise ConfigurationError("--batch-size needs as many targets in every sequence: leave it out for these data")
-    output.status("Hessian-vector products ...")
-    options: dict[str, Any] = {"method": method, "parameters": parameters, "batch_size": batch_size}
-    result = hessian_summary(subject.model, x, y, loss=subject.task.loss, seed=compute.seed, **options)
+        raise ConfigurationError(
+            "--batch-size needs the same number of targets in every sequence: leave it out for these data"
+        )
+    output.status("computing eigenvalues of the Hessian ...")
+    asked: dict[str, Any] = {"method": method, "parameters": parameters, "batch_size": batch_size}
+    result = hessian_summary(subject.model, x, y, loss=subject.task.loss, seed=compute.seed, **asked)
     output.status()
     rows = [
         ("largest eigenvalue", number(result.lambda_max, 5), f"residual {number(result.lambda_max_residual)}"),
@@ -116,20 +118,18 @@ def attack(
     attack: Annotated[
         str | None,
         choice(
-            "The adversary; strong: DeepFool and APGD, as in the report. By default strong, with --step-size and for "
-            "targets that are not one class a sequence pgd.",
+            "Algorithm; strong: APGD and DeepFool.",
             ("strong", "pgd", "apgd", "fgsm", "deepfool"),
             "--attack",
         ),
     ] = None,
-    norm: Annotated[str, choice("Norm of the change of the whole sequence.", ("linf", "l2"), "--norm")] = "linf",
+    norm: Annotated[str, choice("Norm of the whole input change.", ("linf", "l2"), "--norm")] = "linf",
     epsilons: Annotated[
-        str | None, with_default("Radii, with commas between them.", "0,0.01,0.02,0.05,0.1 times the inputs' range")
+        str | None,
+        with_default("Attack radii, separated by commas.", "0 to 0.1 times the input range", metavar="NUMBER,NUMBER"),
     ] = None,
-    steps: Annotated[int | None, no_default("Steps of the attack.")] = None,
-    step_size: Annotated[
-        float | None, with_default("pgd: length of a step.", "2.5 times the radius over the number of steps")
-    ] = None,
+    steps: Annotated[int | None, no_default("Number of steps of the attack.")] = None,
+    step_size: Annotated[float | None, with_default("Length of a pgd step.", "2.5 × radius / steps")] = None,
     unit: Unit = "raw",
     samples: Samples = 200,
     data: DataOptions,
@@ -137,11 +137,11 @@ def attack(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Measure accuracy under attacks that know the network.
+    """Measure accuracy under white-box attacks of growing radius.
 
-    Tasks without classes are measured by their own metric.
+    Tasks without classes use their own metric. The default attack is strong for classes, else pgd.
     """
-    results.claim(context, "attack.json", "attack.csv")
+    results.own(context, "attack.json", "attack.csv")
     from ...analysis import attack_scores, attack_sweep
     from ...analysis.attacks.masked import masked_words, unwarned
     from ...analysis.attacks.scores import DRIVEN
@@ -153,12 +153,12 @@ def attack(
     whole = subject.task.labels_sequences
     attack = attack or ("strong" if whole and step_size is None else "pgd")
     if not whole and attack not in DRIVEN:
-        message = f"--attack {attack} needs one class label per sequence; use {' or '.join(DRIVEN)}"
+        message = f"--attack {attack} needs one class for each sequence: use {' or '.join(DRIVEN)} for other targets"
         raise ConfigurationError(message)
     radii = [e * (width(bounds) if unit == "raw" else 1.0) for e in RADII] if radii is None else radii
-    model_in_unit, z, perturbation = _in_unit(unit, subject, x, bounds, output)
+    model_in_unit, z, told = _in_unit(unit, subject, x, bounds, output)
     output.status(f"attacking {len(x)} sequences at {len(radii)} radii ...")
-    options: dict[str, Any] = {"epsilons": radii, "norm": norm, "seed": compute.seed, **perturbation}
+    options: dict[str, Any] = {"epsilons": radii, "norm": norm, "seed": compute.seed, **told}
     options |= {name: value for name, value in (("steps", steps), ("step_size", step_size)) if value is not None}
     with unwarned():
         if whole:
@@ -176,16 +176,17 @@ def noise(
     model: Model,
     *,
     kind: Annotated[
-        str, choice("Kind of noise; parameters: on the weights.", ("white", "salt_pepper", "parameters"), "--kind")
+        str, choice("Noise on inputs, or on parameters.", ("white", "salt_pepper", "parameters"), "--kind")
     ] = "white",
     levels: Annotated[
         str | None,
         with_default(
-            "Levels, with commas between them; of noise on the weights in units of each tensor's root mean square.",
-            "0,0.1,0.2,0.3,0.4, for white noise times the inputs' range",
+            "Noise levels, separated by commas; for weights relative to the root mean square of each tensor.",
+            "0 to 0.4; white: times the input range",
+            metavar="NUMBER,NUMBER",
         ),
     ] = None,
-    draws: Annotated[int, typer.Option(min=1, help="Independent noises per level.")] = 5,
+    draws: Annotated[int, typer.Option(min=1, help="Number of noise samples for each level.")] = 5,
     unit: Unit = "raw",
     samples: Samples = 500,
     data: DataOptions,
@@ -195,9 +196,9 @@ def noise(
 ) -> None:
     """Measure accuracy under random noise on inputs or weights.
 
-    Tasks without classes are measured by their own metric.
+    Tasks without classes use their own metric.
     """
-    results.claim(context, "noise.json", "noise.csv")
+    results.own(context, "noise.json", "noise.csv")
     from ...analysis import noise_scores, noise_sweep, parameter_noise_sweep
     from ...analysis.attacks.masked import unwarned
     from ...analysis.tasks.ranges import width
@@ -205,17 +206,17 @@ def noise(
     grid = _numbers("--levels", levels)
     subject = open_with_task(model, data, compute)
     x, y, bounds = test_part(subject, samples)
-    wide = width(bounds) if kind == "white" and unit == "raw" else 1.0
-    grid = [v * wide for v in LEVELS] if grid is None else grid
+    range_width = width(bounds) if kind == "white" and unit == "raw" else 1.0
+    grid = [v * range_width for v in LEVELS] if grid is None else grid
     unit = "raw" if kind == "parameters" else unit
-    output.status(f"{len(x)} sequences at {len(grid)} levels ...")
+    output.status(f"measuring {len(x)} sequences at {len(grid)} noise levels ...")
     options: dict[str, Any] = {"levels": grid, "draws": draws, "seed": compute.seed}
     if kind == "parameters" and subject.task.labels_sequences:
         result: Any = parameter_noise_sweep(subject.model, x, y, **options)
     else:
         measure = noise_sweep if subject.task.labels_sequences else partial(noise_scores, task=subject.task)
-        model_in_unit, z, perturbation = _in_unit(unit, subject, x, bounds, output)
+        model_in_unit, z, limits = _in_unit(unit, subject, x, bounds, output)
         with unwarned():
-            result = measure(model_in_unit, z, y, kind=kind, **perturbation, **options)
+            result = measure(model_in_unit, z, y, kind=kind, **limits, **options)
     output.status()
     _show_sweep("noise", result, f"{kind} level", results, output, unit)

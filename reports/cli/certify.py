@@ -1,4 +1,4 @@
-"""Command ``stability certify``: certify one or several models and print the verdicts."""
+"""``stability certify``: the verdict about a model on one screen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..vocabulary import state
 from . import console
 from .gate import Gate, certify_each
 from .input_boxes import DATA, box_of, words_of
-from .options import DataOptions, Output, Seed, check_seconds, choice, no_default
+from .options import DataOptions, Output, Seed, check_seconds, choice, no_default, with_default
 from .screen import screen
 
 CRITERION = (
@@ -33,83 +33,72 @@ def certify(
     models: Annotated[
         list[str],
         typer.Argument(
-            help="Run directory, .safetensors, state dict (.safetensors, .pt), .npz with A and W (or A, B, C), "
-            ".onnx, or package.module:factory (FILE.py:factory); MODEL#part takes one recurrent part. "
-            "Several models or parts get one line each.",
+            help="Run directory, weights (.safetensors, .pt, .ckpt), matrices (.npz, .mat), .onnx file, "
+            "package.module:factory or FILE.py:factory; MODEL#PART selects one recurrent part (docs/your-model.md).",
             metavar="MODEL...",
         ),
     ],
-    out: Annotated[
-        Path | None, no_default("File of the certificate; for several models or parts a folder.", "-o", "--out")
+    cell: Annotated[
+        str | None, no_default("Cell of a state dict: rnn_tanh, rnn_relu, lstm, gru.", autocompletion=lambda: CELLS)
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Let -o replace any file that the command does not read.")
-    ] = False,
-    criterion: Annotated[str, choice("Criterion; auto: all in turn.", CRITERION, "--criterion")] = "auto",
-    solver: Annotated[str, choice("Solver of multipliers.", ("auto", "riccati", "cvxpy"), "--solver")] = "auto",
-    rate: Annotated[str, typer.Option(help="best, any (existence, the fastest), or a number.")] = "best",
-    tol: Annotated[
-        float | None, no_default("Relative tolerance of the best rate; by default it follows the size.")
-    ] = None,
-    time_limit: Annotated[float | None, no_default("Time limit of the searches in seconds.")] = None,
-    refute: Annotated[bool, typer.Option(help="Search for a counterexample where no proof is found.")] = True,
-    criteria: Annotated[
-        str,
-        choice(
-            "needed: criteria that a proved one contains are evaluated for their margins; all: each searches for its "
-            "own best rate.",
-            ("needed", "all"),
-            "--criteria",
-        ),
-    ] = "needed",
     continuous: Annotated[
-        bool, typer.Option("--continuous", help="Certify the differential equation behind the layer.")
+        bool, typer.Option("--continuous", help="Differential equation behind the layer, in place of its steps.")
     ] = False,
-    cell: Annotated[str | None, choice("Kind of cell in a state dict.", CELLS, "--cell", show_default=False)] = None,
     input_box: Annotated[
         tuple[float, float] | None,
-        no_default(
-            "Claims about inputs in a box: LOW HIGH (or LOW,HIGH); data, the range of the data; or a file with low and "
-            "high of each input.",
-            metavar="LOW HIGH",
-        ),
+        no_default("Box of the inputs: LOW HIGH, data (range of the data) or a file.", metavar="LOW HIGH"),
     ] = None,
     input_box_from: Annotated[str | None, typer.Option("--input-box-from", hidden=True)] = None,
-    cross_check: Annotated[
-        bool,
+    rate: Annotated[str, typer.Option(help="Contraction rate: best, any or a number.", metavar="RATE")] = "best",
+    time_limit: Annotated[
+        float | None, no_default("Time limit of all searches, in seconds.", metavar="SECONDS")
+    ] = None,
+    tol: Annotated[float | None, with_default("Tolerance of the best rate.", "by size")] = None,
+    criterion: Annotated[
+        str,
         typer.Option(
-            "--cross-check",
-            help="Also pose small gain and circle criterion as semidefinite programs (cvxpy; up to 64 states, 20 s); "
-            "the verdict does not depend on the solvers.",
+            help=f"Criterion: {', '.join(CRITERION)} (docs/criteria.md).", autocompletion=lambda: list(CRITERION)
         ),
+    ] = "auto",
+    criteria: Annotated[
+        str, choice("Criteria that search for their own rate.", ("needed", "all"), "--criteria")
+    ] = "needed",
+    solver: Annotated[
+        str,
+        typer.Option(
+            help="Solver for multipliers: auto, riccati, cvxpy.", autocompletion=lambda: ["auto", "riccati", "cvxpy"]
+        ),
+    ] = "auto",
+    refute: Annotated[bool, typer.Option(help="Search for a counterexample if no proof is found.")] = True,
+    cross_check: Annotated[
+        bool, typer.Option("--cross-check", help="Second opinion of a semidefinite solver.")
     ] = False,
     gain_margin: Annotated[
-        bool, typer.Option("--gain-margin", help="Factor by which all slopes may grow: certified, destabilizing.")
+        bool, typer.Option("--gain-margin", help="Certified and destabilizing factor of all slopes.")
     ] = False,
     recovery: Annotated[
-        tuple[float, float],
-        typer.Option(
-            help="Report the number of steps (for a flow, the time) after which a state disturbance of norm SIZE is "
-            "proved to be below TOL.",
-            metavar="SIZE TOL",
-        ),
+        tuple[float, float], typer.Option(help="Initial and final norm of a disturbance.", metavar="SIZE TOL")
     ] = (1.0, 1e-3),
     seed: Seed = 0,
+    out: Annotated[Path | None, no_default("Certificate file; a folder for several models.", "-o", "--out")] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Permission for -o to replace a file that is no certificate.")
+    ] = False,
     *,
     gate: Gate,
     data: DataOptions,
     output: Output,
 ) -> None:
-    """Prove or refute that a network is stable for every input.
+    """Prove or refute that a network is stable under every input.
 
-    Exit code 0 certified, 3 refuted, 1 inconclusive, 2 bad input; 1 also where --rate is not reached: the proof of the
-    best rate is kept. Several models, --require or --min-rate print one line for each model (with --json one object),
-    and the exit code is the worst.
+    Print the verdict, a proved rate and a margin for each criterion. Exit code: 0 certified, 1 inconclusive or slower
+    than --rate, 2 bad input, 3 refuted. Several models, --require or --min-rate print one line each, and the exit code
+    is the worst (docs/gate.md).
     """
-    from .sources import check_exists, open_parts, open_subject
+    from .sources import open_parts, open_subject, there
 
     if len(models) == 1:  # before anything is loaded that takes time; of several each has its line
-        check_exists(models[0])
+        there(models[0])
     from stability.certification import certify as prove
 
     from ..stored.certificates import view
@@ -119,59 +108,59 @@ def certify(
     if not all(0.0 < value < float("inf") for value in recovery):
         raise typer.BadParameter("SIZE and TOL must be positive numbers", param_hint="--recovery")
     time_limit = check_seconds(time_limit, least=">=")
-    options: dict[str, Any] = {"criterion": criterion, "solver": solver, "rate": _rate(rate), "tol": tol}
-    options |= {"time_limit": time_limit, "refute": refute, "seed": seed, "criteria": criteria}
+    asked: dict[str, Any] = {"criterion": criterion, "solver": solver, "rate": _rate(rate), "tol": tol}
+    asked |= {"time_limit": time_limit, "refute": refute, "seed": seed, "criteria": criteria}
 
-    allow = functools.partial(writable, inputs=reads(models, data, input_box_from), overwrite=overwrite)
+    allow = functools.partial(writable, read=reads(models, data, input_box_from), overwrite=overwrite)
 
-    def options_for(name: str) -> dict[str, Any]:
-        check_exists(name)
-        return options | {"input_box": box_of(input_box, input_box_from, name, data, seen_range)}
+    def about(name: str) -> dict[str, Any]:
+        there(name)
+        return asked | {"input_box": box_of(input_box, input_box_from, name, data, seen_range)}
 
-    def parts_of(name: str, box: Any) -> tuple[dict[str, Any], bool]:
+    def read(name: str, box: Any) -> tuple[dict[str, Any], bool]:
         return open_parts(name) if box is None and cell is None and not continuous else ({}, True)
 
     def answers_of(name: str) -> dict[str, Any]:
-        model_options = options_for(name)
-        parts, whole = parts_of(name, model_options["input_box"])
-        if parts and not whole:
-            return _each_part(parts, model_options, output)
-        return {"": prove(open_subject(name, continuous=continuous, cell=cell), **model_options)}
+        how = about(name)
+        parts, known = read(name, how["input_box"])
+        if parts and not known:
+            return _each_part(parts, how, output)
+        return {"": prove(open_subject(name, continuous=continuous, cell=cell), **how)}
 
-    model, parts, whole, box = models[0], {}, True, None
-    if not gate.is_active and len(models) == 1:
+    model, parts, known, box = models[0], {}, True, None
+    if not gate.asked and len(models) == 1:
         _allow_file(out, allow)
-        output.status("loading ...")
-        options = options_for(model)
-        box = options["input_box"]
-        parts, whole = parts_of(model, box)
-    if gate.is_active or len(models) > 1 or (parts and not whole):
+        output.status(f"loading {models[0]} ...")
+        asked = about(model)
+        box = asked["input_box"]
+        parts, known = read(model, box)
+    if gate.asked or len(models) > 1 or (parts and not known):
         _refuse_single(cross_check or gain_margin)
         raise typer.Exit(certify_each(models, answers_of, gate, out, output, allow))
     allow(out)
     subject = open_subject(model, continuous=continuous, cell=cell)
-    output.note(_warning(model, subject, options))
+    output.note(_warning(model, subject, asked))
     output.status(f"certifying {model} ...")
-    certificate = prove(subject, **options)
-    answers = _each_part(parts, options, output)
+    certificate = prove(subject, **asked)
+    answers = _each_part(parts, asked, output)
     opinions = _opinions(certificate.subject, output) if cross_check else None
     margin = _factors(certificate.subject, seed, time_limit, output) if gain_margin else None
     output.status()
     summary = view(certificate, *recovery)
-    rate_missed = state(summary) == "certified" and summary["meta"].get("asked_rate_reached") is False
+    missed = state(summary) == "certified" and summary["meta"].get("asked_rate_reached") is False
     discrete = certificate.subject.is_discrete
     if out is not None:
         certificate.save(out)
-    words = [*(["--cell", cell] if cell else []), *(["--continuous"] if continuous else [])]
-    words += words_of(box, input_box_from)
-    data_text = data_words(shlex.join(console.ARGUMENTS), {})
-    words += shlex.split(data_text) if input_box_from is not None else []
-    settings = (("--criterion", criterion, "auto"), ("--solver", solver, "auto"), ("--rate", rate, "best"))
-    words += [text for name, value, default in settings if value != default for text in (name, value)]
-    context, run = _command_context(model, subject, data_text)
-    hints = advice(summary, " ".join([shell_name(model), *map(shlex.quote, words)]), time_limit, context)
+    options = [*(["--cell", cell] if cell else []), *(["--continuous"] if continuous else [])]
+    options += words_of(box, input_box_from)
+    data_option = data_words(shlex.join(console.ASKED), {})
+    options += shlex.split(data_option) if input_box_from is not None else []
+    named = (("--criterion", criterion, "auto"), ("--solver", solver, "auto"), ("--rate", rate, "best"))
+    options += [text for name, value, default in named if value != default for text in (name, value)]
+    known, run = _known(model, subject, data_option)
+    hints = advice(summary, " ".join([shell_name(model), *map(shlex.quote, options)]), time_limit, known)
     more = "" if run is None else _words(run.training_options())
-    hints = [(why, f"{text} {more}".rstrip() if text.startswith("stability train ") else text) for why, text in hints]
+    hints = [(why, f"{said} {more}".rstrip() if said.startswith("stability train ") else said) for why, said in hints]
     document = {
         "model": model,
         **summary,
@@ -186,27 +175,27 @@ def certify(
         **({} if margin is None else {"gain_margin": margin}),
         **({"parts": _in_short(answers)} if answers else {}),
     }
-    range_words = "the range of the data" if input_box_from == DATA else "the box of --input-box"
+    where = "the range of the data" if input_box_from == DATA else "the box of --input-box"
     length = None if run is None else run.document["task"].get("steps")
-    text = screen(model, summary, discrete, out, hints, opinions, range_words, length=length, margin=margin)
+    text = screen(model, summary, discrete, out, hints, opinions, where, length=length, margin=margin)
     lines = _part_lines(answers, ABOUT_BLOCKS if certificate.criterion == "cascade" else ABOUT_PARTS)
     output.show(document, "\n".join([text, "", *lines]) if answers else text)
-    raise typer.Exit(1 if rate_missed else EXIT[str(certificate.verdict)])
+    raise typer.Exit(1 if missed else EXIT[str(certificate.verdict)])
 
 
-EACH = "Each verdict covers one part with its own input; "
-ABOUT_PARTS = EACH + "nothing is claimed about how fast the whole network forgets."
-ABOUT_BLOCKS = EACH + "the claims above cover encoder and blocks together."
+EACH = "Each verdict holds for one part, under every input of that part; "
+ABOUT_PARTS = EACH + "there is no claim about the whole network."
+ABOUT_BLOCKS = EACH + "the claims above hold for encoder and blocks together."
 
 
-def _each_part(parts: Mapping[str, Any], options: Mapping[str, Any], output: Output) -> dict[str, Any]:
+def _each_part(parts: Mapping[str, Any], asked: Mapping[str, Any], output: Output) -> dict[str, Any]:
     """Certify every part and return the certificates by path."""
     from stability.certification import certify as prove
 
     answers = {}
     for path, subject in parts.items():
         output.status(f"certifying {path} ...")
-        answers[path] = prove(subject, **options)
+        answers[path] = prove(subject, **asked)
     return answers
 
 
@@ -215,14 +204,14 @@ def _in_short(answers: Mapping[str, Any]) -> dict[str, Any]:
     return {path: {key: certificate.summary()[key] for key in keys} for path, certificate in answers.items()}
 
 
-def _part_lines(answers: Mapping[str, Any], scope: str = ABOUT_PARTS) -> list[str]:
+def _part_lines(answers: Mapping[str, Any], about: str = ABOUT_PARTS) -> list[str]:
     """Return one line for each part and one for the whole network."""
     rows = [
-        (path, str(proof.verdict), "" if proof.rate is None else f"{proof.rate:.6g}", str(proof.criterion or ""))
-        for path, proof in answers.items()
+        (path, str(answer.verdict), "" if answer.rate is None else f"{answer.rate:.6g}", str(answer.criterion or ""))
+        for path, answer in answers.items()
     ]
     grid = table(("part", "verdict", "rate", "criterion"), rows, right=(2,))
-    return textwrap.indent(f"{grid}\n{textwrap.fill(scope, 98)}", "  ").splitlines()
+    return textwrap.indent(f"{grid}\n{textwrap.fill(about, 98)}", "  ").splitlines()
 
 
 def _allow_file(out: Path | None, allow: Callable[[Path | None], None]) -> None:
@@ -231,13 +220,13 @@ def _allow_file(out: Path | None, allow: Callable[[Path | None], None]) -> None:
         allow(out)
 
 
-def _refuse_single(is_requested: bool) -> None:
-    if is_requested:
-        message = "--cross-check and --gain-margin take one recurrent part, without --require and --min-rate"
+def _refuse_single(asked: bool) -> None:
+    if asked:
+        message = "--cross-check and --gain-margin need one recurrent part, without --require and --min-rate"
         raise ConfigurationError(message)
 
 
-def _command_context(model: str, subject: Any, data: str) -> tuple[CommandContext, Any]:
+def _known(model: str, subject: Any, data: str) -> tuple[CommandContext, Any]:
     """Return what commands about the network need, nothing for matrices and bare weights; and its run, if any."""
     if not hasattr(subject, "state_dict"):
         return CommandContext(data=data), None
@@ -264,7 +253,7 @@ def _words(options: Sequence[tuple[str, str]]) -> str:
 def _opinions(subject: Any, output: Output) -> dict[str, Any]:
     from stability.search.criteria.cross_check import cross_check
 
-    output.status("asking a solver ...")
+    output.status("cross-checking with a semidefinite solver ...")
     return cross_check(subject).to_dict()
 
 
@@ -272,21 +261,21 @@ def _factors(subject: Any, seed: int, time_limit: float | None, output: Output) 
     """Return the certified and the destabilizing factor of the slopes."""
     from stability.loop_margin import gain_margin
 
-    output.status("searching the gain margin ...")
-    factors = gain_margin(subject, seed=seed, time_limit=time_limit)
-    return {"certified": factors.certified, "destabilizing": factors.destabilising}
+    output.status("computing the gain margin ...")
+    margin = gain_margin(subject, seed=seed, time_limit=time_limit)
+    return {"certified": margin.certified, "destabilizing": margin.destabilising}
 
 
-def _warning(model: str, subject: Any, options: Mapping[str, Any]) -> str:
+def _warning(model: str, subject: Any, asked: Mapping[str, Any]) -> str:
     """Return the expected cost of a long certificate before it begins; empty for small ones."""
     from stability.conversion.subjects import as_subject
     from stability.cost import LARGE, cost_notice
 
-    weights = subject.parameters() if hasattr(subject, "parameters") else ()
-    sizes = [p.shape[-1] for p in weights if not hasattr(p, "materialize") and p.dim() == 2]  # lazy: no shape yet
+    parameters = subject.parameters() if hasattr(subject, "parameters") else ()
+    sizes = [p.shape[-1] for p in parameters if not hasattr(p, "materialize") and p.dim() == 2]  # lazy: no shape yet
     if max([getattr(subject, "states", 0), *sizes]) < LARGE:  # a module is not read twice for nothing
         return ""
-    notice = cost_notice(as_subject(subject), options["rate"], options["time_limit"])
+    notice = cost_notice(as_subject(subject), asked["rate"], asked["time_limit"])
     return f"{model}: {notice}" if notice else ""
 
 
@@ -296,4 +285,4 @@ def _rate(text: str) -> str | float:
     try:
         return float(text)
     except ValueError:
-        raise typer.BadParameter(f"best, any or a number, got {text!r}", param_hint="--rate") from None
+        raise typer.BadParameter(f"expected best, any or a number, got {text!r}", param_hint="--rate") from None

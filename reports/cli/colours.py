@@ -1,4 +1,4 @@
-"""Colors of verdicts on a terminal."""
+"""Verdicts in colour, on a terminal that shows any."""
 
 from __future__ import annotations
 

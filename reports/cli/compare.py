@@ -1,4 +1,4 @@
-"""Command ``stability compare``: norm drift and margins of several models on the same inputs."""
+"""``stability compare``: norm drift and margins of several models on the same inputs."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ def compare(
         typer.Argument(help="Run directories or model files.", metavar="MODEL ..."),
     ],
     *,
-    factor: Annotated[int, typer.Option(min=1, help="Length of the runs in lengths of the sequences.")] = 10,
+    factor: Annotated[int, typer.Option(min=1, help="Length of the runs, in sequence lengths.")] = 10,
     extension: Annotated[
-        str, choice("Continuation of the sequences.", ("repeat", "zero", "hold", "noise"), "--extension")
+        str, choice("Inputs after the end of a sequence.", ("repeat", "zero", "hold", "noise"), "--extension")
     ] = "repeat",
     samples: Samples = 64,
-    steps: Annotated[int, typer.Option(min=1, help="Length of random inputs where no data are known.")] = 100,
+    steps: Annotated[int, typer.Option(min=1, help="Length of random inputs, if there are no data.")] = 100,
     time_limit: Annotated[
-        float | None, no_default("Seconds at most for each certificate; 0 for no certificates.", "--time-limit")
+        float | None,
+        no_default("Time limit of each certificate; 0: no certificates.", "--time-limit", metavar="SECONDS"),
     ] = None,
     data: DataOptions,
     input_box: InputBox = None,
@@ -48,12 +49,13 @@ def compare(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Compare norm drift of the hidden state and margins of models; the norm that changes least comes first.
+    """Compare models: norm drift of the hidden state, and stability margins.
 
-    Exit code 2 where a certificate failed; what was found is shown all the same.
+    The table begins with the smallest drift over runs of --factor times the sequence length. Exit code 2 if a
+    certificate failed; the table still shows the other results.
     """
     time_limit = check_seconds(time_limit, least=">=")
-    folder = results.claim(context, *FILES)
+    folder = results.own(context, *FILES)
     from ...analysis import norm_drift
     from ...analysis.campaign.inputs import check_box
     from ...analysis.dynamics.norms import check_followed
@@ -64,29 +66,29 @@ def compare(
         check_data_dir(models, compute.data_dir)
     subjects = [open_with_task(m, data, compute, required=False, answers=False) for m in models]
     _refuse_both_ways(subjects)
-    x, inputs, task = _inputs(subjects, samples, steps, compute.seed)
+    x, inputs, seen = _inputs(subjects, samples, steps, compute.seed)
     for s in subjects:  # before the certificates, which take their time
         check_followed(x, factor, s.model)
     names = _names(models)
     rows, drifts, failed = [], [], {}
     for name, subject in zip(names, subjects):
         output.status(f"{name} ...")
-        certificate, margins, error = _margins(subject, task, box, time_limit, compute.seed)
-        failed |= {name: error} if error else {}
-        parameter = next((p for p in subject.model.parameters() if p.is_floating_point()), x)
+        certificate, margins, failure = _margins(subject, seen, box, time_limit, compute.seed)
+        failed |= {name: failure} if failure else {}
+        here = next((p for p in subject.model.parameters() if p.is_floating_point()), x)
         drift = norm_drift(
-            subject.model, x.to(compute.device, parameter.dtype), name=name, factor=factor, extension=extension,
+            subject.model, x.to(compute.device, here.dtype), name=name, factor=factor, extension=extension,
             seed=compute.seed, certificate=certificate,
         )  # fmt: skip
         drifts.append(drift)
         size = free_parameters(subject.model)
-        row = {"model": name, "path": subject.name, "parameters": size, "accuracy": _accuracy(subject, task)}
-        rows.append({**row, **_drift_row(drift), **margins})
+        known = {"model": name, "path": subject.name, "parameters": size, "accuracy": _accuracy(subject, seen)}
+        rows.append({**known, **_drift_row(drift), **margins})
     output.status()
     rows.sort(key=lambda r: abs(math.log(r["norm_factor"])) if r["norm_factor"] else math.inf)
     document = {"inputs": inputs, "factor": factor, "extension": extension, "ranking": "norm_factor", "models": rows}
-    files_written = _write(folder, document, drifts, results.overwrite) if folder is not None else ""
-    output.show(document, _text(rows, inputs) + files_written)
+    where = _write(folder, document, drifts, results.overwrite) if folder is not None else ""
+    output.show(document, _text(rows, inputs) + where)
     if failed:
         why = "; ".join(f"{name}: {text}" for name, text in failed.items())
         raise StabilityError(f"the certificates of {len(failed)} of {len(models)} models failed: {why}")
@@ -101,8 +103,8 @@ def _refuse_both_ways(subjects: list[Any]) -> None:
     for s in subjects:
         if any(getattr(part, "bidirectional", False) is True for part in s.model.modules()):
             raise UnsupportedError(
-                f"{s.name} runs through its sequences both ways: its norms cannot be followed beyond their end, which "
-                "is what compare does; leave it out"
+                f"{s.name} is bidirectional, so that its norms are not defined beyond the end of a sequence: "
+                "leave it out"
             )
 
 
@@ -114,36 +116,36 @@ def _inputs(subjects: list[Any], samples: int, steps: int, seed: int) -> tuple[A
 
     sizes = {s.name: getattr(s.model, "input_size", None) for s in subjects}
     if len(set(sizes.values()) - {None}) > 1:
-        sizes_listed = ", ".join(f"{k} takes {v}" for k, v in sizes.items())
-        raise ConfigurationError(f"the models do not take the same inputs ({sizes_listed} features per step)")
+        listed = ", ".join(f"{k} takes {v}" for k, v in sizes.items())
+        raise ConfigurationError(f"all models must have the same number of input features, got {listed}")
     task = next((s.task for s in subjects if s.task is not None), None)
     if task is not None and "embedded_by" in task.data:
         raise ConfigurationError(
-            "compare needs the same inputs for all models, but each embeds tokens in its own way: use stability report"
+            "compare needs the same real inputs for all models, and these embed tokens: use `stability report`"
         )
     if task is not None:
         x = task.test[0][:samples]
-        source = task.data.get("what", task.data.get("source")) if task.name == "data" else task.name
-        split = "" if task.test[0] is task.train[0] else "held-out "
-        return x, f"{len(x)} {split}sequences of {source}, {x.shape[1]} steps", task
-    sizeless = [name for name, n in sizes.items() if n is None]
-    if sizeless:
-        raise ConfigurationError(f"the input size of {sizeless[0]} is not known: name a task with --task, or {OWN}")
+        which = task.data.get("what", task.data.get("source")) if task.name == "data" else task.name
+        held = "" if task.test[0] is task.train[0] else "held-out "
+        return x, f"{len(x)} {held}sequences of {which}, {x.shape[1]} steps", task
+    silent = [name for name, n in sizes.items() if n is None]
+    if silent:
+        raise ConfigurationError(f"the number of inputs of {silent[0]} is unknown: name a task with --task, or {OWN}")
     (size,) = {n for n in sizes.values() if n is not None}
     if samples * steps * size > NUMBERS:
         raise ConfigurationError(
             f"{samples} sequences of {steps} steps and {size} features are {samples * steps * size:.2g} numbers, the "
-            "limit is 2^27: take fewer --samples or --steps"
+            "limit is 2^27: use smaller --samples or --steps"
         )
     x = torch.randn(samples, steps, size, generator=torch.Generator().manual_seed(seed))
     return x, f"{samples} sequences of white noise, {steps} steps", None
 
 
-def _accuracy(subject: Any, common: Any) -> float | None:
+def _accuracy(subject: Any, seen: Any) -> float | None:
     """Return the accuracy on the test data of the model, or of those that all see; ``None`` where there is none."""
     from ...analysis.campaign.performance import performance
 
-    task = subject.task or common
+    task = subject.task or seen
     if task is None or task.metric_name != "accuracy":
         return None
     try:
@@ -154,7 +156,7 @@ def _accuracy(subject: Any, common: Any) -> float | None:
 
 
 def _names(paths: list[str]) -> list[str]:
-    """Return short, unique and printable names for tables."""
+    """Short names, unique; printable, since they stand in tables, which hold no other text."""
     short = [printable(Path(p).stem if Path(p).is_file() else Path(p).resolve().name) for p in paths]
     names = short if len(set(short)) == len(short) else [printable(p) for p in paths]
     return [n if names.count(n) == 1 else f"{n} ({names[: k + 1].count(n)})" for k, n in enumerate(names)]
@@ -181,17 +183,15 @@ def _drift_row(drift: Any) -> dict[str, Any]:
     }
 
 
-def _margins(
-    subject: Any, common: Any, box: Any, time_limit: float | None, seed: int
-) -> tuple[Any, dict[str, Any], str]:
+def _margins(subject: Any, seen: Any, box: Any, time_limit: float | None, seed: int) -> tuple[Any, dict[str, Any], str]:
     """Certify a model; return its certificate (if any), the margins for the table, and the error message.
 
     Args:
         subject: the model.
-        common: the task whose sequences every model sees, ``None`` for white noise.
+        seen: the task whose sequences every model sees, ``None`` for white noise.
         box: ends of the box that was stated for inputs of LSTM and GRU; by default the range of the sequences.
-        time_limit: time limit of the certificate, in seconds; ``None``: no limit; 0: no certificate.
-        seed: random seed of the searches.
+        time_limit: of the certificate, in seconds; ``None``: none; 0: no certificate.
+        seed: of its searches.
     """
     if time_limit == 0:
         return None, {"verdict": None, "findings": []}, ""
@@ -201,21 +201,21 @@ def _margins(
     from ...analysis.campaign.inputs import about_inputs
 
     task, use = None, {}
-    if common is not None:
-        task = fitted(common, subject.model, subject.name, answers=False)
+    if seen is not None:
+        task = fitted(seen, subject.model, subject.name, answers=False)
         task = task.to(next((p.device for p in subject.model.parameters()), "cpu"))
-    target, input_fields = about_inputs(subject.model, subject.model, task, box)
+    target, about = about_inputs(subject.model, subject.model, task, box)
     if task is not None:
-        use = {"input_range": input_fields["input_seen"], "horizon": int(task.test[0].shape[1])}
-    input_fields = {} if input_fields["input_box"] is None else input_fields
+        use = {"input_range": about["input_seen"], "horizon": int(task.test[0].shape[1])}
+    about = {} if about["input_box"] is None else about
     try:
         certificate = certify(target, time_limit=time_limit, seed=seed, **use)
     except StabilityError as error:  # a kind of model about which no claim can be made is said, and no failure
         failure = "" if isinstance(error, UnsupportedError) else str(error)
-        return None, {"verdict": None, "reason": str(error), "findings": [], **input_fields}, failure
+        return None, {"verdict": None, "reason": str(error), "findings": [], **about}, failure
     summary = view(certificate)
     fields = ("verdict", "evidence", "criterion", "rate", "needs_box", "findings")
-    return certificate, {**{k: summary[k] for k in fields}, **input_fields}, ""
+    return certificate, {**{k: summary[k] for k in fields}, **about}, ""
 
 
 COLUMNS = (
@@ -239,28 +239,27 @@ THEORY = (
 
 def _grid(rows: list[dict[str, Any]], columns: Sequence[tuple[str, str, Any]]) -> tuple[list[str], list[list[str]]]:
     """Return header and cells of a table without its empty columns."""
-    records = [{**r, "state": state(r) if r["verdict"] else None} for r in rows]
-    shown_columns = [c for c in columns if c[1] in ("model", "state") or any(r[c[1]] is not None for r in records)]
-    return [title for title, *_ in shown_columns], [[show(r[key]) for _, key, show in shown_columns] for r in records]
+    judged = [{**r, "state": state(r) if r["verdict"] else None} for r in rows]
+    columns_shown = [c for c in columns if c[1] in ("model", "state") or any(r[c[1]] is not None for r in judged)]
+    return [title for title, *_ in columns_shown], [[show(r[key]) for _, key, show in columns_shown] for r in judged]
 
 
 def _text(rows: list[dict[str, Any]], inputs: str) -> str:
-    (header, cells), (theory_header, theory) = _grid(rows, COLUMNS), _grid(rows, THEORY)
+    (header, cells), (known, theory) = _grid(rows, COLUMNS), _grid(rows, THEORY)
     lines = [
-        f"Inputs: {inputs}. Sorted by the change of the median norm from the end of the inputs to the last step.",
-        "Slopes are per step forward in time. A positive slope of the log gradient means vanishing gradients, a "
-        "negative one exploding gradients.",
+        f"Inputs: {inputs}. Rows are sorted by the change of the median state norm, smallest first.",
+        "Slopes are per step. A slope of the log gradient above 0 means vanishing gradients, below 0 exploding ones.",
         "",
         table(header, cells, range(2, len(header))),
-        *(["", table(theory_header, theory, range(1, len(theory_header)))] if len(theory_header) > 2 else []),
+        *(["", table(known, theory, range(1, len(known)))] if len(known) > 2 else []),
         "",
         *(f"{r['model']}: {text}." for r in rows for text in r["theory"].values()),
         *_claims(rows),
     ]
     criteria = list(dict.fromkeys(f["criterion"] for r in rows for f in r["findings"]))
     if criteria:
-        cells_by_key = {(r["model"], f["criterion"]): f for r in rows for f in r["findings"]}
-        margins = [(str(NAMES.get(c, c)), *(_cell(cells_by_key.get((r["model"], c))) for r in rows)) for c in criteria]
+        findings = {(r["model"], f["criterion"]): f for r in rows for f in r["findings"]}
+        margins = [(str(NAMES.get(c, c)), *(_cell(findings.get((r["model"], c))) for r in rows)) for c in criteria]
         names = ("margin of", *(r["model"] for r in rows))
         lines += ["", table(names, margins, range(1, len(names))), f"{MISSING}: the criterion does not apply."]
     return "\n".join(lines)
@@ -296,14 +295,14 @@ def _write(folder: Any, document: dict[str, Any], drifts: list[Any], overwrite: 
     rows, frames = document["models"], {d.model: d.frame() for d in drifts}
     write_json(folder.path / "compare.json", document)
     write_text(folder.path / "norms.csv", pd.concat(frames.values(), ignore_index=True).to_csv(index=False))
-    length, norm_curves = drifts[0].length, []
+    length, found = drifts[0].length, []
     for r in rows:
         last = frames[r["model"]].query("layer == layer.max()").rename(columns={"t": "step", "q50": "value"})
         norms = relative(last[["step", "value"]], length)
         verdict = state(r) if r["verdict"] else None
-        norm_curves += [] if norms is None else [Norms(r["model"], r["model"], shorten(r["model"], 24), verdict, norms)]
-    protocol = f"{document['inputs']}, then {BEYOND[document['extension']]}."
-    figures = [drift_figure(norm_curves, length, protocol, word="sequence length")] if norm_curves else []
+        found += [] if norms is None else [Norms(r["model"], r["model"], shorten(r["model"], 24), verdict, norms)]
+    caption = f"{document['inputs']}, then {BEYOND[document['extension']]}."
+    figures = [drift_figure(found, length, caption, word="sequence length")] if found else []
     header, cells = _grid(rows, COLUMNS)
     sections = (
         Section("models", "Models", tables=[Table(header, cells, range(2, len(header)))]),

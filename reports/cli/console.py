@@ -1,4 +1,4 @@
-"""Terminal output, interruption and assignments for all commands."""
+"""Printing, interruption and assignments, shared by all commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..jsonable import jsonable
 from ..names import printable, shorten, terminal_safe
 from .colours import are_shown, tinted
 
-ARGUMENTS = sys.argv[1:]
+ASKED = sys.argv[1:]
 """Arguments behind ``stability``, for files that say which command made them."""
 PRINTED = False
 """True once the command has printed JSON: an error after it is told on standard error alone, one object is promised."""
@@ -54,7 +54,7 @@ def show_json_line(value: Mapping[str, Any]) -> None:
 
 
 def _put(text: str) -> None:
-    """Print a text on standard output.
+    """On standard output, all of it.
 
     Raises:
         FileFormatError: it is full, or nobody reads it any more.
@@ -66,7 +66,7 @@ def _put(text: str) -> None:
 
 
 def _escaped(line: str) -> str:
-    """Return JSON text in which every character that ``printable`` would not show is a JSON escape."""
+    """JSON text in which every character that ``printable`` would not show is written as JSON's own escape."""
     if printable(line) == line:
         return line
     return "".join(json.dumps(c)[1:-1] if printable(c) != c else c for c in line)
@@ -127,12 +127,12 @@ def assignments(name: str, values: list[str], *, texts: Collection[str] = ()) ->
     for item in values:
         key, equals, text = item.partition("=")
         if not equals or not key.isidentifier():
-            raise ConfigurationError(f"{name} takes name=value, got {item!r}")
+            raise ConfigurationError(f"{name} needs NAME=VALUE, got {item!r}")
         if key in out:
-            raise ConfigurationError(f"{name} gives {key} twice: leave one of them out")
+            raise ConfigurationError(f"{name} sets {key} twice: leave one of them out")
         out[key] = text
-        for parse in () if key in texts else (json.loads, int, float):
+        for read in () if key in texts else (json.loads, int, float):
             with contextlib.suppress(ValueError):
-                out[key] = parse(text)
+                out[key] = read(text)
                 break
     return out

@@ -1,4 +1,4 @@
-"""Command ``stability doctor``: installed packages, working parts and optional extras."""
+"""``stability doctor``: what is installed, what of it works, and what each extra would add."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ EXTRAS = {
 
 @dataclass(frozen=True)
 class Checked:
-    """Result of one check.
+    """One line of the examination.
 
     Attributes:
-        name: name of the package or part.
+        name: what was looked at.
         state: ``ok``, ``missing`` (not needed) or ``broken``.
         found: version or value.
-        note: meaning, or a remedy.
+        note: what it means, or what to do.
     """
 
     name: str
@@ -53,13 +53,13 @@ class Checked:
 
 
 def doctor(*, output: Output) -> None:
-    """Check what is installed and what works.
+    """Check the installation: packages, extras, machine, and a small certificate.
 
-    It names what each extra would add. Exit code 0 where all that is needed works.
+    Exit code: 0 if everything that is required works, else 2.
     """
     lines: list[Checked] = []
     for make in (_software, _extras, _machine, _works):
-        output.status("looking ...")
+        output.status("checking the installation ...")
         lines += make()
     output.status()
     broken = [line.name for line in lines if line.state == "broken"]
@@ -94,7 +94,7 @@ def code_lines(source: str) -> int:
 
 
 def _kernel() -> Checked:
-    """Count the lines of the trusted kernel, on which every verification rests."""
+    """Size of the trusted kernel, which every verification rests on."""
     files = sorted(Path(kernel.__path__[0]).rglob("*.py"))
     lines = sum(code_lines(path.read_text(encoding="utf-8")) for path in files)
     return Checked("trusted kernel", "ok", f"{lines:,} lines of code in {len(files)} files")
@@ -131,9 +131,9 @@ def _extras() -> list[Checked]:
 
 def _machine() -> list[Checked]:
     out = [Checked("system", "ok", f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores")]
-    out.append(_check("memory", _memory))
-    out.append(_check("linear algebra", _blas))
-    out.append(_check("devices", _devices))
+    out.append(_tried("memory", _memory))
+    out.append(_tried("linear algebra", _blas))
+    out.append(_tried("devices", _devices))
     shared = os.access("/dev/shm", os.W_OK) if os.path.isdir("/dev") else True
     note = "" if shared else "no /dev/shm that can be written to: reports of several models need --processes 1"
     out.append(Checked("shared memory", "ok" if shared else "missing", "there" if shared else "", note))
@@ -142,15 +142,15 @@ def _machine() -> list[Checked]:
 
 def _works() -> list[Checked]:
     """Test the toolkit on systems with known answers: re-check a proof, find a counterexample, run a solver."""
-    return [_check("arithmetic", _arithmetic), _check("certificates", _certificates), _check("solvers", _solvers)]
+    return [_tried("arithmetic", _arithmetic), _tried("certificates", _certificates), _tried("solvers", _solvers)]
 
 
-def _check(name: str, look: Callable[[], tuple[str, str]]) -> Checked:
+def _tried(name: str, look: Callable[[], tuple[str, str]]) -> Checked:
     try:
-        value, note = look()
+        version, note = look()
     except Exception as error:  # noqa: BLE001 - whatever is broken about an installation is what is asked
         return Checked(name, "broken", "", error_text(error))
-    return Checked(name, "ok", value, note)
+    return Checked(name, "ok", version, note)
 
 
 def _memory() -> tuple[str, str]:
@@ -187,7 +187,7 @@ def _certificates() -> tuple[str, str]:
     result = verify(certificate)
     witness = refute(LureSystem.recurrent([[-1.0]], [[2.0]]))
     if not (result.valid and result.rate is not None and 0.999 < result.rate <= 1.0 and witness.found):
-        raise ArithmeticError("two systems whose answers are known by hand got others")
+        raise ArithmeticError("certify gave a wrong verdict for one of two systems with known stability")
     return "proved, refuted, checked", "two systems whose answers are known by hand"
 
 
@@ -198,6 +198,8 @@ def _solvers() -> tuple[str, str]:
     opinions = cross_check(LureSystem.recurrent([[-2.0]], [[1.0]])).opinions
     failed = [f"{o.solver} ({o.status})" for o in opinions if not o.verified]
     if failed or not opinions:
-        raise ArithmeticError(f"an inequality of one state is not solved by {', '.join(failed) or 'anybody'}")
+        raise ArithmeticError(
+            f"a linear matrix inequality with one state was not solved by {', '.join(failed) or 'any solver'}"
+        )
     names = sorted({o.solver.lower() for o in opinions})
     return ", ".join(f"{name} {_version(name) or ''}".strip() for name in names), "each solved an inequality by cvxpy"

@@ -1,4 +1,4 @@
-"""Requirements on many models or certificates: one result line each, and the worst exit code."""
+"""Many models or certificates at once: a line each, the worst exit code, and what is required to pass."""
 
 from __future__ import annotations
 
@@ -31,37 +31,25 @@ class Gate:
     """Requirements that every model must reach to pass."""
 
     require: Annotated[
-        str | None,
-        no_default(
-            "Verdict that every model must reach: proved (certified) or unrefuted (certified or inconclusive).",
-            "--require",
-        ),
+        str | None, no_default("Required verdict: proved or unrefuted.", "--require", metavar="VERDICT")
     ] = None
     min_rate: Annotated[
-        float | None,
-        no_default(
-            "Required rate of every proof: at most this per step; for a flow at least this.",
-            "--min-rate",
-        ),
+        float | None, no_default("Slowest rate that passes, per step or per time.", "--min-rate", metavar="RATE")
     ] = None
-
-    allow_box: Annotated[
-        bool,
-        typer.Option(
-            "--allow-box", help="Let a proof for inputs in a box pass where stability under every input is refuted."
-        ),
-    ] = False
+    allow_box: Annotated[bool, typer.Option("--allow-box", help="Acceptance of a proof for a box of inputs only.")] = (
+        False
+    )
 
     def __post_init__(self) -> None:
         if self.require not in (None, "proved", "unrefuted"):
-            raise ConfigurationError(f"--require takes proved or unrefuted, got {self.require!r}")
+            raise ConfigurationError(f"--require must be proved or unrefuted, got {self.require!r}")
         if self.min_rate is not None and not 0.0 < self.min_rate < float("inf"):
             raise ConfigurationError(f"--min-rate must be a positive number, got {self.min_rate!r}")
         if self.require == "unrefuted" and self.min_rate is not None:
-            raise ConfigurationError("--min-rate asks for a proof, --require unrefuted for none: leave one out")
+            raise ConfigurationError("--min-rate needs a proof and --require unrefuted does not: leave one of them out")
 
     @property
-    def is_active(self) -> bool:
+    def asked(self) -> bool:
         """Return True if anything is required."""
         return self.require is not None or self.min_rate is not None
 
@@ -99,45 +87,45 @@ class Line:
             console.show_json_line(asdict(self))
             return
         rate = "" if self.rate is None else f"rate {self.rate!r}"  # all digits: it says no more than is proved
-        overshoot = "" if self.overshoot is None else f"C {self.overshoot!r}"
+        over = "" if self.overshoot is None else f"C {self.overshoot!r}"
         sign = "✓" if self.code == 0 else "✗"
-        remarks = "; ".join(filter(None, (self.inputs and f"inputs in {self.inputs}", self.reason)))
-        why = f"  ({cut(printable(remarks), LONGEST)})" if remarks else ""
-        output.show({}, f"{sign} {self.verdict:<13}{rate:<27}{overshoot:<23}{printable(self.name)}{why}".rstrip())
+        details = "; ".join(filter(None, (self.inputs and f"inputs in {self.inputs}", self.reason)))
+        why = f"  ({cut(printable(details), LONGEST)})" if details else ""
+        output.show({}, f"{sign} {self.verdict:<13}{rate:<27}{over:<23}{printable(self.name)}{why}".rstrip())
 
 
-def gate_line(
-    name: str, answer: Mapping[str, Any], certificate: Certificate | None, gate: Gate, file: Path | None = None
+def judged(
+    name: str, result: Mapping[str, Any], certificate: Certificate | None, gate: Gate, file: Path | None = None
 ) -> Line:
-    """Compare an answer with the requirements and return its line.
+    """Compare a result with the gate and return its line.
 
     Args:
-        name: name of the model or file.
-        answer: ``verdict``, ``evidence``, ``rate`` and ``overshoot``; ``meta`` where a rate may have been asked for.
-        certificate: the certificate, or ``None`` for proofs about single inputs.
-        gate: requirements.
+        name: of the model or file.
+        result: ``verdict``, ``evidence``, ``rate`` and ``overshoot``; ``meta`` where a rate may have been asked for.
+        certificate: what was found, or ``None`` for proofs about single inputs.
+        gate: what is required.
         file: the certificate.
 
     Returns:
         The line, with its exit code.
     """
-    verdict, rate = str(answer["verdict"]), answer["rate"]
+    verdict, rate = str(result["verdict"]), result["rate"]
     code, reason = CODES[verdict], ""
     if gate.require == "unrefuted" and verdict == "inconclusive":
         code = 0
-    rate_missed = answer.get("meta", {}).get("asked_rate_reached") is False
-    if code == 0 and verdict == "certified" and rate_missed:
-        code, reason = 1, "certified, but not at the requested rate"
+    missed = result.get("meta", {}).get("asked_rate_reached") is False
+    if code == 0 and verdict == "certified" and missed:
+        code, reason = 1, "certified, but slower than --rate"
     if code == 0 and gate.min_rate is not None:
         discrete = certificate is not None and certificate.subject.is_discrete
         fast = rate is not None and (rate <= gate.min_rate if discrete else rate >= gate.min_rate)
         if not fast:
-            code, reason = 1, f"slower than the required rate {gate.min_rate:g}"
+            code, reason = 1, f"slower than --min-rate {gate.min_rate:g}"
     box, elsewhere = ("", False) if certificate is None else inputs_of(certificate)
-    if code == 0 and gate.is_active and elsewhere and not gate.allow_box:
-        code, reason = 1, "not stable for every input; --allow-box accepts the proof for this box"
-    path = None if file is None else str(file)
-    return Line(name, verdict, str(answer["evidence"]), rate, answer["overshoot"], code, reason, path, box)
+    if code == 0 and gate.asked and elsewhere and not gate.allow_box:
+        code, reason = 1, "certified for the box only, refuted for other inputs; --allow-box accepts it"
+    certificate_file = None if file is None else str(file)
+    return Line(name, verdict, str(result["evidence"]), rate, result["overshoot"], code, reason, certificate_file, box)
 
 
 def inputs_of(certificate: Certificate) -> tuple[str, bool]:
@@ -169,12 +157,12 @@ def certify_each(
     output: Output,
     allow: Callable[[Path], None],
 ) -> int:
-    """Certify many models, with one line each; the others continue if one fails.
+    """Certify many models, a line each; the failure of one keeps none of the others back.
 
     Args:
         models: their names.
         answers: the certificates of a model by part, ``""`` for the whole.
-        gate: requirements.
+        gate: what is required.
         out: folder for their certificates.
         output: how lines are printed.
         allow: raises where no certificate may go to a file.
@@ -196,7 +184,7 @@ def certify_each(
         for number, name in enumerate(models):
             allow(out / file_name(number, name, ""))
 
-    def save(certificate: Certificate, number: int, name: str, part: str) -> Path | None:
+    def kept(certificate: Certificate, number: int, name: str, part: str) -> Path | None:
         if out is None:
             return None
         if part:
@@ -206,16 +194,16 @@ def certify_each(
     for number, name in enumerate(models):
         output.status(f"certifying {name} ...")
         try:
-            model_lines = [
-                gate_line(f"{name}#{part}" if part else name, c.summary(), c, gate, save(c, number, name, part))
+            results = [
+                judged(f"{name}#{part}" if part else name, c.summary(), c, gate, kept(c, number, name, part))
                 for part, c in answers(name).items()
             ]
         except (StabilityError, typer.BadParameter) as error:
-            model_lines = [Line(name, "error", reason=str(error))]
+            results = [Line(name, "error", reason=str(error))]
         output.status()
-        for line in model_lines:
+        for line in results:
             line.show(output)
-        lines += model_lines
+        lines += results
     return worst(lines)
 
 
@@ -231,23 +219,23 @@ def file_name(number: int, name: str, part: str) -> str:
 
 
 def verify_each(paths: Iterable[Path], method: str, gate: Gate, output: Output) -> int:
-    """Check many certificates and folders of proofs again, with one line each.
+    """Check many certificates, and folders of proofs, again; a line each.
 
     Args:
         paths: files and folders.
-        method: arithmetic, see ``stability.verify``.
-        gate: requirements besides validity.
+        method: of ``stability.verify``.
+        gate: what is required besides that they are valid.
         output: how lines are printed.
 
     Returns:
         The worst exit code.
     """
-    path_list, lines = list(paths), []
-    for one in path_list:
+    arguments, lines = list(paths), []
+    for one in arguments:
         try:
             files = certificates_in(one)
         except FileFormatError as error:
-            if len(path_list) == 1:
+            if len(arguments) == 1:
                 raise
             files, refused = [], Line(str(one), "error", reason=str(error))
             refused.show(output)
@@ -270,25 +258,25 @@ def _verified(path: Path, method: str, gate: Gate) -> Line:
 
     name, certificate = str(path), None
     if not path.exists():
-        return Line(name, "error", reason="there is no such file")
+        return Line(name, "error", reason="file not found")
     try:
-        is_empty = False
+        nothing = False
         if is_proof_folder(path):
             result = verify_folder(path)
-            fields: dict[str, Any] = {"verdict": "certified", "evidence": "proved", "rate": None, "overshoot": None}
+            answer: dict[str, Any] = {"verdict": "certified", "evidence": "proved", "rate": None, "overshoot": None}
         else:
             result = verify(path, method=method)
-            fields = {key: getattr(result, key) for key in ("verdict", "evidence", "rate", "overshoot")}
-            is_empty = claims_nothing(result)
+            answer = {key: getattr(result, key) for key in ("verdict", "evidence", "rate", "overshoot")}
+            nothing = claims_nothing(result)
             certificate = Certificate.load(path) if result.valid else None
     except StabilityError as error:
         return Line(name, "error", reason=str(error))
-    if not result.valid and not is_empty:
+    if not result.valid and not nothing:
         return Line(name, "invalid", code=1, reason=result.reason)
-    line = gate_line(name, fields, certificate, gate)
-    if is_empty:
+    line = judged(name, answer, certificate, gate)
+    if nothing:
         return replace(line, reason=result.reason)
-    return line if gate.is_active else replace(line, code=0)  # a valid refutation is valid
+    return line if gate.asked else replace(line, code=0)  # a valid refutation is valid
 
 
 def certificates_in(path: Path) -> list[Path]:
@@ -305,7 +293,7 @@ def certificates_in(path: Path) -> list[Path]:
     files = [p for p in path.rglob("*.json") if p.parent not in proofs and is_certificate(p)]
     if not proofs and not files:
         raise FileFormatError(
-            f"{path} is a folder without a network.json or certificates: `stability radius MODEL --proofs DIR` and "
+            f"{path} holds neither certificates nor proofs: `stability radius MODEL --proofs DIR` and "
             "`stability certify MODEL ... -o DIR` write them"
         )
     return sorted([*proofs, *files])

@@ -1,4 +1,4 @@
-"""Input boxes from ``--input-box``: two numbers, the range of the data, or a file."""
+"""The box that inputs stay in, in all forms of ``--input-box``: two numbers, the range of the data, a file."""
 
 from __future__ import annotations
 
@@ -15,18 +15,16 @@ OPTION, SOURCE = "--input-box", "--input-box-from"
 DATA = "data"
 
 
-def rewrite_box_option(arguments: Sequence[str]) -> list[str]:
+def rewritten(arguments: Sequence[str]) -> list[str]:
     """Rewrite ``--input-box WORD`` as ``--input-box-from WORD``, so that ``--input-box`` always takes two numbers.
 
     An option takes a fixed number of words; ``LOW,HIGH``, ``data`` and a file's name are one. The last two are for
     ``certify``: reports and comparisons take the range of the data anyway.
 
     Example:
-        >>> rewrite_box_option(["report", "m.pt", "--input-box", "0,1"])
-        ['report', 'm.pt', '--input-box', '0', '1']
-        >>> rewrite_box_option(["certify", "--input-box=data"])
-        ['certify', '--input-box-from', 'data']
-        >>> rewrite_box_option(["--input-box", "-1", "1"])
+        >>> rewritten(["report", "m.pt", "--input-box", "0,1"]), rewritten(["certify", "--input-box=data"])
+        (['report', 'm.pt', '--input-box', '0', '1'], ['certify', '--input-box-from', 'data'])
+        >>> rewritten(["--input-box", "-1", "1"])
         ['--input-box', '-1', '1']
     """
     out: list[str] = []
@@ -41,10 +39,10 @@ def rewrite_box_option(arguments: Sequence[str]) -> list[str]:
         if value is None:
             out.append(word)
             continue
-        numbers_text = value.split(",")
-        numbers = len(numbers_text) == 2 and all(_is_number(end) for end in numbers_text)
+        parts = value.split(",")
+        numbers = len(parts) == 2 and all(_is_number(end) for end in parts)
         if numbers:
-            out += [OPTION, *(end.strip() for end in numbers_text)]
+            out += [OPTION, *(end.strip() for end in parts)]
         else:
             out += [SOURCE, value] if "certify" in out[:1] else [OPTION, value]
     return out
@@ -58,15 +56,15 @@ def _is_number(word: str) -> bool:
     return True
 
 
-def box_of(numbers: tuple[float, float] | None, source: str | None, model: str, data: Any, data_range: Any) -> Any:
+def box_of(stated_box: tuple[float, float] | None, source: str | None, model: str, data: Any, seen: Any) -> Any:
     """Return the input box that a command line states.
 
     Args:
-        numbers: two numbers, of all inputs.
+        stated_box: two numbers, of all inputs.
         source: ``data``, or the name of a file with a box for each input.
         model: the model's name.
         data: ``DataOptions``, for ``data``.
-        data_range: ``(model, data) -> (low, high)``, the range of a model's data.
+        seen: ``(model, data) -> (low, high)``, the range of a model's data.
 
     Returns:
         ``(low, high)``, or ``None`` where nothing is stated.
@@ -75,22 +73,24 @@ def box_of(numbers: tuple[float, float] | None, source: str | None, model: str, 
         ConfigurationError: two boxes, ends that are crossed or not finite, or data that are not asked for.
         FileFormatError: a file without a box.
     """
-    names_data = data.task is not None or data.file is not None or bool(data.settings)
-    if numbers is not None and source is not None:
+    asked = data.task is not None or data.file is not None or bool(data.settings)
+    if stated_box is not None and source is not None:
         raise ConfigurationError("--input-box is given twice: leave one of them out")
-    if names_data and source != DATA:
-        raise ConfigurationError("--task and --data are used with --input-box data only: add it, or leave them out")
+    if asked and source != DATA:
+        raise ConfigurationError(
+            "--task and --data have an effect with --input-box data only: add it, or leave them out"
+        )
     if source == DATA:
-        return data_range(model, data)
+        return seen(model, data)
     if source is not None:
         return read_box(source)
-    if numbers is None:
+    if stated_box is None:
         return None
-    return checked(*numbers)
+    return checked(*stated_box)
 
 
 def checked(low: Any, high: Any) -> tuple[Any, Any]:
-    """Return both ends, checked to be finite and in order.
+    """Both ends, finite and in order.
 
     Raises:
         ConfigurationError: where they are not.
@@ -101,8 +101,8 @@ def checked(low: Any, high: Any) -> tuple[Any, Any]:
     good = np.isfinite(least) & np.isfinite(most) & (least <= most)
     if not good.all():
         row = int(np.argmin(good))
-        limits = f"{low:g} {high:g}" if least.ndim == 0 else f"{least[row]:g} {most[row]:g} of input {row + 1}"
-        raise ConfigurationError(f"an input box needs finite ends, LOW <= HIGH, got {limits}")
+        description = f"{low:g} {high:g}" if least.ndim == 0 else f"{least[row]:g} {most[row]:g} of input {row + 1}"
+        raise ConfigurationError(f"an input box needs finite LOW <= HIGH, got {description}")
     return (float(low), float(high)) if least.ndim == 0 else (least, most)
 
 
@@ -137,10 +137,10 @@ def read_box(name: str) -> tuple[np.ndarray, np.ndarray]:
             return low, high
     arrays = read_npz(path)
     if set(arrays) != {"low", "high"} or any(a.dtype.kind not in "fiu" for a in arrays.values()):
-        raise FileFormatError(f"{name} must hold low and high, the ends of the box, one number an input")
+        raise FileFormatError(f"{name} must hold arrays low and high, one number for each input")
     low, high = (np.asarray(arrays[key], dtype=float).reshape(-1) for key in ("low", "high"))
     if low.shape != high.shape:
-        raise DimensionError("high", low.shape, high.shape, "it has an end for each entry of low")
+        raise DimensionError("high", low.shape, high.shape, "one entry for each entry of low")
     return checked(low, high)
 
 

@@ -1,4 +1,4 @@
-"""Command-line options that several commands share, in groups."""
+"""Options that several commands share, each declared once, in groups that a command takes as one value."""
 
 from __future__ import annotations
 
@@ -53,27 +53,20 @@ def check_seconds(value: float | None, *, least: str = ">") -> float | None:
     return None if value is None or math.isinf(value) else value
 
 
-Seed = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, metavar="INT", help="Seed of everything random.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, metavar="N", help="Seed of all random numbers.")]
 Scheduler = Annotated[
-    str | None, no_default("Address of a Dask scheduler (tcp://HOST:PORT) whose workers run the jobs.", "--scheduler")
+    str | None,
+    no_default("Dask scheduler whose workers run the jobs, tcp://HOST:PORT.", "--scheduler", metavar="ADDRESS"),
 ]
-Samples = Annotated[int, typer.Option(min=1, help="Number of sequences.")]
+Samples = Annotated[int, typer.Option(min=1, help="Number of sequences that are measured.")]
 InputBox = Annotated[
     tuple[float, float] | None,
-    no_default(
-        "Ends LOW HIGH of the box of inputs that claims are about, all of LSTM and GRU, further ones of other "
-        "networks; by default the range of the data.",
-        "--input-box",
-        metavar="LOW HIGH",
-    ),
+    with_default("Box of the inputs that claims are about.", "range of the data", "--input-box", metavar="LOW HIGH"),
 ]
 DataFile = Annotated[
     Path | None,
     no_default(
-        "Data of your own: .npz with x (n, time, features) and y (n,), integers for classes, floats for values; a "
-        "folder of such arrays; or package.module:function.",
-        "--data",
-        metavar="DATA",
+        ".npz or folder with x (n, time, features) and y (n,), or package.module:function.", "--data", metavar="DATA"
     ),
 ]
 
@@ -82,12 +75,8 @@ DataFile = Annotated[
 class DataOptions:
     """The data that models are examined on: a task with its options, or a file of one's own."""
 
-    task: Annotated[
-        str | None, no_default("Task by name; by default the one that the run was trained on.", "--task")
-    ] = None
-    settings: Annotated[
-        list[str] | None, no_default("Option of the task, name=value; may be repeated.", "--task-set")
-    ] = None
+    task: Annotated[str | None, with_default("Name of the task.", "the task of the run", "--task")] = None
+    settings: Annotated[list[str] | None, no_default("Option of the task; may be repeated.", "--task-set")] = None
     file: DataFile = None
 
 
@@ -95,17 +84,17 @@ class DataOptions:
 class Results:
     """The folder of a command's results."""
 
-    out: Annotated[Path | None, no_default("Folder of the results.", "--out", "-o")] = None
+    out: Annotated[Path | None, no_default("Folder for the results.", "--out", "-o", metavar="FOLDER")] = None
     overwrite: Annotated[
         bool,
-        typer.Option("--overwrite", help="Replace files of equal names in the folder that this command did not make."),
+        typer.Option("--overwrite", help="Permission to replace other files of the same names."),
     ] = False
 
-    def claim(self, context: typer.Context, *names: str) -> Folder | None:
-        """Claim the folder, where one is named, until the command ends.
+    def own(self, context: typer.Context, *names: str) -> Folder | None:
+        """Own the folder, where one is named, until the command ends.
 
         Args:
-            context: the command's context.
+            context: of the command.
             *names: files that will be written there.
 
         Returns:
@@ -131,20 +120,18 @@ class Compute:
     """Folder of the full data, random seed, and device."""
 
     data_dir: Annotated[
-        Path | None, no_default("Folder with the full data set in its standard files.", "--data-dir")
+        Path | None, no_default("Folder with the files of the full data set.", "--data-dir", metavar="FOLDER")
     ] = None
     seed: Seed = 0
-    device: Annotated[str, typer.Option("--device", help="Device: cpu, cuda, cuda:1 ...")] = "cpu"
+    device: Annotated[str, typer.Option("--device", help="Device for the computation: cpu, cuda, cuda:1.")] = "cpu"
 
 
 @dataclass(frozen=True)
 class Output:
     """Options of printing an answer."""
 
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors (and JSON, if asked for).")] = (
-        False
-    )
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object in place of text.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Errors only, and JSON if requested.")] = False
 
     def status(self, text: str = "") -> None:
         """Show progress, or clear it, where no JSON is asked for."""

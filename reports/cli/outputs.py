@@ -1,4 +1,4 @@
-"""Checks of output paths: a certificate replaces neither an input of the command nor another kind of file."""
+"""Output paths of certificates: never a file that the command reads, nor one that holds anything else."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def reads(models: Sequence[str], data: Any = None, box: str | None = None) -> li
     return [Path(name) for name in names if name and "\0" not in name and os.path.exists(name)]
 
 
-def writable(out: Path | None, inputs: Iterable[Path], *, overwrite: bool = False) -> None:
+def writable(out: Path | None, read: Iterable[Path], *, overwrite: bool = False) -> None:
     """Refuse a place for a certificate, before the work, where something would be lost.
 
     Args:
         out: where it is to go, if anywhere; a certificate of this toolkit and an empty file there are replaced.
-        inputs: files that the command reads, see ``reads``; no link to them is written to.
+        read: what the command reads, see ``reads``: no link of any kind to it is written to.
         overwrite: whether any other file may be replaced.
 
     Raises:
@@ -50,23 +50,21 @@ def writable(out: Path | None, inputs: Iterable[Path], *, overwrite: bool = Fals
     if out is None:
         return
     reserve(out)
-    status, replaceable = existing_target(out), False
+    status, is_replaceable = existing_target(out), False
     if status is None or not stat.S_ISREG(status.st_mode):
         return
     with contextlib.suppress(OSError):
-        replaceable = is_certificate(out)
-    for place in inputs:
+        is_replaceable = is_certificate(out)
+    for place in read:
         if place.is_dir():
-            if replaceable or not _within(place, status):
+            if is_replaceable or not _within(place, status):
                 continue
         elif not os.path.samestat(place.stat(), status):
             continue
+        raise ConfigurationError(f"-o {out} would replace an input of this command, {place}: choose another file")
+    if not (is_replaceable or overwrite or status.st_size == 0):
         raise ConfigurationError(
-            f"-o {out} would replace what this command reads for {place}: choose another file for the certificate"
-        )
-    if not (replaceable or overwrite or status.st_size == 0):
-        raise ConfigurationError(
-            f"-o {out} would replace a file that is no certificate: choose another one, or allow it with --overwrite"
+            f"-o {out} would replace a file that is no certificate: choose another file, or add --overwrite"
         )
 
 

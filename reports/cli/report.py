@@ -1,4 +1,4 @@
-"""Command ``stability report``: examine models, or train some first, and write the page."""
+"""``stability report``: the main job, from models (or none) to a page."""
 
 from __future__ import annotations
 
@@ -16,44 +16,45 @@ from stability.user_code import names_code
 from ..formatting import duration, metric, verdict_word
 from . import console
 from .console import Interrupted, time_left
-from .data import HELD_OUT, check_data_dir, check_device, task_named
+from .data import HELD_OUT, check_data_dir, check_device, chosen
 from .options import Compute, DataOptions, InputBox, Output, Scheduler, no_default
-from .sources import check_exists, open_model, open_subject
+from .sources import open_model, open_subject, there
 
-NO_BOX = "--input-box has no effect on these models, whose claims cover every input: leave it out"
+NO_BOX = "--input-box has no effect on these models: leave it out, their claims hold for every input"
 
 
 def report(
     models: Annotated[
         list[str] | None,
-        typer.Argument(help="Models to examine; with none, small ones are trained first.", metavar="[MODEL ...]"),
+        typer.Argument(help="Models to examine; without any, small ones are trained.", metavar="[MODEL ...]"),
     ] = None,
     train_models: Annotated[
         str | None,
         no_default(
-            "Which models to train: default, all, or names with commas; module:Class is a registered layer of your "
-            "own, module:factory a model that is examined beside them as it is.",
+            "Models to train: default, all, or layer names; module:Class for a registered layer, module:factory for a "
+            "model that is examined without training.",
             "--models",
+            metavar="NAME,NAME",
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Small samples and, with no MODEL, three short trainings: half a minute.")
+        bool, typer.Option("--quick", help="Small samples and short trainings: about half a minute.")
     ] = False,
-    out: Annotated[Path | None, no_default("The report's directory.", "--out", "-o")] = None,
+    out: Annotated[Path | None, no_default("Folder for the report.", "--out", "-o", metavar="FOLDER")] = None,
     overwrite: Annotated[
         bool,
-        typer.Option("--overwrite", help="Replace a report made with other settings, and files in the way of its own."),
+        typer.Option("--overwrite", help="Permission to replace a report with other settings."),
     ] = False,
-    redraw: Annotated[Path | None, no_default("Only draw the page of this directory again, from its files.")] = None,
-    full: Annotated[
-        bool, typer.Option("--full", help="Unfold all blocks of the page, for a print to be audited.")
-    ] = False,
+    redraw: Annotated[
+        Path | None, no_default("Folder whose page is drawn again; nothing is computed.", metavar="FOLDER")
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="All blocks of the page unfolded, for printing.")] = False,
     processes: Annotated[
-        int, typer.Option(min=1, help="Models at a time on this machine (more than one needs the extra `cluster`).")
+        int, typer.Option(min=1, help="Number of parallel processes (2 or more: extra `cluster`).")
     ] = 2,
     seeds: Annotated[
         int,
-        typer.Option(min=1, max=100, help="Trainings of each model, with --seed and the numbers after it: intervals."),
+        typer.Option(min=1, max=100, help="Number of trainings of each model."),
     ] = 1,
     *,
     data: DataOptions,
@@ -62,47 +63,47 @@ def report(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Certify, attack and measure models; write report.html.
+    """Write report.html: certificates, attacks and measurements of models.
 
-    Exit code 0 where nothing is missing; 2 where a model failed, results were changed, or nothing could be measured
-    on the data and the certificate decides nothing: the page shows the rest.
+    Exit code: 0 complete; 2 if a model failed, its results were changed afterwards, or it has neither a verdict nor
+    measurements. The page then shows the rest.
     """
     if redraw is not None:
-        options = {
+        asked = {
             "MODEL": models, "--models": train_models, "--out": out, "--task": data.task,
             "--task-set": data.settings, "--data": data.file, "--input-box": input_box, "--data-dir": compute.data_dir,
              "--quick": quick or None, "--seeds": seeds - 1, "--scheduler": scheduler,
         }  # fmt: skip
-        unused = [name for name, value in options.items() if value]
-        if unused:
-            raise ConfigurationError(f"--redraw computes nothing: leave out {', '.join(unused)}")
+        unread = [name for name, value in asked.items() if value]
+        if unread:
+            raise ConfigurationError(f"--redraw uses stored results only: leave out {', '.join(unread)}")
         from ..page.html import render
 
         _finish(render(redraw, overwrite=overwrite, full=full), {}, output)
         return
     folder = out or Path("runs") / f"report-{datetime.now():%Y%m%d-%H%M%S}"
-    task = task_named(data, compute.data_dir, None if models else HELD_OUT)
+    named = chosen(data, compute.data_dir, None if models else HELD_OUT)
     if seeds > 1 and models:
-        raise ConfigurationError("--seeds trains every model several times: name what to train with --models instead")
-    campaign = _campaign(models or [], train_models, quick, folder, task, compute, input_box, seeds)
+        raise ConfigurationError("--seeds needs models to train: name them with --models instead of MODEL")
+    campaign = _campaign(models or [], train_models, quick, folder, named, compute, input_box, seeds)
     from ...analysis.campaign.campaign import FINISHED, finished, opened, run_campaign
     from ..page.html import FORMATS, QUICK_FORMATS, page_files, render
 
     board: dict[str, str] = {}
 
-    begun = time.monotonic()
+    start_time = time.monotonic()
 
     def news(name: str, text: str) -> None:
         board[name] = text
         busy = [f"{k}: {v}" for k, v in board.items() if v != FINISHED]
         new, count = len(board) - len(busy), len(campaign.runs)
-        took = time.monotonic() - begun
-        remaining = time_left(new, count - len(done), took)
+        elapsed = time.monotonic() - start_time
+        remaining = time_left(new, count - len(done), elapsed)
         output.status(f"{len(done) + new}/{count} models{remaining}  {' · '.join(busy)}")
         if text == FINISHED:
-            output.line(f"{len(done) + new}/{count} {name}: ended after {duration(took)}{remaining}")
+            output.line(f"{len(done) + new}/{count} {name}: finished after {duration(elapsed)}{remaining}")
 
-    command = shlex.join(["stability", *console.ARGUMENTS])
+    command = shlex.join(["stability", *console.ASKED])
     try:
         with opened(campaign, overwrite=overwrite, pages=page_files()) as done:
             outcomes = run_campaign(
@@ -116,8 +117,8 @@ def report(
             page = render(folder, overwrite=overwrite, full=full, formats=formats)
     except KeyboardInterrupt as stop:
         completed = ", ".join(finished(campaign)) or "none yet"
-        resume = command if out is not None else shlex.join(["stability", *console.ARGUMENTS, "--out", str(folder)])
-        raise Interrupted(f"finished models are kept in {folder} ({completed}); go on with: {resume}") from stop
+        again = command if out is not None else shlex.join(["stability", *console.ASKED, "--out", str(folder)])
+        raise Interrupted(f"finished models are kept in {folder} ({completed}); continue with: {again}") from stop
     output.status()
     _finish(page, failed, output)
 
@@ -127,16 +128,16 @@ def _campaign(
     train_models: str | None,
     quick: bool,
     folder: Path,
-    task: tuple[str, dict[str, Any]] | None,
+    named: tuple[str, dict[str, Any]] | None,
     compute: Compute,
     input_box: tuple[float, float] | None,
     seeds: int,
 ) -> Any:
     """Plan the campaign; refuse all that can be refused before anything is written."""
     if paths and train_models is not None:
-        raise ConfigurationError("either name models to examine, or --models to train, not both")
+        raise ConfigurationError("MODEL and --models exclude each other: leave one of them out")
     for path in paths:
-        check_exists(path)
+        there(path)
 
     from ...analysis.campaign.inputs import check_box, reads_box
     from ...analysis.campaign.labels import names_for, titles_for
@@ -154,27 +155,27 @@ def _campaign(
     }
     if paths:
         called = zip(names_for(paths), titles_for(paths), paths)
-        networks = tuple(Given(name, path, _open_any(path), task, title) for name, title, path in called)
-        if task is not None and task[0] == "data":
-            _check_data(networks, task[1], compute.seed)
-        elif task is None:
+        originals = tuple(Given(name, path, _given(path), named, title) for name, title, path in called)
+        if named is not None and named[0] == "data":
+            _check_data(originals, named[1], compute.seed)
+        elif named is None:
             check_data_dir(paths, compute.data_dir)
-        if box is not None and not any(reads_box(g.subject) for g in networks):
+        if box is not None and not any(reads_box(g.subject) for g in originals):
             raise ConfigurationError(NO_BOX)
-        return Campaign(folder, tuple(g.name for g in networks), networks, **common)
-    names, networks = _to_train(preset_names(train_models, quick), task or ("digits", {}))
-    if networks and seeds > 1:
+        return Campaign(folder, tuple(g.name for g in originals), originals, **common)
+    names, originals_trained = _to_train(preset_names(train_models, quick), named or ("digits", {}))
+    if originals_trained and seeds > 1:
         raise ConfigurationError(
-            f"--seeds trains every model several times: leave {networks[0].path} out, which is examined"
+            f"--seeds needs models to train: leave {originals_trained[0].path} out, which is only examined"
         )
-    if task is not None and task[0] == "data":
-        _check_data(networks, task[1], compute.seed)
-    presets = known_presets()
-    selected = [presets[name] for name in names if name in presets] if box is not None else []
-    trained = [LAYERS[p.layer](2, p.hidden, **p.config) for p in selected if p.layer in LAYERS]
-    if box is not None and not any(map(reads_box, (*trained, *(g.subject for g in networks)))):
+    if named is not None and named[0] == "data":
+        _check_data(originals_trained, named[1], compute.seed)
+    known = known_presets()
+    presets = [known[name] for name in names if name in known] if box is not None else []
+    trained = [LAYERS[p.layer](2, p.hidden, **p.config) for p in presets if p.layer in LAYERS]
+    if box is not None and not any(map(reads_box, (*trained, *(g.subject for g in originals_trained)))):
         raise ConfigurationError(NO_BOX)
-    return Campaign(folder, names, networks, task=task or ("digits", {}), seeds=seeds, **common)
+    return Campaign(folder, names, originals_trained, task=named or ("digits", {}), seeds=seeds, **common)
 
 
 def _to_train(names: tuple[str, ...], task: tuple[str, dict[str, Any]]) -> tuple[tuple[str, ...], tuple[Any, ...]]:
@@ -190,14 +191,14 @@ def _to_train(names: tuple[str, ...], task: tuple[str, dict[str, Any]]) -> tuple
     called = {name: registered_layer(name) if names_code(name) else name for name in names}
     trained = [layer for layer in called.values() if layer is not None]
     if len(set(trained)) < len(trained):
-        raise ConfigurationError(f"--models names a layer twice: {', '.join(trained)}")
+        raise ConfigurationError(f"--models must not repeat a layer: {', '.join(trained)}")
     paths = [name for name, layer in called.items() if layer is None]
     folders = dict(zip(paths, names_for([*trained, *paths])[len(trained) :]))
-    networks = [Given(folders[p], p, _open_any(p), task, title) for p, title in zip(paths, titles_for(paths))]
-    return tuple(layer or folders[name] for name, layer in called.items()), tuple(networks)
+    originals = [Given(folders[p], p, _given(p), task, title) for p, title in zip(paths, titles_for(paths))]
+    return tuple(layer or folders[name] for name, layer in called.items()), tuple(originals)
 
 
-def _check_data(networks: tuple[Any, ...], options: dict[str, Any], seed: int) -> None:
+def _check_data(originals: tuple[Any, ...], options: dict[str, Any], seed: int) -> None:
     """Refuse data that do not fit a model before anything is written."""
     from torch import nn
 
@@ -205,14 +206,14 @@ def _check_data(networks: tuple[Any, ...], options: dict[str, Any], seed: int) -
     from ...analysis.tasks import make_task
 
     task = make_task("data", seed=seed, **options)
-    for g in networks:
+    for g in originals:
         if isinstance(g.subject, nn.Module):
             joined(task, g.subject, g.path)
         else:
             check_features(g.subject, task, g.path)
 
 
-def _open_any(path: str) -> Any:
+def _given(path: str) -> Any:
     """Open the model of a path; a network of the toolkit without a known system is returned as well."""
     try:
         return open_subject(path)
@@ -228,14 +229,14 @@ def _finish(page: Path, failed: dict[str, str], output: Output) -> None:
     result = collect(page.parent)
     failures, lines = {**result.failed, **failed}, []
     for m in ranked(result.models):
-        scored = score(m)
-        score_words = "" if scored is None else f", {scored.label} {metric(scored.value, scored.metric)}"
+        best_score = score(m)
+        score_text = "" if best_score is None else f", {best_score.label} {metric(best_score.value, best_score.metric)}"
         more = f"; {len(m.trainings.runs)} trainings: {verdict_counts(m)}" if m.trainings.several else ""
-        lines.append(f"{m.title}: {verdict_word(m.state)}{score_words}{more}")
+        lines.append(f"{m.title}: {verdict_word(m.state)}{score_text}{more}")
     lines += [f"{name}: failed ({why})" for name, why in failures.items()]
     seconds = result.settings.get("seconds")
-    took = f" (in {duration(seconds)})" if seconds is not None else ""
-    text = "\n".join(lines) + f"\n\nReport{took}: {page}"
+    time_note = f" (in {duration(seconds)})" if seconds is not None else ""
+    text = "\n".join(lines) + f"\n\nReport{time_note}: {page}"
     output.show({"report": page, **result.to_dict(), "failed": failures}, text)
     _complete(result, failures)
 
@@ -248,13 +249,13 @@ def _complete(result: Any, failures: dict[str, str]) -> None:
     """
     from ..stored.reasons import missing
 
-    problems = {
+    reasons = {
         m.title: m.refused
         or (f"changed after the analysis, and not shown: {', '.join(m.changed)}" if m.changed else "")
-        or (f"only an undecided certificate: {missing(m)[0].text}" if m.idle else "")
+        or (f"nothing but a certificate that decides nothing: {missing(m)[0].text}" if m.idle else "")
         for m in result.models
     }
-    failures = failures | {title: why for title, why in problems.items() if why}
+    failures = failures | {title: why for title, why in reasons.items() if why}
     if failures:
         why = "; ".join(f"{name}: {text}" for name, text in failures.items())
-        raise StabilityError(f"the report in {result.folder} lacks results of {len(failures)} of its models: {why}")
+        raise StabilityError(f"the report in {result.folder} is incomplete: {why}")

@@ -1,4 +1,4 @@
-"""Loaders of the models that a user names on the command line."""
+"""From what a user names on the command line to something that can be certified, run and written."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from stability.user_code import is_python_file, names_code, split_factory_name
 
 
 def open_subject(name: str, *, continuous: bool = False, cell: str | None = None) -> Any:
-    """Open the subject of ``certify``.
+    """Subject that ``certify`` is asked about.
 
     Args:
         name: a model in any of its forms (``stability.models.sources``).
         continuous: the differential equation behind a layer instead of the map that runs.
-        cell: kind of cell of an ambiguous state dict.
+        cell: what the weights of an ambiguous state dict belong to.
 
     Returns:
         A module where one was read (it may carry its own proof), else a system.
@@ -29,8 +29,8 @@ def open_subject(name: str, *, continuous: bool = False, cell: str | None = None
     from ...models.sources import load_subject
 
     source = load_subject(name, continuous=continuous, cell=cell)
-    use_module = source.module is not None and not continuous
-    return source.module if use_module else source.subject
+    is_module = source.module is not None and not continuous
+    return source.module if is_module else source.subject
 
 
 def matrices_system(name: str) -> Any:
@@ -87,12 +87,12 @@ def open_model(name: str) -> Any:
     if module is None:
         why = without_network(name)
         raise ConfigurationError(
-            f"{name} holds recurrent weights only, no network that could be run on data{f': {why}' if why else ''}"
+            f"{name} holds recurrent weights only, and this command needs the whole network{f': {why}' if why else ''}"
         )
     return module
 
 
-def check_exists(name: str) -> None:
+def there(name: str) -> None:
     """Refuse a model that is not there before anything heavy is loaded; what it is, is found out later.
 
     Args:
@@ -111,7 +111,7 @@ def check_exists(name: str) -> None:
             raise FileFormatError(f"{name} is empty")
         return
     if not names_code(name):
-        raise FileFormatError(f"there is no file or directory {name} (and it is not package.module:factory)")
+        raise FileFormatError(f"{name} is no file, directory or package.module:factory")
     code = split_factory_name(name)[0]
     if is_python_file(code) and not os.path.isfile(code):
         raise FileFormatError(f"there is no file {code}")

@@ -1,4 +1,4 @@
-"""Command ``stability sweep``: many trainings with certificates and analyses, here or on a Dask cluster."""
+"""``stability sweep``: many trainings with certificates and analyses, on this machine or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stability.errors import ConfigurationError
 
 from ..formatting import number, table
 from .console import Interrupted, time_left
-from .options import Output, Scheduler, no_default
+from .options import Output, Scheduler, with_default
 
 COLUMNS = ("test_metric", "verdict", "rate", "overshoot")
 """Columns of the printed table, beside those that identify a group and four of the analyses."""
@@ -23,45 +23,51 @@ MAX_ROWS = 200
 
 
 def sweep(
-    file: Annotated[Path, typer.Argument(help="Description: models, tasks, seeds ... (TOML).", metavar="FILE.toml")],
+    file: Annotated[
+        Path, typer.Argument(help="TOML file with models, tasks, seeds (docs/sweeps.md).", metavar="FILE.toml")
+    ],
     *,
-    out: Annotated[Path | None, no_default("Folder of the results (runs/FILE by default).", "--out", "-o")] = None,
+    out: Annotated[
+        Path | None, with_default("Folder for the results.", "runs/FILE", "--out", "-o", metavar="FOLDER")
+    ] = None,
     scheduler: Scheduler = None,
     workers: Annotated[
         int | None,
-        no_default("Jobs at a time on this machine: by default one a core (more than one needs the extra `cluster`)."),
+        with_default("Number of parallel processes (2 or more: extra `cluster`).", "one per core"),
     ] = None,
-    show_status: Annotated[bool, typer.Option("--status", help="Count finished jobs; compute nothing.")] = False,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Compute failed jobs again.")] = False,
+    show_status: Annotated[
+        bool, typer.Option("--status", help="Number of finished jobs; nothing is computed.")
+    ] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Failed jobs are computed again.")] = False,
     output: Output,
 ) -> None:
-    """Run many trainings with certificates and analyses.
+    """Run many trainings with certificates and analyses, and print one table.
 
-    Finished jobs are not computed again. Exit code 2 if jobs failed; the table of the others is printed.
+    Finished jobs are not repeated. Exit code 2 if jobs failed; the table shows the others.
     """
     from ...analysis.sweep import Sweep, run_sweep, sweep_state
 
     folder = out or Path("runs") / file.stem
     if workers is not None and workers < 1:
         raise ConfigurationError(f"--workers must be at least 1, got {workers}")
-    plan = Sweep.read(file)
+    asked = Sweep.read(file)
     if show_status:
-        state = sweep_state(plan, folder)
+        state = sweep_state(asked, folder)
         text = "{done} of {jobs} jobs done, {failed} failed, {left} left".format(**state)
         output.show({"store": folder, **state}, text)
         return
-    begun, before = time.monotonic(), -1
+    start_time, before = time.monotonic(), -1
 
     def progress(counts: dict[str, int], news: str) -> None:
         nonlocal before
         ended = counts["jobs"] - counts["left"]
         before = ended if before < 0 else before
-        remaining = time_left(ended - before, counts["jobs"] - before, time.monotonic() - begun)
+        remaining = time_left(ended - before, counts["jobs"] - before, time.monotonic() - start_time)
         output.status(f"{ended} of {counts['jobs']} jobs, {counts['failed']} failed{remaining}  {news}")
 
     try:
         outcome = run_sweep(
-            plan, folder, workers=workers or os.cpu_count() or 1, scheduler=scheduler, retry_failed=retry_failed,
+            asked, folder, workers=workers or os.cpu_count() or 1, scheduler=scheduler, retry_failed=retry_failed,
             progress=progress,
         )  # fmt: skip
     except KeyboardInterrupt as stop:
@@ -70,7 +76,7 @@ def sweep(
     output.status()
     failed = outcome.failed + outcome.lost
     document = {"jobs": outcome.jobs, "failed": failed, "table": list(outcome.table)}
-    output.show({**document, "errors": dict(outcome.errors)} if failed else document, _text(plan, outcome))
+    output.show({**document, "errors": dict(outcome.errors)} if failed else document, _text(asked, outcome))
     if failed:
         why = next(iter(outcome.errors.values()), "errors of an earlier run; they are in the table")
         raise ConfigurationError(
@@ -78,15 +84,15 @@ def sweep(
         )
 
 
-def _text(plan: Any, outcome: Any) -> str:
-    """Return averages over the seeds, and errors, as text."""
+def _text(asked: Any, outcome: Any) -> str:
+    """Averages over the seeds, and errors, for the terminal."""
     from ...analysis.sweep import over_trainings
 
-    by = ["model", "task", *plan.grid]
+    by = ["model", "task", *asked.grid]
     groups = over_trainings([row for row in outcome.table if "error" not in row], by)
-    suffix = (".low", ".high", ".n")
+    suffixes = (".low", ".high", ".n")
     analyses = [
-        c for g in groups for c in g if "." in c and c.split(".")[0] in plan.analyses and not c.endswith(suffix)
+        c for g in groups for c in g if "." in c and c.split(".")[0] in asked.analyses and not c.endswith(suffixes)
     ]
     lines = [f"{outcome.done} of {outcome.jobs} jobs done, {outcome.failed} failed, {outcome.lost} lost", ""]
     lines += [_table(groups, by, list(dict.fromkeys(analyses))[:4])] if groups else []

@@ -1,4 +1,4 @@
-"""Command ``stability train``: train one model, with one or several seeds, and record its spectra and margins."""
+"""``stability train``: train one model, or one with several seeds, its spectra and margins recorded on the way."""
 
 from __future__ import annotations
 
@@ -28,33 +28,38 @@ def train(
     *,
     subject: ModelOptions,
     settings: TrainingOptions,
-    seeds: Annotated[int | None, no_default("Number of trainings, each with its seed, from --seed on.")] = None,
-    track_every: Annotated[int, typer.Option(help="Steps between records of spectra; 0: none.")] = 25,
-    time_limit: Annotated[float | None, no_default("Seconds after which a training stops.")] = None,
-    out: Annotated[Path | None, no_default("Folder of the results.", "--out", "-o")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in the folder.")] = False,
-    resume: Annotated[Path | None, no_default("Continue the run in this folder.")] = None,
+    seeds: Annotated[int | None, no_default("Number of trainings; their seeds count up from --seed.")] = None,
+    track_every: Annotated[int, typer.Option(help="Steps between records of spectra; 0: no records.")] = 25,
+    time_limit: Annotated[
+        float | None, no_default("Time limit of each training, in seconds.", metavar="SECONDS")
+    ] = None,
+    out: Annotated[Path | None, no_default("Folder for the run.", "--out", "-o", metavar="FOLDER")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Permission to replace an earlier run.")] = False,
+    resume: Annotated[Path | None, no_default("Folder of a run to continue.", metavar="FOLDER")] = None,
     compute: Compute,
     output: Output,
 ) -> None:
-    """Train a model and write its run directory."""
+    """Train a recurrent network and write its run directory.
+
+    The directory holds weights, settings, the loss curve and spectra; `stability certify DIR` reads it.
+    """
     if subject.preset == "list":
         _show_presets(output)
         return
     time_limit = check_seconds(time_limit)
     if resume is not None:
         if out is not None:
-            raise ConfigurationError("--resume continues in its own folder: leave out --out")
+            raise ConfigurationError("--resume continues in its own folder: leave --out away")
         _refuse_other_options({**asdict(replace(subject, data=None)), **asdict(settings), "seeds": seeds})
         folder, result = resume, _resumed(resume, settings.epochs, subject.data, compute, output, time_limit)
     else:
         plan = plan_of(subject, settings, compute)
-        options: dict[str, Any] = {"track_every": track_every, "overwrite": overwrite, "time_limit": time_limit}
+        how: dict[str, Any] = {"track_every": track_every, "overwrite": overwrite, "time_limit": time_limit}
         if seeds is not None:
-            _over_seeds(plan, seeds, out or Path("runs") / plan.name, compute, output, **options)
+            _over_seeds(plan, seeds, out or Path("runs") / plan.name, compute, output, **how)
             return
         folder = out or Path("runs") / f"{plan.name}-seed{compute.seed}"
-        result = _trained(plan, folder, compute, output, "", **options)
+        result = _trained(plan, folder, compute, output, "", **how)
     output.status()
     repaired: dict[str, Any] = {}
     if resume is None and (subject.source is not None or settings.gain_target is not None):
@@ -62,14 +67,12 @@ def train(
     _finish(folder, result, output, repaired)
 
 
-def _refuse_other_options(options: Mapping[str, Any]) -> None:
+def _refuse_other_options(asked: Mapping[str, Any]) -> None:
     """Refuse options other than the number of epochs when a run is resumed."""
-    changed = next((name for name, value in options.items() if value is not None and name != "epochs"), None)
-    if changed is not None:
-        option = NAMES.get(changed, f"--{changed.replace('_', '-')}")
-        raise ConfigurationError(
-            f"--resume keeps the settings of the run, only --epochs may change: leave out {option}"
-        )
+    named = next((name for name, value in asked.items() if value is not None and name != "epochs"), None)
+    if named is not None:
+        option = NAMES.get(named, f"--{named.replace('_', '-')}")
+        raise ConfigurationError(f"--resume keeps the settings of the run except --epochs: leave {option} away")
 
 
 def _resumed(
@@ -102,13 +105,15 @@ def _trained(
     from ...analysis.training.runs import RUN_FILE, read_run, with_code
 
     network, task, tracker = prepare(plan, track_every, compute)
-    options = {**plan.settings_for(task), "seed": compute.seed, "tracker": tracker, "time_limit": time_limit}
-    options["progress"] = _progress(output, task.metric_name, prefix)
+    asked = {**plan.settings_for(task), "seed": compute.seed, "tracker": tracker, "time_limit": time_limit}
+    asked["progress"] = _progress(output, task.metric_name, prefix)
     if go_on and not overwrite and (folder / RUN_FILE).is_file():
         if read_run(folder).document["model"] != plain_value(with_code(network)):
-            raise ConfigurationError(f"{folder} holds the run of another model: name another folder, or --overwrite")
-        return training.train(network, task, resume=folder, **options)
-    return training.train(network, task, out=folder, overwrite=overwrite, **options)
+            raise ConfigurationError(
+                f"{folder} holds the run of another model: choose another folder, or add --overwrite"
+            )
+        return training.train(network, task, resume=folder, **asked)
+    return training.train(network, task, out=folder, overwrite=overwrite, **asked)
 
 
 def _over_seeds(plan: Plan, seeds: int, folder: Path, compute: Compute, output: Output, **how: Any) -> None:
@@ -123,18 +128,18 @@ def _over_seeds(plan: Plan, seeds: int, folder: Path, compute: Compute, output: 
         run = _trained(plan, folder / f"seed-{seed}", replace(compute, seed=seed), output, prefix, go_on=True, **how)
         if run.interrupted:
             output.status()
-            command = shlex.join(["stability", *console.ARGUMENTS])
-            raise Interrupted(f"{len(results)} of {seeds} trainings are finished in {folder}; go on with: {command}")
+            command = shlex.join(["stability", *console.ASKED])
+            raise Interrupted(f"{len(results)} of {seeds} trainings are finished in {folder}; continue with: {command}")
         results[seed] = run
     output.status()
-    finished = {seed: run for seed, run in results.items() if run.test_metric is not None}
+    done = {seed: run for seed, run in results.items() if run.test_metric is not None}
     names = ("test_metric", "train_metric", "test_loss", "train_loss")
     spread = {
         name: over_seeds(
-            [getattr(run, name) for run in finished.values()],
+            [getattr(run, name) for run in done.values()],
             within=(0.0, 1.0 if (run.metric, name[-6:]) == ("accuracy", "metric") else math.inf),
         )
-        for name in (names if finished else ())
+        for name in (names if done else ())
     }
     document = {
         "out": folder,
@@ -157,24 +162,26 @@ def _seeds_text(folder: Path, results: Mapping[int, Any], spread: Mapping[str, A
     ]
     lines = [table(("seed", "epochs", f"held-out {metric_word(kind)}", "training"), rows, right=(0, 1, 2, 3)), ""]
     if spread:
-        ci = spread["test_metric"]
-        mean, least, largest = (metric(getattr(ci, name), kind) for name in ("mean", "least", "largest"))
+        over = spread["test_metric"]
+        mean, least, largest = (metric(getattr(over, name), kind) for name in ("mean", "least", "largest"))
         lines.append(f"held-out {metric_word(kind)}: mean {mean}, least {least}, largest {largest}")
-        if ci.n == 1:
-            lines.append("  no interval: there is only one training")
+        if over.n == 1:
+            lines.append("  an interval needs at least two trainings")
         else:
-            low, high = metric(ci.low, kind), metric(ci.high, kind)
-            lines.append(f"  {100 * ci.confidence:g} % interval of the mean over {ci.n} trainings: {low} to {high}")
+            low, high = metric(over.low, kind), metric(over.high, kind)
+            lines.append(f"  {100 * over.confidence:g} % interval of the mean over {over.n} trainings: {low} to {high}")
     return "\n".join([*lines, f"  runs: {folder}"])
 
 
 def _progress(output: Output, kind: str | None, prefix: str = "") -> Any:
     """Return the function that shows the progress of a training."""
 
-    def progress(news: Any) -> None:
-        score = f", held-out {metric_word(kind)} {metric(news.finished.test_metric, kind)}" if news.finished else ""
-        batch = f"batch {news.batch}/{news.batches}, loss {number(news.loss)}"
-        output.status(f"{prefix}epoch {news.epoch}/{news.epochs}, {batch}{score}")
+    def progress(state: Any) -> None:
+        done = f", held-out {metric_word(kind)} {metric(state.finished.test_metric, kind)}" if state.finished else ""
+        output.status(
+            f"{prefix}epoch {state.epoch}/{state.epochs}, batch {state.batch}/{state.batches}, "
+            f"loss {number(state.loss)}{done}"
+        )
 
     return progress
 
@@ -197,8 +204,8 @@ def _show_presets(output: Output) -> None:
     for name, preset in PAPERS.items():
         lines += [f"{name}: {preset.title}"]
         lines += [f"  not stated there: {'; '.join(preset.open)}"] if preset.open else []
-    presets = [{"name": name, "source": preset.title, **asdict(preset)} for name, preset in PAPERS.items()]
-    output.show({"presets": presets}, "\n".join(lines))
+    entries = [{"name": name, "source": preset.title, **asdict(preset)} for name, preset in PAPERS.items()]
+    output.show({"presets": entries}, "\n".join(lines))
 
 
 def _repaired(plan: Plan, folder: Path, compute: Compute) -> dict[str, Any]:
@@ -218,14 +225,14 @@ def _repaired(plan: Plan, folder: Path, compute: Compute) -> dict[str, Any]:
         if moment == "after":
             network.load_state_dict(read_tensors(folder / "model.safetensors"))
         x, y = task.test
-        state: dict[str, Any] = {"test_metric": evaluate(network, x, y, task)[1], "verdict": None, "gain": None}
+        results: dict[str, Any] = {"test_metric": evaluate(network, x, y, task)[1], "verdict": None, "gain": None}
         try:
-            state["verdict"] = str(certify(network, rate="any", seed=compute.seed).verdict)
+            results["verdict"] = str(certify(network, rate="any", seed=compute.seed).verdict)
             bound = math.inf if target is None else proved_gain(network, target).value
-            state["gain"] = bound if math.isfinite(bound) else None
+            results["gain"] = bound if math.isfinite(bound) else None
         except StabilityError as error:
-            state["reason"] = str(error)
-        comparison[moment] = state
+            results["reason"] = str(error)
+        comparison[moment] = results
     return comparison
 
 
@@ -233,7 +240,7 @@ def _finish(folder: Path, result: Any, output: Output, repaired: Mapping[str, An
     """Say what a training came to."""
     if result.interrupted:
         raise Interrupted(
-            f"{result.epochs} finished epochs are kept in {folder}; go on with: stability train --resume "
+            f"{result.epochs} finished epochs are kept in {folder}; continue with: stability train --resume "
             f"{shell_name(str(folder))}"
         )
     more = {"repaired": repaired} if repaired else {}
@@ -247,21 +254,21 @@ def _repair_text(repaired: Mapping[str, Any]) -> str:
         return ""
     lines = []
     for moment in ("before", "after") if repaired["from"] is not None else ("after",):
-        state = repaired[moment]
-        proved = "" if state["gain"] is None else f", gain from inputs to states at most {state['gain']:.6g} (proved)"
-        verdict = state["verdict"] or "no verdict"
-        lines.append(f"  {moment}: {verdict}{proved}, held-out {metric(state['test_metric'], repaired['metric'])}")
+        run = repaired[moment]
+        proved = "" if run["gain"] is None else f", gain from inputs to states at most {run['gain']:.6g} (proved)"
+        verdict = run["verdict"] or "no verdict"
+        lines.append(f"  {moment}: {verdict}{proved}, held-out {metric(run['test_metric'], repaired['metric'])}")
     return "\n" + "\n".join(lines)
 
 
 def _summary(folder: Path, result: Any) -> str:
     if result.test_metric is None:
         return f"no epoch was finished ({result.detail}); the run is in {folder}"
-    metrics = {k: metric(getattr(result, k), result.metric) for k in ("test_metric", "train_metric", "chance")}
+    scores = {k: metric(getattr(result, k), result.metric) for k in ("test_metric", "train_metric", "chance")}
     return (
         f"{result.epochs} epoch{'s' * (result.epochs != 1)} in {duration(result.seconds)} ({result.detail})\n"
-        f"  held-out {metric_word(result.metric)} {metrics['test_metric']}, training {metrics['train_metric']}, "
-        f"best guess {metrics['chance']}; {count(result.parameters)} parameters\n"
+        f"  held-out {metric_word(result.metric)} {scores['test_metric']}, training {scores['train_metric']}, "
+        f"guessing {scores['chance']}; {count(result.parameters)} parameters\n"
         f"  run: {folder}\n"
         f"  next: {_next(folder)}"
     )

@@ -10,7 +10,7 @@ from stability.errors import ConfigurationError
 from stability.user_code import names_code
 
 from .console import assignments
-from .data import HELD_OUT, check_device, task_named
+from .data import HELD_OUT, check_device, chosen
 from .options import Compute, DataFile, DataOptions, no_default, with_default
 from .sources import open_model
 
@@ -22,18 +22,14 @@ NAMES = {"source": "--from", "layer_settings": "--set", "task_settings": "--task
 class TrainingOptions:
     """Common settings of a training; ``None`` where the command line says nothing. Others are given with ``--set``."""
 
-    epochs: Annotated[int | None, with_default("Passes over the data.", 10)] = None
+    epochs: Annotated[int | None, with_default("Number of passes over the data.", 10)] = None
     lr: Annotated[float | None, with_default("Learning rate.", 0.003)] = None
-    batch_size: Annotated[int | None, with_default("Sequences in a batch.", 64)] = None
-    margin_penalty: Annotated[float | None, no_default("Weight of the missing contraction gap in the loss.")] = None
-    objective: Annotated[str | None, with_default("Loss: task, or for certified radii margin, certified.", "task")] = (
-        None
-    )
-    gain_target: Annotated[
-        float | None, no_default("Proved gain from inputs to states to which the weights are projected.")
-    ] = None
+    batch_size: Annotated[int | None, with_default("Number of sequences in a batch.", 64)] = None
+    margin_penalty: Annotated[float | None, no_default("Weight of the contraction penalty in the loss.")] = None
+    objective: Annotated[str | None, with_default("Loss: task; margin or certified for larger radii.", "task")] = None
+    gain_target: Annotated[float | None, no_default("Bound on the gain from inputs to states.")] = None
 
-    def explicit(self) -> dict[str, Any]:
+    def given(self) -> dict[str, Any]:
         """Return what the command line says, as options of ``train``."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
@@ -46,9 +42,9 @@ def split_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
     """
     from ...analysis.training.settings import Aim, Settings
 
-    names = {field.name for kind in (Settings, Aim) for field in fields(kind)} - {"aim", "seed"}
-    layer = {name: value for name, value in values.items() if name not in names}
-    settings = {name: value for name, value in values.items() if name in names}
+    known = {field.name for kind in (Settings, Aim) for field in fields(kind)} - {"aim", "seed"}
+    layer = {name: value for name, value in values.items() if name not in known}
+    settings = {name: value for name, value in values.items() if name in known}
     if "milestones" in settings:
         settings["milestones"] = _epochs(settings["milestones"])
     return layer, settings, layer.pop("layers", None)
@@ -59,29 +55,27 @@ def _epochs(value: Any) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in parts)
     except (TypeError, ValueError):
-        raise ConfigurationError(f"milestones are epochs separated by commas, got {value!r}") from None
+        raise ConfigurationError(f"milestones must be epochs separated by commas, got {value!r}") from None
 
 
 @dataclass(frozen=True)
 class ModelOptions:
     """Model to train, and its task."""
 
-    preset: Annotated[
-        str | None, no_default("An experiment of the papers by name; other options replace its own. list: show them.")
-    ] = None
+    preset: Annotated[str | None, no_default("Experiment of a paper; `--preset list` shows all.")] = None
     model: Annotated[
         str | None,
-        with_default("Layer by name, deep (--set layer=NAME), or FILE.py:Class of your own.", "lipschitz", "--model"),
+        with_default("Layer, deep (--set layer=NAME), or FILE.py:Class.", "lipschitz", "--model"),
     ] = None
-    task: Annotated[str | None, with_default("Task by name: digits, adding, copying ...", "digits", "--task")] = None
+    task: Annotated[str | None, with_default("Name of the task.", "digits", "--task")] = None
     data: DataFile = None
-    hidden: Annotated[int | None, with_default("Size of the hidden state.", 64)] = None
-    source: Annotated[str | None, no_default("Start from a trained network.", "--from")] = None
+    hidden: Annotated[int | None, with_default("Number of hidden units.", 64)] = None
+    source: Annotated[str | None, no_default("Trained network to start from.", "--from", metavar="MODEL")] = None
     layer_settings: Annotated[
         list[str] | None,
-        no_default("Option of the layer, layers=N, or further setting of the training, name=value.", "--set"),
+        no_default("Option of the layer or training; layers=N: depth.", "--set"),
     ] = None
-    task_settings: Annotated[list[str] | None, no_default("Option of the task, name=value.", "--task-set")] = None
+    task_settings: Annotated[list[str] | None, no_default("Option of the task; may be repeated.", "--task-set")] = None
 
 
 @dataclass(frozen=True)
@@ -103,11 +97,11 @@ class Plan:
 
     def settings_for(self, task: Any) -> dict[str, Any]:
         """Return the training settings for a task."""
-        dropped = () if task.labels_sequences else self.soft
-        return {name: value for name, value in self.training.items() if name not in dropped}
+        gone = () if task.labels_sequences else self.soft
+        return {name: value for name, value in self.training.items() if name not in gone}
 
 
-def plan_of(args: ModelOptions, settings: TrainingOptions, compute: Compute) -> Plan:
+def plan_of(asked: ModelOptions, settings: TrainingOptions, compute: Compute) -> Plan:
     """Combine the settings of the command line with those of its preset.
 
     Raises:
@@ -117,36 +111,36 @@ def plan_of(args: ModelOptions, settings: TrainingOptions, compute: Compute) -> 
     from ...analysis.training.planned import ABOUT_CLASSES, DEEP, chosen_settings, layer_defaults
     from ...analysis.training.presets import paper_preset
 
-    config, more, layers = split_settings(assignments("--set", args.layer_settings or []))
-    explicit = settings.explicit()
+    config, more, layers = split_settings(assignments("--set", asked.layer_settings or []))
+    explicit = settings.given()
     if twice := sorted(explicit.keys() & more):
         raise ConfigurationError(f"--set {twice[0]} and --{twice[0].replace('_', '-')} are the same: give one of them")
     explicit |= more
-    if args.source is not None:
-        _refuse_beside_a_source(args, {**config, **({} if layers is None else {"layers": layers})})
-    preset = None if args.preset is None else paper_preset(args.preset)
-    task = args.task or (None if args.data is not None else preset.task if preset else "digits")
-    data = task_named(DataOptions(task, args.task_settings, args.data), compute.data_dir, HELD_OUT)
-    assert data is not None  # a task is named, or a file
-    model = _layer(args.model) or (preset.layer if preset else "lipschitz")
+    if asked.source is not None:
+        _refuse_beside_a_source(asked, {**config, **({} if layers is None else {"layers": layers})})
+    preset = None if asked.preset is None else paper_preset(asked.preset)
+    task = asked.task or (None if asked.data is not None else preset.task if preset else "digits")
+    named = chosen(DataOptions(task, asked.task_settings, asked.data), compute.data_dir, HELD_OUT)
+    assert named is not None  # a task is named, or a file
+    model = _layer(asked.model) or (preset.layer if preset else "lipschitz")
     if preset is not None and model == preset.layer:
         config = {**preset.config, **config}
-    if preset is not None and data[0] == preset.task:
-        data = data[0], {**preset.options, **data[1]}
-    name = args.preset or f"{data[0] if args.data is None else args.data.stem}-{model}"
-    if args.source is not None:
+    if preset is not None and named[0] == preset.task:
+        named = named[0], {**preset.options, **named[1]}
+    name = asked.preset or f"{named[0] if asked.data is None else asked.data.stem}-{model}"
+    if asked.source is not None:
         name = f"{name.removesuffix(model)}repaired"
-    hidden = args.hidden if args.hidden is not None else preset.hidden if preset else 64
-    training = dict(preset.training) if preset else {} if args.source else layer_defaults(model)
-    if preset and data[0] != preset.task:
+    hidden = asked.hidden if asked.hidden is not None else preset.hidden if preset else 64
+    training = dict(preset.training) if preset else {} if asked.source else layer_defaults(model)
+    if preset and named[0] != preset.task:
         training.pop("fresh", None)  # another task need not be a generated one
     training = chosen_settings(explicit, training)
     soft = () if preset else tuple(name for name in ABOUT_CLASSES if name in training and name not in explicit)
     if layers is not None and (model == DEEP or type(layers) is not int or layers < 1):
-        raise ConfigurationError(f"--set layers is at least 1, and deep takes --set depth=N, got {layers}")
+        raise ConfigurationError(f"--set layers must be at least 1 (deep: use --set depth=N), got {layers}")
     layers = layers or 1
     name = f"{name}-{layers}-layers" if layers > 1 else name
-    return Plan(name, model, hidden, config, data, training, soft, args.source, layers)
+    return Plan(name, model, hidden, config, named, training, soft, asked.source, layers)
 
 
 def _layer(model: str | None) -> str | None:
@@ -168,12 +162,12 @@ def _layer(model: str | None) -> str | None:
     return name
 
 
-def _refuse_beside_a_source(args: ModelOptions, config: Mapping[str, Any]) -> None:
+def _refuse_beside_a_source(asked: ModelOptions, config: Mapping[str, Any]) -> None:
     """Refuse options that describe a network beside ``--from``."""
-    options = [f"--{name}" for name in ("preset", "model", "hidden") if getattr(args, name) is not None]
+    options = [f"--{name}" for name in ("preset", "model", "hidden") if getattr(asked, name) is not None]
     options += [f"--set {name}" for name in config]
     if options:
-        raise ConfigurationError(f"--from takes a network with its layer and sizes: leave out {options[0]}")
+        raise ConfigurationError(f"--from sets the layer and its sizes: leave {options[0]} away")
 
 
 def prepare(plan: Plan, track_every: int, compute: Compute) -> tuple[Any, Any, Any]:
@@ -188,15 +182,15 @@ def prepare(plan: Plan, track_every: int, compute: Compute) -> tuple[Any, Any, A
     from ...analysis.training.planned import check_layer, make_network
 
     check_layer(plan.model)
-    device = check_device(compute.device)
+    where = check_device(compute.device)
     task = make_task(plan.task[0], data_dir=compute.data_dir, seed=compute.seed, **plan.task[1])
     if plan.source is not None:
         from ...analysis.campaign.fitting import check_features
 
-        network = open_model(plan.source).to(device)
-        check_features(network, task, plan.source)
-        return network, task, None
-    network: Any = make_network(plan.model, plan.hidden, plan.layers, plan.config, task, compute.seed).to(device)
+        given = open_model(plan.source).to(where)
+        check_features(given, task, plan.source)
+        return given, task, None
+    network: Any = make_network(plan.model, plan.hidden, plan.layers, plan.config, task, compute.seed).to(where)
     tracker = None
     if track_every and any(m.ndim == 2 and m.shape[0] == m.shape[1] for m in network.matrices().values()):
         tracker = SpectrumTracker(network, every=track_every)

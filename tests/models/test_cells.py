@@ -68,10 +68,10 @@ BARE = ("mixed", "offset", "between")
 REASONS = {
     "norm": "native_layer_norm",
     "gate": "a gate",
-    "look": "looks at a single entry",
+    "look": "selects single sequences",
     "escape": "not all that the step does",
     "batch": "mean",
-    "in place": "writes into",
+    "in place": "in place",
     "single": "_to_copy",
     "open": "other bounds than two numbers",
 }
