@@ -288,7 +288,7 @@ def _from_torch(path: Path, cell: str | None, part: str | None, is_archive: bool
         try:
             content = read_checkpoint(path, is_archive)
         except pickle.UnpicklingError as error:
-            why = f"pickled code or objects, which are never executed here ({first_sentence(error)})"
+            why = f"pickled code or objects, which are not executed ({first_sentence(error)})"
             raise FileFormatError(f"{path} holds {why}: save model.state_dict()") from error
     return _state_dict(_state(content, path, "tensors"), path, cell, part, "torch state dict")
 
