@@ -32,7 +32,7 @@ def test_a_latch_that_its_data_never_switch() -> None:
     assert claim.proof.data["high"] == pytest.approx([0.22])
     assert "[−0.22, 0.22]" in text
     assert "proved" in text
-    assert "Not globally stable" in vocabulary.sentence(view(both), True)
+    assert "not globally stable" in vocabulary.sentence(view(both), True)
     assert "contraction under inputs in a box" in [name for name, *_ in vocabulary.weaker(view(both))]
     boxed = view(certify(LATCH, input_box=(-0.2, 0.2)))
     assert "contraction under every input" in [name for name, *_ in vocabulary.weaker(boxed)]
