@@ -120,7 +120,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Carry one command out.
 
     Args:
-        arguments: what stands behind ``stability``; those of the process by default.
+        arguments: command-line words after ``stability``; those of the process by default.
 
     Returns:
         The exit code. Mistakes in the input end as one line on standard error and 2, faults of this program too: a
@@ -131,16 +131,16 @@ def run(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # type: ignore[union-attr] # a terminal without our signs
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # its cache of fonts is no news, nor where it cannot lie
     console.PRINTED = False
-    asked = list(sys.argv[1:] if arguments is None else arguments)
-    console.ASKED[:] = asked
-    as_json = "--json" in asked
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    console.ASKED[:] = words
+    as_json = "--json" in words
     try:
-        rewritten_arguments = rewrite_box_option(asked)
+        rewritten_arguments = rewrite_box_option(words)
         code = app(args=rewritten_arguments, prog_name="stability", standalone_mode=False)
     except tuple(ENDS) as error:
         return _failed(error, as_json)
     except BaseException as error:
-        if isinstance(error, SystemExit) and _completes(asked):
+        if isinstance(error, SystemExit) and _completes(words):
             return error.code if isinstance(error.code, int) else 0
         if os.environ.get(TRACEBACK) and not isinstance(error, SystemExit):
             raise
@@ -150,10 +150,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _completes(asked: Sequence[str]) -> bool:
+def _completes(words: Sequence[str]) -> bool:
     """Return True if a shell asks for completions or for its completion script: this ends the program by itself."""
     return (
-        "_STABILITY_COMPLETE" in os.environ or {"--show-completion", "--install-completion"} & set(asked[:1]) != set()
+        "_STABILITY_COMPLETE" in os.environ or {"--show-completion", "--install-completion"} & set(words[:1]) != set()
     )
 
 

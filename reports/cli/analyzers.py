@@ -1,4 +1,4 @@
-"""``stability hessian``, ``attack`` and ``noise``: one analyzer on one model."""
+"""Commands ``stability hessian``, ``attack`` and ``noise``: one analysis of one model."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def hessian(
 
     Print the largest and smallest eigenvalue of the Hessian, and its trace.
     """
-    results.own(context, "hessian.json", "hessian.csv")
+    results.claim(context, "hessian.json", "hessian.csv")
     from ...analysis import hessian_summary
 
     subject = open_with_task(model, data, compute)
@@ -141,7 +141,7 @@ def attack(
 
     Tasks without classes use their own metric. The default attack is strong for classes, else pgd.
     """
-    results.own(context, "attack.json", "attack.csv")
+    results.claim(context, "attack.json", "attack.csv")
     from ...analysis import attack_scores, attack_sweep
     from ...analysis.attacks.masked import masked_words, unwarned
     from ...analysis.attacks.scores import DRIVEN
@@ -198,7 +198,7 @@ def noise(
 
     Tasks without classes use their own metric.
     """
-    results.own(context, "noise.json", "noise.csv")
+    results.claim(context, "noise.json", "noise.csv")
     from ...analysis import noise_scores, noise_sweep, parameter_noise_sweep
     from ...analysis.attacks.masked import unwarned
     from ...analysis.tasks.ranges import width

@@ -1,4 +1,4 @@
-"""``stability certify``: the verdict about a model on one screen."""
+"""Command ``stability certify``: certify one or several models and print the verdicts."""
 
 from __future__ import annotations
 
@@ -95,10 +95,10 @@ def certify(
     than --rate, 2 bad input, 3 refuted. Several models, --require or --min-rate print one line each, and the exit code
     is the worst (docs/gate.md).
     """
-    from .sources import open_parts, open_subject, there
+    from .sources import check_exists, open_parts, open_subject
 
     if len(models) == 1:  # before anything is loaded that takes time; of several each has its line
-        there(models[0])
+        check_exists(models[0])
     from stability.certification import certify as prove
 
     from ..stored.certificates import view
@@ -114,7 +114,7 @@ def certify(
     allow = functools.partial(writable, read=reads(models, data, input_box_from), overwrite=overwrite)
 
     def about(name: str) -> dict[str, Any]:
-        there(name)
+        check_exists(name)
         return asked | {"input_box": box_of(input_box, input_box_from, name, data, seen_range)}
 
     def read(name: str, box: Any) -> tuple[dict[str, Any], bool]:
@@ -128,13 +128,13 @@ def certify(
         return {"": prove(open_subject(name, continuous=continuous, cell=cell), **how)}
 
     model, parts, known, box = models[0], {}, True, None
-    if not gate.asked and len(models) == 1:
+    if not gate.is_active and len(models) == 1:
         _allow_file(out, allow)
         output.status(f"loading {models[0]} ...")
         asked = about(model)
         box = asked["input_box"]
         parts, known = read(model, box)
-    if gate.asked or len(models) > 1 or (parts and not known):
+    if gate.is_active or len(models) > 1 or (parts and not known):
         _refuse_single(cross_check or gain_margin)
         raise typer.Exit(certify_each(models, answers_of, gate, out, output, allow))
     allow(out)
@@ -188,14 +188,14 @@ ABOUT_PARTS = EACH + "there is no claim about the whole network."
 ABOUT_BLOCKS = EACH + "the claims above hold for encoder and blocks together."
 
 
-def _each_part(parts: Mapping[str, Any], asked: Mapping[str, Any], output: Output) -> dict[str, Any]:
+def _each_part(parts: Mapping[str, Any], options: Mapping[str, Any], output: Output) -> dict[str, Any]:
     """Certify every part and return the certificates by path."""
     from stability.certification import certify as prove
 
     answers = {}
     for path, subject in parts.items():
         output.status(f"certifying {path} ...")
-        answers[path] = prove(subject, **asked)
+        answers[path] = prove(subject, **options)
     return answers
 
 
@@ -220,8 +220,8 @@ def _allow_file(out: Path | None, allow: Callable[[Path | None], None]) -> None:
         allow(out)
 
 
-def _refuse_single(asked: bool) -> None:
-    if asked:
+def _refuse_single(is_requested: bool) -> None:
+    if is_requested:
         message = "--cross-check and --gain-margin need one recurrent part, without --require and --min-rate"
         raise ConfigurationError(message)
 
@@ -266,7 +266,7 @@ def _factors(subject: Any, seed: int, time_limit: float | None, output: Output) 
     return {"certified": margin.certified, "destabilizing": margin.destabilising}
 
 
-def _warning(model: str, subject: Any, asked: Mapping[str, Any]) -> str:
+def _warning(model: str, subject: Any, options: Mapping[str, Any]) -> str:
     """Return the expected cost of a long certificate before it begins; empty for small ones."""
     from stability.conversion.subjects import as_subject
     from stability.cost import LARGE, cost_notice
@@ -275,7 +275,7 @@ def _warning(model: str, subject: Any, asked: Mapping[str, Any]) -> str:
     sizes = [p.shape[-1] for p in parameters if not hasattr(p, "materialize") and p.dim() == 2]  # lazy: no shape yet
     if max([getattr(subject, "states", 0), *sizes]) < LARGE:  # a module is not read twice for nothing
         return ""
-    notice = cost_notice(as_subject(subject), asked["rate"], asked["time_limit"])
+    notice = cost_notice(as_subject(subject), options["rate"], options["time_limit"])
     return f"{model}: {notice}" if notice else ""
 
 

@@ -1,4 +1,4 @@
-"""``stability compare``: norm drift and margins of several models on the same inputs."""
+"""Command ``stability compare``: norm drift and margins of several models on the same inputs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def compare(
     certificate failed; the table still shows the other results.
     """
     time_limit = check_seconds(time_limit, least=">=")
-    folder = results.own(context, *FILES)
+    folder = results.claim(context, *FILES)
     from ...analysis import norm_drift
     from ...analysis.campaign.inputs import check_box
     from ...analysis.dynamics.norms import check_followed
@@ -190,8 +190,8 @@ def _margins(subject: Any, seen: Any, box: Any, time_limit: float | None, seed: 
         subject: the model.
         seen: the task whose sequences every model sees, ``None`` for white noise.
         box: ends of the box that was stated for inputs of LSTM and GRU; by default the range of the sequences.
-        time_limit: of the certificate, in seconds; ``None``: none; 0: no certificate.
-        seed: of its searches.
+        time_limit: time limit of the certificate, in seconds; ``None``: no limit; 0: no certificate.
+        seed: random seed of the searches.
     """
     if time_limit == 0:
         return None, {"verdict": None, "findings": []}, ""

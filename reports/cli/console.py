@@ -54,7 +54,7 @@ def show_json_line(value: Mapping[str, Any]) -> None:
 
 
 def _put(text: str) -> None:
-    """On standard output, all of it.
+    """Print a text on standard output.
 
     Raises:
         FileFormatError: it is full, or nobody reads it any more.

@@ -45,7 +45,7 @@ def check_device(name: str) -> Any:
     return device
 
 
-def chosen(
+def task_named(
     data: DataOptions, data_dir: Path | None, held_out: float | None = None
 ) -> tuple[str, dict[str, Any]] | None:
     """Name and options of the task that the command line names; ``None`` where it names none.
@@ -112,7 +112,7 @@ def open_with_task(
         FileFormatError: something cannot be read.
     """
     data_dir = compute.data_dir
-    wanted = chosen(data, data_dir)
+    wanted = task_named(data, data_dir)
     from ...analysis.campaign.fitting import examined_on, joined
     from ...analysis.training.runs import RUN_FILE, read_run
 
@@ -176,7 +176,7 @@ def _range_of_data(system: Any, name: str, data: DataOptions) -> Any:
     from ...analysis.campaign.fitting import check_features, examined_on
     from ...analysis.campaign.inputs import feature_range
 
-    wanted = chosen(data, None)
+    wanted = task_named(data, None)
     if wanted is None:
         raise ConfigurationError(f"no data are known for {name}: name them with --data FILE.npz, or a task with --task")
     if not hasattr(system, "inputs"):

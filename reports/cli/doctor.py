@@ -1,4 +1,4 @@
-"""``stability doctor``: what is installed, what of it works, and what each extra would add."""
+"""Command ``stability doctor``: installed packages, working parts and optional extras."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Checked:
     """One line of the examination.
 
     Attributes:
-        name: what was looked at.
+        name: name of the package or part.
         state: ``ok``, ``missing`` (not needed) or ``broken``.
         found: version or value.
-        note: what it means, or what to do.
+        note: meaning, or a remedy.
     """
 
     name: str

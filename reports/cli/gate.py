@@ -49,7 +49,7 @@ class Gate:
             raise ConfigurationError("--min-rate needs a proof and --require unrefuted does not: leave one of them out")
 
     @property
-    def asked(self) -> bool:
+    def is_active(self) -> bool:
         """Return True if anything is required."""
         return self.require is not None or self.min_rate is not None
 
@@ -100,10 +100,10 @@ def judged(
     """Compare a result with the gate and return its line.
 
     Args:
-        name: of the model or file.
+        name: name of the model or file.
         result: ``verdict``, ``evidence``, ``rate`` and ``overshoot``; ``meta`` where a rate may have been asked for.
-        certificate: what was found, or ``None`` for proofs about single inputs.
-        gate: what is required.
+        certificate: the certificate, or ``None`` for proofs about single inputs.
+        gate: requirements.
         file: the certificate.
 
     Returns:
@@ -122,7 +122,7 @@ def judged(
         if not fast:
             code, reason = 1, f"slower than --min-rate {gate.min_rate:g}"
     box, elsewhere = ("", False) if certificate is None else inputs_of(certificate)
-    if code == 0 and gate.asked and elsewhere and not gate.allow_box:
+    if code == 0 and gate.is_active and elsewhere and not gate.allow_box:
         code, reason = 1, "certified for the box only, refuted for other inputs; --allow-box accepts it"
     certificate_file = None if file is None else str(file)
     return Line(name, verdict, str(result["evidence"]), rate, result["overshoot"], code, reason, certificate_file, box)
@@ -162,7 +162,7 @@ def certify_each(
     Args:
         models: their names.
         answers: the certificates of a model by part, ``""`` for the whole.
-        gate: what is required.
+        gate: requirements.
         out: folder for their certificates.
         output: how lines are printed.
         allow: raises where no certificate may go to a file.
@@ -223,8 +223,8 @@ def verify_each(paths: Iterable[Path], method: str, gate: Gate, output: Output) 
 
     Args:
         paths: files and folders.
-        method: of ``stability.verify``.
-        gate: what is required besides that they are valid.
+        method: arithmetic, see ``stability.verify``.
+        gate: requirements besides validity.
         output: how lines are printed.
 
     Returns:
@@ -276,7 +276,7 @@ def _verified(path: Path, method: str, gate: Gate) -> Line:
     line = judged(name, answer, certificate, gate)
     if nothing:
         return replace(line, reason=result.reason)
-    return line if gate.asked else replace(line, code=0)  # a valid refutation is valid
+    return line if gate.is_active else replace(line, code=0)  # a valid refutation is valid
 
 
 def certificates_in(path: Path) -> list[Path]:

@@ -90,11 +90,11 @@ class Results:
         typer.Option("--overwrite", help="Permission to replace other files of the same names."),
     ] = False
 
-    def own(self, context: typer.Context, *names: str) -> Folder | None:
+    def claim(self, context: typer.Context, *names: str) -> Folder | None:
         """Own the folder, where one is named, until the command ends.
 
         Args:
-            context: of the command.
+            context: the command's context.
             *names: files that will be written there.
 
         Returns:

@@ -40,7 +40,7 @@ def writable(out: Path | None, read: Iterable[Path], *, overwrite: bool = False)
 
     Args:
         out: where it is to go, if anywhere; a certificate of this toolkit and an empty file there are replaced.
-        read: what the command reads, see ``reads``: no link of any kind to it is written to.
+        read: files that the command reads, see ``reads``; no link to them is written to.
         overwrite: whether any other file may be replaced.
 
     Raises:

@@ -1,4 +1,4 @@
-"""``stability radius``: how far single inputs may move before their class changes, proved and attacked."""
+"""Command ``stability radius``: certified and attacked radii of single inputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stability.storage.writing import write_text
 from ..formatting import at_least, number, table
 from ..jsonable import write_json
 from .console import time_left
-from .data import check_device, chosen, open_with_task
+from .data import check_device, open_with_task, task_named
 from .options import Compute, DataOptions, Output, Results, Samples, check_seconds, choice, no_default, with_default
 from .sources import open_model
 from .units import WORDS, Unit, scale_of
@@ -82,7 +82,7 @@ def radius(
     _refuse_misfits(norm, budget, epsilon, bounds)
     if mask is not None:
         open_mask(mask)
-    results.own(context, "radius.json", "radius.csv")
+    results.claim(context, "radius.json", "radius.csv")
     read, x, y, whole = _opened(model, data, compute, samples)
     if results.out is not None and proofs is not None and results.out.resolve() == proofs.resolve():
         raise ConfigurationError("--out and --proofs must be different folders")
@@ -115,7 +115,7 @@ def _opened(name: str, data: DataOptions, compute: Compute, samples: int) -> tup
     from ...analysis.tasks.archive import labelled_sequences
     from ...models.packed import reading
 
-    chosen(data, compute.data_dir)
+    task_named(data, compute.data_dir)
     check_device(compute.device)
     arrays = None if data.file is None else labelled_sequences(data.file)
     if arrays is None or arrays[0].dtype.kind != "f" or arrays[2]:

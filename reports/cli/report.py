@@ -1,4 +1,4 @@
-"""``stability report``: the main job, from models (or none) to a page."""
+"""Command ``stability report``: examine models, or train some first, and write the page."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from stability.user_code import names_code
 from ..formatting import duration, metric, verdict_word
 from . import console
 from .console import Interrupted, time_left
-from .data import HELD_OUT, check_data_dir, check_device, chosen
+from .data import HELD_OUT, check_data_dir, check_device, task_named
 from .options import Compute, DataOptions, InputBox, Output, Scheduler, no_default
-from .sources import open_model, open_subject, there
+from .sources import check_exists, open_model, open_subject
 
 NO_BOX = "--input-box has no effect on these models: leave it out, their claims hold for every input"
 
@@ -82,7 +82,7 @@ def report(
         _finish(render(redraw, overwrite=overwrite, full=full), {}, output)
         return
     folder = out or Path("runs") / f"report-{datetime.now():%Y%m%d-%H%M%S}"
-    named = chosen(data, compute.data_dir, None if models else HELD_OUT)
+    named = task_named(data, compute.data_dir, None if models else HELD_OUT)
     if seeds > 1 and models:
         raise ConfigurationError("--seeds needs models to train: name them with --models instead of MODEL")
     campaign = _campaign(models or [], train_models, quick, folder, named, compute, input_box, seeds)
@@ -137,7 +137,7 @@ def _campaign(
     if paths and train_models is not None:
         raise ConfigurationError("MODEL and --models exclude each other: leave one of them out")
     for path in paths:
-        there(path)
+        check_exists(path)
 
     from ...analysis.campaign.inputs import check_box, reads_box
     from ...analysis.campaign.labels import names_for, titles_for

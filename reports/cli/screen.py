@@ -47,11 +47,11 @@ def screen(
     """Return a certificate as one screen of text.
 
     Args:
-        model: what it is about, in the user's words.
+        model: name of the model, as the user gave it.
         summary: ``certificates.view``.
         discrete: whether rates are per step.
         saved: where the file is, if it was written.
-        hints: what would lead further, each with its command.
+        hints: next steps, each with its command.
         opinions: ``cross_check.json`` as a mapping, where a solver was asked.
         where: the range of inputs in which counterexamples were searched first.
         length: steps of the sequences on which the network was trained.

@@ -1,4 +1,4 @@
-"""From what a user names on the command line to something that can be certified, run and written."""
+"""Loaders of the models that a user names on the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def open_subject(name: str, *, continuous: bool = False, cell: str | None = None
     Args:
         name: a model in any of its forms (``stability.models.sources``).
         continuous: the differential equation behind a layer instead of the map that runs.
-        cell: what the weights of an ambiguous state dict belong to.
+        cell: kind of cell of an ambiguous state dict.
 
     Returns:
         A module where one was read (it may carry its own proof), else a system.
@@ -92,7 +92,7 @@ def open_model(name: str) -> Any:
     return module
 
 
-def there(name: str) -> None:
+def check_exists(name: str) -> None:
     """Refuse a model that is not there before anything heavy is loaded; what it is, is found out later.
 
     Args:

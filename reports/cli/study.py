@@ -1,4 +1,4 @@
-"""``stability study``: tables and figures of the papers, rerun, each with its page."""
+"""Command ``stability study``: rerun tables and figures of the papers, each with its page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``stability sweep``: many trainings with certificates and analyses, on this machine or on a Dask cluster."""
+"""Command ``stability sweep``: many trainings with certificates and analyses, here or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -84,15 +84,15 @@ def sweep(
         )
 
 
-def _text(asked: Any, outcome: Any) -> str:
+def _text(plan: Any, outcome: Any) -> str:
     """Averages over the seeds, and errors, for the terminal."""
     from ...analysis.sweep import over_trainings
 
-    by = ["model", "task", *asked.grid]
+    by = ["model", "task", *plan.grid]
     groups = over_trainings([row for row in outcome.table if "error" not in row], by)
     suffixes = (".low", ".high", ".n")
     analyses = [
-        c for g in groups for c in g if "." in c and c.split(".")[0] in asked.analyses and not c.endswith(suffixes)
+        c for g in groups for c in g if "." in c and c.split(".")[0] in plan.analyses and not c.endswith(suffixes)
     ]
     lines = [f"{outcome.done} of {outcome.jobs} jobs done, {outcome.failed} failed, {outcome.lost} lost", ""]
     lines += [_table(groups, by, list(dict.fromkeys(analyses))[:4])] if groups else []

@@ -1,4 +1,4 @@
-"""``stability train``: train one model, or one with several seeds, its spectra and margins recorded on the way."""
+"""Command ``stability train``: train one model, with one or several seeds, and record its spectra and margins."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ def train(
     _finish(folder, result, output, repaired)
 
 
-def _refuse_other_options(asked: Mapping[str, Any]) -> None:
+def _refuse_other_options(options: Mapping[str, Any]) -> None:
     """Refuse options other than the number of epochs when a run is resumed."""
-    named = next((name for name, value in asked.items() if value is not None and name != "epochs"), None)
+    named = next((name for name, value in options.items() if value is not None and name != "epochs"), None)
     if named is not None:
         option = NAMES.get(named, f"--{named.replace('_', '-')}")
         raise ConfigurationError(f"--resume keeps the settings of the run except --epochs: leave out {option}")

@@ -10,7 +10,7 @@ from stability.errors import ConfigurationError
 from stability.user_code import names_code
 
 from .console import assignments
-from .data import HELD_OUT, check_device, chosen
+from .data import HELD_OUT, check_device, task_named
 from .options import Compute, DataFile, DataOptions, no_default, with_default
 from .sources import open_model
 
@@ -29,7 +29,7 @@ class TrainingOptions:
     objective: Annotated[str | None, with_default("Loss: task; margin or certified for larger radii.", "task")] = None
     gain_target: Annotated[float | None, no_default("Bound on the gain from inputs to states.")] = None
 
-    def given(self) -> dict[str, Any]:
+    def explicit(self) -> dict[str, Any]:
         """Return what the command line says, as options of ``train``."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
@@ -101,7 +101,7 @@ class Plan:
         return {name: value for name, value in self.training.items() if name not in gone}
 
 
-def plan_of(asked: ModelOptions, settings: TrainingOptions, compute: Compute) -> Plan:
+def plan_of(args: ModelOptions, settings: TrainingOptions, compute: Compute) -> Plan:
     """Combine the settings of the command line with those of its preset.
 
     Raises:
@@ -111,27 +111,27 @@ def plan_of(asked: ModelOptions, settings: TrainingOptions, compute: Compute) ->
     from ...analysis.training.planned import ABOUT_CLASSES, DEEP, chosen_settings, layer_defaults
     from ...analysis.training.presets import paper_preset
 
-    config, more, layers = split_settings(assignments("--set", asked.layer_settings or []))
-    explicit = settings.given()
+    config, more, layers = split_settings(assignments("--set", args.layer_settings or []))
+    explicit = settings.explicit()
     if twice := sorted(explicit.keys() & more):
         raise ConfigurationError(f"--set {twice[0]} and --{twice[0].replace('_', '-')} are the same: give one of them")
     explicit |= more
-    if asked.source is not None:
-        _refuse_beside_a_source(asked, {**config, **({} if layers is None else {"layers": layers})})
-    preset = None if asked.preset is None else paper_preset(asked.preset)
-    task = asked.task or (None if asked.data is not None else preset.task if preset else "digits")
-    named = chosen(DataOptions(task, asked.task_settings, asked.data), compute.data_dir, HELD_OUT)
+    if args.source is not None:
+        _refuse_beside_a_source(args, {**config, **({} if layers is None else {"layers": layers})})
+    preset = None if args.preset is None else paper_preset(args.preset)
+    task = args.task or (None if args.data is not None else preset.task if preset else "digits")
+    named = task_named(DataOptions(task, args.task_settings, args.data), compute.data_dir, HELD_OUT)
     assert named is not None  # a task is named, or a file
-    model = _layer(asked.model) or (preset.layer if preset else "lipschitz")
+    model = _layer(args.model) or (preset.layer if preset else "lipschitz")
     if preset is not None and model == preset.layer:
         config = {**preset.config, **config}
     if preset is not None and named[0] == preset.task:
         named = named[0], {**preset.options, **named[1]}
-    name = asked.preset or f"{named[0] if asked.data is None else asked.data.stem}-{model}"
-    if asked.source is not None:
+    name = args.preset or f"{named[0] if args.data is None else args.data.stem}-{model}"
+    if args.source is not None:
         name = f"{name.removesuffix(model)}repaired"
-    hidden = asked.hidden if asked.hidden is not None else preset.hidden if preset else 64
-    training = dict(preset.training) if preset else {} if asked.source else layer_defaults(model)
+    hidden = args.hidden if args.hidden is not None else preset.hidden if preset else 64
+    training = dict(preset.training) if preset else {} if args.source else layer_defaults(model)
     if preset and named[0] != preset.task:
         training.pop("fresh", None)  # another task need not be a generated one
     training = chosen_settings(explicit, training)
@@ -140,7 +140,7 @@ def plan_of(asked: ModelOptions, settings: TrainingOptions, compute: Compute) ->
         raise ConfigurationError(f"--set layers must be at least 1 (deep: use --set depth=N), got {layers}")
     layers = layers or 1
     name = f"{name}-{layers}-layers" if layers > 1 else name
-    return Plan(name, model, hidden, config, named, training, soft, asked.source, layers)
+    return Plan(name, model, hidden, config, named, training, soft, args.source, layers)
 
 
 def _layer(model: str | None) -> str | None:
@@ -162,9 +162,9 @@ def _layer(model: str | None) -> str | None:
     return name
 
 
-def _refuse_beside_a_source(asked: ModelOptions, config: Mapping[str, Any]) -> None:
+def _refuse_beside_a_source(args: ModelOptions, config: Mapping[str, Any]) -> None:
     """Refuse options that describe a network beside ``--from``."""
-    options = [f"--{name}" for name in ("preset", "model", "hidden") if getattr(asked, name) is not None]
+    options = [f"--{name}" for name in ("preset", "model", "hidden") if getattr(args, name) is not None]
     options += [f"--set {name}" for name in config]
     if options:
         raise ConfigurationError(f"--from sets the layer and its sizes: leave out {options[0]}")

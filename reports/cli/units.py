@@ -24,7 +24,7 @@ def scale_of(unit: str, model: Any, x: Any, real_steps: Any, output: Output) -> 
         model: see ``stability.analysis.attacks.units.deviations``.
         x: all sequences.
         real_steps: steps of each sequence without padding, or ``None``.
-        output: of the command.
+        output: output options of the command.
     """
     if as_choice("--unit", unit, _UNITS) == "raw":
         return None

@@ -1,4 +1,4 @@
-"""``stability verify``: re-check a certificate without a solver."""
+"""Command ``stability verify``: re-check a certificate without a solver."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def verify(
     from stability.verification import verify as check
 
     certificate = certificates[0]
-    if gate.asked or len(certificates) > 1 or (certificate.is_dir() and not is_proof_folder(certificate)):
+    if gate.is_active or len(certificates) > 1 or (certificate.is_dir() and not is_proof_folder(certificate)):
         raise typer.Exit(verify_each(certificates, method, gate, output))
     if is_proof_folder(certificate):
         if method != "float":
