@@ -257,6 +257,6 @@ def test_what_is_written_is_never_behind_a_link(small_dir: Path, tmp_path: Path)
         render(small_dir)
     shutil.rmtree(small_dir / "tables")
     (small_dir / "tables").symlink_to(tmp_path / "victim")
-    with pytest.raises(ConfigurationError, match=r"holds tables/.*no plain file"):
+    with pytest.raises(ConfigurationError, match=r"holds tables/"):
         render(small_dir, overwrite=True)
     assert (tmp_path / "victim" / "norms.csv").read_text() == "precious"

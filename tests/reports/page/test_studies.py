@@ -99,7 +99,7 @@ def test_the_index_links_every_study_and_names_the_failed_ones(tmp_path):
 
 def test_all_studies_are_run_and_a_failed_one_stops_none(toys, tmp_path, capsys):
     assert cli.run(["study", "--all", "--quick", "--out", str(tmp_path), "-q"]) == 2
-    assert "1 of 2 studies have no result: second: the training <diverged>" in capsys.readouterr().err
+    assert "1 of 2 studies failed: second: the training <diverged>" in capsys.readouterr().err
     assert "../index.html" in (tmp_path / "first" / "study.html").read_text()
     index = (tmp_path / "index.html").read_text()
     assert "first/study.html" in index
