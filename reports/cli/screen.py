@@ -98,7 +98,7 @@ def screen(
     if summary["findings"]:
         lines += ["", *_findings(summary["findings"], width)]
     for label, answer, statement in weaker(summary):
-        lines.append(_line(f"  {label} ({answer}): {statement.partition(': ')[2] or statement}", width))
+        lines.append(_line(f"  {label} ({answer}): {statement.partition('. ')[2] or statement}", width))
     if opinions is not None:
         lines += ["", "  second opinions: the criteria as semidefinite programs, by cvxpy"]
         grid = table(SHORT, [opinion_cells(o) for o in opinions["opinions"]], right=NUMERIC, most=24)
