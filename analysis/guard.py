@@ -142,9 +142,7 @@ def check_dense(name: str, value: Tensor) -> None:
     >>> check_dense("x", torch.eye(2))
     """
     if value.is_meta:
-        raise ConfigurationError(
-            f"{name} is on the meta device, which holds no numbers: load the weights or the data first"
-        )
+        raise ConfigurationError(f"{name} is on the meta device, which holds no numbers: load them first")
     if value.is_nested or value.layout is not torch.strided:
         kind = "nested" if value.is_nested else str(value.layout).removeprefix("torch.")
         raise ConfigurationError(f"{name} must be a dense tensor, got a {kind} one: convert it first")

@@ -256,10 +256,10 @@ def attack_scores(
         True
     """
     as_choice("attack", attack, LOSS_ATTACKS)
-    single_step = attack == "fgsm"
-    if single_step and (steps is not None or step_size is not None):
+    fgsm = attack == "fgsm"
+    if fgsm and (steps is not None or step_size is not None):
         raise ConfigurationError("fgsm takes one step of length epsilon: omit steps and step_size")
-    shape, n_steps = geometry(norm), 1 if single_step else check_int("steps", STEPS if steps is None else steps)
+    shape, count = geometry(norm), 1 if fgsm else check_int("steps", STEPS if steps is None else steps)
     sizes, confidence = check_levels("epsilons", epsilons), check_confidence(confidence)
     length = None if step_size is None else check_number("step_size", step_size, strict=True)
     generator = torch.Generator().manual_seed(check_int("seed", seed, 0))
@@ -273,13 +273,11 @@ def attack_scores(
         ascent = _Ascent(model, task, x, y, box, shape, worst, blind)
         for epsilon in sizes:
             if epsilon > 0:
-                stride = epsilon if single_step else length or 2.5 * epsilon / n_steps
-                ascent.climb(epsilon, n_steps, stride, None if single_step else generator)
+                stride = epsilon if fgsm else length or 2.5 * epsilon / count
+                ascent.climb(epsilon, count, stride, None if fgsm else generator)
             rows.append(worst.scores)
     more: dict[str, Any] = {"axis": "epsilon", "sizes": sizes, "seed": seed, "spread": (0.0,) * len(sizes)}
-    options = (
-        {} if single_step else {"steps": n_steps} if step_size is None else {"steps": n_steps, "step_size": step_size}
-    )
+    options = {} if fgsm else {"steps": count} if step_size is None else {"steps": count, "step_size": step_size}
     warn_of(blind, len(x))
     more["blind"] = int(blind.sum())
     return ScoreSweep.of_scores(task, y, rows, confidence, perturbation=attack, norm=norm, options=options, **more)

@@ -30,25 +30,21 @@ def noise_step(work: Work) -> None:
     weights = model, task, x, y
     span = work.span(bounds)
     model, x, bounds, mask = in_units(model, x, work.deviations, bounds)
-    has_classes = task.labels_sequences
+    whole = task.labels_sequences  # one class per sequence
     frames = []
     for kind, scale in (("white", span), ("salt_pepper", 1.0)):
         levels = [level * scale for level in work.budget.levels]
         options = {"kind": kind, "levels": levels, "bounds": bounds, "mask": mask, **common}
         with unwarned():
-            result = (
-                noise_sweep(model, x, y, **options) if has_classes else noise_scores(model, x, y, task=task, **options)
-            )
+            result = noise_sweep(model, x, y, **options) if whole else noise_scores(model, x, y, task=task, **options)
         frames.append(result.frame())
     if any(p.requires_grad for p in model.parameters()):
         with contextlib.suppress(NonFiniteError):  # no row for noise on weights if the network diverges
-            frames.append(_weight_noise(*weights, {"levels": work.budget.levels, **common}).frame())
-    work.write_table("noise.csv" if has_classes else "noise_scores.csv", pd.concat(frames, ignore_index=True))
+            frames.append(_on_weights(*weights, {"levels": work.budget.levels, **common}).frame())
+    work.write_table("noise.csv" if whole else "noise_scores.csv", pd.concat(frames, ignore_index=True))
 
 
-def _weight_noise(
-    model: nn.Module, task: Task, x: Tensor, y: Tensor, kwargs: dict[str, Any]
-) -> SweepResult | ScoreSweep:
+def _on_weights(model: nn.Module, task: Task, x: Tensor, y: Tensor, kwargs: dict[str, Any]) -> SweepResult | ScoreSweep:
     if task.labels_sequences:
         return parameter_noise_sweep(model, x, y, **kwargs)
     return noise_scores(model, x, y, task=task, kind="parameters", **kwargs)
@@ -60,21 +56,21 @@ def attacks_step(work: Work) -> None:
     budget, words = work.budget, padding_words(model, x)
     span = work.span(bounds)
     model, x, bounds, mask = in_units(model, x, work.deviations, bounds)
-    has_classes = task.labels_sequences
+    whole = task.labels_sequences
     common: dict[str, Any] = {"bounds": bounds, "mask": mask, "seed": work.seed}
     frames, blind = [], 0
     for norm, sizes in (("linf", budget.epsilons_linf), ("l2", budget.epsilons_l2)):
         options = {"epsilons": [e * span for e in sizes], "norm": norm, **common}
         with unwarned():
-            if has_classes:
-                start_points = deepfool(model, x, y, norm=norm, **common)
+            if whole:
+                nearest = deepfool(model, x, y, norm=norm, **common)
                 search = {"steps": budget.steps, "starts": budget.starts}
-                results = [attack_sweep(model, x, y, attack="strong", near=start_points, **search, **options)]
-                results.append(attack_sweep(model, x, y, attack="deepfool", near=start_points, **options))
+                results = [attack_sweep(model, x, y, attack="strong", near=nearest, **search, **options)]
+                results.append(attack_sweep(model, x, y, attack="deepfool", near=nearest, **options))
             else:
                 results = [attack_scores(model, x, y, task=task, attack="pgd", steps=budget.steps, **options)]
-        frames += [result.frame() for result in results]
-        blind = max([blind, *(result.blind for result in results)])
+        frames += [r.frame() for r in results]
+        blind = max([blind, *(r.blind for r in results)])
     warnings = (words, masked_words(blind, len(x)), constant_words(work.deviations))
     work.notes.extend(filter(None, warnings))
-    work.write_table("attacks.csv" if has_classes else "attack_scores.csv", pd.concat(frames, ignore_index=True))
+    work.write_table("attacks.csv" if whole else "attack_scores.csv", pd.concat(frames, ignore_index=True))

@@ -39,7 +39,7 @@ from ..unroll import flat_state
 from .stepbound import SLACK, StepBound, step_bound
 
 Array = NDArray[np.float64]
-TOLERANCE = 6.0  # standard errors of a sample statistic beyond which an input is not white
+SIGMAS = 6.0  # standard errors of a sample statistic beyond which an input is not white
 LAGS = 8  # time lags of the correlations in the test for white noise
 BLOCK = 1 << 22  # numbers per block of states, 32 MiB in float64
 EQUILIBRIUM_STEPS = 200  # steps of the mean input towards an equilibrium; the reference state need not be exact
@@ -66,25 +66,23 @@ def why_not_white(x: Tensor) -> str | None:
         return "it is zero"
     u = u / math.sqrt(power)
     count = batch * steps
-    excess = TOLERANCE * math.sqrt(max(float((u**2).var()), 1.0))  # of a mean of squares of one entry
+    excess = SIGMAS * math.sqrt(max(float((u**2).var()), 1.0))  # of a mean of squares of one entry
 
     def differs(values: Array, samples: int, scale: float) -> bool:
         return bool((np.abs(values) > scale / math.sqrt(samples)).any())
 
-    if differs(u.mean((0, 1)), count, TOLERANCE):
+    if differs(u.mean((0, 1)), count, SIGMAS):
         return "its mean is not zero"
     if differs((u**2).mean((0, 1)) - 1, count, excess):
         return "its features differ in power"
-    if differs((u**2).mean((0, 2)) - 1, batch * features, excess) or differs(
-        u.mean((0, 2)), batch * features, TOLERANCE
-    ):
+    if differs((u**2).mean((0, 2)) - 1, batch * features, excess) or differs(u.mean((0, 2)), batch * features, SIGMAS):
         return "its power or mean changes over time"
     products = np.einsum("btf,btg->fg", u, u) / count
-    if features > 1 and differs(products[~np.eye(features, dtype=bool)], count, TOLERANCE):
+    if features > 1 and differs(products[~np.eye(features, dtype=bool)], count, SIGMAS):
         return "its features are correlated"
     for lag in range(1, min(LAGS, steps - 1) + 1):
         shifted = np.einsum("btf,btg->fg", u[:, lag:], u[:, :-lag]) / (batch * (steps - lag))
-        if differs(shifted, batch * (steps - lag), TOLERANCE):
+        if differs(shifted, batch * (steps - lag), SIGMAS):
             return f"inputs {lag} step{'s' if lag > 1 else ''} apart are correlated"
     return None
 
