@@ -22,7 +22,7 @@ _LARGEST = sys.float_info.max
 
 @contextmanager
 def in_evaluation(model: nn.Module) -> Iterator[nn.Module]:
-    """Switch a model to evaluation mode for a block; every module's mode is restored afterwards.
+    """Switch a model to evaluation mode for a block; restore the mode of every module afterwards.
 
     Args:
         model: any module.
@@ -48,7 +48,7 @@ def in_evaluation(model: nn.Module) -> Iterator[nn.Module]:
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[nn.Module]:
-    """Switch a model to evaluation mode for a block; mode, gradients, buffers and random state are restored.
+    """Switch a model to evaluation mode for a block; restore mode, gradients, buffers and random state.
 
     A small model runs on one thread (``threads_fitting``). cuDNN is off inside: its recurrent kernels can neither run
     backward in evaluation mode nor be differentiated twice.
@@ -92,12 +92,12 @@ def answer(model: nn.Module, x: Tensor, name: str) -> Any:
     """Return a model's output for sequences ``(batch, time, features)``, in evaluation mode, without a graph.
 
     Raises:
-        ConfigurationError: an error inside the model, in one line.
+        ConfigurationError: the model raised an exception; the message quotes its first line.
     """
     try:
         with in_evaluation(model), torch.no_grad():
             return model(x)
-    except (Exception, SystemExit) as error:  # a network of the user's own may raise anything
+    except (Exception, SystemExit) as error:  # a user's network may raise any exception
         line = next((part.strip() for part in str(error).splitlines() if part.strip()), "")[:200]
         raise ConfigurationError(
             f"{name} does not take sequences {tuple(x.shape)} (batch, time, features): {type(error).__name__}: {line}"
@@ -108,7 +108,7 @@ def check_model(model: Any) -> nn.Module:
     """Raise an error unless ``model`` is a module with finite parameters; return it.
 
     Raises:
-        ConfigurationError: no ``torch.nn.Module``, or a parameter that is sparse or without numbers.
+        ConfigurationError: not a ``torch.nn.Module``, or a parameter that is not dense or is on the meta device.
         NonFiniteError: a parameter holds NaN or an infinity.
     """
     if not isinstance(model, nn.Module):
@@ -134,30 +134,30 @@ def as_tensor(model: nn.Module, x: Any) -> Any:
 
 
 def check_dense(name: str, value: Tensor) -> None:
-    """Raise an error for a tensor without an entry at every place: sparse, nested, or on the meta device.
+    """Raise an error for a tensor that is sparse, nested, or on the meta device.
 
     Raises:
-        ConfigurationError: a tensor of this kind.
+        ConfigurationError: the tensor is one of these.
 
     >>> check_dense("x", torch.eye(2))
     """
     if value.is_meta:
-        raise ConfigurationError(f"{name} is on the meta device, which keeps no numbers: load them first")
+        raise ConfigurationError(f"{name} is on the meta device, which holds no numbers: load them first")
     if value.is_nested or value.layout is not torch.strided:
         kind = "nested" if value.is_nested else str(value.layout).removeprefix("torch.")
         raise ConfigurationError(f"{name} must be a dense tensor, got a {kind} one: convert it first")
 
 
 def check_real_sequences(x: Any) -> Tensor:
-    """Check for finite real sequences of any precision on any device; return ``x`` without a graph.
+    """Check that ``x`` holds finite real sequences of any precision on any device; return it without a graph.
 
     Args:
         x: ``(batch, time, features)``.
 
     Raises:
-        ConfigurationError: no dense, real floating-point tensor.
-        DimensionError: not three axes, or an empty one.
-        NonFiniteError: NaN or an infinity inside.
+        ConfigurationError: not a dense, real floating-point tensor.
+        DimensionError: not three axes, or an empty axis.
+        NonFiniteError: an entry is NaN or infinite.
 
     >>> check_real_sequences(torch.zeros(2, 3, 1)).shape
     torch.Size([2, 3, 1])
@@ -177,20 +177,20 @@ def check_batch(model: nn.Module, x: Any) -> Tensor:
     """Check an input against the model; return ``x`` without a graph.
 
     Args:
-        model: gives dtype and device.
-        x: ``(batch, time, features)``; an array of numpy is taken in the model's dtype.
+        model: model whose dtype and device are required.
+        x: ``(batch, time, features)``; a numpy array is converted to the model's dtype.
 
     Raises:
-        ConfigurationError: no dense floating-point tensor, or one of another dtype or device than the model's.
-        DimensionError: not three axes, or an empty one.
-        NonFiniteError: NaN or an infinity inside.
+        ConfigurationError: not a dense floating-point tensor, or of another dtype or device than the model's.
+        DimensionError: not three axes, or an empty axis.
+        NonFiniteError: an entry is NaN or infinite.
     """
     x = check_real_sequences(as_tensor(model, x))
-    check_kind(model, x)
+    check_dtype(model, x)
     return x
 
 
-def check_kind(model: nn.Module, x: Tensor) -> None:
+def check_dtype(model: nn.Module, x: Tensor) -> None:
     """Raise an error for a floating-point tensor of another dtype or device than the model's parameters.
 
     Raises:
@@ -212,7 +212,7 @@ def check_labels(y: Any, batch: int, device: torch.device | None = None) -> Tens
         device: required device; ``None``: any.
 
     Raises:
-        ConfigurationError: no dense integer tensor, or on another device.
+        ConfigurationError: not a dense integer tensor, or a tensor on another device.
         DimensionError: another shape than ``(batch,)``.
     """
     if isinstance(unmasked("y", y), np.ndarray) and y.dtype.kind in "iu":
@@ -229,7 +229,7 @@ def check_labels(y: Any, batch: int, device: torch.device | None = None) -> Tens
 
 
 def check_labelled(model: Any, x: Any, y: Any) -> tuple[Tensor, Tensor]:
-    """Run ``check_model``, ``check_batch`` and ``check_labels`` for sequences with a class each."""
+    """Run ``check_model``, ``check_batch`` and ``check_labels`` for sequences with one class each."""
     x = check_batch(check_model(model), x)
     return x, check_labels(y, len(x), x.device)
 
@@ -240,10 +240,10 @@ def _plain(value: Any) -> Any:
 
 
 def check_number(name: str, value: Any, *, minimum: float = 0.0, strict: bool = False) -> float:
-    """Return ``value`` as a finite float of at least (strictly more than) ``minimum``.
+    """Return ``value`` as a finite float ``>= minimum``, or ``> minimum`` if ``strict``.
 
     Raises:
-        ConfigurationError: otherwise.
+        ConfigurationError: the value is no number, not finite or too small.
     """
     number = _plain(value)
     fits = isinstance(number, int | float) and not isinstance(number, bool) and minimum <= number <= _LARGEST
@@ -257,7 +257,7 @@ def check_int(name: str, value: Any, minimum: int = 1) -> int:
     """Return ``value`` as an int of at least ``minimum`` that fits into 63 bits.
 
     Raises:
-        ConfigurationError: otherwise.
+        ConfigurationError: the value is no integer or out of range.
     """
     number = _plain(value)
     if isinstance(number, bool) or not isinstance(number, int) or not minimum <= number < 2**63:
@@ -269,12 +269,12 @@ def logits_of(model: nn.Module, x: Tensor, y: Tensor | None = None) -> Tensor:
     """Return the model's checked logits ``(batch, classes)``.
 
     Args:
-        model: called as ``model(x)``; one logit ``z`` a sequence stands for the two logits ``(0, z)``.
+        model: called as ``model(x)``; one logit ``z`` per sequence stands for the two logits ``(0, z)``.
         x: ``(batch, time, features)``.
-        y: labels that must be among the classes.
+        y: labels, which must be classes of the output; ``None``: not checked.
 
     Raises:
-        DimensionError: the output is no ``(batch, classes)`` tensor with two classes or more.
+        DimensionError: the output is not a ``(batch, classes)`` tensor with two classes or more.
         NonFiniteError: a logit is NaN or infinite.
         ConfigurationError: a label is no class of the output.
     """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def plain_value(value: Any) -> Any:
     r"""Convert ``value`` to JSON types; NaN and infinities become ``None``.
 
-    Text is made encodable: a file name that is no UTF-8 keeps its stray bytes as escapes.
+    Text becomes valid UTF-8: bytes of a file name that are not UTF-8 are written as escapes.
 
     >>> plain_value((np.float64(1.5), float("nan"), "\udcff"))
     [1.5, None, '\\udcff']
@@ -46,7 +46,7 @@ def plain_value(value: Any) -> Any:
 
 
 def named_path(text: Any) -> Any:
-    r"""Invert ``plain_value`` for a path: undecodable bytes are restored in any locale.
+    r"""Return the path that ``plain_value`` wrote as text, with its bytes restored in any locale.
 
     >>> named_path("absent-\\udcff.npz"), named_path(None)
     ('absent-\udcff.npz', None)
@@ -60,17 +60,17 @@ def named_path(text: Any) -> Any:
         return text
 
 
-ROWS = 20
-"""Most rows of a table in a notebook."""
-LETTERS = 60
-"""Most letters of a value in ``repr``; longer values show their shape or number of entries."""
+MAX_ROWS = 20
+"""Maximum number of rows of a table in a notebook."""
+MAX_LENGTH = 60
+"""Maximum length of a value in ``repr``, in characters; a longer value shows its shape or number of entries."""
 
 
 def _briefly(value: Any) -> str:
     if isinstance(value, Tensor | np.ndarray) and value.ndim:
         return f"{tuple(value.shape)}"
     text = f"{value:.6g}" if isinstance(value, float) else repr(value)
-    if len(text) <= LETTERS:
+    if len(text) <= MAX_LENGTH:
         return text
     return f"{len(value)} entries" if isinstance(value, Sized) else "…"
 
@@ -79,7 +79,7 @@ class Record:
     """Base of result dataclasses: JSON values, pandas tables, matplotlib figures, one-line and HTML representations.
 
     Attributes:
-        curve: columns of ``curves()`` that are drawn; ``None``: the table itself is drawn.
+        curve: columns of ``curves()`` that ``plot`` draws; ``None``: ``plot`` draws a table.
 
     Example:
         >>> @dataclasses.dataclass(frozen=True)
@@ -107,8 +107,8 @@ class Record:
     def _repr_html_(self) -> str:
         """Return the table that Jupyter shows: the first rows of ``frame()``, with escaped texts."""
         table = self.frame()
-        more = len(table) - ROWS
-        shown = table.head(ROWS).to_html(index=False, border=0, escape=True)
+        more = len(table) - MAX_ROWS
+        shown = table.head(MAX_ROWS).to_html(index=False, border=0, escape=True)
         remainder = f"<p>and {more} more rows in .frame()</p>" if more > 0 else ""
         return f"<div><p>{html.escape(type(self).__name__)}</p>{shown}{remainder}</div>"
 

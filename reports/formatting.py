@@ -13,7 +13,7 @@ from stability.kernel.format.sentences import at_least as lower
 from stability.kernel.format.sentences import at_most
 
 MISSING = "–"
-_REMAINDER = 1e-14  # of margins, differences of numbers near one: some sums of float64
+_MARGIN_ROUNDING = 1e-14  # rounding error of a margin: a few float64 operations on numbers near one
 WORDS = {
     "certified": "Proven stable",
     "refuted": "Proven not stable",
@@ -32,7 +32,7 @@ METRICS = {
 
 
 def _real(value: Any) -> float | None:
-    """Return ``value`` as a float, or ``None`` without a number to show."""
+    """Return ``value`` as a float, or ``None`` if it is missing, NaN or not a number."""
     if value is None or isinstance(value, (str, bool)):
         return None
     value = float(value)
@@ -40,14 +40,14 @@ def _real(value: Any) -> float | None:
 
 
 def number(value: Any, digits: int = 3) -> str:
-    """Format a number to some significant digits; large and small ones with a power of ten.
+    """Format a number to a given number of significant digits; use a power of ten for large and small numbers.
 
     Args:
         value: the number; ``None`` and NaN show as a dash.
         digits: significant digits.
 
     Returns:
-        The text, with a true minus sign.
+        The text, with the typographic minus sign.
 
     Example:
         >>> number(0.012345), number(-1234567.0), number(2.0), number(None)
@@ -88,14 +88,14 @@ def margin_words(value: Any) -> str:
 
     Example:
         >>> margin_words(-0.25), margin_words(-4.44e-16), margin_words(0)
-        ('−0.25', '−4.44×10⁻¹⁶ (0 but for rounding)', '0')
+        ('−0.25', '−4.44×10⁻¹⁶ (0 up to rounding)', '0')
     """
     x = _real(value)
-    return signed(value) + " (0 but for rounding)" * (x is not None and 0 < abs(x) <= _REMAINDER)
+    return signed(value) + " (0 up to rounding)" * (x is not None and 0 < abs(x) <= _MARGIN_ROUNDING)
 
 
 def percent(value: Any) -> str:
-    """Format a share as a percentage with one decimal; only nothing is ``0.0 %`` and only all is ``100.0 %``.
+    """Format a share as a percentage with one decimal; only exactly 0 is ``0 %`` and only exactly 1 is ``100 %``.
 
     Example:
         >>> percent(0.9704), percent(0.0002), percent(0.0), percent(0.99999), percent(1.0)
@@ -211,7 +211,7 @@ def rate(value: Any, discrete: bool) -> str:
 
     Args:
         value: ``lambda`` (continuous) or ``rho`` (discrete).
-        discrete: whether it is per step.
+        discrete: True for a rate per step, False for a rate per unit of time.
 
     Example:
         >>> rate(0.99999001, True), rate(0.97, True), rate(0.50009, False)
@@ -228,10 +228,10 @@ def half_life(value: Any, discrete: bool) -> float | None:
 
     Args:
         value: the rate; ``None`` gives ``None``.
-        discrete: whether it is per step.
+        discrete: True for a rate per step, False for a rate per unit of time.
 
     Returns:
-        The half-life; 0 for a difference that is gone after one step, infinite when nothing contracts.
+        The half-life; 0 if differences vanish after one step, infinite if they do not contract.
 
     Example:
         >>> half_life(0.5, True), round(half_life(2.0, False), 4)
@@ -251,11 +251,11 @@ def time_to(share: float, pairs: Sequence[tuple[float, float]], discrete: bool) 
     Args:
         share: 1 for the distance at the start, 0.5 for half of it.
         pairs: proved ``(rate, overshoot)``, all of one network: ``C rho^k`` or ``C exp(-lambda t)``.
-        discrete: whether rates are per step.
+        discrete: True for rates per step, False for rates per unit of time.
 
     Returns:
-        The smallest number of steps after which the bound is below the share, or the time from which on it is not
-        above it; ``None`` where no pair ever gets there.
+        Discrete: smallest number of steps after which the bound is below the share. Continuous: time after which the
+        bound is at most the share. ``None`` if no pair gives such a time.
 
     Example:
         >>> time_to(1.0, [(0.9732, 2.902)], True), time_to(0.5, [(0.9732, 2.902)], True)
@@ -293,7 +293,7 @@ def time_unit(discrete: bool) -> str:
 
 
 def verdict_word(state: Any) -> str:
-    """Return a verdict in the words of the report.
+    """Return the display name of a verdict.
 
     Args:
         state: a verdict, ``invalid`` (a file that does not verify), ``stale`` (results about other weights), or
@@ -319,13 +319,13 @@ def verdict_sign(state: Any) -> str:
 def table(
     header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = (), most: int | None = None
 ) -> str:
-    """Format a table of plain text, columns two spaces apart.
+    """Format a table of plain text, with two spaces between columns.
 
     Args:
         header: names of the columns.
         rows: the cells.
         right: indices of the columns that are aligned to the right.
-        most: letters beside each other in a cell; longer ones go on below, and nothing is cut.
+        most: maximum width of a cell in characters; longer cells are wrapped.
 
     Returns:
         Lines without a final newline.

@@ -28,7 +28,7 @@ from .sweep import Sizes, check_levels
 from .threat import Bounds, free_box
 
 WEIGHTS, STEPS = "parameters", 7
-DRIVEN = ("pgd", "fgsm")
+LOSS_ATTACKS = ("pgd", "fgsm")
 """Attacks that maximize any loss; the others need one class per sequence."""
 
 
@@ -38,22 +38,22 @@ class ScoreSweep(Sizes):
 
     Attributes:
         perturbation: name of the attack or of the noise.
-        norm: norm of the sizes (attacks); ``None`` for noise.
+        norm: norm in which an attack's sizes are measured; ``None`` for noise.
         axis: name of the sizes: ``epsilon`` or ``level``.
-        sizes: ascending.
+        sizes: sizes of the perturbation, ascending.
         metric: name of the metric, a key of ``tasks.scores.METRICS``.
-        score: mean over the sequences, each with the mean over its own targets; for attacks in the worst case found at
-            this size or a smaller one, for noise in the mean over the draws.
-        ci_low: lower end of Student's interval over the sequences, one entry per size; of Wilson's where each has one
-            class; NaN for a single sequence with several targets.
-        ci_high: upper end.
-        n: sequences.
+        score: metric at each size: the mean over the sequences of the mean over each sequence's targets. An attack
+            counts its worst point at this size or a smaller one; noise counts the mean over the draws.
+        ci_low: lower end of the confidence interval over the sequences, one entry per size. It is Wilson's for one
+            class per sequence, else Student's; NaN for a single sequence with several targets.
+        ci_high: upper end of the same interval.
+        n: number of sequences.
         confidence: confidence level of the intervals.
         seed: seed of the perturbations.
-        draws: independent perturbations per size (noise); 1 for attacks.
-        spread: standard deviation over the draws of the mean that ``score`` reports, one entry per size; 0 for attacks.
+        draws: number of independent perturbations per size (noise); 1 for attacks.
+        spread: standard deviation of ``score`` over the draws, one entry per size; 0 for attacks.
         options: further options of the perturbation.
-        blind: sequences without a gradient at any point that an attack visited.
+        blind: number of sequences whose gradient was zero or not finite at every point that an attack visited.
     """
 
     curve = Curve("size", ("score",), ("ci_low", "ci_high"))
@@ -92,7 +92,7 @@ def _student(scores: Tensor, confidence: float) -> tuple[float, float]:
     return mean - half, mean + half
 
 
-def _opened(
+def _check_inputs(
     model: Any, x: Any, y: Tensor, task: Task, bounds: Bounds, mask: Tensor | None
 ) -> tuple[Tensor, Box, Tensor]:
     """Return the checked inputs, their bounds, and the mask of entries that may change (no padding)."""
@@ -131,21 +131,21 @@ def noise_scores(
 
     Args:
         model: called as ``model(x)``; run in evaluation mode, restored afterwards.
-        x: ``(batch, time, features)``; the padding of shorter sequences is left alone.
-        y: targets, as the task has them.
-        task: gives the metric.
+        x: ``(batch, time, features)``; the padding of shorter sequences is not changed.
+        y: targets in the format of the task.
+        task: task that defines the metric.
         kind: ``"white"`` (``x + N(0, level^2)``), ``"salt_pepper"`` (entries, with probability ``level``, at one of
             their bounds), or ``"parameters"`` (all weights, in units of each tensor's root mean square; see
             ``parameter_noise_sweep``).
         levels: standard deviations, or shares of changed entries; 0 gives the clean score.
-        draws: independent noises per level.
+        draws: number of independent noise samples per level.
         bounds: pair of numbers or tensors that broadcast to ``x``, for salt and pepper.
-        mask: boolean, broadcasts to ``x``: true where there may be noise.
+        mask: boolean, broadcasts to ``x``: True where noise may be added.
         seed: seed of the noise.
         confidence: confidence level of the intervals.
 
     Returns:
-        The sweep.
+        Score and interval at each size.
 
     Raises:
         ConfigurationError: an unknown kind, or invalid input.
@@ -164,7 +164,7 @@ def noise_scores(
     grid = check_levels("levels", levels, KINDS[kind][1] if kind in KINDS else math.inf)
     confidence = check_confidence(confidence)
     draws, generator = check_int("draws", draws), torch.Generator().manual_seed(check_int("seed", seed, 0))
-    x, box, free = _opened(model, x, y, task, bounds if kind == "salt_pepper" else None, mask)
+    x, box, free = _check_inputs(model, x, y, task, bounds if kind == "salt_pepper" else None, mask)
     means, spread = [], []
     with untouched(model), torch.no_grad():
         twin, shake = shaken(model) if kind == WEIGHTS else (model, None)
@@ -192,8 +192,8 @@ class _Worst:
     losses: Tensor
     less_is_worse: bool
 
-    def see(self, points: Tensor, scores: Tensor, losses: Tensor) -> None:
-        """Keep the worse point of each sequence."""
+    def update(self, points: Tensor, scores: Tensor, losses: Tensor) -> None:
+        """Keep the worse of the old and the new point of each sequence."""
         increase = (self.scores - scores) if self.less_is_worse else (scores - self.scores)
         worse = (increase > 0) | ((increase == 0) & (losses > self.losses))
         self.points = torch.where(worse[:, None, None], points, self.points)
@@ -219,16 +219,16 @@ def attack_scores(
 ) -> ScoreSweep:
     """Measure the task's worst-case metric under gradient ascent over a grid of radii.
 
-    Projected gradient ascent (``pgd``): at each radius the loss of every sequence is driven up from a random point of
-    the ball, ``z <- P(z + step_size * direction(dL/dz))``, ``P`` onto ball and bounds. ``fgsm`` takes one step of
-    length ``epsilon`` from the sequence itself. What was found at a smaller radius lies in every larger ball and counts
-    there, too: no score gets better with the radius.
+    Projected gradient ascent (``pgd``) increases the loss of every sequence from a random point of the ball:
+    ``z <- P(z + step_size * direction(dL/dz))``, where ``P`` projects onto ball and bounds. ``fgsm`` takes one step of
+    length ``epsilon`` from the sequence itself. A point from a smaller ball also counts for every larger
+    ball, so no score improves with the radius.
 
     Args:
         model: called as ``model(x)``; run in evaluation mode, restored afterwards.
-        x: ``(batch, time, features)`` within the bounds; the padding of shorter sequences is left alone.
-        y: targets, as the task has them.
-        task: gives loss and metric.
+        x: ``(batch, time, features)`` within the bounds; the padding of shorter sequences is not changed.
+        y: targets in the format of the task.
+        task: task that defines loss and metric.
         epsilons: radii; 0 gives the clean score.
         attack: ``"pgd"`` or ``"fgsm"``.
         norm: ``"linf"`` or ``"l2"`` over the whole sequence.
@@ -240,7 +240,7 @@ def attack_scores(
         confidence: confidence level of the intervals.
 
     Returns:
-        The sweep.
+        Score and interval at each size.
 
     Raises:
         ConfigurationError: an invalid option or tensor, or ``x`` outside its bounds.
@@ -255,15 +255,15 @@ def attack_scores(
         >>> sweep.score[1] > sweep.score[0]
         True
     """
-    as_choice("attack", attack, DRIVEN)
-    once = attack == "fgsm"
-    if once and (steps is not None or step_size is not None):
-        raise ConfigurationError("fgsm takes one step as long as the radius: leave steps and step_size out")
-    shape, taken = geometry(norm), 1 if once else check_int("steps", STEPS if steps is None else steps)
+    as_choice("attack", attack, LOSS_ATTACKS)
+    fgsm = attack == "fgsm"
+    if fgsm and (steps is not None or step_size is not None):
+        raise ConfigurationError("fgsm takes one step of length epsilon: omit steps and step_size")
+    shape, count = geometry(norm), 1 if fgsm else check_int("steps", STEPS if steps is None else steps)
     sizes, confidence = check_levels("epsilons", epsilons), check_confidence(confidence)
     length = None if step_size is None else check_number("step_size", step_size, strict=True)
     generator = torch.Generator().manual_seed(check_int("seed", seed, 0))
-    x, box, free = _opened(model, x, y, task, bounds, mask)
+    x, box, free = _check_inputs(model, x, y, task, bounds, mask)
     box = Box(torch.where(free, box.lower, x), torch.where(free, box.upper, x))
     with untouched(model):
         with torch.no_grad():
@@ -273,11 +273,11 @@ def attack_scores(
         ascent = _Ascent(model, task, x, y, box, shape, worst, blind)
         for epsilon in sizes:
             if epsilon > 0:
-                stride = epsilon if once else length or 2.5 * epsilon / taken
-                ascent.climb(epsilon, taken, stride, None if once else generator)
+                stride = epsilon if fgsm else length or 2.5 * epsilon / count
+                ascent.climb(epsilon, count, stride, None if fgsm else generator)
             rows.append(worst.scores)
     more: dict[str, Any] = {"axis": "epsilon", "sizes": sizes, "seed": seed, "spread": (0.0,) * len(sizes)}
-    options = {} if once else {"steps": taken} if step_size is None else {"steps": taken, "step_size": step_size}
+    options = {} if fgsm else {"steps": count} if step_size is None else {"steps": count, "step_size": step_size}
     warn_of(blind, len(x))
     more["blind"] = int(blind.sum())
     return ScoreSweep.of_scores(task, y, rows, confidence, perturbation=attack, norm=norm, options=options, **more)
@@ -303,7 +303,7 @@ class _Ascent:
         scores = self.task.scores(outputs.detach(), self.y)
         if not (torch.isfinite(losses).all() and torch.isfinite(scores).all()):
             raise NonFiniteError("the score of a disturbed sequence", "the model diverges on it")
-        self.worst.see(z.detach(), scores.double(), losses.detach().double())
+        self.worst.update(z.detach(), scores.double(), losses.detach().double())
         return losses
 
     def climb(self, epsilon: float, steps: int, length: float, generator: torch.Generator | None) -> None:

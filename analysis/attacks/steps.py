@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 def noise_step(work: Work) -> None:
-    """Run the step ``noise`` of an analysis and write its files."""
+    """Measure the score under noise on inputs and weights; write ``noise.csv`` or ``noise_scores.csv``."""
     model, task, x, y, bounds = work.disturbed(work.budget.samples)
     common: dict[str, Any] = {"draws": work.budget.draws, "seed": work.seed}
     weights = model, task, x, y
     span = work.span(bounds)
     model, x, bounds, mask = in_units(model, x, work.deviations, bounds)
-    whole = task.labels_sequences
+    whole = task.labels_sequences  # one class per sequence
     frames = []
     for kind, scale in (("white", span), ("salt_pepper", 1.0)):
         levels = [level * scale for level in work.budget.levels]
@@ -39,7 +39,7 @@ def noise_step(work: Work) -> None:
             result = noise_sweep(model, x, y, **options) if whole else noise_scores(model, x, y, task=task, **options)
         frames.append(result.frame())
     if any(p.requires_grad for p in model.parameters()):
-        with contextlib.suppress(NonFiniteError):  # with values to give, a network that diverges has no score
+        with contextlib.suppress(NonFiniteError):  # no row for noise on weights if the network diverges
             frames.append(_on_weights(*weights, {"levels": work.budget.levels, **common}).frame())
     work.write_table("noise.csv" if whole else "noise_scores.csv", pd.concat(frames, ignore_index=True))
 
@@ -51,7 +51,7 @@ def _on_weights(model: nn.Module, task: Task, x: Tensor, y: Tensor, kwargs: dict
 
 
 def attacks_step(work: Work) -> None:
-    """Run the step ``attacks`` of an analysis and write its files."""
+    """Measure the score under attacks; write ``attacks.csv`` or ``attack_scores.csv``."""
     model, task, x, y, bounds = work.disturbed(work.budget.attacked)
     budget, words = work.budget, padding_words(model, x)
     span = work.span(bounds)
@@ -63,14 +63,14 @@ def attacks_step(work: Work) -> None:
         options = {"epsilons": [e * span for e in sizes], "norm": norm, **common}
         with unwarned():
             if whole:
-                near = deepfool(model, x, y, norm=norm, **common)
-                tried = {"steps": budget.steps, "starts": budget.starts}
-                results = [attack_sweep(model, x, y, attack="strong", near=near, **tried, **options)]
-                results.append(attack_sweep(model, x, y, attack="deepfool", near=near, **options))
+                nearest = deepfool(model, x, y, norm=norm, **common)
+                search = {"steps": budget.steps, "starts": budget.starts}
+                results = [attack_sweep(model, x, y, attack="strong", near=nearest, **search, **options)]
+                results.append(attack_sweep(model, x, y, attack="deepfool", near=nearest, **options))
             else:
                 results = [attack_scores(model, x, y, task=task, attack="pgd", steps=budget.steps, **options)]
-        frames += [each.frame() for each in results]
-        blind = max([blind, *(each.blind for each in results)])
+        frames += [r.frame() for r in results]
+        blind = max([blind, *(r.blind for r in results)])
     warnings = (words, masked_words(blind, len(x)), constant_words(work.deviations))
     work.notes.extend(filter(None, warnings))
     work.write_table("attacks.csv" if whole else "attack_scores.csv", pd.concat(frames, ignore_index=True))

@@ -16,7 +16,7 @@ from stability.errors import ConfigurationError
 from ..drawn import Curve
 from ..guard import check_int, check_number
 from ..results import Record
-from .hessian import HessianSummary, ends_and_trace, summary_of
+from .hessian import HessianSummary, estimates_of, summary_of
 from .lanczos import Krylov
 from .opinion import opinion_on
 from .products import HessianOperator, LossFunction, hessian_of
@@ -223,9 +223,9 @@ def spectrum_of(
     rng = np.random.default_rng(seed)
     spaces = [operator.krylov(steps, rng) for _ in range(probes)]
     beside = np.random.default_rng(seed)
-    beside.standard_normal(operator.size)  # the start of the space, which the trace's probes come after
+    beside.standard_normal(operator.size)  # skip the start vector of the space: the probes come after it
     others = sum(space.steps for space in spaces[1:])
-    summary = summary_of(operator, ends_and_trace(operator, spaces[0], probes, beside), search, "lanczos", parameters)
+    summary = summary_of(operator, estimates_of(operator, spaces[0], probes, beside), search, "lanczos", parameters)
     return replace(summary, matvecs=operator.matvecs - others), _smoothed(operator, spaces, parameters, seed)
 
 

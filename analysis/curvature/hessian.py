@@ -29,14 +29,14 @@ class HessianSummary(Record):
 
     Attributes:
         method: ``lanczos``, ``pyhessian`` or ``dense``.
-        parameters: ``all``, ``recurrent``, or names.
+        parameters: ``all``, ``recurrent``, or the names of the selected parameters.
         n_parameters: size of ``H``.
         loss: the loss itself at these parameters.
         gradient_norm: ``|d loss / d theta|_2``.
         lambda_max: largest eigenvalue, signed.
         lambda_min: smallest eigenvalue in algebraic order, signed (usually negative).
-        lambda_max_residual: ``|H v - lambda_max v|`` of the unit vector found: an eigenvalue lies within it.
-        lambda_min_residual: likewise.
+        lambda_max_residual: ``|H v - lambda_max v|`` of the unit Ritz vector ``v``: an eigenvalue is this close.
+        lambda_min_residual: the same for ``lambda_min``.
         top_magnitude: the eigenvalue of largest magnitude, signed (what PyHessian calls the top one).
         trace: trace of ``H``.
         trace_standard_error: standard error of the trace over the random probes; 0 where it is exact.
@@ -44,9 +44,9 @@ class HessianSummary(Record):
             standard errors, not 2; 0 where it is exact.
         trace_samples: number of probes.
         condition_number: see ``condition_definition``; ``None`` where ``lambda_min`` is indistinguishable from 0.
-        condition_definition: in words.
-        matvecs: Hessian-vector products taken.
-        converged: each residual is at most ``tol`` times the magnitude of its own eigenvalue.
+        condition_definition: definition of the condition number in words.
+        matvecs: number of Hessian-vector products.
+        converged: True if each residual is at most ``tol`` times the magnitude of its own eigenvalue.
         seed: seed of start vector and probes.
         notes: remarks on the validity of these numbers.
     """
@@ -76,10 +76,10 @@ class HessianSummary(Record):
 def _trace(
     operator: HessianOperator, krylov: Krylov, samples: int, rng: np.random.Generator
 ) -> tuple[float, float, int]:
-    """Estimate ``tr H = tr T + E[g^T (I - QQ^T) H (I - QQ^T) g]`` with random signs ``g``: sampled outside ``Q`` only.
+    """Estimate ``tr H = tr T + E[g^T (I - QQ^T) H (I - QQ^T) g]`` with random signs ``g``.
 
-    ``Q`` does not depend on the probes, so the estimate is unbiased; the outliers, which cause most of
-    Hutchinson's variance, are in ``Q``.
+    ``Q`` is the basis of the Krylov space. It does not depend on the probes, so the estimate is unbiased. It holds the
+    outliers, which cause most of the variance of Hutchinson's estimate.
     """
     known = float(krylov.diagonal.sum())
     if krylov.steps == operator.size:
@@ -98,22 +98,22 @@ def _residual(v: Vector, product: Vector) -> tuple[float, float]:
 
 def _by_lanczos(operator: HessianOperator, settings: Search) -> Estimates:
     rng = np.random.default_rng(settings.seed)
-    return ends_and_trace(operator, operator.krylov(settings.max_iter, rng, settings.tol), settings.trace_samples, rng)
+    return estimates_of(operator, operator.krylov(settings.max_iter, rng, settings.tol), settings.trace_samples, rng)
 
 
-def ends_and_trace(operator: HessianOperator, krylov: Krylov, samples: int, rng: np.random.Generator) -> Estimates:
+def estimates_of(operator: HessianOperator, krylov: Krylov, samples: int, rng: np.random.Generator) -> Estimates:
     """Return both extreme eigenvalues from a Krylov space, with their residuals, and the trace.
 
     Args:
         operator: the Hessian.
-        krylov: a space of it, from any start.
-        samples: probes of the trace beside the space.
+        krylov: a Krylov space of the Hessian, from any start vector.
+        samples: number of probes for the trace outside the space.
         rng: generator of these probes.
     """
     _, vectors = krylov.ritz()
-    ends = vectors[:, [0, -1]].T @ krylov.basis
-    ends /= np.linalg.norm(ends, axis=1, keepdims=True)
-    smallest, largest = (_residual(end, operator.matvec(end)) for end in ends)
+    ritz_vectors = vectors[:, [0, -1]].T @ krylov.basis
+    ritz_vectors /= np.linalg.norm(ritz_vectors, axis=1, keepdims=True)
+    smallest, largest = (_residual(v, operator.matvec(v)) for v in ritz_vectors)
     return Estimates(largest, smallest, _trace(operator, krylov, samples, rng))
 
 
@@ -155,28 +155,27 @@ def hessian_summary(
 ) -> HessianSummary:
     """Estimate extreme eigenvalues, trace and condition number of ``H = d^2 loss / d theta^2``.
 
-    ``lanczos`` takes both ends from one Krylov space with full re-orthogonalization and stops when both
-    residuals fall below ``tol`` times the magnitude of their own eigenvalue; the trace is exact on that space and
-    sampled beside it. ``pyhessian`` drives the library of that name and works around its faults (listed in
-    ``notes``). ``dense`` forms ``H``: small models only. The model is run in evaluation mode and is left
-    exactly as it was found.
+    ``lanczos`` takes both extreme eigenvalues from one Krylov space with full re-orthogonalization. It stops when each
+    residual is at most ``tol`` times the magnitude of its eigenvalue. The trace is exact on that space and sampled
+    outside it. ``pyhessian`` calls the library of that name and works around its faults (listed in ``notes``).
+    ``dense`` forms ``H``, for small models only. The model runs in evaluation mode and is restored afterwards.
 
     Args:
         model: ``model(x) -> outputs``.
         x: ``(batch, time, features)``, or a loader of ``(x, y)`` batches when ``y`` is ``None``.
         y: targets, one per sequence.
         loss: ``(outputs, targets) -> scalar``, a mean over samples; default: cross entropy of logits.
-        parameters: ``"all"`` that require a gradient, ``"recurrent"``, or a list of names.
+        parameters: ``"all"`` parameters that require a gradient, ``"recurrent"`` ones, or a list of names.
         method: ``"lanczos"``, ``"pyhessian"`` or ``"dense"``.
         seed: seed of the start vector and the probes.
-        batch_size: sum over minibatches of this size; ``None``: one batch, its graph kept (fastest).
-        max_iter: at most this many products for the eigenvalues.
-        tol: largest residual of each eigenvalue, relative to its own magnitude; an eigenvalue near zero may not get
-            there within ``max_iter``, and ``converged`` is false then.
-        trace_samples: random probes for the trace, 2 or more.
+        batch_size: size of the minibatches; ``None``: one batch whose graph is kept (fastest).
+        max_iter: maximum number of Hessian-vector products for the eigenvalues.
+        tol: largest residual of each eigenvalue, relative to its own magnitude; an eigenvalue near zero may not
+            reach it within ``max_iter``, and ``converged`` is False then.
+        trace_samples: number of random probes for the trace, 2 or more.
 
     Returns:
-        The summary.
+        Estimates with their residuals and standard errors.
 
     Raises:
         ConfigurationError: an invalid option or tensor.
@@ -212,8 +211,8 @@ def summary_of(
     """Return the summary of a method's estimates for a Hessian, with loss and gradient norm.
 
     Args:
-        operator: the Hessian; the products that it counts are the summary's.
-        result: both ends and the trace.
+        operator: the Hessian; it counts the products for ``matvecs``.
+        result: both extreme eigenvalues and the trace.
         settings: settings of the estimate.
         method: name of the method.
         parameters: the selection, as an argument of ``select_parameters``.

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, UnsupportedError
 
 from ...models.wrapped import two_logits
-from ..guard import as_tensor, check_dense, check_int, check_kind, check_model, untouched
+from ..guard import as_tensor, check_dense, check_dtype, check_int, check_model, untouched
 from .lanczos import Krylov, lanczos, random_direction
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
@@ -191,7 +191,7 @@ class HessianOperator:
     def _passes(self) -> tuple[float, NDArray[np.float64]]:
         total, count, flat = 0.0, 0, np.zeros(self.size)
         for x, y in self.batches:
-            check_kind(self.model, x)
+            check_dtype(self.model, x)
             value, gradients = self._gradient_graph(x, y, again=False)
             total += float(value) * len(x)
             flat += self._flatten(gradients) * len(x)

@@ -1,16 +1,16 @@
 r"""Expected norm of a hidden state, and its certified upper bound.
 
-**Expected.** Linear layers know :math:`E|x_t|^2` for white input: entries of mean zero and equal variance, independent
-over time and features. For RotRNN it is :math:`\sum_{heads} c\,(1 - \gamma^{2t})`. It scales with the variance of the
-input and is a *mean square*: it belongs beside the root mean square over sequences, not beside their mean norm, which
-lies below it. Input that is not white (images, say) has no such value.
+**Expected.** For linear layers, :math:`E|x_t|^2` has a closed form for white input: entries of mean zero and equal
+variance, independent over time and features. For RotRNN it is :math:`\sum_{heads} c\,(1 - \gamma^{2t})`. It scales with
+the variance of the input and is a *mean square*: compare it with the root mean square over sequences. The mean norm is
+smaller. Input that is not white, such as images, has no expected norm.
 
-**Allowed.** Where two states under the same input come closer by a factor ``rho`` in a norm, the state stays close to
-any point ``r``:
+**Certified.** If a step shrinks the distance of two states under the same input by a factor ``rho`` in the norm
+``|.|_P``, the state stays close to any point ``r``:
 
 .. math:: \|h_t - r\|_P \le \rho\,\|h_{t-1} - r\|_P + \|f(r, u_t) - r\|_P ,
 
-a bound for the inputs at hand. With constant input and ``r`` the equilibrium ``h*`` it is
+which holds for the given inputs. For constant input and ``r`` equal to the equilibrium ``h*``, it becomes
 :math:`|h_t - h_*| \le C \rho^t |h_0 - h_*|`.
 """
 
@@ -39,17 +39,17 @@ from ..unroll import flat_state
 from .stepbound import SLACK, StepBound, step_bound
 
 Array = NDArray[np.float64]
-DOUBT = 6.0  # standard errors of a sample statistic beyond which input does not count as white
+SIGMAS = 6.0  # standard errors of a sample statistic beyond which an input is not white
 LAGS = 8  # time lags of the correlations in the test for white noise
 BLOCK = 1 << 22  # numbers per block of states, 32 MiB in float64
-SETTLE = 200  # steps of the mean input towards an equilibrium; the reference state need not be exact
+EQUILIBRIUM_STEPS = 200  # steps of the mean input towards an equilibrium; the reference state need not be exact
 
 
 def why_not_white(x: Tensor) -> str | None:
     """Return the reason why sequences are no sample of white noise, or ``None`` if the tests pass.
 
-    Looked at are the mean, the variance of each feature and of each time step, and correlations between features and
-    over up to eight steps, each within six standard errors of what white noise has.
+    The tests compare the mean, the variance of each feature and time step, and correlations between features and over
+    up to eight steps with white noise. The tolerance is six standard errors.
 
     Args:
         x: ``(batch, time, features)``.
@@ -66,23 +66,23 @@ def why_not_white(x: Tensor) -> str | None:
         return "it is zero"
     u = u / math.sqrt(power)
     count = batch * steps
-    excess = DOUBT * math.sqrt(max(float((u**2).var()), 1.0))  # of a mean of squares of one entry
+    excess = SIGMAS * math.sqrt(max(float((u**2).var()), 1.0))  # of a mean of squares of one entry
 
     def differs(values: Array, samples: int, scale: float) -> bool:
         return bool((np.abs(values) > scale / math.sqrt(samples)).any())
 
-    if differs(u.mean((0, 1)), count, DOUBT):
+    if differs(u.mean((0, 1)), count, SIGMAS):
         return "its mean is not zero"
     if differs((u**2).mean((0, 1)) - 1, count, excess):
         return "its features differ in power"
-    if differs((u**2).mean((0, 2)) - 1, batch * features, excess) or differs(u.mean((0, 2)), batch * features, DOUBT):
+    if differs((u**2).mean((0, 2)) - 1, batch * features, excess) or differs(u.mean((0, 2)), batch * features, SIGMAS):
         return "its power or mean changes over time"
     products = np.einsum("btf,btg->fg", u, u) / count
-    if features > 1 and differs(products[~np.eye(features, dtype=bool)], count, DOUBT):
+    if features > 1 and differs(products[~np.eye(features, dtype=bool)], count, SIGMAS):
         return "its features are correlated"
     for lag in range(1, min(LAGS, steps - 1) + 1):
         shifted = np.einsum("btf,btg->fg", u[:, lag:], u[:, :-lag]) / (batch * (steps - lag))
-        if differs(shifted, batch * (steps - lag), DOUBT):
+        if differs(shifted, batch * (steps - lag), SIGMAS):
             return f"inputs {lag} step{'s' if lag > 1 else ''} apart are correlated"
     return None
 
@@ -91,13 +91,14 @@ def expected_rms(layer: Any, x: Tensor, length: int, extension: str) -> tuple[Ar
     """Return the expected root mean square norm over time for white input of the same power, and its assumption.
 
     Args:
-        layer: a recurrent layer; its ``expected_norm(t)`` is about white input of variance one.
+        layer: a recurrent layer; its ``expected_norm(t)`` assumes white input of variance one.
         x: ``(batch, length, features)``, the given sequences.
-        length: steps of the curve.
+        length: number of steps of the curve.
         extension: continuation of the sequences: only ``noise`` stays white.
 
     Returns:
-        ``(length,)``, NaN where nothing is expected, or ``None``; and a sentence, empty for a layer without a law.
+        The curve ``(length,)``, NaN after the input stops being white; ``None`` if the norm has no closed form or the
+        input is not white. And a sentence, empty for a layer without a closed form.
     """
     if layer.expected_norm(1) is None:
         return None, ""
@@ -114,17 +115,17 @@ def expected_rms(layer: Any, x: Tensor, length: int, extension: str) -> tuple[Ar
 def norm_bound(layer: RecurrentLayer, x: Tensor, certificate: Certificate | None = None) -> tuple[Array | None, str]:
     """Bound the hidden state's norm over time for every given sequence; also return the source of the bound.
 
-    In real arithmetic on the stored weights, from the layer's own initial state; computed in float64 (with a slack of
-    1e-9), not in intervals.
+    The bound holds for the stored weights in exact arithmetic and for the layer's own initial state. It is computed in
+    float64 with a slack of 1e-9, without interval arithmetic.
 
     Args:
         layer: a recurrent layer.
         x: ``(batch, time, features)``.
-        certificate: certificate by the multiplier inequality, whose proof is checked again; by default the proof that
-            the layer carries, the norm of an orthogonal map, or that of a linear one.
+        certificate: certificate by the multiplier inequality; its proof is checked again. Default: the layer's own
+            proof, or the norm of its orthogonal or linear map.
 
     Returns:
-        ``(time,)``, or ``None`` and an empty sentence.
+        Bound ``(time,)`` and its source; ``None`` and an empty text if no contraction is proved.
 
     Example:
         >>> from stability.models import ContractingRNN
@@ -137,20 +138,20 @@ def norm_bound(layer: RecurrentLayer, x: Tensor, certificate: Certificate | None
     if step_bound is None:
         return None, ""
     bound, source = step_bound
-    least = np.full(tuple(x.shape[:2]), math.inf)
-    spread = float(np.linalg.norm(np.linalg.inv(bound.root), 2))  # |d|_2 <= spread |d|_P
+    smallest = np.full(tuple(x.shape[:2]), math.inf)
+    norm_ratio = float(np.linalg.norm(np.linalg.inv(bound.root), 2))  # |d|_2 <= norm_ratio |d|_P
     replay = _Replay(layer, x)
     for reference in replay.references():
         size = np.linalg.norm((replay.start - reference) @ bound.root.T, axis=1)
-        away = replay.displacements(reference, bound.root)
+        displacement = replay.displacements(reference, bound.root)
         for t in range(x.shape[1]):
-            size = bound.rate * size + away[:, t]
-            least[:, t] = np.minimum(least[:, t], np.linalg.norm(reference) + spread * size)
-    return least.max(axis=0) * (1 + SLACK) + SLACK, source
+            size = bound.rate * size + displacement[:, t]
+            smallest[:, t] = np.minimum(smallest[:, t], np.linalg.norm(reference) + norm_ratio * size)
+    return smallest.max(axis=0) * (1 + SLACK) + SLACK, source
 
 
 def _step(layer: RecurrentLayer, certificate: Certificate | None) -> tuple[StepBound, str] | None:
-    """Return a norm and the factor, at most one, by which a step shrinks differences in it; or ``None``."""
+    """Return a norm, the factor (at most one) by which a step shrinks distances in it, and its source; or ``None``."""
     witness = layer.witness()
     if certificate is not None:
         if not isinstance(certificate, Certificate):
@@ -202,11 +203,11 @@ class _Replay:
         parts = [self._images(reference, slice(t, t + block)) for t in range(0, steps, block)]
         return np.concatenate([np.linalg.norm((part - reference) @ root.T, axis=2) for part in parts], axis=1)
 
-    def _images(self, reference: Array, when: slice) -> Array:
+    def _images(self, reference: Array, times: slice) -> Array:
         """Return ``f(r, u_t)`` at the selected times, ``(batch, times, n)``."""
-        if self.subject is not None:  # the layer's matrices rounded as they run
-            return self.subject.advance(reference, self.x[:, when].cpu().numpy())
-        drives = self.drives[:, when]
+        if self.subject is not None:  # the layer's matrices with the rounding of a run
+            return self.subject.advance(reference, self.x[:, times].cpu().numpy())
+        drives = self.drives[:, times]
         with torch.no_grad():
             states = torch.as_tensor(reference, device=drives.device).expand(drives.shape[0] * drives.shape[1], -1)
             images = self.layer.transition(drives.flatten(0, 1), states, self.prepared)
@@ -218,6 +219,6 @@ class _Replay:
         if self.subject is None:
             return [zero]
         mean, h = self.x.mean((0, 1)).cpu().numpy(), zero
-        for _ in range(SETTLE):
+        for _ in range(EQUILIBRIUM_STEPS):
             h = self.subject.advance(h, mean)
         return [zero, h]

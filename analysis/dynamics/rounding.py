@@ -1,7 +1,7 @@
-"""Distance between a network in its own precision and the exact map of its certificate.
+"""Distance between runs of a network in its own precision and in float64.
 
-A certificate is about the stored weights in exact arithmetic. A run in float32 rounds at every step. Its distance from
-a run in float64 is measured, not proved. If the map contracts, errors decay, and the distance stays bounded.
+A certificate is about the stored weights in exact arithmetic. A run in float32 rounds at every step. This
+module measures its distance to a run in float64; nothing is proved. If the map contracts, the distance stays bounded.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from ..unroll import flat_state, layer_inputs, only_layer
 
 @dataclass(frozen=True, eq=False)
 class RoundingDistance(Record):
-    """Distances between the states of a run in the model's precision and of one in float64, under the same inputs.
+    """Distances between the states of two runs under the same inputs: in the model's precision and in float64.
 
     Attributes:
         distance: ``(time,)``, the largest Euclidean distance over the sequences, after each step.
         largest: maximum over all steps.
-        relative: ``largest`` in units of the largest norm of a state.
+        relative: ``largest`` divided by the largest norm of a state.
         steps: number of steps.
         sequences: number of sequences.
-        dtype: the model's precision.
+        dtype: the model's precision, for example ``float32``.
     """
 
     curve = Curve("step", ("distance",), words="distance to the run in float64")
@@ -54,14 +54,14 @@ def rounding_distance(model: nn.Module, x: Tensor) -> RoundingDistance:
     """Measure the distance between the states of a layer in its own precision and in float64.
 
     Args:
-        model: a recurrent layer, or a model that holds one.
+        model: a recurrent layer, or a model with exactly one recurrent layer.
         x: ``(batch, time, features)``, inputs of the model.
 
     Returns:
         The distances; zero for a model in float64.
 
     Raises:
-        ConfigurationError: a bad tensor.
+        ConfigurationError: ``x`` is not a dense floating-point tensor of the model's dtype and device.
         DimensionError: a wrong shape.
         NonFiniteError: weights, input or states that are not finite.
         UnsupportedError: a model without exactly one recurrent layer.
@@ -75,15 +75,17 @@ def rounding_distance(model: nn.Module, x: Tensor) -> RoundingDistance:
     """
     layer = only_layer(check_model(model))
     x = check_sequence(check_batch(layer, layer_inputs(model, x)), layer.input_size)
-    finer = copy.deepcopy(layer).double().eval()
-    apart, size = [], 0.0
+    float64_layer = copy.deepcopy(layer).double().eval()
+    distances, size = [], 0.0
     with untouched(layer), torch.no_grad(), torch.backends.cudnn.flags(enabled=False):
-        for state, exact in zip(layer.walk(x), finer.walk(x.double())):
-            ours, theirs = flat_state(state.after).double(), flat_state(exact.after)
-            apart.append(float((ours - theirs).norm(dim=1).max()))
-            size = max(size, float(theirs.norm(dim=1).max()))
-    if not np.isfinite([*apart, size]).all():
+        for state, exact in zip(layer.walk(x), float64_layer.walk(x.double())):
+            rounded, reference = flat_state(state.after).double(), flat_state(exact.after)
+            distances.append(float((rounded - reference).norm(dim=1).max()))
+            size = max(size, float(reference.norm(dim=1).max()))
+    if not np.isfinite([*distances, size]).all():
         raise NonFiniteError("a hidden state", "the network diverges on this input")
-    largest = max(apart)
-    kind = str(x.dtype).removeprefix("torch.")
-    return RoundingDistance(np.array(apart), largest, largest / size if size else 0.0, len(apart), len(x), kind)
+    largest = max(distances)
+    dtype = str(x.dtype).removeprefix("torch.")
+    return RoundingDistance(
+        np.array(distances), largest, largest / size if size else 0.0, len(distances), len(x), dtype
+    )

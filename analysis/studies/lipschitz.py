@@ -1,4 +1,4 @@
-"""Studies of the Lipschitz RNN paper: accuracy by pixels, ablation, conditions of theorem 1.
+"""Studies of the Lipschitz RNN paper: digits pixel by pixel, ablation, conditions of theorem 1.
 
 Erichson, Azencot, Queiruga, Hodgkinson, Mahoney, "Lipschitz recurrent neural networks" (ICLR 2021).
 """
@@ -18,7 +18,7 @@ from .result import Compared, Figure
 PAPER = "Erichson, Azencot, Queiruga, Hodgkinson, Mahoney, Lipschitz recurrent neural networks (ICLR 2021)"
 GAMMA = 0.001  # damping of both matrices in the paper
 SEEDS = "Mean over the seeds, band from the least to the largest."
-SHORT: dict[str, Any] = {"lr": 1e-2, "batch_size": 32, "clip": 1.0}
+SHORT_TRAINING: dict[str, Any] = {"lr": 1e-2, "batch_size": 32, "clip": 1.0}  # for few epochs; see SMALLER
 SMALLER = (
     "Images of 7 x 7 pixels (49 steps in place of 784), few units, 3,000 images and 6 epochs: the paper trains 128 "
     "units for 100 epochs on 60,000 images, and its accuracies are far higher.",
@@ -49,7 +49,7 @@ def _pixel_cases(size: Size) -> list[Case]:
             "Elman": network(ElmanRNN, n),
         }
 
-    training = {**SHORT, "epochs": size["epochs"]}
+    training = {**SHORT_TRAINING, "epochs": size["epochs"]}
     return [
         Case({"task": order, "model": name}, make, "digits", _pixels(size, order), training)
         for order in BETAS
@@ -72,8 +72,8 @@ register_study(
         + ".",
         _pixel_cases,
         compared=lambda frame: [
-            Compared(f"{model}, {order}: accuracy", means(frame, "test_metric", task=order)[model], said, "table 1")
-            for (order, model), said in TABLE1.items()
+            Compared(f"{model}, {order}: accuracy", means(frame, "test_metric", task=order)[model], paper, "table 1")
+            for (order, model), paper in TABLE1.items()
         ],
         figures=tuple(
             Figure(
@@ -90,14 +90,14 @@ register_study(
 
 # ---- figure 3: ablation over the linear term and the skew-symmetric share ------------------------------------------
 
-ORDERS = {"ordered": 0.65, "permuted": 0.8}  # the paper's beta for the ablation over alpha
-PEAKS = {"ordered": "0.65 or 0.7", "permuted": "0.8 or 0.85"}  # the paper's best beta
+ABLATION_BETAS = {"ordered": 0.65, "permuted": 0.8}  # the paper's beta for the ablation over alpha
+BEST_BETAS = {"ordered": "0.65 or 0.7", "permuted": "0.8 or 0.85"}  # the paper's best beta
 
 
 def _ablation_cases(size: Size) -> list[Case]:
-    grid = [("alpha", order, alpha, beta) for order, beta in ORDERS.items() for alpha in size["alphas"]]
-    grid += [("beta", order, 1.0, beta) for order in ORDERS for beta in size["betas"]]
-    training = {**SHORT, "epochs": size["epochs"]}
+    grid = [("alpha", order, alpha, beta) for order, beta in ABLATION_BETAS.items() for alpha in size["alphas"]]
+    grid += [("beta", order, 1.0, beta) for order in ABLATION_BETAS for beta in size["betas"]]
+    training = {**SHORT_TRAINING, "epochs": size["epochs"]}
     return [
         Case(
             {"varied": varied, "task": order, "alpha": alpha, "beta": beta},
@@ -110,7 +110,7 @@ def _ablation_cases(size: Size) -> list[Case]:
 
 def _ablation_compared(frame: Frame) -> list[Compared]:
     rows = []
-    for order, peak in PEAKS.items():
+    for order, peak in BEST_BETAS.items():
         over_alpha, over_beta = (means(frame, "test_metric", by, varied=by, task=order) for by in ("alpha", "beta"))
         listed = ", ".join(f"{over_alpha[alpha]:.1%}" for alpha in (0.0, 1.0, 2.0))
         best = max(over_beta, key=lambda beta: over_beta[beta])
@@ -149,7 +149,7 @@ register_study(
             )
             for by, title, caption in (
                 ("alpha", "Accuracy over the linear term", "alpha 0 is a neural ODE."),
-                ("beta", "Accuracy over the skew-symmetric share", "beta 1 is skew-symmetric but for the shift."),
+                ("beta", "Accuracy over the skew-symmetric share", "Beta 1: skew-symmetric up to the shift."),
             )
         ),
         differences=(*SMALLER, "Few seeds: differences of a few per cent between neighboring points say nothing."),
@@ -165,7 +165,7 @@ RECIPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "gamma 1 on A and W": ({"gamma": (1.0, 1.0)}, {}),
     "gamma 1 on A, margin penalty": ({"gamma": (1.0, GAMMA)}, {"margin_penalty": 1.0, "margin_target": 0.05}),
 }
-"""Options of the layer and of the training, by name."""
+"""Options of the layer and of the training for each recipe."""
 CRITERIA = {
     "theorem1a": "theorem 1 (a)", "theorem1b_published": "theorem 1 (b), printed", "theorem1b": "theorem 1 (b), sound",
     "small_gain": "small gain", "circle": "circle criterion", "multiplier": "multiplier inequality",
@@ -177,9 +177,9 @@ def _certified_cases(size: Size) -> list[Case]:
     options = {"layout": "8", "limit": size["limit"]}
     common = {"beta": 0.75, "dt": 0.1}
     return [
-        Case({"model": name}, network(LipschitzRNN, size["hidden"], **{**common, **own}), "digits", options,
-             {**training, **more})
-        for name, (own, more) in RECIPES.items()
+        Case({"model": name}, network(LipschitzRNN, size["hidden"], **{**common, **layer_options}), "digits", options,
+             {**training, **training_options})
+        for name, (layer_options, training_options) in RECIPES.items()
     ]  # fmt: skip
 
 
@@ -187,11 +187,11 @@ def _conditions(model: SequenceModel, task: Task, size: Size, seed: int, probed:
     layer: Any = model.layer
     system = layer.lure(continuous=True)
     row: Row = {}
-    for name, words in CRITERIA.items():
-        asked = "theorem1b" if name == "theorem1b_published" else name
-        certificate = certify(system, criterion=asked, rate="any", refute=False, seed=seed)
+    for name, label in CRITERIA.items():
+        criterion = "theorem1b" if name == "theorem1b_published" else name
+        certificate = certify(system, criterion=criterion, rate="any", refute=False, seed=seed)
         matching = [f for f in certificate.findings if f.criterion == name]
-        row[words] = any(f.holds for f in matching)
+        row[label] = any(f.holds for f in matching)
         if name == "theorem1a":
             row["margin of (a)"] = matching[0].margin if matching else None
     return {**row, "verdict": verdict(layer, seed)}
@@ -199,11 +199,11 @@ def _conditions(model: SequenceModel, task: Task, size: Size, seed: int, probed:
 
 def _certified_conclusion(frame: Frame) -> str:
     ours = frame[frame["model"] == "the paper's"]
-    met = [words for words in CRITERIA.values() if ours[words].any()]
+    met = [label for label in CRITERIA.values() if ours[label].any()]
     held = [name for name, rows in frame.groupby("model", sort=False) if rows["multiplier inequality"].all()]
-    says = f"met in some training: {', '.join(met)}" if met else "no trained network meets any of the conditions"
+    summary = f"met in some training: {', '.join(met)}" if met else "no trained network meets any of the conditions"
     listed = ", ".join(map(str, held)) or "none"
-    return f"By the paper's recipe {says}; the multiplier inequality holds in every training for: {listed}."
+    return f"By the paper's recipe {summary}; the multiplier inequality holds in every training for: {listed}."
 
 
 register_study(
@@ -229,7 +229,7 @@ register_study(
         figures=(Figure("points", "Margin of theorem 1 (a)", "model", "margin of (a)", source="table"),),
         differences=(
             "The paper does not check a trained network. 98 steps of 8 pixels, few units and epochs, so that every "
-            "criterion is decided in a moment.",
+            "criterion is decided quickly.",
             "Criteria are about the differential equation, as the theorem is; the verdict is about the Euler map.",
             "The last recipe adds a penalty on a negative contraction gap to the loss; the paper has no such term.",
         ),

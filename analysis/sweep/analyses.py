@@ -1,7 +1,7 @@
 """Analyses of the trained networks of a sweep.
 
-Attacks and local radii are split: each part is a job about the test sequences from ``start`` to ``stop``. Its counts
-are added and its lists joined afterwards. The random starts of attacks are drawn anew in each part.
+Attacks and local radii are split: each part is a job about the test sequences from ``start`` to ``stop``. ``merged``
+adds the counts of the parts and joins their lists. Each part draws its own random starts of attacks.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def parts_of(name: str, options: Mapping[str, Any]) -> list[tuple[int, int]]:
 
     Args:
         name: name of the analysis.
-        options: its options, complete.
+        options: all options of the analysis.
 
     Returns:
         Start and stop of each part; one part for an analysis that is not split.
@@ -77,11 +77,11 @@ def analyse_network(name: str, options: Mapping[str, Any], inputs: Inputs) -> Fo
 
     Args:
         name: name of the analysis.
-        options: its options, with ``start``, ``stop``, and ``training``: the options of the parent.
-        inputs: network of the parent, and paths of data.
+        options: all options of the analysis, with ``start``, ``stop``, and the parent's options as ``training``.
+        inputs: network of the parent job, and paths of data.
 
     Returns:
-        JSON values: ``unavailable`` with the reason where the network or its task has no such result.
+        JSON values; ``unavailable`` with the reason if the analysis does not apply to the network or its task.
 
     Raises:
         StabilityError: an error of the analysis.
@@ -98,10 +98,10 @@ def analyse_network(name: str, options: Mapping[str, Any], inputs: Inputs) -> Fo
 
 
 def _labelled(task: Task, options: Mapping[str, Any]) -> tuple[Tensor, Tensor, tuple[Any, Any]]:
-    """Return the test sequences of the part, their classes, and the bounds of the inputs.
+    """Return the test sequences of the part, their classes, and the range of the inputs.
 
     Raises:
-        UnsupportedError: a task without one class a sequence.
+        UnsupportedError: a task without one class per sequence.
     """
     if not task.labels_sequences:
         raise UnsupportedError(f"needs one class for each sequence, and task {task.name} has none")
@@ -110,62 +110,62 @@ def _labelled(task: Task, options: Mapping[str, Any]) -> tuple[Tensor, Tensor, t
     return x[options["start"] : options["stop"]], y[options["start"] : options["stop"]], bounds
 
 
-def _others(options: Mapping[str, Any], *taken: str) -> dict[str, Any]:
-    known = {"training", "start", "stop", "samples", "part", *taken}
-    return {name: value for name, value in options.items() if name not in known}
+def _call_options(options: Mapping[str, Any], *excluded: str) -> dict[str, Any]:
+    excluded_names = {"training", "start", "stop", "samples", "part", *excluded}
+    return {name: value for name, value in options.items() if name not in excluded_names}
 
 
 @_analysis("attacks")
-def attacked(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mapping[str, Any]:
+def attacked_accuracy(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mapping[str, Any]:
     """Count the sequences of the part that are classified correctly under attack, for each radius."""
     x, y, bounds = _labelled(task, options)
     if not len(x):
         return {"n": 0, "standing": [0] * len(options["epsilons"])}
     seed = options["training"]["seed"] + options["start"]
-    result = attack_sweep(model, x, y, bounds=bounds, seed=seed, **_others(options))
+    result = attack_sweep(model, x, y, bounds=bounds, seed=seed, **_call_options(options))
     return {"n": result.n, "standing": [round(share * result.n) for share in result.accuracy]}
 
 
 @_analysis("radius")
-def local(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mapping[str, Any]:
+def local_radii(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mapping[str, Any]:
     """Compute certified radius and attack radius of each sequence of the part."""
     x, y, _ = _labelled(task, options)
     if not len(x):
         return {"correct": [], "radius": [], "attack_radius": []}
-    result = local_radius(model, x, y, seed=options["training"]["seed"] + options["start"], **_others(options))
+    result = local_radius(model, x, y, seed=options["training"]["seed"] + options["start"], **_call_options(options))
     return {"correct": result.correct, "radius": result.radius, "attack_radius": result.attack_radius}
 
 
 @_analysis("noise")
-def noised(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mapping[str, Any]:
+def noise_accuracy(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mapping[str, Any]:
     """Measure the accuracy at each level of noise."""
     x, y, bounds = _labelled(task, options)
     more = {"kind": options["noise"], "bounds": bounds, "seed": options["training"]["seed"]}
-    result = noise_sweep(model, x, y, **more, **_others(options, "noise"))
+    result = noise_sweep(model, x, y, **more, **_call_options(options, "noise"))
     return {"n": result.n, "accuracy": result.accuracy}
 
 
 @_analysis("norms")
-def drift(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mapping[str, Any]:
+def state_norm_drift(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mapping[str, Any]:
     """Measure the drift of the state norm beyond the length of the sequences."""
     x = task.test[0][: options["stop"]]
-    result = norm_drift(model, x, seed=options["training"]["seed"], **_others(options))
+    result = norm_drift(model, x, seed=options["training"]["seed"], **_call_options(options))
     return {"slope": float(result.slope[-1]), "doublings": result.drift_index, "gradient_slope": result.grad_slope}
 
 
 @_analysis("lyapunov")
-def exponents(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mapping[str, Any]:
+def largest_exponent(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mapping[str, Any]:
     """Estimate the largest Lyapunov exponent on the data."""
     x = task.test[0][: options["stop"]]
-    result = lyapunov_exponents(model, x, seed=options["training"]["seed"], **_others(options))
+    result = lyapunov_exponents(model, x, seed=options["training"]["seed"], **_call_options(options))
     return {"largest": result.largest, "kaplan_yorke": result.kaplan_yorke}
 
 
 @_analysis("hessian")
-def curved(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mapping[str, Any]:
+def hessian(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mapping[str, Any]:
     """Estimate extreme eigenvalues and trace of the Hessian of the training loss."""
     x, y = (part[: options["stop"]] for part in task.train)
-    result = hessian_summary(model, x, y, loss=task.loss, seed=options["training"]["seed"], **_others(options))
+    result = hessian_summary(model, x, y, loss=task.loss, seed=options["training"]["seed"], **_call_options(options))
     names = ("lambda_max", "lambda_min", "trace", "loss", "gradient_norm")
     return {name: getattr(result, name) for name in names}
 
@@ -175,8 +175,8 @@ def merged(name: str, options: Mapping[str, Any], parts: Sequence[Mapping[str, A
 
     Args:
         name: name of the analysis.
-        options: its options, complete.
-        parts: results of its jobs, in order.
+        options: all options of the analysis.
+        parts: results of the jobs, in order of their sequences.
 
     Returns:
         Columns of the table, without the prefix of the analysis.
@@ -186,20 +186,20 @@ def merged(name: str, options: Mapping[str, Any], parts: Sequence[Mapping[str, A
         >>> found["n"], found["accuracy_at_0.1"]
         (4, 0.75)
     """
-    why = next((part["unavailable"] for part in parts if "unavailable" in part), None)
-    if why is not None:
-        return {"unavailable": why}
+    reason = next((part["unavailable"] for part in parts if "unavailable" in part), None)
+    if reason is not None:
+        return {"unavailable": reason}
     if name == "attacks":
         return _attacks(options["epsilons"], parts)
     if name == "radius":
         return _radii(options, parts)
     if name == "noise":
-        return {"n": parts[0]["n"], **dict(zip(_at("accuracy", options["levels"]), parts[0]["accuracy"]))}
+        return {"n": parts[0]["n"], **dict(zip(_columns("accuracy", options["levels"]), parts[0]["accuracy"]))}
     return dict(parts[0])
 
 
-def _at(what: str, sizes: Sequence[float]) -> list[str]:
-    return [f"{what}_at_{size:g}" for size in sorted(set(sizes))]
+def _columns(quantity: str, sizes: Sequence[float]) -> list[str]:
+    return [f"{quantity}_at_{size:g}" for size in sorted(set(sizes))]
 
 
 def _attacks(epsilons: Sequence[float], parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

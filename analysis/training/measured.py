@@ -18,19 +18,19 @@ def evaluate(model: nn.Module, x: Tensor, y: Tensor, task: Task, batch_size: int
     """Return loss and metric on given sequences, in evaluation mode, without a graph.
 
     Args:
-        model: called as ``model(x)``; its mode is restored, also when it fails.
-        x: ``(n, time, features)``, or ``(n, time)`` of tokens.
-        y: targets, one entry a sequence.
-        task: gives loss and metric.
-        batch_size: sequences at a time.
+        model: called as ``model(x)``; its mode is restored, even after an error.
+        x: ``(n, time, features)``, or tokens ``(n, time)``.
+        y: targets, one entry per sequence.
+        task: task that defines loss and metric.
+        batch_size: number of sequences per forward pass.
 
     Returns:
-        Loss and metric over all targets that count. A network that diverges has a loss that is not finite.
+        Loss and metric over all targets that are not ignored. The loss of a diverging network is not finite.
 
     Raises:
-        ConfigurationError: no module, no task, no dense tensors, classes that the task does not have, no target
-            that counts, or a batch below one.
-        DimensionError: no sequences, or another number of targets.
+        ConfigurationError: an argument of a wrong type, a class that the task does not have, only ignored targets, or
+            a batch size below one.
+        DimensionError: no sequences, or different numbers of sequences and targets.
 
     Example:
         >>> from stability.analysis import make_task

@@ -34,7 +34,7 @@ from ...models.recurrent import RecurrentLayer
 from ...models.tensors import to_numpy
 from ..drawn import Curve, draw
 from ..guard import check_int, check_number
-from ..results import ROWS
+from ..results import MAX_ROWS
 from ..tables import csv_text
 from ..unroll import as_layer, recurrent_layers, recurrent_matrices, step_jacobians
 from .logs import Log, numbers_of, verdict_of
@@ -366,7 +366,7 @@ class SpectrumTracker:
     def _repr_html_(self) -> str:
         """Return the table that Jupyter shows: the last records."""
         table = self.frame()
-        html = table.tail(ROWS).to_html(index=False, border=0, escape=True)
+        html = table.tail(MAX_ROWS).to_html(index=False, border=0, escape=True)
         return f"<div><p>SpectrumTracker: {len(table)} rows, the last ones:</p>{html}</div>"
 
     def eigenvalues(self) -> pd.DataFrame:

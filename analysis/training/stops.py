@@ -1,4 +1,4 @@
-"""Early ends of a training, and the random numbers of an epoch."""
+"""Early end of a training, and the random seed of an epoch."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class Stop(Exception):
     """Early end of a training.
 
     Args:
-        stopped: why, as ``TrainResult.stopped`` has it.
-        detail: the same in a sentence.
+        stopped: reason code, a value of ``TrainResult.stopped``.
+        detail: reason as a sentence.
     """
 
     def __init__(self, stopped: str, detail: str) -> None:
@@ -23,14 +23,14 @@ class Stop(Exception):
 
 @contextmanager
 def stopping(words: str, *errors: type[Exception]) -> Iterator[None]:
-    """Convert errors within a block to the end of a diverged training.
+    """Convert exceptions within a block to ``Stop`` with the reason ``diverged``.
 
     Args:
         words: explanation in the message.
-        errors: their types.
+        *errors: exception types to convert.
 
     Raises:
-        Stop: one came.
+        Stop: the block raised one of these exceptions.
     """
     try:
         yield

@@ -121,7 +121,7 @@ class Trainer:
 
     def _run(self) -> TrainResult:
         missed = ", and it is not certified" if self.settings.aim.until_certified else ""
-        stopped, detail = "epochs", f"all {self.settings.epochs} epochs are done{missed}"
+        stopped, detail = "epochs", f"all epochs are done{missed}"
         try:
             self._open()
             while len(self.done.history) < self.settings.epochs:

@@ -1,4 +1,4 @@
-"""The command line ``stability``: one command a file, loaded with what it needs when it is called."""
+"""The command line ``stability``: one module per command, imported when the command is called."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = ["app", "main"]
 
 INTERRUPTED = 130
 LONGEST = 2000
-"""Letters of a message: names out of files stand in it."""
+"""Maximum length of an error message in characters: a message may quote long names from files."""
 TRACEBACK = "STABILITY_TRACEBACK"
-"""Environment variable that lets faults of this program through, to find them."""
-# typer brings its own copy of click, or uses an installed one: the class is found through what typer exports.
+"""Environment variable; if it is set, an unexpected exception ends with its traceback."""
+# typer has its own copy of click, or uses an installed one: look the class up in the bases of typer.BadParameter.
 ClickException: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 NOTHING_WRITTEN = ("interrupted", "nothing was written", INTERRUPTED)
@@ -43,14 +43,14 @@ ENDS: dict[type[BaseException], Callable[[Any], tuple[str, str, int]]] = {
     OSError: lambda error: ("error", f"{error.strerror or error}{f' ({error.filename})' * bool(error.filename)}", 2),
     ClickException: lambda error: ("error", error.format_message(), 2),
 }
-"""Ways in which a command may end without an answer: kind, text and exit code. All else is a fault of this program."""
+"""Kind, text and exit code for each expected exception. Any other exception is a fault of this program."""
 
 COMMANDS = {
     "report": "report", "train": "train", "certify": "certify", "verify": "verify", "compare": "compare",
     "hessian": "analyzers", "attack": "analyzers", "noise": "analyzers", "radius": "radius", "study": "study",
     "sweep": "sweep", "doctor": "doctor",
 }  # fmt: skip
-"""The file of every command, in the order of the help."""
+"""Module of each command, in the order of the help."""
 SETTINGS: dict[str, Any] = {
     "add_completion": False,
     "pretty_exceptions_enable": False,
@@ -60,7 +60,7 @@ SETTINGS: dict[str, Any] = {
 
 
 class Loaded(Mapping[str, Any]):
-    """The commands by name, each loaded when it is asked for."""
+    """Mapping of names to commands; a command's module is imported at the first access."""
 
     def __getitem__(self, name: str) -> Any:
         module = import_module(f".{COMMANDS[name]}", __package__)
@@ -76,7 +76,7 @@ class Loaded(Mapping[str, Any]):
 
 
 class Commands(TyperGroup):
-    """The program, which knows the names of its commands and loads the one in use."""
+    """Group of all commands; it imports only the command that is called."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -91,8 +91,8 @@ app = typer.Typer(
     cls=Commands,
     help="Certify the global stability of recurrent neural networks and measure their robustness.",
     epilog=(
-        "Exit codes: certify 0 certified, 1 inconclusive, 3 refuted; verify 0 valid, 1 invalid; all others 0 done, "
-        "with nothing missing; 2 bad input, or no answer (about one of several models, too); 130 interrupted."
+        "Exit codes: certify 0 certified, 1 inconclusive, 3 refuted; verify 0 valid, 1 invalid; other commands 0 "
+        "complete. All commands: 2 bad input or a missing result (one of several, too), 130 interrupted."
     ),
     no_args_is_help=True,
     **dict(SETTINGS, add_completion=True),
@@ -117,19 +117,19 @@ def _root(
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Carry one command out.
+    """Run one command.
 
     Args:
         arguments: command-line words after ``stability``; those of the process by default.
 
     Returns:
-        The exit code. Mistakes in the input end as one line on standard error and 2, faults of this program too: a
-        line that says where.
+        The exit code. Bad input prints one line on standard error and gives 2. A fault of this program does the same;
+        its line names the place in the code.
     """
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError, OSError, ValueError):  # none, or one that is no terminal's
-            stream.reconfigure(errors="replace")  # type: ignore[union-attr] # a terminal without our signs
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # its cache of fonts is no news, nor where it cannot lie
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # no stream, or not a text stream
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr] # signs outside its encoding
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # no messages about its font cache
     console.PRINTED = False
     words = list(sys.argv[1:] if arguments is None else arguments)
     console.ASKED[:] = words
@@ -158,23 +158,23 @@ def _completes(words: Sequence[str]) -> bool:
 
 
 def _failed(error: BaseException, as_json: bool = False) -> int:
-    """Say why a command ended without an answer; returns its exit code."""
+    """Print the reason why a command failed; return its exit code."""
     if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
-        return 2  # of help that nobody reads to its end, as of ``| head``
+        return 2  # the reader of the output ended early, as ``| head`` does
     if type(error).__name__ == "NoArgsIsHelpError":
         typer.echo(error.format_message())  # type: ignore[attr-defined]
         return 2
     kind = next((kind for kind in ENDS if isinstance(error, kind)), None)
     if kind is not None:
         return _complain(*ENDS[kind](error), as_json)
-    place = f"at {raise_location(error)}; {TRACEBACK}=1 shows the way there"
+    place = f"at {raise_location(error)}; {TRACEBACK}=1 shows the traceback"
     return _complain("error", f"unexpected {error_text(error)} ({place})", 2, as_json)
 
 
 def _complain(kind: str, text: str, code: int, as_json: bool = False) -> int:
-    """One line on standard error; where that is closed, the exit code alone.
+    """Print one line on standard error, if it is open; return the exit code.
 
-    Where JSON was asked for and none was printed yet, standard output gets the same as an object.
+    With ``--json`` and no JSON printed so far, print the same as an object on standard output.
     """
     line = cut(printable(" ".join(cut(text, 10 * LONGEST).split())), LONGEST)
     with contextlib.suppress(OSError, ValueError):
@@ -186,12 +186,12 @@ def _complain(kind: str, text: str, code: int, as_json: bool = False) -> int:
 
 
 def main() -> None:
-    """Entry of the console script."""
+    """Run the command line and exit: entry point of the console script."""
     code = run()
     if sys.stdout is not None:
         try:
             sys.stdout.flush()
-        except OSError:  # full or closed: what stays in the buffer would fail again at the end of the interpreter
+        except OSError:  # full or closed: the interpreter would flush the buffer and fail again at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = 2
     sys.exit(code)

@@ -144,7 +144,7 @@ def attack(
     results.claim(context, "attack.json", "attack.csv")
     from ...analysis import attack_scores, attack_sweep
     from ...analysis.attacks.masked import masked_words, unwarned
-    from ...analysis.attacks.scores import DRIVEN
+    from ...analysis.attacks.scores import LOSS_ATTACKS
     from ...analysis.tasks.ranges import width
 
     radii = _numbers("--epsilons", epsilons)
@@ -152,8 +152,8 @@ def attack(
     x, y, bounds = test_part(subject, samples)
     whole = subject.task.labels_sequences
     attack = attack or ("strong" if whole and step_size is None else "pgd")
-    if not whole and attack not in DRIVEN:
-        message = f"--attack {attack} needs one class for each sequence: use {' or '.join(DRIVEN)} for other targets"
+    if not whole and attack not in LOSS_ATTACKS:
+        message = f"--attack {attack} needs one class per sequence: use {' or '.join(LOSS_ATTACKS)} for other targets"
         raise ConfigurationError(message)
     radii = [e * (width(bounds) if unit == "raw" else 1.0) for e in RADII] if radii is None else radii
     model_in_unit, z, told = _in_unit(unit, subject, x, bounds, output)
@@ -176,7 +176,7 @@ def noise(
     model: Model,
     *,
     kind: Annotated[
-        str, choice("Noise on inputs, or on parameters.", ("white", "salt_pepper", "parameters"), "--kind")
+        str, choice("Noise: two kinds on inputs, or on parameters.", ("white", "salt_pepper", "parameters"), "--kind")
     ] = "white",
     levels: Annotated[
         str | None,

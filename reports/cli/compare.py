@@ -49,7 +49,7 @@ def compare(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Compare models: norm drift of the hidden state, and stability margins.
+    """Compare the norm drift and the stability margins of models.
 
     The table begins with the smallest drift over runs of --factor times the sequence length. Exit code 2 if a
     certificate failed; the table still shows the other results.
@@ -223,17 +223,17 @@ COLUMNS = (
     ("verdict", "state", verdict_word),
     ("accuracy", "accuracy", percent),
     ("norm changes by a factor", "norm_factor", number),
-    ("norm at end", "norm_at_end_of_sequence", number),
+    ("norm at end of sequence", "norm_at_end_of_sequence", number),
     ("slope of log norm", "slope", signed),
     ("slope of log gradient", "gradient_slope", signed),
     ("parameters", "parameters", count),
 )
 THEORY = (
     ("model", "model", str),
-    ("root mean square norm at end", "rms_at_end_of_sequence", number),
+    ("root mean square norm at end of sequence", "rms_at_end_of_sequence", number),
     ("expected", "expected_rms_at_end_of_sequence", number),
-    ("proved bound at end", "bound_at_end_of_sequence", number),
-    ("proved bound at last step", "bound_at_last", number),
+    ("proved bound at end of sequence", "bound_at_end_of_sequence", number),
+    ("proved bound at end of run", "bound_at_last", number),
 )
 
 

@@ -53,9 +53,10 @@ class Checked:
 
 
 def doctor(*, output: Output) -> None:
-    """Check the installation: packages, extras, machine, and a small certificate.
+    """Check the installation with a small certificate.
 
-    Exit code: 0 if everything that is required works, else 2.
+    Print the versions of packages, the extras and the machine. Exit code: 0 if everything that is required works,
+    else 2.
     """
     lines: list[Checked] = []
     for make in (_software, _extras, _machine, _works):

@@ -1,4 +1,4 @@
-"""Many models or certificates at once: a line each, the worst exit code, and what is required to pass."""
+"""Results of many models or certificates: requirements, one line for each, and the worst exit code."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 CODES = {"certified": 0, "inconclusive": 1, "refuted": 3}
 SEVERITY = (0, 1, 3, 2)
-"""Exit codes from best to worst: refuted is worse than inconclusive, no answer is worse than any."""
-LONGEST = 300
+"""Exit codes from best to worst: refuted is worse than inconclusive, and a missing result is the worst."""
+MAX_DETAILS = 300  # characters of the details in a line
 
 
 @dataclass(frozen=True)
 class Gate:
-    """Requirements that every model must reach to pass."""
+    """Requirements that every model must meet to pass."""
 
     require: Annotated[
         str | None, no_default("Required verdict: proved or unrefuted.", "--require", metavar="VERDICT")
@@ -59,16 +59,16 @@ class Line:
     """Result line of one model or certificate.
 
     Attributes:
-        name: as it was given.
-        verdict: ``certified``, ``refuted`` or ``inconclusive``; ``error`` where there is no answer, ``invalid`` for a
-            certificate that is none.
+        name: model or file, as given on the command line.
+        verdict: ``certified``, ``refuted`` or ``inconclusive``; ``error`` if there is no result, ``invalid`` for a
+            certificate that does not verify.
         evidence: ``proved`` or ``none``.
-        rate: proved, or ``None``.
-        overshoot: its constant.
-        code: exit code of this one.
-        reason: why it does not pass, or why there is no answer; else empty.
-        certificate: the file, where one was written.
-        inputs: box of the inputs that the claim is about; empty for every input.
+        rate: proved rate, or ``None``.
+        overshoot: proved overshoot constant, or ``None``.
+        code: exit code of this line.
+        reason: reason why the model does not pass or has no result; else empty.
+        certificate: path of the written certificate, or ``None``.
+        inputs: box of inputs for which the claim holds; empty for every input.
     """
 
     name: str
@@ -82,19 +82,21 @@ class Line:
     inputs: str = ""
 
     def show(self, output: Output) -> None:
-        """Print it: one line of text, or one JSON object on a line."""
+        """Print the result as one line of text, or as one JSON object on a line."""
         if output.as_json:
             console.show_json_line(asdict(self))
             return
-        rate = "" if self.rate is None else f"rate {self.rate!r}"  # all digits: it says no more than is proved
-        over = "" if self.overshoot is None else f"C {self.overshoot!r}"
+        rate = (
+            "" if self.rate is None else f"rate {self.rate!r}"
+        )  # all digits: rounding could claim more than is proved
+        overshoot = "" if self.overshoot is None else f"C {self.overshoot!r}"
         sign = "✓" if self.code == 0 else "✗"
         details = "; ".join(filter(None, (self.inputs and f"inputs in {self.inputs}", self.reason)))
-        why = f"  ({cut(printable(details), LONGEST)})" if details else ""
-        output.show({}, f"{sign} {self.verdict:<13}{rate:<27}{over:<23}{printable(self.name)}{why}".rstrip())
+        remark = f"  ({cut(printable(details), MAX_DETAILS)})" if details else ""
+        output.show({}, f"{sign} {self.verdict:<13}{rate:<27}{overshoot:<23}{printable(self.name)}{remark}".rstrip())
 
 
-def judged(
+def compare_with_gate(
     name: str, result: Mapping[str, Any], certificate: Certificate | None, gate: Gate, file: Path | None = None
 ) -> Line:
     """Compare a result with the gate and return its line.
@@ -132,10 +134,10 @@ def inputs_of(certificate: Certificate) -> tuple[str, bool]:
     """Return the input box of the main claim, and whether stability under every input is refuted as well.
 
     Args:
-        certificate: any.
+        certificate: certificate of any claim.
 
     Returns:
-        The box in words, empty for every input.
+        The box as text, empty for every input; True if stability under every input is refuted.
     """
     import numpy as np
 
@@ -157,7 +159,7 @@ def certify_each(
     output: Output,
     allow: Callable[[Path], None],
 ) -> int:
-    """Certify many models, a line each; the failure of one keeps none of the others back.
+    """Certify many models and print one line for each; an error of one model does not stop the others.
 
     Args:
         models: their names.
@@ -171,8 +173,8 @@ def certify_each(
         The worst exit code.
 
     Raises:
-        FileFormatError: the folder cannot be made.
-        StabilityError: a certificate would replace what is not to be lost; nothing was computed.
+        FileFormatError: the folder cannot be created.
+        StabilityError: a certificate would replace a file of another kind; nothing was computed.
     """
     lines: list[Line] = []
     models = list(models)
@@ -180,11 +182,11 @@ def certify_each(
         try:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise FileFormatError(f"cannot make the folder {out}: {error.strerror or error}") from error
+            raise FileFormatError(f"cannot create the folder {out}: {error.strerror or error}") from error
         for number, name in enumerate(models):
             allow(out / file_name(number, name, ""))
 
-    def kept(certificate: Certificate, number: int, name: str, part: str) -> Path | None:
+    def save(certificate: Certificate, number: int, name: str, part: str) -> Path | None:
         if out is None:
             return None
         if part:
@@ -195,7 +197,7 @@ def certify_each(
         output.status(f"certifying {name} ...")
         try:
             results = [
-                judged(f"{name}#{part}" if part else name, c.summary(), c, gate, kept(c, number, name, part))
+                compare_with_gate(f"{name}#{part}" if part else name, c.summary(), c, gate, save(c, number, name, part))
                 for part, c in answers(name).items()
             ]
         except (StabilityError, typer.BadParameter) as error:
@@ -208,7 +210,7 @@ def certify_each(
 
 
 def file_name(number: int, name: str, part: str) -> str:
-    """Return the file name of a certificate among many; the model's number keeps equal names apart.
+    """Return the file name of one of several certificates; the number distinguishes models of equal names.
 
     >>> file_name(3, "models/a b.npz", "")
     '003-a-b.certificate.json'
@@ -219,7 +221,7 @@ def file_name(number: int, name: str, part: str) -> str:
 
 
 def verify_each(paths: Iterable[Path], method: str, gate: Gate, output: Output) -> int:
-    """Check many certificates, and folders of proofs, again; a line each.
+    """Verify many certificates and folders of proofs; print one line for each.
 
     Args:
         paths: files and folders.
@@ -273,7 +275,7 @@ def _verified(path: Path, method: str, gate: Gate) -> Line:
         return Line(name, "error", reason=str(error))
     if not result.valid and not nothing:
         return Line(name, "invalid", code=1, reason=result.reason)
-    line = judged(name, answer, certificate, gate)
+    line = compare_with_gate(name, answer, certificate, gate)
     if nothing:
         return replace(line, reason=result.reason)
     return line if gate.is_active else replace(line, code=0)  # a valid refutation is valid
@@ -283,7 +285,7 @@ def certificates_in(path: Path) -> list[Path]:
     """List the certificates of a folder, sorted by name; a file or a folder of proofs counts as one certificate.
 
     Raises:
-        FileFormatError: a folder without any.
+        FileFormatError: the folder holds no certificates and no proofs.
     """
     from stability.search.local.proof_folder import is_proof_folder
 

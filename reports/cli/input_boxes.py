@@ -18,8 +18,8 @@ DATA = "data"
 def rewrite_box_option(arguments: Sequence[str]) -> list[str]:
     """Rewrite ``--input-box WORD`` as ``--input-box-from WORD``, so that ``--input-box`` always takes two numbers.
 
-    An option takes a fixed number of words; ``LOW,HIGH``, ``data`` and a file's name are one. The last two are for
-    ``certify``: reports and comparisons take the range of the data anyway.
+    An option takes a fixed number of arguments, but ``LOW,HIGH``, ``data`` and a file name are one argument each. Only
+    ``certify`` accepts ``data`` and a file name: reports and comparisons use the range of the data by default.
 
     Example:
         >>> rewrite_box_option(["report", "m.pt", "--input-box", "0,1"])

@@ -18,18 +18,18 @@ def open_mask(path: Path, shape: tuple[int, ...] | None = None) -> Array:
     """Read the perturbation mask from a file.
 
     Args:
-        path: a ``.npy`` file, or a ``.npz`` file whose array ``mask``, or whose only one, is meant: of true and false,
-            or of ones and zeros; true or one where an entry may change.
-        shape: ``(time, features)`` of the inputs; ``None`` before they are known.
+        path: a ``.npy`` file, or a ``.npz`` file with an array ``mask`` or a single array. Entries are booleans, or
+            ones and zeros; true or one means that the input entry may change.
+        shape: expected shape ``(time, features)``; ``None``: any.
 
     Returns:
-        Boolean, of this shape.
+        Boolean array ``(time, features)``.
 
     Raises:
-        FileFormatError: missing, damaged, neither of these kinds of file, or an archive of several other arrays.
-        DimensionError: another shape.
+        FileFormatError: the file is missing, damaged or of another kind, or holds several arrays and none is ``mask``.
+        DimensionError: the mask has another shape.
         NonFiniteError: NaN or infinite entries.
-        ConfigurationError: entries that are no zeros and ones, or zeros alone.
+        ConfigurationError: an entry is neither zero nor one, or all entries are zero.
 
     Example:
         >>> import tempfile
@@ -43,7 +43,7 @@ def open_mask(path: Path, shape: tuple[int, ...] | None = None) -> Array:
     if mask.dtype.kind not in "biuf":
         raise ConfigurationError(f"--mask {path}: expected booleans, or ones and zeros, got {mask.dtype}")
     if shape is not None and mask.shape != shape:
-        hint = "one entry for each of an input, (time, features), the same for all inputs"
+        hint = "one entry per time and feature, the same for all inputs"
         raise DimensionError(f"--mask {path}", shape, mask.shape, hint)
     if mask.dtype.kind == "f" and not np.isfinite(mask).all():
         raise NonFiniteError(f"--mask {path}")
@@ -56,8 +56,8 @@ def open_mask(path: Path, shape: tuple[int, ...] | None = None) -> Array:
 
 def _read(path: Path) -> Array:
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for without end
-            raise FileFormatError(f"--mask {path} is no regular file: save a mask by numpy.save(FILE, mask)")
+        if not stat.S_ISREG(path.stat().st_mode):  # reading a pipe could block forever
+            raise FileFormatError(f"--mask {path} is not a regular file: save a mask with numpy.save(FILE, mask)")
         with path.open("rb") as handle:
             packed = handle.read(4).startswith(b"PK")
     except (OSError, ValueError) as error:
@@ -66,6 +66,6 @@ def _read(path: Path) -> Array:
         return read_npy(path)
     arrays: dict[str, Any] = read_npz(path)
     if "mask" not in arrays and len(arrays) != 1:
-        held = ", ".join(ascii(key)[1:-1] for key in arrays) or "nothing"
-        raise FileFormatError(f"--mask {path}: expected an array named mask, or a single array; it holds {held}")
+        array_names = ", ".join(ascii(key)[1:-1] for key in arrays) or "nothing"
+        raise FileFormatError(f"--mask {path}: expected an array named mask, or a single array; it holds {array_names}")
     return arrays["mask"] if "mask" in arrays else next(iter(arrays.values()))

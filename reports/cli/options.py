@@ -39,14 +39,14 @@ def check_seconds(value: float | None, *, least: str = ">") -> float | None:
     """Check the number of ``--time-limit``; infinity means no limit.
 
     Args:
-        value: as it was given.
-        least: ``">"`` or ``">="``: whether no time at all is a limit, too.
+        value: number of seconds.
+        least: ``">"``, or ``">="`` if a limit of zero is allowed.
 
     Returns:
         The number, ``None`` for no limit.
 
     Raises:
-        ConfigurationError: a number that is no time.
+        ConfigurationError: a negative number, NaN, or a zero that is not allowed.
     """
     if value is not None and not (value > 0 or (value == 0 and least == ">=")):
         raise ConfigurationError(f"--time-limit must be a number of seconds {least} 0, got {value:g}")
@@ -61,7 +61,7 @@ Scheduler = Annotated[
 Samples = Annotated[int, typer.Option(min=1, help="Number of sequences that are measured.")]
 InputBox = Annotated[
     tuple[float, float] | None,
-    with_default("Box of the inputs that claims are about.", "range of the data", "--input-box", metavar="LOW HIGH"),
+    with_default("Box of the inputs for which claims hold.", "range of the data", "--input-box", metavar="LOW HIGH"),
 ]
 DataFile = Annotated[
     Path | None,
@@ -73,7 +73,7 @@ DataFile = Annotated[
 
 @dataclass(frozen=True)
 class DataOptions:
-    """The data that models are examined on: a task with its options, or a file of one's own."""
+    """The data that models are examined on: a task with its options, or a data file."""
 
     task: Annotated[str | None, with_default("Name of the task.", "the task of the run", "--task")] = None
     settings: Annotated[list[str] | None, no_default("Option of the task; may be repeated.", "--task-set")] = None
@@ -101,9 +101,9 @@ class Results:
             The folder.
 
         Raises:
-            ConfigurationError: files of these names that the command did not make are there.
+            ConfigurationError: the folder holds files of these names that this command did not write.
             FolderInUseError: another process writes there.
-            FileFormatError: the folder cannot be made or written to.
+            FileFormatError: the folder cannot be created or written to.
         """
         if self.out is None:
             return None
@@ -165,10 +165,10 @@ def flat(command: Callable[..., None]) -> Callable[..., None]:
     """Replace each parameter that is a group of options by the options of the group, as typer needs it.
 
     Args:
-        command: a function, some of its annotations dataclasses of annotated options.
+        command: a function; some of its parameters are annotated with dataclasses of options.
 
     Returns:
-        The same command with one keyword an option.
+        The same command with one keyword argument per option.
 
     Example:
         >>> def shout(word: str, output: Output) -> None:

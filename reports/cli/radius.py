@@ -45,7 +45,7 @@ def radius(
     epsilon: Annotated[float | None, with_default("Radius to certify, in --unit.", "largest provable")] = None,
     bounds: Annotated[
         tuple[float, float] | None,
-        with_default("Range that changed inputs stay in.", "free", "--bounds", metavar="LOW HIGH"),
+        with_default("Range of the changed inputs.", "no bounds", "--bounds", metavar="LOW HIGH"),
     ] = None,
     mask: Annotated[
         Path | None,

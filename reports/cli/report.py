@@ -43,7 +43,7 @@ def report(
     out: Annotated[Path | None, no_default("Folder for the report.", "--out", "-o", metavar="FOLDER")] = None,
     overwrite: Annotated[
         bool,
-        typer.Option("--overwrite", help="Permission to replace a report with other settings."),
+        typer.Option("--overwrite", help="Permission to replace a report that has other settings."),
     ] = False,
     redraw: Annotated[
         Path | None, no_default("Folder whose page is drawn again; nothing is computed.", metavar="FOLDER")
@@ -63,7 +63,7 @@ def report(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Write report.html: certificates, attacks and measurements of models.
+    """Write report.html: certificates, attacks and measurements.
 
     Exit code: 0 complete; 2 if a model failed, its results were changed afterwards, or it has neither a verdict nor
     measurements. The page then shows the rest.

@@ -28,9 +28,10 @@ def study(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Rerun a table or figure of a paper and write its page, study.html.
+    """Rerun a table or figure of a paper.
 
-    Exit code 2 if a training diverged or, with --all, if one study failed; the others still run.
+    Write its page, study.html. Exit code 2 if a training diverged or, with --all, if one study failed; the others
+    still run.
     """
     from ...analysis.studies import STUDIES
 

@@ -17,9 +17,9 @@ from .console import Interrupted, time_left
 from .options import Output, Scheduler, with_default
 
 COLUMNS = ("test_metric", "verdict", "rate", "overshoot")
-"""Columns of the printed table, beside those that identify a group and four of the analyses."""
+"""Columns of the printed table. The columns of the group and up to four of the analyses come in addition."""
 MAX_ROWS = 200
-"""Rows of the printed table."""
+"""Maximum number of rows of the printed table."""
 
 
 def sweep(
@@ -38,36 +38,37 @@ def sweep(
     show_status: Annotated[
         bool, typer.Option("--status", help="Number of finished jobs; nothing is computed.")
     ] = False,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Failed jobs are computed again.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Repetition of the jobs that failed.")] = False,
     output: Output,
 ) -> None:
-    """Run many trainings with certificates and analyses, and print one table.
+    """Run many trainings and print one table of results.
 
-    Finished jobs are not repeated. Exit code 2 if jobs failed; the table shows the others.
+    The table also shows certificates and analyses. Finished jobs are not repeated. Exit code 2 if jobs failed; the
+    table shows the others.
     """
     from ...analysis.sweep import Sweep, run_sweep, sweep_state
 
     folder = out or Path("runs") / file.stem
     if workers is not None and workers < 1:
         raise ConfigurationError(f"--workers must be at least 1, got {workers}")
-    asked = Sweep.read(file)
+    plan = Sweep.read(file)
     if show_status:
-        state = sweep_state(asked, folder)
+        state = sweep_state(plan, folder)
         text = "{done} of {jobs} jobs done, {failed} failed, {left} left".format(**state)
         output.show({"store": folder, **state}, text)
         return
     start_time, before = time.monotonic(), -1
 
-    def progress(counts: dict[str, int], news: str) -> None:
+    def progress(counts: dict[str, int], message: str) -> None:
         nonlocal before
         ended = counts["jobs"] - counts["left"]
         before = ended if before < 0 else before
         remaining = time_left(ended - before, counts["jobs"] - before, time.monotonic() - start_time)
-        output.status(f"{ended} of {counts['jobs']} jobs, {counts['failed']} failed{remaining}  {news}")
+        output.status(f"{ended} of {counts['jobs']} jobs, {counts['failed']} failed{remaining}  {message}")
 
     try:
         outcome = run_sweep(
-            asked, folder, workers=workers or os.cpu_count() or 1, scheduler=scheduler, retry_failed=retry_failed,
+            plan, folder, workers=workers or os.cpu_count() or 1, scheduler=scheduler, retry_failed=retry_failed,
             progress=progress,
         )  # fmt: skip
     except KeyboardInterrupt as stop:
@@ -76,7 +77,7 @@ def sweep(
     output.status()
     failed = outcome.failed + outcome.lost
     document = {"jobs": outcome.jobs, "failed": failed, "table": list(outcome.table)}
-    output.show({**document, "errors": dict(outcome.errors)} if failed else document, _text(asked, outcome))
+    output.show({**document, "errors": dict(outcome.errors)} if failed else document, _text(plan, outcome))
     if failed:
         why = next(iter(outcome.errors.values()), "errors of an earlier run; they are in the table")
         raise ConfigurationError(
@@ -106,7 +107,7 @@ def _table(groups: Sequence[Mapping[str, Any]], by: Sequence[str], more: Sequenc
     columns = [c for c in (*COLUMNS, *more) if any(g.get(c) is not None for g in groups)]
     cells = [[*(str(g.get(c)) for c in by), str(g["trainings"]), *(_cell(g, c) for c in columns)] for g in groups]
     grid = table((*by, "trainings", *columns), cells[:MAX_ROWS], right=range(len(by), len(by) + 1 + len(columns)))
-    return grid + (f"\nand {len(groups) - MAX_ROWS} more: table.csv has all" if len(groups) > MAX_ROWS else "")
+    return grid + (f"\nand {len(groups) - MAX_ROWS} more rows in table.csv" if len(groups) > MAX_ROWS else "")
 
 
 def _cell(group: Mapping[str, Any], column: str) -> str:

@@ -26,7 +26,7 @@ class TrainingOptions:
     lr: Annotated[float | None, with_default("Learning rate.", 0.003)] = None
     batch_size: Annotated[int | None, with_default("Number of sequences in a batch.", 64)] = None
     margin_penalty: Annotated[float | None, no_default("Weight of the contraction penalty in the loss.")] = None
-    objective: Annotated[str | None, with_default("Loss: task; margin or certified for larger radii.", "task")] = None
+    objective: Annotated[str | None, with_default("Loss: task; margin or certified to enlarge radii.", "task")] = None
     gain_target: Annotated[float | None, no_default("Bound on the gain from inputs to states.")] = None
 
     def explicit(self) -> dict[str, Any]:

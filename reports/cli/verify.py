@@ -21,14 +21,14 @@ def verify(
     certificates: Annotated[
         list[Path],
         typer.Argument(
-            help="Certificate file, or folder of certificates or of `stability radius --proofs`.",
+            help="Certificate file, folder of certificates, or proof folder of `stability radius`.",
             metavar="CERTIFICATE...",
         ),
     ],
     method: Annotated[
         str,
         choice(
-            "Arithmetic: rounding error bounds, or rationals.",
+            "Arithmetic: floats with error bounds, or rationals.",
             ("float", "exact"),
             "--method",
         ),
@@ -40,7 +40,7 @@ def verify(
     """Check certificates and folders of proofs again, without a solver.
 
     Exit code: 0 valid, 1 invalid. Several files, --require or --min-rate print one line each, and the exit code is the
-    worst; with a requirement it is the code of `certify` (docs/gate.md).
+    worst; with a requirement, exit codes are those of `certify` (docs/gate.md).
     """
     from stability.errors import ConfigurationError, FileFormatError
     from stability.search.local.proof_folder import is_proof_folder

@@ -1,4 +1,4 @@
-"""Price of a proof: accuracy against the guaranteed time after which a difference of states is halved."""
+"""Price of a proof: test accuracy against the certified halving time of state differences."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .layout import Drawing, Label, Table
 
 READING = (
     "Networks further left forget faster; bars are 95 % intervals. "
-    f"Shaded: halved within {SEQUENCES:g} training lengths."
+    f"Shaded: halving times up to {SEQUENCES:g} training lengths."
 )
-RANGED = " {}: for a range of inputs only, counted from the step at which the proof begins to hold."
+RANGED = " {}: proved for a range of inputs only; the time counts from the first step at which the proof holds."
 
 
 def accuracy_price(models: Sequence[ModelRecord]) -> Figure | None:
-    """Return the figure; ``None`` for fewer than two accuracies, or without a proof of a known halving time."""
+    """Return the figure; ``None`` for fewer than two accuracies, or if no model has a certified halving time."""
     with_accuracy = [m for m in models if accuracy(m) and (m.state != "certified" or halved_in_sequences(m))]
     if len(with_accuracy) < 2 or not any(halved_in_sequences(m) for m in with_accuracy):
         return None
@@ -51,7 +51,7 @@ def _draw(models: Sequence[ModelRecord], table: Table, best: ModelRecord | None)
     layout.logarithmic(left.xaxis, 6)
     length = layout.common_length(models)
     unit = f"training lengths (of {length} steps)" if length else "training lengths"
-    left.set_xlabel(f"guaranteed to halve a difference within … {unit}")
+    left.set_xlabel(f"certified halving time of differences, {unit}")
     for axes, words, color in zip((left, *rest), ("proven stable", "no proof of stability"), (PROVEN, MUTED)):
         axes.set_title(words, color=color)
         axes.grid(axis="y")

@@ -1,4 +1,4 @@
-"""Figures of the page: drawn by matplotlib, shown inline with the page's colors, and written as files beside it."""
+"""Figures of the page: drawn by matplotlib, shown inline in the page's colors, and written as files next to it."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from ..names import printable
 PROVEN, UNDECIDED, REFUTED = "#0a5fa5", "#6b7080", "#c2410c"
 INK, MUTED, RULE, PAPER = "#1b1e26", "#5c6270", "#d7dae0", "#ffffff"
 SERIES = ("#1f6fb5", "#c2591a", "#2a8a5f", "#a0468c", "#8a7412", "#b8434b", "#5b6b85", "#6a4fb8")
-"""Colors of series that no verdict colors."""
+"""Colors of series that have no verdict."""
 COLORS = {
     PROVEN: "--proven", UNDECIDED: "--undecided", REFUTED: "--refuted",
     INK: "--ink", MUTED: "--muted", RULE: "--rule", PAPER: "--paper",
     **{color: f"--series-{k}" for k, color in enumerate(SERIES)},
 }  # fmt: skip
-"""Colors of a drawing and the variable of the page's style sheet that stands for each, light or dark."""
+"""Style sheet variable of the page for each color of a drawing; its value depends on light or dark mode."""
 VERDICT = {"certified": PROVEN, "refuted": REFUTED}
-"""Color of a verdict; any other is drawn in ``UNDECIDED``."""
-UNDATED: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
-"""Metadata with which equal figures give equal files."""
-FORMATS = (*UNDATED, "csv")
+"""Color of a verdict; other verdicts are drawn in ``UNDECIDED``."""
+FIXED_METADATA: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
+"""Metadata without dates, by format, so that equal figures give equal files."""
+FORMATS = (*FIXED_METADATA, "csv")
 WIDTH = 10.4
-"""Inches of a figure that is as wide as the page's text."""
+"""Width of a figure in inches, equal to the width of the page's text."""
 STYLE: Any = {
     "font.family": "DejaVu Sans", "font.size": 8.5, "text.color": INK,
     "axes.edgecolor": MUTED, "axes.labelcolor": MUTED, "axes.labelsize": 8.5, "axes.linewidth": 0.8,
@@ -54,12 +54,12 @@ class Figure:
     """A numbered figure of a page.
 
     Attributes:
-        name: stem of its files, and its anchor in the page.
-        title: the finding, one sentence.
-        reading: how to read it.
-        protocol: how the numbers were measured.
-        table: the numbers that are drawn, as its CSV holds them.
-        draw: make the matplotlib figure; called within ``style``.
+        name: stem of its file names, and its anchor in the page.
+        title: the finding in one sentence.
+        reading: instructions for reading the figure.
+        protocol: measurement protocol of the numbers, as text.
+        table: the numbers that are drawn, as in the CSV file.
+        draw: function that makes the matplotlib figure; called within ``style``.
     """
 
     name: str
@@ -78,8 +78,8 @@ class Figure:
         """Write the figure's files.
 
         Args:
-            folder: where; made if it is not there.
-            formats: some of ``FORMATS``.
+            folder: folder of the files; created if it does not exist.
+            formats: a subset of ``FORMATS``.
 
         Returns:
             Names of the files, ``NAME.svg`` ...
@@ -87,18 +87,18 @@ class Figure:
         make_folder(folder)
         if "csv" in formats:
             write_text(folder / f"{self.name}.csv", self.table.to_csv(index=False))
-        kinds = [kind for kind in formats if kind in UNDATED]
+        kinds = [kind for kind in formats if kind in FIXED_METADATA]
         with style():
             drawing = self.draw() if kinds else blank()
             for kind in kinds:
-                drawing.savefig(buffer := io.BytesIO(), format=kind, metadata=UNDATED[kind])
+                drawing.savefig(buffer := io.BytesIO(), format=kind, metadata=FIXED_METADATA[kind])
                 write_bytes(folder / f"{self.name}.{kind}", buffer.getvalue())
         return tuple(f"{self.name}.{kind}" for kind in formats)
 
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw in the toolkit's style: no display is needed, and nobody's own settings change the figure."""
+    """Set the toolkit's matplotlib style for a block; user settings have no effect inside it."""
     with mpl.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # names in other scripts
         mpl.rcdefaults()
@@ -126,10 +126,11 @@ _LINK = "{http://www.w3.org/1999/xlink}href"
 
 
 def _inline(drawing: Drawing, name: str, alt: str) -> str:
-    """Turn matplotlib's file into an element of the page.
+    """Convert matplotlib's SVG file to an ``<svg>`` element of the page.
 
-    The page's policy forbids style attributes and style elements: properties become attributes. Identifiers are kept
-    where the drawing itself refers to them, and for groups named ``curve:...``, and begin with the figure's name.
+    The page's security policy forbids style attributes and elements, so their properties become attributes. Each
+    identifier that the drawing refers to is kept, with the figure's name as prefix. Groups named ``curve:...`` get
+    data attributes.
     """
     buffer = io.BytesIO()
     drawing.savefig(buffer, format="svg", metadata={"Date": None})
@@ -160,7 +161,7 @@ def _inline(drawing: Drawing, name: str, alt: str) -> str:
 
 
 def _rename(element: ET.Element, name: str) -> None:
-    """Replace style by attributes, links by those within the figure, and colors by the page's variables."""
+    """Replace styles by attributes, prefix links with the figure's name, and replace colors by page variables."""
     styled, link = element.attrib.pop("style", ""), element.attrib.pop(_LINK, None)
     element.attrib.update(_attributes(styled))
     if link is not None:
@@ -171,7 +172,7 @@ def _rename(element: ET.Element, name: str) -> None:
 
 
 def _attributes(styled: str) -> dict[str, str]:
-    """Return the presentation attributes that say what a style attribute says."""
+    """Convert a style attribute to the equivalent presentation attributes."""
     attributes = dict(re.findall(r"\s*([\w-]+)\s*:\s*([^;]+)", styled))
     font = attributes.pop("font", None)
     if font is not None:
@@ -184,8 +185,8 @@ def _attributes(styled: str) -> dict[str, str]:
 def _frames(drawing: Drawing) -> dict[str, str]:
     """Return the position and the limits of the axes of every line with a name.
 
-    The text holds left, top, right, bottom in the drawing's units, then the least and the largest value and
-    ``linear`` or ``log`` of each axis: enough to read a curve's values from the page.
+    The text holds left, top, right, bottom in the drawing's units, then minimum, maximum and scale
+    (``linear`` or ``log``) of each axis. A reader of the page can recover a curve's values from it.
     """
     frames, height = {}, 72.0 * drawing.get_figheight()
     for axes in drawing.axes:

@@ -20,12 +20,12 @@ from .layout import Drawing, Table
 
 READING = (
     "Solid: frequency response of the linear part; dashed: its mirror image. The curve must avoid the shaded region, "
-    "or stay inside the circle where none is shaded. Orange: the criterion does not hold."
+    "or, if no region is shaded, stay inside the circle. Orange: the criterion does not hold."
 )
 
 
 def nyquist_curves(models: Sequence[ModelRecord]) -> Figure | None:
-    """Return the figure; ``None`` where no model without data is a loop of one channel."""
+    """Return the figure of all loops with one channel; ``None`` if there is none. Models with data are skipped."""
     curves = {m.name: curve for m in models if (curve := _curve(m)) is not None}
     finding, draw, rows = partial(_finding, curves=curves), partial(_draw, curves=curves), partial(_rows, curves=curves)
     return layout.figure_of("nyquist", models, rows, finding, lambda _: READING, (), draw)

@@ -20,19 +20,19 @@ COUNTER_EXAMPLES = {
     "unstable_linear": "Under every input its linear part moves two runs apart",
     "two_equilibria": "Under one constant input it has two equilibria: where it ends depends on where it starts",
     "two_orbits": "Under one periodic input it has two cycles: where it ends depends on where it starts",
-    "pair_isometry": "Under every input two runs that start far enough apart keep more than half of their distance",
+    "pair_isometry": "Under every input two runs that start far enough apart stay more than half as far apart",
     "pair_linear": "Under every input two runs that start far apart follow a linear map that does not contract",
     "pair_jump": "Under every input two states that nearly agree can be far apart one step later: modReLU jumps",
     "destabilising_slopes": "Some activation with slopes in the sector makes the loop unstable (others may not)",
 }
-"""Sentences without their end, by the kind of the proof; other proofs are told by the certificate's statement."""
+"""Sentences without a final period, by the kind of the proof. Other kinds use the certificate's statement."""
 EQUILIBRIA = ("unstable_equilibrium", "gated_unstable")
 GROWING = (*EQUILIBRIA, "unstable_everywhere", "unstable_linear", "destabilising_slopes")
 REMEMBERS = "States may stay bounded: a network with two stable equilibria under one input is not stable in this sense."
 
 
 def duration_words(model: ModelRecord, when: float) -> str:
-    """Return a proved time in steps, with its length in sequences or in seconds."""
+    """Return a proved time in steps, converted to sequence lengths or seconds in parentheses."""
     if not model.is_discrete:
         return f"{bound(when, 4, up=True)} {'s' if is_loop(model) else 'units of time'}"
     steps, dt = f"{count(when)} step{'' if when == 1 else 's'}", (model.certificate or {}).get("dt")
@@ -59,7 +59,7 @@ def claim(model: ModelRecord) -> Markup:
         why = model.refused or str(model.step("certificate").get("reason") or "no claim about stability was examined")
         return Markup("{}.").format(why[:1].upper() + why[1:].rstrip("."))
     if model.state == "refuted":
-        return Markup("{} {}").format(counter_example(model), aftermath(model))
+        return Markup("{} {}").format(counter_example(model), boundedness(model))
     rate_missed = (summary.get("meta") or {}).get("asked_rate_reached") is False
     if model.state != "certified" or summary.get("driven") or rate_missed or when is None:
         more = reason(summary) if model.state == "inconclusive" else ""
@@ -83,14 +83,14 @@ def claim(model: ModelRecord) -> Markup:
 def _decay(model: ModelRecord, summary: Mapping[str, Any]) -> Markup:
     """Return the bound on the relative distance as a formula."""
     rate, factor = summary["rate"], summary["overshoot"]
-    front = "" if factor <= 1.0 else f"{at_most(factor)} × "
+    prefix = "" if factor <= 1.0 else f"{at_most(factor)} × "
     if model.is_discrete:
-        return Markup("{}{}<sup><i>k</i></sup>").format(front, at_most(rate, near=1.0))
-    return Markup("{}exp(−{} <i>t</i>)").format(front, bound(rate, 4, up=False))
+        return Markup("{}{}<sup><i>k</i></sup>").format(prefix, at_most(rate, near=1.0))
+    return Markup("{}exp(−{} <i>t</i>)").format(prefix, bound(rate, 4, up=False))
 
 
 def counter_example(model: ModelRecord) -> str:
-    """Return the counterexample of a refuted model in one sentence, and where its input lies in another."""
+    """Describe the counterexample of a refuted model, and say whether its input is in the data's range."""
     summary = model.certificate or {}
     kind, constant, size = str(summary.get("proof")), summary.get("witness_input"), summary.get("modulus")
     text = COUNTER_EXAMPLES.get(kind)
@@ -99,20 +99,20 @@ def counter_example(model: ModelRecord) -> str:
         text = f"Under {words} it has an unstable equilibrium"
     if text is None:
         return str(summary.get("statement", ""))
-    grows = f": differences grow ×\u00a0{bound(size, 4, up=False)} a step" if size and kind in GROWING else ""
-    lies = "" if "every" in text else _place(model)
-    return f"{text}{grows}.{f' That input lies{lies}.' if lies else ''}"
+    growth = f": differences grow ×\u00a0{bound(size, 4, up=False)} a step" if size and kind in GROWING else ""
+    place = "" if "every" in text else _place(model)
+    return f"{text}{growth}.{f' That input lies{place}.' if place else ''}"
 
 
 def _place(model: ModelRecord) -> str:
-    """Return where the input of a counterexample lies, as far as that is known."""
+    """Say whether the input of a counterexample is in the range of the data; empty if unknown."""
     inside = ((model.certificate or {}).get("meta") or {}).get("witness", {}).get("input_in_data_range")
     data = "stated box of inputs" if model.analysis.get("input_from") == "stated" else "data's range"
     return "" if not isinstance(inside, bool) else f" {'in' if inside else 'outside'} the {data}"
 
 
-def aftermath(model: ModelRecord) -> str:
-    """Return what a counterexample does not mean, as far as it is proved whether states stay bounded."""
+def boundedness(model: ModelRecord) -> str:
+    """Say whether states stay bounded, if it is proved, and what the counterexample does not mean."""
     claims = {c["name"]: c["verdict"] for c in (model.certificate or {}).get("claims", ())}
     if claims.get("bounded") == "refuted":
         return "Its state can grow without limit: proved."
@@ -122,7 +122,7 @@ def aftermath(model: ModelRecord) -> str:
 
 
 def gist(model: ModelRecord) -> str:
-    """Return the few words beside a model's name."""
+    """Return a short summary of the verdict, shown next to a model's name."""
     when = halved(model)
     if model.state == "certified":
         ranged = f", {scope(model)}" if proved_range(model) else ""
@@ -134,7 +134,7 @@ def gist(model: ModelRecord) -> str:
 
 
 def covered(model: ModelRecord) -> str:
-    """Return what a proof covers."""
+    """List the weights, inputs and starting states that a proof covers."""
     summary = model.certificate or {}
     points = ["each recurrent layer with its own input"] if is_layerwise(model) else []
     points += ["the stored weights" if not is_loop(model) else "the stored matrices", "exact arithmetic"]
@@ -151,7 +151,7 @@ def covered(model: ModelRecord) -> str:
 
 
 def not_covered(model: ModelRecord) -> str:
-    """Return what a proof does not cover."""
+    """List the effects and inputs that a proof does not cover."""
     rounding = ((model.certificate or {}).get("meta") or {}).get("rounding") or {}
     relative = rounding.get("relative")
     points = ["rounding of a float32 or float64 run"]
@@ -163,7 +163,7 @@ def not_covered(model: ModelRecord) -> str:
     points += (
         ["other matrices"]
         if is_loop(model)
-        else ["quantised or retrained weights", metric_word(model.metric or "accuracy")]
+        else ["quantized or retrained weights", metric_word(model.metric or "accuracy")]
     )
     return "; ".join(points)
 
@@ -179,16 +179,16 @@ def final_distances(model: ModelRecord) -> tuple[int, float, float] | None:
 
 
 def closer(model: ModelRecord) -> str:
-    """Return how many pairs of runs on data came closer together, if at least nine of ten did; else an empty text."""
+    """Return the number of pairs of runs that came closer together; empty if fewer than nine of ten did."""
     document = model.documents.get("pairs", {})
-    n, of = document.get("closer"), document.get("pairs")
-    if not is_real(n) or not is_real(of) or not 0.9 * of <= n <= of or of < 1:
+    n, pairs = document.get("closer"), document.get("pairs")
+    if not is_real(n) or not is_real(pairs) or not 0.9 * pairs <= n <= pairs or pairs < 1:
         return ""
-    return f"{count(n)} of {count(of)} pairs of runs came closer together"
+    return f"{count(n)} of {count(pairs)} pairs of runs came closer together"
 
 
 def on_data(model: ModelRecord) -> str:
-    """Return what pairs of runs on data did, in a sentence; empty where they were not measured."""
+    """Describe the measured final distances of pairs of runs on data; empty if they were not measured."""
     distances, pairs = final_distances(model), model.documents.get("pairs", {}).get("pairs")
     if distances is None or not pairs:
         return ""

@@ -194,7 +194,7 @@ def _comparison(report: Report) -> list[str]:
 def _meaning(model: ModelRecord) -> str:
     """Return the reason of the verdict on a single model in plain words."""
     if model.state == "refuted":
-        return f"Proved: {claims.counter_example(model)} {claims.aftermath(model)}"
+        return f"Proved: {claims.counter_example(model)} {claims.boundedness(model)}"
     return "" if model.state == "certified" else str(claims.claim(model).striptags())
 
 

@@ -1,10 +1,10 @@
-"""Contents of a report, read from the files of its runs; nothing here computes a result.
+"""Contents of a report, read from the files of its runs. This module computes no results.
 
 A report directory holds ``report-settings.json`` and one run directory for each model under ``models/``.
-Everything that the page, ``report.json`` and ``tables/`` show stands in those files: see ``ModelRecord`` for
-their names. None is taken at its word: certificates are proved again, files that are not those that the analysis wrote
-are left out and named, results about other weights than those beside them are not shown, and every text is made
-printable here, once.
+The page, ``report.json`` and ``tables/`` show the contents of these files; ``ModelRecord`` lists their names. The
+reader trusts no file. It verifies certificates again. It omits and names each file whose digest differs from the one
+that the analysis recorded. It omits all results of a model whose weights have changed.
+It makes every text printable, once.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from .shapes import read_shaped
 from .trainings import Trainings, read_trainings
 
 SETTINGS = "report-settings.json"
-ABOUT = (WEIGHTS, "run.json")
-"""Files that say which model it is: where one is another than the analysis saw, its results are about other weights."""
+IDENTITY_FILES = (WEIGHTS, "run.json")
+"""Files that identify the model. If one has changed since the analysis, the results are about other weights."""
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """All models of a report and how it was made."""
+    """All models of a report, with its settings."""
 
     folder: Path
     settings: Mapping[str, Any]
     models: tuple[ModelRecord, ...]
     failed: Mapping[str, str] = field(default_factory=dict)
-    """Models that there is nothing to show of, and why."""
+    """Reason for each model without results."""
     not_compared: str = ""
-    """Reason that intervals over several trainings are not shown; empty where nothing is wrong."""
+    """Reason why intervals over several trainings are not shown; empty if they are shown."""
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Return one long table for each kind of measurement, with the model's name in the first column."""
@@ -90,7 +90,7 @@ class Report:
                     "subject": m.subject,
                     "margins": dict(m.margins),
                     "certificate": None if m.certificate is None else dict(m.certificate),
-                    **({"trainings": _told(m.trainings)} if m.trainings.several else {}),
+                    **({"trainings": _training_states(m.trainings)} if m.trainings.several else {}),
                     **{stem: dict(m.documents[stem]) for stem in DOCUMENTS if stem in m.documents},
                 }
                 for m in self.models
@@ -102,7 +102,7 @@ def _some(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     return {name: values.get(name) for name in names}
 
 
-def _told(trainings: Trainings) -> list[dict[str, str | None]]:
+def _training_states(trainings: Trainings) -> list[dict[str, str | None]]:
     return [{"run": run, "state": verdict} for run, verdict in zip(trainings.runs, trainings.states)]
 
 
@@ -120,11 +120,11 @@ def _row(m: ModelRecord) -> dict[str, Any]:
 
 
 def _changed(folder: Path, recorded: Mapping[str, Any]) -> list[str]:
-    """Return the files without their recorded digest, or that are gone (weights may be left out)."""
+    """Return the files that differ from their recorded digest or are missing (weights may be missing)."""
     names = [*(f"{s}.csv" for s in FRAMES), *(f"{s}.json" for s in DOCUMENTS), "certificate.json", WEIGHTS]
     names.remove(ANALYSIS_FILE)
     present = [n for n in names if (folder / n).is_file()]
-    removed = [n for n in names if n in recorded and n not in present and n not in ABOUT]
+    removed = [n for n in names if n in recorded and n not in present and n not in IDENTITY_FILES]
     return [n for n in present if recorded.get(n) != file_digest(folder / n)] + removed
 
 
@@ -135,18 +135,18 @@ def read_model(folder: Path) -> ModelRecord:
         folder: the directory.
 
     Returns:
-        What its files say, as far as they are those that the analysis wrote and the certificate verifies.
+        Record of the unchanged files, with the certificate only if it verifies.
 
     Raises:
-        FileFormatError: when a file is there and cannot be read.
+        FileFormatError: a file exists and cannot be read.
     """
     analysis = read_shaped(folder / ANALYSIS_FILE)
     recorded = analysis.get("files")
     sealed = isinstance(recorded, dict)
     changed = _changed(folder, recorded if isinstance(recorded, dict) else {})
     present = [f"{s}.json" for s in DOCUMENTS if (folder / f"{s}.json").is_file()]
-    if not sealed or any(n in changed for n in ABOUT):
-        why = "the weights beside these results are not the ones that they are about: run the report again"
+    if not sealed or any(n in changed for n in IDENTITY_FILES):
+        why = "the weights in this folder have changed since these results were computed: run the report again"
         why = why if sealed else "analysis.json has no digests of these results: run the report again"
         labels = {k: analysis[k] for k in ("title", "source") if k in analysis}
         return ModelRecord(folder.name, folder, None, {"analysis": labels}, {}, refused=why, stale=True)
@@ -160,7 +160,7 @@ def read_model(folder: Path) -> ModelRecord:
     checked = check_file(path)
     refused = "" if checked.valid else checked.reason
     if checked.valid and path.name in changed:
-        refused = "it is valid, but not the certificate that the analysis of this model wrote"
+        refused = "it is valid, but it is not the certificate that the analysis of this model wrote"
     return ModelRecord(
         folder.name,
         folder,
@@ -176,11 +176,11 @@ def read_model(folder: Path) -> ModelRecord:
 
 
 def check_folder(folder: str | Path) -> None:
-    """Refuse a directory that no report wrote.
+    """Raise an error for a folder that is not a report directory.
 
     Raises:
-        FileFormatError: it has no settings.
-        ConfigurationError: no path.
+        FileFormatError: the folder holds no report settings.
+        ConfigurationError: ``folder`` is not a path.
     """
     if not (as_path(folder) / SETTINGS).is_file():
         raise FileFormatError(f"{folder} is no report directory: it has no {SETTINGS}; `stability report` writes one")
@@ -193,10 +193,10 @@ def collect(folder: str | Path) -> Report:
         folder: a directory that ``stability report`` wrote.
 
     Returns:
-        Its models in the order of the settings.
+        The report, with its models in the order of the settings.
 
     Raises:
-        FileFormatError: when it is none, or a file in it cannot be read.
+        FileFormatError: the folder is not a report directory, or a file in it cannot be read.
     """
     folder = Path(folder)
     check_folder(folder)
