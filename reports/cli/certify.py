@@ -61,7 +61,7 @@ def certify(
         ),
     ] = "auto",
     criteria: Annotated[
-        str, choice("Criteria whose best rate is computed.", ("needed", "all"), "--criteria")
+        str, choice("Criteria that search for their own rate.", ("needed", "all"), "--criteria")
     ] = "needed",
     solver: Annotated[
         str,
@@ -70,12 +70,14 @@ def certify(
         ),
     ] = "auto",
     refute: Annotated[bool, typer.Option(help="Search for a counterexample if no proof is found.")] = True,
-    cross_check: Annotated[bool, typer.Option("--cross-check", help="Comparison with a semidefinite solver.")] = False,
+    cross_check: Annotated[
+        bool, typer.Option("--cross-check", help="Second opinion of a semidefinite solver.")
+    ] = False,
     gain_margin: Annotated[
-        bool, typer.Option("--gain-margin", help="Gain margin: bounds on the factor of all slopes.")
+        bool, typer.Option("--gain-margin", help="Certified and destabilizing factor of all slopes.")
     ] = False,
     recovery: Annotated[
-        tuple[float, float], typer.Option(help="Disturbance norm, and tolerance of its decay.", metavar="SIZE TOL")
+        tuple[float, float], typer.Option(help="Initial and final norm of a disturbance.", metavar="SIZE TOL")
     ] = (1.0, 1e-3),
     seed: Seed = 0,
     out: Annotated[Path | None, no_default("Certificate file; a folder for several models.", "-o", "--out")] = None,
@@ -119,17 +121,17 @@ def certify(
         return open_parts(name) if box is None and cell is None and not continuous else ({}, True)
 
     def answers_of(name: str) -> dict[str, Any]:
-        arguments = arguments_of(name)
-        parts, known = read(name, arguments["input_box"])
+        how = about(name)
+        parts, known = read(name, how["input_box"])
         if parts and not known:
-            return _each_part(parts, arguments, output)
-        return {"": prove(open_subject(name, continuous=continuous, cell=cell), **arguments)}
+            return _each_part(parts, how, output)
+        return {"": prove(open_subject(name, continuous=continuous, cell=cell), **how)}
 
     model, parts, known, box = models[0], {}, True, None
     if not gate.is_active and len(models) == 1:
         _allow_file(out, allow)
         output.status(f"loading {models[0]} ...")
-        asked = arguments_of(model)
+        asked = about(model)
         box = asked["input_box"]
         parts, known = read(model, box)
     if gate.is_active or len(models) > 1 or (parts and not known):
@@ -141,8 +143,8 @@ def certify(
     output.status(f"certifying {model} ...")
     certificate = prove(subject, **asked)
     answers = _each_part(parts, asked, output)
-    opinions = _cross_check(certificate.subject, output) if cross_check else None
-    margin = _gain_margin(certificate.subject, seed, time_limit, output) if gain_margin else None
+    opinions = _opinions(certificate.subject, output) if cross_check else None
+    margin = _factors(certificate.subject, seed, time_limit, output) if gain_margin else None
     output.status()
     summary = view(certificate, *recovery)
     missed = state(summary) == "certified" and summary["meta"].get("asked_rate_reached") is False
@@ -155,9 +157,9 @@ def certify(
     options += shlex.split(data_option) if input_box_from is not None else []
     named = (("--criterion", criterion, "auto"), ("--solver", solver, "auto"), ("--rate", rate, "best"))
     options += [text for name, value, default in named if value != default for text in (name, value)]
-    known, run = _command_context(model, subject, data_option)
+    known, run = _known(model, subject, data_option)
     hints = advice(summary, " ".join([shell_name(model), *map(shlex.quote, options)]), time_limit, known)
-    more = "" if run is None else _option_text(run.training_options())
+    more = "" if run is None else _words(run.training_options())
     hints = [(why, f"{said} {more}".rstrip() if said.startswith("stability train ") else said) for why, said in hints]
     document = {
         "model": model,
@@ -171,7 +173,7 @@ def certify(
         "below_half_after": time_to(0.5, summary["pairs"], discrete),
         **({} if opinions is None else {"cross_check": opinions}),
         **({} if margin is None else {"gain_margin": margin}),
-        **({"parts": _part_summaries(answers)} if answers else {}),
+        **({"parts": _in_short(answers)} if answers else {}),
     }
     where = "the range of the data" if input_box_from == DATA else "the box of --input-box"
     length = None if run is None else run.document["task"].get("steps")
@@ -197,7 +199,7 @@ def _each_part(parts: Mapping[str, Any], options: Mapping[str, Any], output: Out
     return answers
 
 
-def _part_summaries(answers: Mapping[str, Any]) -> dict[str, Any]:
+def _in_short(answers: Mapping[str, Any]) -> dict[str, Any]:
     keys = ("verdict", "evidence", "criterion", "rate", "overshoot", "statement")
     return {path: {key: certificate.summary()[key] for key in keys} for path, certificate in answers.items()}
 
@@ -212,8 +214,8 @@ def _part_lines(answers: Mapping[str, Any], about: str = ABOUT_PARTS) -> list[st
     return textwrap.indent(f"{grid}\n{textwrap.fill(about, 98)}", "  ").splitlines()
 
 
-def _check_file(out: Path | None, allow: Callable[[Path | None], None]) -> None:
-    """Raise an error if the file may not be written; for a folder, ``certify_each`` checks each file in it."""
+def _allow_file(out: Path | None, allow: Callable[[Path | None], None]) -> None:
+    """Ask whether a file may be written; a folder takes the certificates of parts, which are asked for later."""
     if out is None or not out.is_dir():
         allow(out)
 
@@ -224,8 +226,8 @@ def _refuse_single(is_requested: bool) -> None:
         raise ConfigurationError(message)
 
 
-def _command_context(model: str, subject: Any, data: str) -> tuple[CommandContext, Any]:
-    """Return the context of further commands and the run; the run is ``None`` for matrices and bare weights."""
+def _known(model: str, subject: Any, data: str) -> tuple[CommandContext, Any]:
+    """Return what commands about the network need, nothing for matrices and bare weights; and its run, if any."""
     if not hasattr(subject, "state_dict"):
         return CommandContext(data=data), None
     from stability.errors import StabilityError
@@ -240,22 +242,22 @@ def _command_context(model: str, subject: Any, data: str) -> tuple[CommandContex
         radii = classifier(subject).classes > 1
     except StabilityError:
         radii = False
-    data = data or ("" if run is None else _option_text(run.data_options()))
+    data = data or ("" if run is None else _words(run.data_options()))
     return CommandContext(shell_name(model), data, run is not None, layer, radii=radii), run
 
 
-def _option_text(options: Sequence[tuple[str, str]]) -> str:
+def _words(options: Sequence[tuple[str, str]]) -> str:
     return " ".join(f"{name} {shell_name(value)}" for name, value in options)
 
 
-def _cross_check(subject: Any, output: Output) -> dict[str, Any]:
+def _opinions(subject: Any, output: Output) -> dict[str, Any]:
     from stability.search.criteria.cross_check import cross_check
 
     output.status("cross-checking with a semidefinite solver ...")
     return cross_check(subject).to_dict()
 
 
-def _gain_margin(subject: Any, seed: int, time_limit: float | None, output: Output) -> dict[str, float]:
+def _factors(subject: Any, seed: int, time_limit: float | None, output: Output) -> dict[str, float]:
     """Return the certified and the destabilizing factor of the slopes."""
     from stability.loop_margin import gain_margin
 
@@ -271,7 +273,7 @@ def _warning(model: str, subject: Any, options: Mapping[str, Any]) -> str:
 
     parameters = subject.parameters() if hasattr(subject, "parameters") else ()
     sizes = [p.shape[-1] for p in parameters if not hasattr(p, "materialize") and p.dim() == 2]  # lazy: no shape yet
-    if max([getattr(subject, "states", 0), *sizes]) < LARGE:  # do not read a small module twice
+    if max([getattr(subject, "states", 0), *sizes]) < LARGE:  # a module is not read twice for nothing
         return ""
     notice = cost_notice(as_subject(subject), options["rate"], options["time_limit"])
     return f"{model}: {notice}" if notice else ""
