@@ -15,6 +15,7 @@ from stability.kernel.systems.gated_linear import (
 )
 from stability.kernel.systems.input_signals import Affine, Convolution, InputBox, NormBall, SiLU, Vocabulary
 from stability.kernel.systems.lure import Discretisation, LureSystem
+from stability.kernel.systems.normalized_signals import Normalized
 from stability.kernel.systems.pairwise import PairwiseSystem
 from stability.kernel.systems.plants import Plant
 
@@ -31,6 +32,7 @@ __all__ = [
     "LinearInjection",
     "LureSystem",
     "NormBall",
+    "Normalized",
     "OuterInjection",
     "PairwiseSystem",
     "Plant",

@@ -33,6 +33,7 @@ SUBJECTS: Table[type] = Table(
             ("norm_ball", "input_box", "vocabulary", "affine_signal", "convolution_signal", "silu_signal"),
             "stability.kernel.systems.input_signals",
         ),
+        "normalized_signal": "stability.kernel.systems.normalized_signals",
         **dict.fromkeys(
             ("softplus_gate", "sigmoid_gate", "ratio_gate", "rg_lru_gate", "constant_gate"),
             "stability.kernel.systems.decay_gates",
