@@ -41,7 +41,7 @@ from stability.kernel.arithmetic.directed_functions import (
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import AnyArray, Index, Number, ProofData, require
-from stability.kernel.format.sentences import at_least, at_most
+from stability.kernel.format.sentences import at_least, at_most, exact_text
 from stability.kernel.format.theorem_table import certifies, refutes
 from stability.kernel.systems.decay_gates import SoftplusGate, soft_cap
 from stability.kernel.systems.gated_linear import (
@@ -58,6 +58,8 @@ from stability.kernel.systems.input_signals import Affine, Signal
 Array = np.ndarray
 FLOAT32_ONE = 2.0**-25
 """Largest ``1 - a`` for which a float32 gate rounds to 1."""
+TOLERANCE = 0.01
+"""Weight of an input below which it counts as forgotten, unless another one is asked for."""
 EXCESS = 0.36788
 """Upper bound of ``x exp(-x)``: of ``|da|`` for ``|d ln x| = 1``, ``x = -ln a``."""
 
@@ -105,7 +107,8 @@ def _over(numerator: Array, denominator: Array) -> Array:
 def _step_parts(layer: GatedLinearLayer) -> tuple[Array, tuple[Array, Array], tuple[Array, Array]]:
     """Return the bound of ``phi`` and norms and Lipschitz constants of values and keys, shaped to be multiplied."""
     gate, injection = layer.gate, layer.injection
-    assert isinstance(gate, SoftplusGate) and isinstance(injection, StepInjection)
+    assert isinstance(gate, SoftplusGate)
+    assert isinstance(injection, StepInjection)
     diagonal = gate.log_rate.ndim == 2
     step, rate = gate.step[1], gate.rate[0]
     step = step[:, None] if diagonal else step
@@ -292,7 +295,7 @@ class GateExtremes(ProofData):
         )
         return (
             f"{_beginning(subject)} the decay of every {subject.unit} is at most {at_most(self.decay, near=1.0)} per step. The "
-            f"weight of an input is at most {at_most(self.tol)} after {median} in the median {subject.unit} and after "
+            f"weight of an input is at most {exact_text(self.tol)} after {median} in the median {subject.unit} and after "
             f"{most} in the slowest."
         )
 
@@ -339,7 +342,7 @@ class _Gain(_UnitBounds):
         norm = "_F" if subject.unit == "head" else ""
         return (
             f"{_beginning(subject)} any two runs from the zero state satisfy |h_i(t) - h_i'(t)|{norm} <= g_i sup_s |u(s) - u'(s)|_2 "
-            f"at every step t, for the g_i of the proof. The largest g_i is {at_most(self.most)}; u is the output of the norm."
+            f"at every step t, for the g_i of the proof. The largest g_i is {at_most(self.most)}; u is the input of the layer."
         )
 
 
@@ -384,29 +387,31 @@ class ExpandingUnit(ProofData):
         return f"ln a is at least {at_least(self.log_growth)}"
 
 
-@refutes("accumulator", subject=GatedLinearLayer, claim="decay")
+@refutes("accumulator", subject=GatedLinearLayer, claim="forgetting")
 class Accumulator(ProofData):
     """Proof of ``accumulator``.
 
     Attributes:
-        unit: channel, mode or head.
+        units: ``(k,)`` channels, modes or heads, in rising order.
     """
 
-    unit: Index
+    units: AnyArray
 
     def sentence(self, subject: Any, claim: Claim) -> str:
         """Return the sentence."""
         return (
-            f"{_beginning(subject)} {subject.unit} {self.unit} forgets nothing. Its decay a has 1 - a <= 2^-25 in every step, so a "
-            "float32 gate rounds to 1 and the state adds up its inputs."
+            f"{_beginning(subject)} {len(self.units)} of {subject.units} {subject.unit}s forget nothing (the first is number "
+            f"{int(self.units[0])}). Their decay a has 1 - a <= 2^-25 in every step, so a float32 gate rounds to 1."
         )
 
     def check(self, subject: Any, claim: Claim) -> str:
-        """Compare with the lower bound computed from the weights."""
-        require(self.unit < subject.units, f"there is no {subject.unit} {self.unit}")
-        share = float(most_forgotten(subject)[self.unit])
-        require(share <= FLOAT32_ONE, f"1 - a is up to {share}, more than 2^-25")
-        return f"1 - a is at most {at_most(share)}"
+        """Compare with the lower bounds computed from the weights."""
+        units, share = self.units, most_forgotten(subject)
+        fits = units.ndim == 1 and 0 < units.size <= subject.units and np.isin(units, np.arange(subject.units)).all()
+        require(fits and (np.diff(units) > 0).all(), f"units must be numbers below {subject.units} in rising order")
+        most = float(share[units.astype(int)].max())
+        require(most <= FLOAT32_ONE, f"1 - a is up to {most}, more than 2^-25")
+        return f"1 - a is at most {at_most(most)}"
 
 
 def most_forgotten(layer: GatedLinearLayer) -> Array:
