@@ -38,7 +38,7 @@ from stability.kernel.arithmetic.directed_functions import (
     silu,
     upper,
 )
-from stability.kernel.arithmetic.floating_point import EPS
+from stability.kernel.arithmetic.floating_point import EPS, TINY
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import AnyArray, Index, Number, ProofData, require
 from stability.kernel.format.sentences import at_least, at_most, exact_text
@@ -76,9 +76,9 @@ def horizons(log_decay: Array, tol: float, taps: int) -> Array:
         >>> horizons(np.log([0.5, 1.0]), 0.01, 4).tolist()
         [10.0, -1.0]
     """
-    with np.errstate(divide="ignore", over="ignore"):
-        steps = np.ceil(upper(math.log(tol) / np.minimum(log_decay, 0.0), 16 * EPS)) + (taps - 1)
-    return np.where((log_decay < 0.0) & (steps < 2.0**53), steps, -1.0)
+    with np.errstate(over="ignore"):
+        steps = np.ceil(upper(math.log(tol) / np.where(log_decay < 0.0, log_decay, -TINY), 16 * EPS)) + (taps - 1)
+    return np.where(steps < 2.0**53, steps, -1.0)
 
 
 def _sizes(signal: Signal, groups: int) -> Array:
