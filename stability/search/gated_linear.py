@@ -20,7 +20,7 @@ from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.sentences import unbounded_is_open
 from stability.kernel.format.theorem_table import RULES, worded
 from stability.kernel.systems.gated_linear import GatedLinearLayer
-from stability.kernel.theorems.gated_linear_bounds import BOUNDS, FLOAT32_ONE, TOLERANCE, most_forgotten
+from stability.kernel.theorems.gated_linear_bounds import BOUNDS, FLOAT32_ONE, TOLERANCE, largest_decay, most_forgotten
 
 ALLOWANCE = 1e-9
 """Relative distance of a stated bound to the computed one; orders of summation differ by about 1e-13."""
@@ -49,7 +49,7 @@ def _bound_claim(layer: GatedLinearLayer, name: str) -> Claim | None:
 def _decay_claim(layer: GatedLinearLayer, tol: float) -> Claim | None:
     log_decay = layer.gate.slowest()
     log_decay = log_decay + ALLOWANCE * np.abs(log_decay)
-    decay = float(np.exp(log_decay.max()) * (1.0 + 1e-13))
+    decay = largest_decay(log_decay)
     if not np.isfinite(log_decay).all() or not np.isfinite(decay):
         return None
     return _claim(layer, "decay", "gate_extremes", {"log_decay": log_decay, "decay": decay, "tol": tol}, decay)

@@ -104,7 +104,7 @@ def norm_above(array: Array) -> Array:
         >>> bool(norm_above(np.array([3.0, 4.0])) >= 5.0)
         True
     """
-    return np.sqrt((array * array).sum(axis=-1)) * (1.0 + gamma(array.shape[-1] + 8)) + LOST
+    return np.sqrt(np.einsum("...i,...i->...", array, array)) * (1.0 + gamma(array.shape[-1] + 8)) + LOST
 
 
 SQUARINGS = {64: 5, 256: 4, 2048: 2}

@@ -81,12 +81,11 @@ def horizons(log_decay: Array, tol: float, taps: int) -> Array:
     return np.where(steps < 2.0**53, steps, -1.0)
 
 
-def _sizes(signal: Signal, groups: int) -> Array:
-    return signal.norms(groups)[0]
-
-
-def _constants(signal: Signal, groups: int) -> Array:
-    return signal.lipschitz_norms(groups)[0]
+def largest_decay(log_decay: Array) -> float:
+    """Bound ``max exp(l)`` above; at most 1 for ``l <= 0``."""
+    most = float(log_decay.max())
+    above = float(upper(np.exp(np.float64(most))))
+    return min(above, 1.0) if most <= 0.0 else above
 
 
 def _product_gain(factors: tuple[Array, Array], constants: tuple[Array, Array]) -> Array:
@@ -124,7 +123,7 @@ def _step_parts(layer: GatedLinearLayer) -> tuple[Array, tuple[Array, Array], tu
         heads = layer.units // injection.groups
         return measure(values, layer.units), np.repeat(measure(keys, injection.groups), heads)
 
-    return phi, shaped(_sizes), shaped(_constants)
+    return phi, shaped(Signal.group_norms), shaped(Signal.group_constants)
 
 
 def _convex_range(injection: ConvexInjection) -> tuple[Array, Array]:
@@ -157,7 +156,7 @@ def average_gains(layer: GatedLinearLayer) -> Array:
         low, high = _convex_range(layer.injection)
         radius = upper(0.5 * (np.maximum(high, 0.0) - np.minimum(low, 0.0)), 4 * EPS)
         factor = SILU_SLOPE if layer.injection.activation == "silu" else 1.0
-        return add_up(upper(radius * slope), upper(factor * _constants(layer.injection.values, layer.units)))
+        return add_up(upper(radius * slope), upper(factor * layer.injection.values.group_constants(layer.units)))
     phi, sizes, constants = _step_parts(layer)
     assert isinstance(layer.gate, SoftplusGate)
     rise = upper(logistic(-np.inf * np.ones(1), layer.gate.signal.bounds[1])[1] * slope, 4 * EPS)
@@ -184,7 +183,7 @@ def delta_bounds(layer: GatedLinearLayer) -> Array:
     beta = np.minimum(upper(injection.scale * logistic(*injection.rate.bounds)[1], 4 * EPS), injection.scale)
     loss = np.maximum(lower(-np.expm1(np.minimum(2.0 * log_decay, 0.0))), 0.0)
     share = _over(beta, lower(np.maximum(2.0 - beta, 0.0) * loss, 4 * EPS))
-    return upper(_sizes(injection.values, heads) * np.sqrt(share), 8 * EPS)
+    return upper(injection.values.group_norms(heads) * np.sqrt(share), 8 * EPS)
 
 
 def _series(layer: GatedLinearLayer) -> tuple[Array, Array]:
@@ -195,20 +194,22 @@ def _series(layer: GatedLinearLayer) -> tuple[Array, Array]:
         scale = exponential(injection.log_scale, injection.log_scale)[1]
         if injection.hold:
             scale = upper(scale * exponential(layer.gate.log_step, layer.gate.log_step)[1], 4 * EPS)  # type: ignore[attr-defined]
-        return tuple(upper(scale * part(signal, layer.units), 4 * EPS) for part in (_sizes, _constants))  # type: ignore[return-value]
+        return tuple(
+            upper(scale * part(signal, layer.units), 4 * EPS) for part in (Signal.group_norms, Signal.group_constants)
+        )  # type: ignore[return-value]
     assert isinstance(injection, OuterInjection)
     heads, repeats = injection.heads, layer.units // injection.heads
 
     def parts(measure: Callable[[Signal, int], Array]) -> tuple[Array, Array]:
         return np.repeat(measure(injection.values, heads), repeats), measure(injection.keys, layer.units)
 
-    sizes, constants = parts(_sizes), parts(_constants)
+    sizes, constants = parts(Signal.group_norms), parts(Signal.group_constants)
     size, change = upper(sizes[0] * sizes[1], 4 * EPS), _product_gain(sizes, constants)
     if injection.insert is not None:
         low, high = injection.insert.bounds
         high = high if injection.cap is None else soft_cap(low, high, injection.cap)[1]
         factor = np.repeat(exponential(high, high)[1], repeats)
-        rise = np.repeat(_constants(injection.insert, heads), repeats)
+        rise = np.repeat(injection.insert.group_constants(heads), repeats)
         size, change = upper(size * factor, 4 * EPS), upper(factor * add_up(change, upper(size * rise)), 4 * EPS)
     return size, change
 
@@ -225,11 +226,11 @@ def series_gains(layer: GatedLinearLayer) -> Array:
         values, insert = layer.injection.values, layer.injection.insert
         gate, size = logistic(*insert.bounds)[1], values.magnitude
         # |d sqrt(1 - a^2)| <= |dp| / 2 and the slope of the logistic function is at most 1/4
-        through_gate = upper(0.25 * size * _constants(insert, layer.units), 4 * EPS)
+        through_gate = upper(0.25 * size * insert.group_constants(layer.units), 4 * EPS)
         change = add_up(
             upper(0.5 * gate * size * slope, 8 * EPS),
             through_gate,
-            upper(gate * _constants(values, layer.units), 4 * EPS),
+            upper(gate * values.group_constants(layer.units), 4 * EPS),
         )
         state = root_bounds(layer)
     else:
@@ -303,7 +304,7 @@ class GateExtremes(ProofData):
         """Compare with the bounds computed from the weights."""
         require(0.0 < self.tol < 1.0, "tol must lie between 0 and 1")
         _require_above(self.log_decay, subject.gate.slowest(), "log_decay")
-        require(self.decay >= upper(np.exp(self.log_decay)).max(), "the decay is not the largest of all units")
+        require(self.decay >= largest_decay(self.log_decay), "the decay is not the largest of all units")
         return f"decay at most {at_most(self.decay, near=1.0)} per step"
 
 

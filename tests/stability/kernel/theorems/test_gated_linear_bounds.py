@@ -41,7 +41,7 @@ def test_no_run_leaves_a_bound(seed, scale):
                 x, (least, most) = signal_values(signal, u), signal.bounds
                 size = SLACK * (1 + np.abs(least) + np.abs(most))
                 assert (x <= most + size).all() and (x >= least - size).all(), name
-                assert (np.linalg.norm(x, axis=1) <= signal.whole_norm * (1 + SLACK) + SLACK).all(), name
+                assert (np.linalg.norm(x, axis=1) <= signal.group_norms(1)[0] * (1 + SLACK) + SLACK).all(), name
             h = unit_norms(layer, states(layer, u, np.random.default_rng(5)))
             kind = next(
                 k for k, (types, _) in BOUNDS.items() if k.endswith("bound") and isinstance(layer.injection, types)
