@@ -17,6 +17,7 @@ from stability.errors import ConfigurationError
 from stability.kernel.arithmetic.definiteness import refuse_flushing
 from stability.kernel.checks import as_choice
 from stability.kernel.format.claims import Verdict
+from stability.kernel.systems.gated_linear import GatedLinearLayer
 from stability.kernel.systems.parts import part_of
 from stability.search.certification_stages import (
     Progress,
@@ -28,6 +29,7 @@ from stability.search.certification_stages import (
     try_criteria,
 )
 from stability.search.criteria.lure import NAMES, Options
+from stability.search.gated_linear import certify_gated_layer
 from stability.search.solvers.deadline import Deadline, TimeLimit
 from stability.search.solvers.rates import Rate, parse_rate, reaches_rate
 from stability.search.trajectories.input_range import input_range as checked_range
@@ -119,6 +121,8 @@ def certify(
     carried = getattr(subject, "witness", None)
     carried = carried() if callable(carried) else None
     target = restrict_inputs(as_subject(subject), input_box)
+    if isinstance(target, GatedLinearLayer):
+        return certify_gated_layer(target)
     rate = rate if isinstance(rate, str) and rate in ("any", "best") else parse_rate(rate, target)
     use = {"input_range": input_box if input_range is None else input_range, "start": start, "horizon": horizon}
     use = {key: value for key, value in use.items() if value is not None}

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stability.certificate import Certificate
+from stability.checkpoint_certificate import CheckpointCertificate, checkpoint_layers, is_checkpoint_certificate
 from stability.display import Displayed, draw_envelope, number
 from stability.errors import ConfigurationError, StabilityError
 from stability.exact_verification import check_exact
 from stability.kernel.checks import as_choice
 from stability.kernel.format.claims import Claim, Evidence, Verdict
 from stability.kernel.format.fields import Refused
-from stability.kernel.format.sentences import phrase_of, undecided, undecided_in_box
+from stability.kernel.format.sentences import phrase_of, unbounded_is_open, undecided, undecided_in_box
 from stability.kernel.format.serialization import digest_of
 from stability.kernel.format.theorem_table import RULES, worded
 from stability.recovery import proved_pairs
@@ -109,11 +110,15 @@ class Verification(Displayed):
         return draw_envelope(self.pairs, self.discrete, ax, title, until)
 
 
-MAIN = ("contraction", "driven_contraction")
-"""Possible main claims: contraction under every input, or under those in a box."""
+MAIN = ("contraction", "driven_contraction", "state_bound", "forgetting")
+"""Possible main claims: contraction under every input or those in a box; of a gated linear layer a bound of its states."""
 
 
-OPEN: dict[str, Callable[[Any], str]] = {"contraction": undecided, "driven_contraction": undecided_in_box}
+OPEN: dict[str, Callable[[Any], str]] = {
+    "contraction": undecided,
+    "driven_contraction": undecided_in_box,
+    "state_bound": unbounded_is_open,
+}
 """Sentences of open claims by their names."""
 
 
@@ -176,13 +181,16 @@ def _decide(subject: Any, claim: Claim) -> tuple[bool, str]:
 
 
 @np.errstate(all="ignore")
-def verify(certificate: Certificate | str | Path, *, method: str = "float") -> Verification:
+def verify(
+    certificate: Certificate | CheckpointCertificate | str | Path, *, method: str = "float", weights: Any = None
+) -> Verification:
     """Re-check a certificate from scratch, rounding errors included, without a solver.
 
     Args:
         certificate: a certificate or the path of its file.
         method: ``float`` (directed error bounds around a Cholesky factorization, any size) or ``exact``
             (rational arithmetic; for matrix-inequality proofs up to 64 states).
+        weights: folder or file of the weights, for the certificate of a checkpoint, which holds none.
 
     Returns:
         ``valid`` with ``reason`` and one check a claim. A damaged, truncated or altered file is invalid, and
@@ -201,6 +209,15 @@ def verify(certificate: Certificate | str | Path, *, method: str = "float") -> V
 input: the difference d of any two trajectories satisfies |d| <= 1.00001 * exp(-0.9999 t) |d(0)| at time t.
     """
     as_choice("method", method, ("float", "exact"))
+    if isinstance(certificate, (str, os.PathLike)) and is_checkpoint_certificate(certificate):
+        try:
+            certificate = CheckpointCertificate.load(certificate)
+        except StabilityError as error:
+            return Verification(False, str(error))
+    if isinstance(certificate, CheckpointCertificate):
+        return _verify_checkpoint(certificate, weights)
+    if weights is not None:
+        raise ConfigurationError("weights are for the certificate of a checkpoint; this certificate holds its own")
     if not isinstance(certificate, (Certificate, str, os.PathLike)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(
             f"verify takes a Certificate or the path of its file, got {type(certificate).__name__}"
@@ -239,6 +256,51 @@ input: the difference d of any two trajectories satisfies |d| <= 1.00001 * exp(-
     )
 
 
+def _verify_checkpoint(certificate: CheckpointCertificate, weights: Any) -> Verification:
+    """Read every layer again, compare its digest and check its claims."""
+    if weights is None:
+        reason = "the file holds no weights: give the folder that they are in (weights=FOLDER, or --weights FOLDER)"
+        return Verification(False, reason)
+    try:
+        known = {one.index: one for one in checkpoint_layers(weights)}
+        checks, problem = [], None
+        for record in certificate.layers:
+            found = known.get(record.layer)
+            layer = None if found is None else found.build(record.input_set)
+            if (
+                found is None
+                or layer is None
+                or (layer.digest, found.type, layer.taps) != (record.digest, record.type, record.taps)
+            ):
+                return Verification(False, f"layer {record.layer} of these weights is not the one of the certificate")
+            main, *further = record.claims
+            problem = problem or _further_claims_problem(main, tuple(further))
+            checks += [
+                replace(verify_claim(layer, claim), claim=f"layer {record.layer}, {claim.name}")
+                for claim in record.claims
+            ]
+    except (StabilityError, OSError) as error:
+        return Verification(False, f"the weights cannot be read: {error}")
+    wrong = next((f"{check.claim}: {check.reason}" for check in checks if not check.valid), problem)
+    proved = [check for check in checks if check.evidence == Evidence.PROVED]
+    if wrong or not proved:
+        return Verification(
+            False, wrong or "nothing to check: the file proves nothing", tuple(checks), str(certificate.verdict)
+        )
+    covered = f"{len(certificate.layers)} of {len(known)} gated linear layers"
+    title = f"{certificate.name}, {covered}"
+    return Verification(
+        True,
+        f"{len(proved)} claims about {covered} proved again",
+        tuple(checks),
+        str(certificate.verdict),
+        "proved",
+        proved[0].statement,
+        subject=title,
+        discrete=True,
+    )
+
+
 def _proved_claims(checks: tuple[Check, ...]) -> str:
     """Return the proved further claims, joined."""
     return ", ".join(c.claim for c in checks[1:] if c.evidence == Evidence.PROVED)
@@ -272,7 +334,7 @@ def _cover_problem(certificate: Certificate) -> str | None:
     claim = certificate.claim
     if claim.name not in MAIN:
         return f"the main claim must be contraction, not {claim.name!r}"
-    if claim.verdict is not Verdict.CERTIFIED:
+    if claim.verdict is not Verdict.CERTIFIED or claim.name == "state_bound":
         if certificate.rate is None and certificate.overshoot is None:
             return None
         return "a rate stands on the cover of a certificate that certifies none"

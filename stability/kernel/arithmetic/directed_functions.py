@@ -17,6 +17,8 @@ from stability.kernel.arithmetic.floating_point import EPS, LOST, TINY
 Array = np.ndarray
 RELATIVE = 4.0 * TANH_ULPS * EPS
 """Relative error allowed for a function below: a few roundings of well-conditioned library calls."""
+MOST = 1.7e308
+"""Stands for a computed value that overflowed, as a bound on the near side."""
 SILU_MINIMUM, SILU_MINIMIZER = -0.2784645428, -1.2784645428
 """Lower bound of ``x sigmoid(x)``, and the place of its minimum to ten digits."""
 SILU_SLOPE = 1.0999
@@ -25,11 +27,13 @@ SILU_SLOPE = 1.0999
 
 def upper(value: Array, relative: float = RELATIVE) -> Array:
     """Return an upper bound of an exact value that was computed within a relative error."""
+    value = np.maximum(value, -MOST)  # NaN stays NaN
     return value + np.abs(value) * relative + TINY
 
 
 def lower(value: Array, relative: float = RELATIVE) -> Array:
     """Return a lower bound of an exact value that was computed within a relative error."""
+    value = np.minimum(value, MOST)
     return value - np.abs(value) * relative - TINY
 
 
@@ -100,7 +104,7 @@ def norm_above(array: Array) -> Array:
         >>> bool(norm_above(np.array([3.0, 4.0])) >= 5.0)
         True
     """
-    return np.sqrt((array * array).sum(axis=-1)) * (1.0 + gamma(array.shape[-1] + 8)) + LOST
+    return np.sqrt(np.einsum("...i,...i->...", array, array)) * (1.0 + gamma(array.shape[-1] + 8)) + LOST
 
 
 SQUARINGS = {64: 5, 256: 4, 2048: 2}

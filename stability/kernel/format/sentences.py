@@ -154,3 +154,8 @@ def contraction(subject: Any, rate: float, overshoot: float) -> str:
         f"For {subject_phrase(subject)}: the difference d of any two trajectories satisfies "
         f"|d| <= {at_most(overshoot)} * {decay}."
     )
+
+
+def unbounded_is_open(subject: Any) -> str:
+    """Return the only sentence of an open claim of a state bound of a gated linear layer."""
+    return f"Whether the states of {phrase_of(subject)} are bounded for {subject.input_set.phrase} is undecided."

@@ -53,7 +53,7 @@ class Gate(Node):
     @cached_property
     def slope(self) -> Array:
         """Bound of ``|d ln(-ln a)|`` per ``sup_t |du_t|_2``, ``(units,)``: the sum over all pre-activations."""
-        return add_up(*(signal.lipschitz_norms(self.units)[0] for signal in self.signals))
+        return add_up(*(signal.group_constants(self.units) for signal in self.signals))
 
     def slowest(self) -> Array:
         """Return the largest ``ln a`` of every channel or head, ``(units,)``."""

@@ -6,6 +6,7 @@ decides the transition ``M``: diagonal, a number a head, a delta rule, or consta
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
@@ -335,6 +336,12 @@ class GatedLinearLayer(Subject):
     def is_discrete(self) -> bool:
         """True: time advances in steps."""
         return True
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all stored numbers, of gate, injection, name and part."""
+        content = f"{self.gate.digest} {self.injection.digest} {self.name} {self.part}"
+        return hashlib.sha256(content.encode()).hexdigest()
 
     @property
     def phrase(self) -> str:

@@ -8,6 +8,7 @@ inputs in the input set. Lipschitz constants are taken against :math:`\sup_t \|u
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -67,16 +68,22 @@ class Node:
         """Invert ``payload``."""
         return cls(**data)
 
-    def equals(self, other: Any) -> bool:
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of type and stored content, 64 hexadecimal digits; a shared part is read once."""
+        total = hashlib.sha256(type(self).__name__.encode())
+        for name, value in sorted(self.payload().items()):
+            if isinstance(value, np.ndarray):
+                total.update(f"{name} array {value.shape}".encode())
+                total.update(np.ascontiguousarray(value, dtype="<f8").data)
+            else:
+                said = value.digest if isinstance(value, Node) else repr(value)
+                total.update(f"{name} {type(value).__name__} {said} ".encode())
+        return total.hexdigest()
+
+    def equals(self, other: Node) -> bool:
         """Return True for the same type with the same stored content."""
-        if self is other or type(self) is not type(other):
-            return self is other
-
-        def same(a: Any, b: Any) -> bool:
-            return a.equals(b) if isinstance(a, Node) else bool(np.array_equal(a, b))
-
-        mine, theirs = self.payload(), other.payload()
-        return all(same(value, theirs[key]) for key, value in mine.items())
+        return self is other or self.digest == other.digest
 
 
 class Rows:
@@ -154,14 +161,21 @@ class Signal(Node):
         return np.maximum(np.abs(low), np.abs(high))
 
     @cached_property
-    def whole_norm(self) -> float:
-        """Upper bound of the Euclidean norm of the whole vector."""
-        return float(self.norms(1)[0, 0])
+    def _results(self) -> dict[tuple[str, int], Array]:
+        return {}
 
-    @cached_property
-    def whole_constant(self) -> float:
-        """Lipschitz constant of the whole vector in the Euclidean norm."""
-        return float(self.lipschitz_norms(1)[0, 0])
+    def group_norms(self, groups: int) -> Array:
+        """Return ``norms(groups)[0]``, computed once."""
+        return self._once("norms", groups)
+
+    def group_constants(self, groups: int) -> Array:
+        """Return ``lipschitz_norms(groups)[0]``, computed once."""
+        return self._once("lipschitz_norms", groups)
+
+    def _once(self, name: str, groups: int) -> Array:
+        if (name, groups) not in self._results:
+            self._results[name, groups] = getattr(self, name)(groups)[0]
+        return self._results[name, groups]
 
     def entry_norms(self, groups: int, scales: Array) -> Array:
         """Bound norms as ``norms`` does, from the bounds of the entries."""
@@ -522,7 +536,7 @@ class Affine(Derived):
         """Return spectral norms times the source's constant."""
         scales = self._scales(scales)
         spectral = spectral_norms(self.weight, np.ones(self.weight.shape[1]), groups, scales)
-        return upper(spectral * self.source.whole_constant, 8 * EPS)
+        return upper(spectral * float(self.source.group_constants(1)[0]), 8 * EPS)
 
 
 @subject("convolution_signal")
@@ -626,7 +640,7 @@ class SiLU(Derived):
         """Return extremes of the linear part and of the rest, or those by entries where they are tighter."""
         low, high = self.bounds
         G, error, excess = rows.dense(), rows.error(self.magnitude), silu_excess(self.source.magnitude)
-        half = 0.5 * self.source.whole_norm
+        half = 0.5 * float(self.source.group_norms(1)[0])
         found = []
         for sign, linear in zip((-1.0, 1.0), self.source.extremes(rows.scaled(0.5))):
             positive, negative = np.maximum(sign * G, 0.0), np.minimum(sign * G, 0.0)

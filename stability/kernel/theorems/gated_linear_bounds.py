@@ -38,10 +38,10 @@ from stability.kernel.arithmetic.directed_functions import (
     silu,
     upper,
 )
-from stability.kernel.arithmetic.floating_point import EPS
+from stability.kernel.arithmetic.floating_point import EPS, TINY
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import AnyArray, Index, Number, ProofData, require
-from stability.kernel.format.sentences import at_least, at_most
+from stability.kernel.format.sentences import at_least, at_most, exact_text
 from stability.kernel.format.theorem_table import certifies, refutes
 from stability.kernel.systems.decay_gates import SoftplusGate, soft_cap
 from stability.kernel.systems.gated_linear import (
@@ -58,6 +58,8 @@ from stability.kernel.systems.input_signals import Affine, Signal
 Array = np.ndarray
 FLOAT32_ONE = 2.0**-25
 """Largest ``1 - a`` for which a float32 gate rounds to 1."""
+TOLERANCE = 0.01
+"""Weight of an input below which it counts as forgotten, unless another one is asked for."""
 EXCESS = 0.36788
 """Upper bound of ``x exp(-x)``: of ``|da|`` for ``|d ln x| = 1``, ``x = -ln a``."""
 
@@ -74,17 +76,16 @@ def horizons(log_decay: Array, tol: float, taps: int) -> Array:
         >>> horizons(np.log([0.5, 1.0]), 0.01, 4).tolist()
         [10.0, -1.0]
     """
-    with np.errstate(divide="ignore", over="ignore"):
-        steps = np.ceil(upper(math.log(tol) / np.minimum(log_decay, 0.0), 16 * EPS)) + (taps - 1)
-    return np.where((log_decay < 0.0) & (steps < 2.0**53), steps, -1.0)
+    with np.errstate(over="ignore"):
+        steps = np.ceil(upper(math.log(tol) / np.where(log_decay < 0.0, log_decay, -TINY), 16 * EPS)) + (taps - 1)
+    return np.where(steps < 2.0**53, steps, -1.0)
 
 
-def _sizes(signal: Signal, groups: int) -> Array:
-    return signal.norms(groups)[0]
-
-
-def _constants(signal: Signal, groups: int) -> Array:
-    return signal.lipschitz_norms(groups)[0]
+def largest_decay(log_decay: Array) -> float:
+    """Bound ``max exp(l)`` above; at most 1 for ``l <= 0``."""
+    most = float(log_decay.max())
+    above = float(upper(np.exp(np.float64(most))))
+    return min(above, 1.0) if most <= 0.0 else above
 
 
 def _product_gain(factors: tuple[Array, Array], constants: tuple[Array, Array]) -> Array:
@@ -105,7 +106,8 @@ def _over(numerator: Array, denominator: Array) -> Array:
 def _step_parts(layer: GatedLinearLayer) -> tuple[Array, tuple[Array, Array], tuple[Array, Array]]:
     """Return the bound of ``phi`` and norms and Lipschitz constants of values and keys, shaped to be multiplied."""
     gate, injection = layer.gate, layer.injection
-    assert isinstance(gate, SoftplusGate) and isinstance(injection, StepInjection)
+    assert isinstance(gate, SoftplusGate)
+    assert isinstance(injection, StepInjection)
     diagonal = gate.log_rate.ndim == 2
     step, rate = gate.step[1], gate.rate[0]
     step = step[:, None] if diagonal else step
@@ -121,7 +123,7 @@ def _step_parts(layer: GatedLinearLayer) -> tuple[Array, tuple[Array, Array], tu
         heads = layer.units // injection.groups
         return measure(values, layer.units), np.repeat(measure(keys, injection.groups), heads)
 
-    return phi, shaped(_sizes), shaped(_constants)
+    return phi, shaped(Signal.group_norms), shaped(Signal.group_constants)
 
 
 def _convex_range(injection: ConvexInjection) -> tuple[Array, Array]:
@@ -154,7 +156,7 @@ def average_gains(layer: GatedLinearLayer) -> Array:
         low, high = _convex_range(layer.injection)
         radius = upper(0.5 * (np.maximum(high, 0.0) - np.minimum(low, 0.0)), 4 * EPS)
         factor = SILU_SLOPE if layer.injection.activation == "silu" else 1.0
-        return add_up(upper(radius * slope), upper(factor * _constants(layer.injection.values, layer.units)))
+        return add_up(upper(radius * slope), upper(factor * layer.injection.values.group_constants(layer.units)))
     phi, sizes, constants = _step_parts(layer)
     assert isinstance(layer.gate, SoftplusGate)
     rise = upper(logistic(-np.inf * np.ones(1), layer.gate.signal.bounds[1])[1] * slope, 4 * EPS)
@@ -181,7 +183,7 @@ def delta_bounds(layer: GatedLinearLayer) -> Array:
     beta = np.minimum(upper(injection.scale * logistic(*injection.rate.bounds)[1], 4 * EPS), injection.scale)
     loss = np.maximum(lower(-np.expm1(np.minimum(2.0 * log_decay, 0.0))), 0.0)
     share = _over(beta, lower(np.maximum(2.0 - beta, 0.0) * loss, 4 * EPS))
-    return upper(_sizes(injection.values, heads) * np.sqrt(share), 8 * EPS)
+    return upper(injection.values.group_norms(heads) * np.sqrt(share), 8 * EPS)
 
 
 def _series(layer: GatedLinearLayer) -> tuple[Array, Array]:
@@ -192,20 +194,22 @@ def _series(layer: GatedLinearLayer) -> tuple[Array, Array]:
         scale = exponential(injection.log_scale, injection.log_scale)[1]
         if injection.hold:
             scale = upper(scale * exponential(layer.gate.log_step, layer.gate.log_step)[1], 4 * EPS)  # type: ignore[attr-defined]
-        return tuple(upper(scale * part(signal, layer.units), 4 * EPS) for part in (_sizes, _constants))  # type: ignore[return-value]
+        return tuple(
+            upper(scale * part(signal, layer.units), 4 * EPS) for part in (Signal.group_norms, Signal.group_constants)
+        )  # type: ignore[return-value]
     assert isinstance(injection, OuterInjection)
     heads, repeats = injection.heads, layer.units // injection.heads
 
     def parts(measure: Callable[[Signal, int], Array]) -> tuple[Array, Array]:
         return np.repeat(measure(injection.values, heads), repeats), measure(injection.keys, layer.units)
 
-    sizes, constants = parts(_sizes), parts(_constants)
+    sizes, constants = parts(Signal.group_norms), parts(Signal.group_constants)
     size, change = upper(sizes[0] * sizes[1], 4 * EPS), _product_gain(sizes, constants)
     if injection.insert is not None:
         low, high = injection.insert.bounds
         high = high if injection.cap is None else soft_cap(low, high, injection.cap)[1]
         factor = np.repeat(exponential(high, high)[1], repeats)
-        rise = np.repeat(_constants(injection.insert, heads), repeats)
+        rise = np.repeat(injection.insert.group_constants(heads), repeats)
         size, change = upper(size * factor, 4 * EPS), upper(factor * add_up(change, upper(size * rise)), 4 * EPS)
     return size, change
 
@@ -222,11 +226,11 @@ def series_gains(layer: GatedLinearLayer) -> Array:
         values, insert = layer.injection.values, layer.injection.insert
         gate, size = logistic(*insert.bounds)[1], values.magnitude
         # |d sqrt(1 - a^2)| <= |dp| / 2 and the slope of the logistic function is at most 1/4
-        through_gate = upper(0.25 * size * _constants(insert, layer.units), 4 * EPS)
+        through_gate = upper(0.25 * size * insert.group_constants(layer.units), 4 * EPS)
         change = add_up(
             upper(0.5 * gate * size * slope, 8 * EPS),
             through_gate,
-            upper(gate * _constants(values, layer.units), 4 * EPS),
+            upper(gate * values.group_constants(layer.units), 4 * EPS),
         )
         state = root_bounds(layer)
     else:
@@ -292,7 +296,7 @@ class GateExtremes(ProofData):
         )
         return (
             f"{_beginning(subject)} the decay of every {subject.unit} is at most {at_most(self.decay, near=1.0)} per step. The "
-            f"weight of an input is at most {at_most(self.tol)} after {median} in the median {subject.unit} and after "
+            f"weight of an input is at most {exact_text(self.tol)} after {median} in the median {subject.unit} and after "
             f"{most} in the slowest."
         )
 
@@ -300,7 +304,7 @@ class GateExtremes(ProofData):
         """Compare with the bounds computed from the weights."""
         require(0.0 < self.tol < 1.0, "tol must lie between 0 and 1")
         _require_above(self.log_decay, subject.gate.slowest(), "log_decay")
-        require(self.decay >= upper(np.exp(self.log_decay)).max(), "the decay is not the largest of all units")
+        require(self.decay >= largest_decay(self.log_decay), "the decay is not the largest of all units")
         return f"decay at most {at_most(self.decay, near=1.0)} per step"
 
 
@@ -339,7 +343,7 @@ class _Gain(_UnitBounds):
         norm = "_F" if subject.unit == "head" else ""
         return (
             f"{_beginning(subject)} any two runs from the zero state satisfy |h_i(t) - h_i'(t)|{norm} <= g_i sup_s |u(s) - u'(s)|_2 "
-            f"at every step t, for the g_i of the proof. The largest g_i is {at_most(self.most)}; u is the output of the norm."
+            f"at every step t, for the g_i of the proof. The largest g_i is {at_most(self.most)}; u is the input of the layer."
         )
 
 
@@ -384,29 +388,31 @@ class ExpandingUnit(ProofData):
         return f"ln a is at least {at_least(self.log_growth)}"
 
 
-@refutes("accumulator", subject=GatedLinearLayer, claim="decay")
+@refutes("accumulator", subject=GatedLinearLayer, claim="forgetting")
 class Accumulator(ProofData):
     """Proof of ``accumulator``.
 
     Attributes:
-        unit: channel, mode or head.
+        units: ``(k,)`` channels, modes or heads, in rising order.
     """
 
-    unit: Index
+    units: AnyArray
 
     def sentence(self, subject: Any, claim: Claim) -> str:
         """Return the sentence."""
         return (
-            f"{_beginning(subject)} {subject.unit} {self.unit} forgets nothing. Its decay a has 1 - a <= 2^-25 in every step, so a "
-            "float32 gate rounds to 1 and the state adds up its inputs."
+            f"{_beginning(subject)} {len(self.units)} of {subject.units} {subject.unit}s forget nothing (the first is number "
+            f"{int(self.units[0])}). Their decay a has 1 - a <= 2^-25 in every step, so a float32 gate rounds to 1."
         )
 
     def check(self, subject: Any, claim: Claim) -> str:
-        """Compare with the lower bound computed from the weights."""
-        require(self.unit < subject.units, f"there is no {subject.unit} {self.unit}")
-        share = float(most_forgotten(subject)[self.unit])
-        require(share <= FLOAT32_ONE, f"1 - a is up to {share}, more than 2^-25")
-        return f"1 - a is at most {at_most(share)}"
+        """Compare with the lower bounds computed from the weights."""
+        units, share = self.units, most_forgotten(subject)
+        fits = units.ndim == 1 and 0 < units.size <= subject.units and np.isin(units, np.arange(subject.units)).all()
+        require(fits and (np.diff(units) > 0).all(), f"units must be numbers below {subject.units} in rising order")
+        most = float(share[units.astype(int)].max())
+        require(most <= FLOAT32_ONE, f"1 - a is up to {most}, more than 2^-25")
+        return f"1 - a is at most {at_most(most)}"
 
 
 def most_forgotten(layer: GatedLinearLayer) -> Array:
