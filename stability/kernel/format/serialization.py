@@ -29,9 +29,9 @@ SUBJECTS: Table[type] = Table(
         "residual": "stability.kernel.systems.residual_stack",
         "classifier": "stability.kernel.systems.classifier",
         "opaque": "stability.kernel.systems.opaque",
+        **dict.fromkeys(("norm_ball", "input_box", "vocabulary"), "stability.kernel.systems.input_sets"),
         **dict.fromkeys(
-            ("norm_ball", "input_box", "vocabulary", "affine_signal", "convolution_signal", "silu_signal"),
-            "stability.kernel.systems.input_signals",
+            ("affine_signal", "convolution_signal", "silu_signal"), "stability.kernel.systems.derived_signals"
         ),
         **dict.fromkeys(
             ("softplus_gate", "sigmoid_gate", "ratio_gate", "rg_lru_gate", "constant_gate"),
