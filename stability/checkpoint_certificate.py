@@ -66,7 +66,7 @@ def checkpoint_layers(weights: Any) -> Iterable[CheckpointLayer]:
 
 @dataclass(frozen=True)
 class LayerClaims:
-    """What is proved of one layer.
+    """Claims about one layer.
 
     Attributes:
         layer: its number in the model.

@@ -159,8 +159,8 @@ class ExpandingUnit(ProofData):
         """Return the sentence."""
         return (
             f"{_beginning(subject)} {subject.unit} {self.unit} grows. The difference of any two of its states grows "
-            f"by a factor of at least {at_least(math.exp(self.log_growth) * (1 - 1e-12))} in every step, so states are not "
-            "bounded."
+            f"by a factor of at least {at_least(math.exp(self.log_growth) * (1 - 1e-12))} in every step: states are "
+            "unbounded."
         )
 
     def check(self, subject: Any, claim: Claim) -> str:
