@@ -1,13 +1,14 @@
 """Certificates of checkpoints with gated linear layers: claims of every layer, with digests instead of weights.
 
-A certificate of a checkpoint holds no weights. ``verify(file, weights=folder)`` reads them again, compares the digest of
-every layer and checks every claim.
+A certificate of a checkpoint holds no weights. ``verify(file, weights=folder)`` reads them again, compares the digests
+and checks every claim.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,7 +66,7 @@ def checkpoint_layers(weights: Any) -> Iterable[CheckpointLayer]:
 
 @dataclass(frozen=True)
 class LayerClaims:
-    """What is proved of one layer.
+    """Claims about one layer.
 
     Attributes:
         layer: its number in the model.
@@ -201,10 +202,12 @@ class CheckpointCertificate(Displayed):
             raise FileFormatError(f"{path} is damaged: {str(error)[:200]}") from error
 
 
-def is_checkpoint_certificate(path: str | Path) -> bool:
-    """Return True for a readable file that says it is the certificate of a checkpoint."""
+def is_checkpoint_certificate(value: Any) -> bool:
+    """Return True for the certificate of a checkpoint, or a readable file that says it is one."""
+    if not isinstance(value, (str, PathLike)):
+        return isinstance(value, CheckpointCertificate)
     try:
-        document, _ = read_document(as_path(path))
+        document, _ = read_document(as_path(value))
     except FileFormatError:
         return False
     return isinstance(document, dict) and document.get("format") == FORMAT

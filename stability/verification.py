@@ -111,7 +111,7 @@ class Verification(Displayed):
 
 
 MAIN = ("contraction", "driven_contraction", "state_bound", "forgetting")
-"""Possible main claims: contraction under every input or those in a box; of a gated linear layer a bound of its states."""
+"""Possible main claims: contraction under every input or those in a box; bounded states of a gated linear layer."""
 
 
 OPEN: dict[str, Callable[[Any], str]] = {
@@ -209,15 +209,8 @@ def verify(
 input: the difference d of any two trajectories satisfies |d| <= 1.00001 * exp(-0.9999 t) |d(0)| at time t.
     """
     as_choice("method", method, ("float", "exact"))
-    if isinstance(certificate, (str, os.PathLike)) and is_checkpoint_certificate(certificate):
-        try:
-            certificate = CheckpointCertificate.load(certificate)
-        except StabilityError as error:
-            return Verification(False, str(error))
-    if isinstance(certificate, CheckpointCertificate):
+    if weights is not None or is_checkpoint_certificate(certificate):
         return _verify_checkpoint(certificate, weights)
-    if weights is not None:
-        raise ConfigurationError("weights are for the certificate of a checkpoint; this certificate holds its own")
     if not isinstance(certificate, (Certificate, str, os.PathLike)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(
             f"verify takes a Certificate or the path of its file, got {type(certificate).__name__}"
@@ -256,8 +249,15 @@ input: the difference d of any two trajectories satisfies |d| <= 1.00001 * exp(-
     )
 
 
-def _verify_checkpoint(certificate: CheckpointCertificate, weights: Any) -> Verification:
+def _verify_checkpoint(certificate: Any, weights: Any) -> Verification:
     """Read every layer again, compare its digest and check its claims."""
+    if not is_checkpoint_certificate(certificate):
+        raise ConfigurationError("weights are for the certificate of a checkpoint; this certificate holds its own")
+    if not isinstance(certificate, CheckpointCertificate):
+        try:
+            certificate = CheckpointCertificate.load(certificate)
+        except StabilityError as error:
+            return Verification(False, str(error))
     if weights is None:
         reason = "the file holds no weights: give the folder that they are in (weights=FOLDER, or --weights FOLDER)"
         return Verification(False, reason)
@@ -267,11 +267,8 @@ def _verify_checkpoint(certificate: CheckpointCertificate, weights: Any) -> Veri
         for record in certificate.layers:
             found = known.get(record.layer)
             layer = None if found is None else found.build(record.input_set)
-            if (
-                found is None
-                or layer is None
-                or (layer.digest, found.type, layer.taps) != (record.digest, record.type, record.taps)
-            ):
+            read = None if layer is None or found is None else (layer.digest, found.type, layer.taps)
+            if read != (record.digest, record.type, record.taps):
                 return Verification(False, f"layer {record.layer} of these weights is not the one of the certificate")
             main, *further = record.claims
             problem = problem or _further_claims_problem(main, tuple(further))

@@ -115,8 +115,8 @@ at most, 1.04 at 64, 1.10 at 256, 1.61 at 2,048 equal eigenvalues; beyond that r
 def gram_norms(gram: Array, error: Array) -> Array:
     r"""Bound the largest eigenvalue of symmetric positive semidefinite matrices above.
 
-    With ``G_0 = G`` and ``G_{i+1} = G_i^2``, :math:`\|G\|_2 \le \|G_k\|_F^{1 / 2^k}`. The error of each computed square has
-    a bounded Frobenius norm: :math:`e^+ = (2 t + e) e + \gamma t^2` for a computed matrix of norm ``t``.
+    With ``G_0 = G`` and ``G_{i+1} = G_i^2``, :math:`\|G\|_2 \le \|G_k\|_F^{1 / 2^k}`. The error of each computed square
+    has a bounded Frobenius norm: :math:`e^+ = (2 t + e) e + \gamma t^2` for a computed matrix of norm ``t``.
 
     Args:
         gram: ``(..., k, k)`` computed matrices.

@@ -29,9 +29,9 @@ SUBJECTS: Table[type] = Table(
         "residual": "stability.kernel.systems.residual_stack",
         "classifier": "stability.kernel.systems.classifier",
         "opaque": "stability.kernel.systems.opaque",
+        **dict.fromkeys(("norm_ball", "input_box", "vocabulary"), "stability.kernel.systems.input_sets"),
         **dict.fromkeys(
-            ("norm_ball", "input_box", "vocabulary", "affine_signal", "convolution_signal", "silu_signal"),
-            "stability.kernel.systems.input_signals",
+            ("affine_signal", "convolution_signal", "silu_signal"), "stability.kernel.systems.derived_signals"
         ),
         "normalized_signal": "stability.kernel.systems.normalized_signals",
         **dict.fromkeys(

@@ -23,7 +23,8 @@ from stability.kernel.arithmetic.directed_functions import (
 )
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.format.serialization import subject
-from stability.kernel.systems.input_signals import Array, InputSet, Node, Signal, as_array, as_signal
+from stability.kernel.systems.input_sets import InputSet
+from stability.kernel.systems.signals import Array, Node, Signal, as_array, as_signal
 
 RG_LRU_SHARPNESS = 8.0
 """Constant ``c`` of ``a = exp(-c r softplus(Lambda))`` in the RG-LRU."""
@@ -64,7 +65,9 @@ class Gate(Node):
 @subject("softplus_gate")
 @dataclass(frozen=True, eq=False, repr=False)
 class SoftplusGate(Gate):
-    r"""Gate of Mamba, Mamba-2 and gated DeltaNet: :math:`a = \exp(-e^{A} \Delta)`, :math:`\Delta = \mathrm{softplus}(p)`.
+    r"""Softplus gate of Mamba, Mamba-2 and gated DeltaNet.
+
+    .. math:: a = \exp(-e^{A} \Delta), \quad \Delta = \mathrm{softplus}(p)
 
     Args:
         log_rate: ``A (units,)``, or ``(units, k)`` for ``k`` states a channel.
@@ -125,7 +128,9 @@ class SoftplusGate(Gate):
 @subject("sigmoid_gate")
 @dataclass(frozen=True, eq=False, repr=False)
 class SigmoidGate(Gate):
-    r"""Gate :math:`a = l + (1 - l) \sigma(c \tanh(p / c))^{1 / k}` of minGRU, HGRN (``l > 0``), GLA (``k``), mLSTM (``c``).
+    r"""Logistic gate of minGRU, HGRN (``l > 0``), GLA (``k = 16``) and mLSTM (``c = 15``).
+
+    .. math:: a = l + (1 - l)\, \sigma(c \tanh(p / c))^{1 / k}
 
     Args:
         signal: pre-activation ``p``; minGRU's ``a = 1 - sigma(z)`` has ``p = -z``.

@@ -15,8 +15,9 @@ import numpy as np
 from stability.errors import ConfigurationError
 from stability.kernel.format.serialization import subject
 from stability.kernel.systems.decay_gates import ConstantGate, Gate, RGLRUGate, SoftplusGate
-from stability.kernel.systems.input_signals import InputSet, Node, Signal, as_array, as_signal
+from stability.kernel.systems.input_sets import InputSet
 from stability.kernel.systems.parts import as_part, origin_phrase, part_phrase
+from stability.kernel.systems.signals import Node, Signal, as_array, as_signal
 from stability.kernel.systems.subjects import Subject
 
 Array = np.ndarray
@@ -211,14 +212,13 @@ class DeltaInjection(Injection):
 @subject("linear_injection")
 @dataclass(frozen=True, eq=False, repr=False)
 class LinearInjection(Injection):
-    r"""Injection of S4D, S5 and LRU: :math:`b = s\, B u` with complex ``B``, :math:`s = e^{g}` or a bound of the zero-order
-    hold's factor.
+    r"""Injection of S4D, S5 and LRU: :math:`b = e^{g} f\, B u` with complex ``B``.
 
     Args:
         weight: ``(2 units, d)``: real and imaginary row of every mode.
         log_scale: ``g (units,)`` logarithm of a factor of every mode; zero by default.
-        hold: the factor is :math:`(e^{\Lambda \Delta} - 1) / \Lambda`, of which ``Delta = exp(s)`` of the gate is a bound
-            wherever :math:`\mathrm{Re}\, \Lambda \le 0`.
+        hold: :math:`f = (e^{\Lambda \Delta} - 1) / \Lambda` of a zero-order hold, in place of 1. Where
+            :math:`\mathrm{Re}\, \Lambda \le 0`, the step ``Delta = exp(s)`` of the gate bounds it.
     """
 
     weight: Any

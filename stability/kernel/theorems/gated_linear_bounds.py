@@ -1,31 +1,27 @@
-r"""Theorems on gated linear layers: decay, state bounds and gains that do not depend on the length of the sequence.
+r"""Bounds of decay, states and gains of gated linear layers that do not depend on the length of the sequence.
 
-``a`` is the decay of a channel or head, all suprema are over the layer's input set, and no bound grows with the number
-of steps.
+``a`` is the decay of a channel or head; all suprema are over the layer's input set.
 
-* ``gate_extremes``: :math:`\ln a \le l` from the extremes of the pre-activations. The weight of an input ``n + k - 1``
-  steps back, ``k`` the taps of a convolution, is at most :math:`e^{n l}`.
 * ``average_bound``: for :math:`h^+ = a h + (1 - a) \tau` every state is an average of ``h_0`` and earlier ``tau``, so
   :math:`|h_t| \le \max(|h_0|, \sup |\tau|)`, whatever ``a``. An injection :math:`\Delta x \otimes B` with
   :math:`a = e^{-A \Delta}` has this form with :math:`\tau = \phi_A(\Delta) x \otimes B`,
   :math:`\phi_A(\Delta) = \Delta / (1 - e^{-A \Delta})`, which rises with ``Delta`` and falls with ``A``.
 * ``root_bound``: :math:`h^+ = a h + \sqrt{1 - a^2} b` has :math:`|h_t| \le \sup |b| \sqrt{(1 + a) / (1 - a)}`.
-* ``delta_bound``: :math:`S^+ = a (I - \beta k k^T) S + \beta k v^T`, :math:`|k| \le 1`, :math:`\beta \le b < 2`. Nothing
-  changes off ``k``; along ``k`` maximize :math:`((1 - \theta) s + \beta |k| |v|)^2 - s^2`. So
-  :math:`|S^+|_F^2 \le a^2 |S|_F^2 + |v|^2 b / (2 - b)`.
+* ``delta_bound``: :math:`S^+ = a (I - \beta k k^T) S + \beta k v^T`, :math:`|k| \le 1`, :math:`\beta \le b < 2`.
+  Nothing changes off ``k``; along ``k`` maximize :math:`((1 - \theta) s + \beta |k| |v|)^2 - s^2` with
+  :math:`\theta = \beta |k|^2`. So :math:`|S^+|_F^2 \le a^2 |S|_F^2 + |v|^2 b / (2 - b)`.
 * ``series_bound``: :math:`|h_t| \le \max(|h_0|, \sup |b| / (1 - a))`.
 * ``average_gain``: for :math:`h^+ = a h + (1 - a) \tau` in a ball of radius ``H`` around all ``tau`` and ``h_0``,
-  :math:`|\delta h_t| \le H \sup |\delta \ln(-\ln a)| + \sup |\delta \tau|`.
+  :math:`|\delta h_t| \le H \sup |\delta \ln(-\ln a)| + \sup |\delta \tau|`. Interpolate :math:`\ln(-\ln a)` and ``tau``
+  linearly. The derivative of ``h`` through the gate, ``D``, obeys :math:`D^+ = a D + a' (h - \tau)` with
+  :math:`|a'| \le \sqrt a (1 - a) \epsilon`, and :math:`|D|^2 / \epsilon^2 + |h|^2 \le H^2` is invariant.
 * ``series_gain``: :math:`|\delta h_t| \le (\sup |h| \sup |\delta a| + \sup |\delta b|) / (1 - a)`.
-* ``expanding_unit``: :math:`\ln a \ge l > 0` under every input: the difference of two states grows by ``e^l`` a step.
-* ``accumulator``: :math:`1 - a \le 2^{-25}` under every input: the gate rounds to 1 in float32.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -39,11 +35,8 @@ from stability.kernel.arithmetic.directed_functions import (
     upper,
 )
 from stability.kernel.arithmetic.floating_point import EPS, TINY
-from stability.kernel.format.claims import Claim
-from stability.kernel.format.fields import AnyArray, Index, Number, ProofData, require
-from stability.kernel.format.sentences import at_least, at_most, exact_text
-from stability.kernel.format.theorem_table import certifies, refutes
 from stability.kernel.systems.decay_gates import SoftplusGate, soft_cap
+from stability.kernel.systems.derived_signals import Affine
 from stability.kernel.systems.gated_linear import (
     ConvexInjection,
     DeltaInjection,
@@ -53,7 +46,7 @@ from stability.kernel.systems.gated_linear import (
     RootInjection,
     StepInjection,
 )
-from stability.kernel.systems.input_signals import Affine, Signal
+from stability.kernel.systems.signals import Signal
 
 Array = np.ndarray
 FLOAT32_ONE = 2.0**-25
@@ -248,171 +241,6 @@ BOUNDS: dict[str, tuple[tuple[type, ...], Callable[[GatedLinearLayer], Array]]] 
     "series_gain": ((OuterInjection, LinearInjection, RootInjection), series_gains),
 }
 """Injections that each theorem covers, and its bound."""
-
-
-def _uncovered(kind: str) -> Callable[[GatedLinearLayer], str | None]:
-    def reason(layer: GatedLinearLayer) -> str | None:
-        if not isinstance(layer.injection, BOUNDS[kind][0]):
-            return f"the theorem {kind} does not cover this injection"
-        growing = kind.startswith("average") and getattr(layer.gate, "growing", False)
-        return "the gate grows" if growing else None
-
-    return reason
-
-
-def _beginning(layer: GatedLinearLayer) -> str:
-    phrase = layer.phrase
-    return f"{phrase[0].upper()}{phrase[1:]}, for {layer.input_set.phrase}:"
-
-
-def _require_above(stated: Array, proved: Array, name: str) -> None:
-    require(stated.shape == proved.shape, f"{name} must have one number a channel or head, {proved.shape[0]}")
-    fits = np.isfinite(stated) & (stated >= proved)
-    worst = int(np.argmin(fits))
-    require(fits.all(), f"{name} of unit {worst} is stated as {stated[worst]}, proved is {proved[worst]}")
-
-
-@certifies("gate_extremes", subject=GatedLinearLayer, claim="decay", value="decay")
-class GateExtremes(ProofData):
-    """Proof of ``gate_extremes``: upper bounds of ``ln a``.
-
-    Attributes:
-        log_decay: ``(units,)`` upper bound of ``ln a`` of every channel or head.
-        decay: upper bound of ``a`` over all of them.
-        tol: weight of an input below which it counts as forgotten, in (0, 1).
-    """
-
-    log_decay: AnyArray
-    decay: Number
-    tol: Number
-
-    def sentence(self, subject: Any, claim: Claim) -> str:
-        """Return the sentence, with median and largest memory horizon."""
-        steps = horizons(self.log_decay, self.tol, subject.taps)
-        steps = np.where(steps < 0.0, np.inf, steps)
-        median, most = (
-            f"{int(n)} steps" if n < np.inf else "no number of steps"
-            for n in (np.sort(steps)[len(steps) // 2], steps.max())
-        )
-        return (
-            f"{_beginning(subject)} the decay of every {subject.unit} is at most {at_most(self.decay, near=1.0)} per step. The "
-            f"weight of an input is at most {exact_text(self.tol)} after {median} in the median {subject.unit} and after "
-            f"{most} in the slowest."
-        )
-
-    def check(self, subject: Any, claim: Claim) -> str:
-        """Compare with the bounds computed from the weights."""
-        require(0.0 < self.tol < 1.0, "tol must lie between 0 and 1")
-        _require_above(self.log_decay, subject.gate.slowest(), "log_decay")
-        require(self.decay >= largest_decay(self.log_decay), "the decay is not the largest of all units")
-        return f"decay at most {at_most(self.decay, near=1.0)} per step"
-
-
-class _UnitBounds(ProofData):
-    """Upper bounds of every channel or head.
-
-    Attributes:
-        bounds: ``(units,)``, or ``(heads,)`` of a delta rule with one decay a key channel.
-        most: the largest of them.
-    """
-
-    bounds: AnyArray
-    most: Number
-    KIND = ""
-
-    def check(self, subject: Any, claim: Claim) -> str:
-        """Compare with the bounds computed from the weights."""
-        _require_above(self.bounds, BOUNDS[self.KIND][1](subject), "the bound")
-        require(self.most >= self.bounds.max(), "the stated bound is not the largest of all units")
-        return f"at most {at_most(self.most)}, for every length"
-
-
-class _StateBound(_UnitBounds):
-    def sentence(self, subject: Any, claim: Claim) -> str:
-        """Return the sentence."""
-        size = "|h_i(t)|" if subject.unit != "head" else "|S_i(t)|_F"
-        return (
-            f"{_beginning(subject)} from every initial state with {size.replace('t', '0')} <= r_i, {size} <= r_i of the proof "
-            f"at every step t in every {subject.unit} i. The largest r_i is {at_most(self.most)}."
-        )
-
-
-class _Gain(_UnitBounds):
-    def sentence(self, subject: Any, claim: Claim) -> str:
-        """Return the sentence."""
-        norm = "_F" if subject.unit == "head" else ""
-        return (
-            f"{_beginning(subject)} any two runs from the zero state satisfy |h_i(t) - h_i'(t)|{norm} <= g_i sup_s |u(s) - u'(s)|_2 "
-            f"at every step t, for the g_i of the proof. The largest g_i is {at_most(self.most)}; u is the input of the layer."
-        )
-
-
-def _enter(kind: str, base: type[_UnitBounds], claim: str) -> type[_UnitBounds]:
-    theorem = type(kind, (base,), {"KIND": kind, "__doc__": f"Proof of ``{kind}``.", "__module__": __name__})
-    return certifies(kind, subject=GatedLinearLayer, claim=claim, value="most", unfit=_uncovered(kind))(theorem)
-
-
-for _kind in BOUNDS:
-    _enter(_kind, *((_StateBound, "state_bound") if _kind.endswith("_bound") else (_Gain, "state_gain")))
-
-
-def _grows_alone(layer: GatedLinearLayer) -> str | None:
-    return "a delta rule also shrinks states" if isinstance(layer.injection, DeltaInjection) else None
-
-
-@refutes("expanding_unit", subject=GatedLinearLayer, claim="state_bound", value="log_growth", unfit=_grows_alone)
-class ExpandingUnit(ProofData):
-    """Proof of ``expanding_unit``.
-
-    Attributes:
-        unit: channel, mode or head.
-        log_growth: lower bound of its ``ln a`` under every input, > 0.
-    """
-
-    unit: Index
-    log_growth: Number
-
-    def sentence(self, subject: Any, claim: Claim) -> str:
-        """Return the sentence."""
-        return (
-            f"{_beginning(subject)} {subject.unit} {self.unit} grows. The difference of any two states of it grows by a factor "
-            f"of at least {at_least(math.exp(self.log_growth) * (1 - 1e-12))} in every step, so states are not bounded."
-        )
-
-    def check(self, subject: Any, claim: Claim) -> str:
-        """Compare with the lower bound computed from the weights."""
-        low = subject.gate.log_decay[0]
-        require(self.unit < subject.units, f"there is no {subject.unit} {self.unit}")
-        least = low[self.unit].max()
-        require(0.0 < self.log_growth <= least, f"ln a is at least {least}, stated is {self.log_growth}")
-        return f"ln a is at least {at_least(self.log_growth)}"
-
-
-@refutes("accumulator", subject=GatedLinearLayer, claim="forgetting")
-class Accumulator(ProofData):
-    """Proof of ``accumulator``.
-
-    Attributes:
-        units: ``(k,)`` channels, modes or heads, in rising order.
-    """
-
-    units: AnyArray
-
-    def sentence(self, subject: Any, claim: Claim) -> str:
-        """Return the sentence."""
-        return (
-            f"{_beginning(subject)} {len(self.units)} of {subject.units} {subject.unit}s forget nothing (the first is number "
-            f"{int(self.units[0])}). Their decay a has 1 - a <= 2^-25 in every step, so a float32 gate rounds to 1."
-        )
-
-    def check(self, subject: Any, claim: Claim) -> str:
-        """Compare with the lower bounds computed from the weights."""
-        units, share = self.units, most_forgotten(subject)
-        fits = units.ndim == 1 and 0 < units.size <= subject.units and np.isin(units, np.arange(subject.units)).all()
-        require(fits and (np.diff(units) > 0).all(), f"units must be numbers below {subject.units} in rising order")
-        most = float(share[units.astype(int)].max())
-        require(most <= FLOAT32_ONE, f"1 - a is up to {most}, more than 2^-25")
-        return f"1 - a is at most {at_most(most)}"
 
 
 def most_forgotten(layer: GatedLinearLayer) -> Array:
