@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from stability.checkpoint_certificate import CheckpointLayer, register_checkpoint_reader
 from stability.errors import UnsupportedError
 from stability.kernel.systems.parts import COMPUTED, LONGEST_PATH, LONGEST_WHOLE
 from stability.storage.read_errors import as_file_errors
@@ -84,7 +85,7 @@ _LAYER = re.compile(r"(.*(?:^|\.)(?:s4_)?(?:layers|blocks))[._](\d+)\.(.*)")
 
 
 @dataclass(frozen=True)
-class CheckpointLayer:
+class StoredLayer:
     """Recurrent layer of a checkpoint, whose weights are not read yet.
 
     Attributes:
@@ -142,13 +143,13 @@ class Checkpoint:
     """
 
     name: str
-    layers: tuple[CheckpointLayer, ...]
+    layers: tuple[StoredLayer, ...]
     skipped: dict[int, str]
     config: dict[str, Any]
     files: tuple[Path, ...]
 
-    def __iter__(self) -> Iterator[tuple[int, str, Callable[..., GatedLinearLayer]]]:
-        return ((layer.index, layer.type, layer.build) for layer in self.layers)
+    def __iter__(self) -> Iterator[CheckpointLayer]:
+        return (CheckpointLayer(layer.index, layer.type, layer.build) for layer in self.layers)
 
 
 def open_checkpoint(
@@ -199,7 +200,7 @@ def _plain(text: str, length: int) -> str:
 
 def _layers(
     tensors: Mapping[str, Read], config: Mapping[str, Any], step_limits: bool, whole: str
-) -> Iterator[CheckpointLayer]:
+) -> Iterator[StoredLayer]:
     markers = {*MARKERS, *REFUSED} | ({"f_proj.weight"} if config.get("model_type") == "hgrn" else set())
     prefixes = {
         key[: len(key) - len(marker)]: marker
@@ -215,7 +216,7 @@ def _layers(
         if layout is None:
             what = REFUSED.get(marker, "a recurrent layer of an unknown layout")
             raise UnsupportedError(f"{prefix}{marker} belongs to {what}, which is not read")
-        yield CheckpointLayer(index, _type(layer, layout), prefix[:-1], layer, layout, whole)
+        yield StoredLayer(index, _type(layer, layout), prefix[:-1], layer, layout, whole)
 
 
 def _type(layer: LayerWeights, layout: Layout) -> str:
@@ -242,7 +243,7 @@ def _type(layer: LayerWeights, layout: Layout) -> str:
     return layout.name
 
 
-def _skipped(tensors: Mapping[str, Read], layers: tuple[CheckpointLayer, ...]) -> dict[int, str]:
+def _skipped(tensors: Mapping[str, Read], layers: tuple[StoredLayer, ...]) -> dict[int, str]:
     """Name the kinds of the layers in the same stacks that are not recurrent."""
     stems = {match[1] for layer in layers if (match := _LAYER.fullmatch(layer.path + "."))}
     kinds: dict[int, str] = {}
@@ -256,3 +257,6 @@ def _skipped(tensors: Mapping[str, Read], layers: tuple[CheckpointLayer, ...]) -
             kinds[index] = max(kind, kinds.get(index, kind), key=order.index)
     recurrent = {layer.index for layer in layers}
     return {index: kind for index, kind in sorted(kinds.items()) if index not in recurrent}
+
+
+register_checkpoint_reader(lambda path: open_checkpoint(path) if isinstance(path, (str, Path)) else None)

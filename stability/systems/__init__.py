@@ -3,7 +3,7 @@
 from stability.conversion.reservoirs import reservoir_system
 from stability.kernel.checks import as_matrix, as_slope
 from stability.kernel.systems.decay_gates import ConstantGate, RatioGate, RGLRUGate, SigmoidGate, SoftplusGate
-from stability.kernel.systems.derived_signals import Affine, Convolution, SiLU
+from stability.kernel.systems.derived_signals import Affine, Convolution, Normalized, SiLU
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.gated_linear import (
     ConvexInjection,
@@ -16,7 +16,6 @@ from stability.kernel.systems.gated_linear import (
 )
 from stability.kernel.systems.input_sets import InputBox, NormBall, Vocabulary
 from stability.kernel.systems.lure import Discretisation, LureSystem
-from stability.kernel.systems.normalized_signals import Normalized
 from stability.kernel.systems.pairwise import PairwiseSystem
 from stability.kernel.systems.plants import Plant
 

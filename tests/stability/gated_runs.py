@@ -23,6 +23,9 @@ def signal_values(signal, u):
     if isinstance(signal, s.SiLU):
         x = signal_values(signal.source, u)
         return x * expit(x)
+    if isinstance(signal, s.Normalized):
+        x = signal_values(signal.source, u)
+        return signal.weight * x / np.sqrt((x * x).mean(axis=1, keepdims=True) + signal.eps)
     return u
 
 
@@ -51,8 +54,12 @@ def steps(gate, u):
     return step if gate.most is None else np.minimum(step, gate.most)
 
 
-def states(layer, u, rng=None):
-    """Return the states ``(time, units, ...)`` from zero; angles and keys that the layer does not store are random."""
+def states(layer, u, rng=None, keys=None, frequency=None):
+    """Return the states ``(time, units, ...)`` from zero.
+
+    A layer stores neither the keys of a delta rule, ``(time, heads, key_size)``, nor the imaginary parts of continuous
+    eigenvalues, ``(units,)``; where they are not given, keys and angles are random.
+    """
     rng = rng or np.random.default_rng(0)
     a, b, T = decays(layer.gate, u), layer.injection, len(u)
     values = [signal_values(signal, u) for signal in b.signals]
@@ -84,11 +91,16 @@ def states(layer, u, rng=None):
             a = a.reshape(T, b.heads, -1)
     elif isinstance(b, s.LinearInjection):
         rows = u @ b.weight.T
-        scale = np.exp(b.log_scale) * (np.exp(layer.gate.log_step) if b.hold else 1.0)
+        scale, step = np.exp(b.log_scale), np.exp(layer.gate.log_step)
+        if frequency is None:
+            a, scale = a * np.exp(1j * rng.uniform(0, 6.3, a.shape[1])), scale * (step if b.hold else 1.0)
+        else:
+            rate = np.log(a[0]) / step + 1j * frequency
+            a = np.tile(np.exp(rate * step), (T, 1))
+            scale = scale * ((a[0] - 1.0) / rate if b.hold else 1.0)
         added = scale * (rows[:, ::2] + 1j * rows[:, 1::2])
-        a = a * np.exp(1j * rng.uniform(0, 6.3, a.shape[1]))
     else:
-        return _delta(layer, a, values, rng)
+        return _delta(layer, a, values, rng, keys)
     h, out = np.zeros_like(added[0]), []
     for t in range(T):
         h = a[t].reshape(a[t].shape + (1,) * (h.ndim - a[t].ndim)) * h + added[t]
@@ -96,7 +108,7 @@ def states(layer, u, rng=None):
     return np.stack(out)
 
 
-def _delta(layer, a, values, rng):
+def _delta(layer, a, values, rng, keys):
     b = layer.injection
     heads = b.rate.size
     v, beta = values[0].reshape(len(a), heads, -1), b.scale * expit(values[1])
@@ -104,7 +116,7 @@ def _delta(layer, a, values, rng):
     S, out, k = np.zeros((heads, b.key_size, v.shape[2])), [], rng.normal(size=(heads, b.key_size))
     for t in range(len(a)):
         k = k + 0.5 * rng.normal(size=k.shape)
-        unit = k / np.sqrt((k * k).sum(1, keepdims=True) + 1e-6)
+        unit = k / np.sqrt((k * k).sum(1, keepdims=True) + 1e-6) if keys is None else keys[t]
         S = a[t][..., None] * S
         S = S + beta[t][:, None, None] * unit[..., None] * (v[t] - np.einsum("hk,hkv->hv", unit, S))[:, None, :]
         out.append(S)
@@ -159,6 +171,7 @@ def layers(rng, inputs, scale=1.0):
         return s.Convolution(rng.normal(size=(3, size)), affine(size), rng.normal(size=size))
 
     x = s.SiLU(conv(UNITS))
+    normal = s.Normalized(rng.normal(size=KEYS), affine(KEYS, x), 1e-2)
     heads = s.SiLU(conv(2 * UNITS))
     rates = rng.normal(size=(UNITS, KEYS))
     rank = affine(2, x)
@@ -166,6 +179,9 @@ def layers(rng, inputs, scale=1.0):
     slow = s.SoftplusGate(rates[:, 0], affine(UNITS), least=np.full(UNITS, 0.01), most=5.0)
     return {
         "mamba": s.GatedLinearLayer(s.SoftplusGate(rates, dt), s.StepInjection(x, affine(KEYS, x)), "Mamba"),
+        "jamba": s.GatedLinearLayer(
+            s.SoftplusGate(rates, affine(UNITS, normal)), s.StepInjection(x, normal), "Jamba"
+        ),
         "mamba2": s.GatedLinearLayer(slow, s.StepInjection(heads, s.SiLU(conv(2 * KEYS)), 2), "Mamba-2"),
         "mingru": s.GatedLinearLayer(
             s.SigmoidGate(affine(UNITS)), s.ConvexInjection(affine(UNITS), "min_gru"), "minGRU"

@@ -31,9 +31,9 @@ SUBJECTS: Table[type] = Table(
         "opaque": "stability.kernel.systems.opaque",
         **dict.fromkeys(("norm_ball", "input_box", "vocabulary"), "stability.kernel.systems.input_sets"),
         **dict.fromkeys(
-            ("affine_signal", "convolution_signal", "silu_signal"), "stability.kernel.systems.derived_signals"
+            ("affine_signal", "convolution_signal", "silu_signal", "normalized_signal"),
+            "stability.kernel.systems.derived_signals",
         ),
-        "normalized_signal": "stability.kernel.systems.normalized_signals",
         **dict.fromkeys(
             ("softplus_gate", "sigmoid_gate", "ratio_gate", "rg_lru_gate", "constant_gate"),
             "stability.kernel.systems.decay_gates",

@@ -12,9 +12,11 @@ sys.modules.setdefault("torchvision", None)  # type: ignore[arg-type] - one that
 transformers = pytest.importorskip("transformers")
 
 from stability.models.checkpoints import open_checkpoint  # noqa: E402
-from stability.systems import DeltaInjection, InputBox, OuterInjection  # noqa: E402
+from stability.systems import DeltaInjection, InputBox  # noqa: E402
 
-from .slow_recurrence import assert_bounds_hold, extreme_inputs, run  # noqa: E402
+from ...stability.gated_runs import decays  # noqa: E402
+from ...stability.gated_runs import states as states_of_run  # noqa: E402
+from .laws import assert_bounds_hold, extreme_inputs  # noqa: E402
 
 TOKENS, STEPS = 40, 20
 COMMON = {"vocab_size": TOKENS, "hidden_size": 16, "num_hidden_layers": 2}
@@ -243,7 +245,8 @@ def test_states_are_those_of_transformers_and_within_the_proved_bounds(name, tmp
 
         def states_of(layer, u, mixer=mixer):
             delta = isinstance(layer.injection, DeltaInjection)
-            return run(layer, u, keys=delta_keys(mixer, u, layer.injection.rate.size) if delta else None)
+            keys = delta_keys(mixer, u, layer.injection.rate.size) if delta else None
+            return states_of_run(layer, u, keys=keys)
 
         states = states_of(layer, u)
         scale = np.abs(expected[stored.index]).max()
@@ -259,5 +262,23 @@ def test_states_are_those_of_transformers_and_within_the_proved_bounds(name, tmp
             exact = words.input_set.vectors[tokens[0]]
             np.testing.assert_allclose(exact, u, atol=2e-5)
             assert_bounds_hold(words, exact, states_of(words, exact))
-        if isinstance(layer.injection, OuterInjection):
-            assert layer.gate.slowest().max() < 0.0
+
+
+def test_limits_of_the_step_belong_to_whole_sequences_only(tmp_path) -> None:
+    model = tiny_model(*MODELS["Mamba-2 with limits"])
+    model.save_pretrained(tmp_path)
+    stored = open_checkpoint(tmp_path).layers[0]
+    tokens = torch.randint(1, TOKENS, (1, STEPS))
+    with torch.no_grad():
+        cache = model(tokens[:, :1], use_cache=True).cache
+        for t in range(1, STEPS):
+            cache = model(tokens[:, t : t + 1], cache=cache, use_cache=True).cache
+    inputs, _, _ = mixer_runs(model, [stored], tokens)
+    limited = states_of_run(open_checkpoint(tmp_path, step_limits=True).layers[0].build(), inputs[0])
+    layer = stored.build()
+    free = states_of_run(layer, inputs[0])
+    kept = decays(layer.gate, inputs[0])[1:].prod(axis=0)[:, None, None]  # of the first state, which had limits
+    last = cache.layers[0].recurrent_states[0][0].double().numpy()
+    scale = np.abs(last).max()
+    np.testing.assert_allclose(free[-1] + kept * (limited[0] - free[0]), last, atol=1e-5 * scale)
+    assert np.abs(limited[-1] - last).max() > 1e-2 * scale
