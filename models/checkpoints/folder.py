@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stability.checkpoint_certificate import CheckpointLayer, register_checkpoint_reader
-from stability.errors import UnsupportedError
+from stability.errors import ConfigurationError, DimensionError, FileFormatError, UnsupportedError
 from stability.kernel.systems.parts import COMPUTED, LONGEST_PATH, LONGEST_WHOLE
 from stability.storage.read_errors import as_file_errors
 from stability.systems import GatedLinearLayer, InputBox
@@ -117,11 +117,16 @@ class StoredLayer:
         norms = self.layout.norms
         if not norms and self.weights.flag("prenorm", default=False):
             norms = NORMS
-        with as_file_errors(self.whole, f"has a layer {self.path} whose tensors do not fit together", (Exception,)):
-            u = input_set(self.weights, self.layout.offset, norms, kind, box)
-            gate, injection = self.layout.parts(self.weights, u)
+        wrong = f"has a layer {self.path} whose tensors do not fit together"
         part = f"{_plain(self.path, LONGEST_PATH)} of {self.whole}" if self.path else ""
-        return GatedLinearLayer(gate, injection, self.type, part=part + (COMPUTED if self._computed else ""))
+        with as_file_errors(self.whole, wrong, (Exception,)):
+            u = input_set(self.weights, self.layout.offset, norms, kind, box)
+            try:
+                gate, injection = self.layout.parts(self.weights, u)
+                part += COMPUTED if self._computed else ""
+                return GatedLinearLayer(gate, injection, self.type, part=part)
+            except (DimensionError, ConfigurationError) as error:
+                raise FileFormatError(f"{self.whole} {wrong}: {error}") from error
 
     @property
     def _computed(self) -> bool:
@@ -183,14 +188,13 @@ def open_checkpoint(
     folder, files = find_files(path)
     settings = {**read_config(folder), **(config or {})}
     tensors = stored_tensors(files)
-    name = _plain(path.resolve().name, LONGEST_WHOLE)
-    layers = tuple(sorted(_layers(tensors, settings, step_limits, name), key=lambda layer: layer.index))
+    layers = tuple(sorted(_layers(tensors, settings, step_limits), key=lambda layer: layer.index))
     if not layers:
         raise UnsupportedError(f"{path} holds no gated linear layer of a known layout among {len(tensors)} tensors")
     for before, after in pairwise(layers):
         if before.index == after.index:
             raise UnsupportedError(f"{path} holds two recurrent layers {before.index}: {before.path}, {after.path}")
-    return Checkpoint(name, layers, _skipped(tensors, layers), settings, tuple(files))
+    return Checkpoint(path.resolve().name, layers, _skipped(tensors, layers), settings, tuple(files))
 
 
 def _plain(text: str, length: int) -> str:
@@ -198,9 +202,7 @@ def _plain(text: str, length: int) -> str:
     return re.sub(r"[^A-Za-z0-9_.\-]", "_", text)[-length:] or "checkpoint"
 
 
-def _layers(
-    tensors: Mapping[str, Read], config: Mapping[str, Any], step_limits: bool, whole: str
-) -> Iterator[StoredLayer]:
+def _layers(tensors: Mapping[str, Read], config: Mapping[str, Any], step_limits: bool) -> Iterator[StoredLayer]:
     markers = {*MARKERS, *REFUSED} | ({"f_proj.weight"} if config.get("model_type") == "hgrn" else set())
     prefixes = {
         key[: len(key) - len(marker)]: marker
@@ -208,6 +210,9 @@ def _layers(
         for marker in markers
         if key == marker or key.endswith("." + marker)
     }
+    kinds = config.get("architectures")  # unlike the folder's name, it belongs to the checkpoint wherever that lies
+    kind = kinds[0] if isinstance(kinds, list) and kinds else config.get("model_type", "checkpoint")
+    whole = _plain(str(kind), LONGEST_WHOLE)
     for prefix, marker in prefixes.items():
         number = _NUMBER.search(prefix)
         index = int(number[1][:9]) if number else 0

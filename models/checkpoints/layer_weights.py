@@ -12,7 +12,7 @@ import torch
 from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
 from stability.systems import Affine, Convolution, InputBox, NormBall, SiLU, Vocabulary
 
-from .stored_tensors import Read
+from .stored_tensors import ALL, Read
 
 Array = np.ndarray
 Signal = Any
@@ -65,15 +65,15 @@ class LayerWeights:
         """Return True if the layer has a tensor of this name."""
         return self.prefix + name in self.tensors
 
-    def array(self, name: str, *shape: int | None) -> Array:
-        """Read a tensor in float64 or complex128; ``None`` is any size.
+    def array(self, name: str, *shape: int | None, rows: slice = ALL) -> Array:
+        """Read rows of a tensor in float64 or complex128; of their shape, ``None`` is any size.
 
         Raises:
             FileFormatError: missing, or of another shape.
         """
         if not self.has(name):
             raise FileFormatError(f"the checkpoint has no {self.prefix}{name}")
-        array = self.tensors[self.prefix + name]()
+        array = self.tensors[self.prefix + name](rows)
         if array.ndim != len(shape) or any(s not in (None, n) for s, n in zip(shape, array.shape)) or not array.size:
             raise FileFormatError(f"{self.prefix}{name} must have shape {shape}, got {array.shape}")
         return array
@@ -85,16 +85,16 @@ class LayerWeights:
             raise FileFormatError(f"{self.prefix}{name} must have {size} entries, got {len(array)}")
         return array
 
-    def bias(self, name: str, size: int) -> Array:
-        """Read a bias, or return zeros where there is none."""
-        return self.array(name, size) if self.has(name) else np.zeros(size)
+    def bias(self, name: str, size: int, rows: slice = ALL) -> Array:
+        """Read the ``size`` entries of rows of a bias, or return zeros where there is none."""
+        return self.array(name, size, rows=rows) if self.has(name) else np.zeros(size)
 
-    def affine(self, name: str, source: Signal, rows: slice = slice(None)) -> Affine:
+    def affine(self, name: str, source: Signal, rows: slice = ALL) -> Affine:
         """Return the rows of a linear map with its bias, applied to a signal."""
-        weight = self.array(f"{name}.weight", None, source.size)
-        return Affine(weight[rows], source, self.bias(f"{name}.bias", len(weight))[rows])
+        weight = self.array(f"{name}.weight", None, source.size, rows=rows)
+        return Affine(weight, source, self.bias(f"{name}.bias", len(weight), rows))
 
-    def convolution(self, names: str | list[str], source: Signal, rows: slice = slice(None)) -> Convolution:
+    def convolution(self, names: str | list[str], source: Signal, rows: slice = ALL) -> Convolution:
         """Return channels of a causal convolution, stored in one or more parts; the last stored tap is the present."""
         names = [names] if isinstance(names, str) else names
         weights = [self.array(f"{name}.weight", None, 1, None)[:, 0] for name in names]
@@ -102,7 +102,7 @@ class LayerWeights:
         kernel = np.concatenate([part[:, ::-1] for part in weights])[rows].T
         return Convolution(np.ascontiguousarray(kernel), source, bias[rows])
 
-    def activated(self, names: str | list[str], source: Signal, rows: slice = slice(None)) -> SiLU:
+    def activated(self, names: str | list[str], source: Signal, rows: slice = ALL) -> SiLU:
         """Return SiLU of a convolution."""
         key = "hidden_act" if self.setting("mamba_hidden_act", default=None) is None else "mamba_hidden_act"
         activation = self.setting(key, default="silu")

@@ -42,37 +42,38 @@ def mamba2(layer: LayerWeights, u: InputSet) -> Parts:
     """Return gate and injection of Mamba-2; the last rows of ``in_proj`` are [x | B | C | step]."""
     log_rate = layer.array("A_log", None)
     heads, channels = len(log_rate), len(layer.array("conv1d.weight", None, 1, None))
-    weight = layer.array("in_proj.weight", None, u.size)
-    bias = layer.bias("in_proj.bias", len(weight))
-    # of 2 m + size + channels + heads rows, m + size values go to out_proj: m of them around the recurrence
-    size = 2 * layer.array("out_proj.weight", None, None).shape[1] - (len(weight) - channels - heads)
+    if layer.has("norm.weight"):
+        size = len(layer.array("norm.weight", None))
+    else:  # of 2 m + size + channels + heads rows, m + size values go to out_proj: m of them around the recurrence
+        rows = len(layer.array("in_proj.weight", None, u.size)) - channels - heads
+        size = 2 * layer.array("out_proj.weight", None, None).shape[1] - rows
     names = ("n_groups", "mamba_n_groups", "mamba_ngroups", "ngroups")
     groups = layer.count(*names, default=1) if "d_model" in layer.config else layer.count(*names)  # mamba_ssm: 1
     keys = (channels - size) // 2
     if size < 1 or size % heads or keys < 1 or size + 2 * keys != channels or keys % groups or heads % groups:
-        raise FileFormatError(f"{layer.prefix}: the sizes of in_proj, conv1d, out_proj and A_log do not fit together")
+        raise FileFormatError(f"{layer.prefix}: the sizes of in_proj, conv1d, norm and A_log do not fit together")
+    projection = layer.affine("in_proj", u, slice(-channels - heads, None))
+    weight, bias = projection.weight, projection.bias
     if layer.model_type == "falcon_h1":
-        rows = _multipliers(layer, [len(weight) - channels - heads, size, keys, keys, heads])
-        weight = weight * (rows * layer.number("ssm_in_multiplier", default=1.0))[:, None]
-        bias = bias * rows
-    start = len(weight) - channels - heads
+        factors = _multipliers(layer, [size, keys, keys, heads])
+        weight = weight * (factors * layer.number("ssm_in_multiplier", default=1.0))[:, None]
+        bias = bias * factors
 
-    def signal(first: int, count: int) -> Signal:
-        rows = slice(start + first, start + first + count)
-        return layer.activated("conv1d", Affine(weight[rows], u, bias[rows]), slice(first, first + count))
+    def signal(rows: slice) -> Signal:
+        return layer.activated("conv1d", Affine(weight[rows], u, bias[rows]), rows)
 
     step = Affine(weight[-heads:], u, bias[-heads:] + layer.array("dt_bias", heads))
     least, most = _step_limits(layer) if layer.step_limits else (0.0, np.inf)
     gate = SoftplusGate(log_rate, step, np.full(heads, least), None if most == np.inf else most)
-    return gate, StepInjection(signal(0, size), signal(size, keys), groups)
+    return gate, StepInjection(signal(slice(size)), signal(slice(size, size + keys)), groups)
 
 
 def _multipliers(layer: LayerWeights, counts: list[int]) -> np.ndarray:
-    """Return Falcon-H1's factors of the outputs of ``in_proj``: of z, x, B, C and the step."""
+    """Return Falcon-H1's factors of the rows of ``in_proj`` for x, B, C and the step."""
     factors = layer.setting("ssm_multipliers", default=[1.0] * 5)
     if not isinstance(factors, list) or len(factors) != 5:
         raise FileFormatError("ssm_multipliers must be five numbers: of z, x, B, C and the step")
-    return np.repeat([as_number(factor, "ssm_multipliers") for factor in factors], counts)
+    return np.repeat([as_number(factor, "ssm_multipliers") for factor in factors[1:]], counts)
 
 
 def _step_limits(layer: LayerWeights) -> tuple[float, float]:

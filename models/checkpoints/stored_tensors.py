@@ -33,7 +33,9 @@ NESTING = 4
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128)
 """Types that float64 or complex128 represents exactly. Integers and 8-bit floats are codes of a quantization."""
 _INFINITY = re.compile(rb"(?<=[\[\s:,])(-?Infinity|NaN)(?=[\s,\]}])")
-Read = Callable[[], Any]
+ALL = slice(None)
+Read = Callable[..., np.ndarray]
+"""Function that reads a tensor, or the rows ``slice`` of it."""
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -122,25 +124,26 @@ def _leaves(content: Mapping[Any, Any], prefix: str = "", depth: int = 0) -> Ite
             yield from _leaves(value, f"{prefix}{key}.", depth + 1)
 
 
-def _from_safetensors(path: Path, name: str) -> np.ndarray:
-    return _as_numbers(read_tensors(path, [name])[name], name)
+def _from_safetensors(path: Path, name: str, rows: slice = ALL) -> np.ndarray:
+    return _as_numbers(read_tensors(path, [name])[name], name, rows)
 
 
-def _as_numbers(value: Any, name: str) -> np.ndarray:
-    """Return a tensor in float64 or complex128, exactly.
+def _as_numbers(value: Any, name: str, rows: slice = ALL) -> np.ndarray:
+    """Return rows of a tensor in float64 or complex128, exactly.
 
     Raises:
         UnsupportedError: integers or codes of a quantization.
         FileFormatError: no dense tensor, or more numbers than the file holds.
         NonFiniteError: NaN or infinite entries.
     """
-    tensor = torch.from_numpy(value) if isinstance(value, np.ndarray) and value.dtype.kind in "fciu" else value
+    tensor = torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) and value.dtype.kind in "fciu" else value
     if not isinstance(tensor, Tensor) or tensor.layout is not torch.strided or tensor.is_meta:
         raise FileFormatError(f"{name[:100]!a} is no dense tensor of numbers")
     if tensor.dtype not in DTYPES:
         raise UnsupportedError(f"{name[:100]!a} is stored as {tensor.dtype}: give the checkpoint before quantization")
     if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
         raise FileFormatError(f"{name[:100]!a} claims {tuple(tensor.shape)}, more numbers than the file holds")
+    tensor = tensor[rows] if tensor.ndim else tensor
     wide = torch.complex128 if tensor.is_complex() else torch.float64
     array = tensor.detach().to(wide).resolve_conj().numpy()
     if not np.isfinite(array).all():
