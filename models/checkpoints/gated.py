@@ -37,7 +37,7 @@ def rg_lru(layer: LayerWeights, u: InputSet) -> Parts:
             *(f"rg_lru.{gate}_gate_{end}" for gate in ("recurrent", "input") for end in ("weight", "bias")),
         )
     parameter = layer.vector(names[0], values.size)
-    decay, insert = (_block_diagonal(layer, *names[i : i + 2], values) for i in (1, 3))
+    decay, insert = (_block_diagonal(layer, names[i], names[i + 1], values) for i in (1, 3))
     return RGLRUGate(decay, parameter), RootInjection(values, insert)
 
 

@@ -133,4 +133,4 @@ def lru(layer: LayerWeights, u: InputSet) -> Parts:
 
 def _rows(b: np.ndarray) -> np.ndarray:
     """Return real and imaginary rows of a complex matrix in turns."""
-    return np.stack([b.real, b.imag], axis=1).reshape(-1, b.shape[1])
+    return np.stack([np.real(b), np.imag(b)], axis=1).reshape(-1, b.shape[1])

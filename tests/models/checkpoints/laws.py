@@ -1,4 +1,4 @@
-"""What holds along every run of a layer that was read from a checkpoint."""
+"""Laws of every run of a layer that was read from a checkpoint."""
 
 from __future__ import annotations
 
