@@ -74,6 +74,18 @@ class Node:
         return self is other or self.digest == other.digest
 
 
+def _product(matrix: Array, weight: Array) -> Array:
+    """Return ``matrix @ weight`` without the outer columns that are zero in a block of rows, as of block diagonals."""
+    out = np.zeros((len(matrix), weight.shape[1]))
+    for start in range(0, len(matrix), SMALL):
+        rows = matrix[start : start + SMALL]
+        used = np.flatnonzero(rows.any(axis=0))
+        if len(used):
+            columns = slice(used[0], used[-1] + 1)
+            np.matmul(rows[:, columns], weight[columns], out=out[start : start + SMALL])
+    return out
+
+
 class Rows:
     """Rows ``g`` of linear functionals ``g . x``, as a matrix ``G`` or as a product ``M G`` with few rows in between.
 
@@ -89,7 +101,7 @@ class Rows:
         """Return the functionals of ``W x``; a matrix with fewer rows than there are functionals is kept apart."""
         if self.mix is None and len(self.matrix) > 2 * len(weight):
             return Rows(weight, self.matrix)
-        return Rows(self.matrix @ weight, self.mix)
+        return Rows(_product(self.matrix, weight), self.mix)
 
     def scaled(self, factors: Any) -> Rows:
         """Return the functionals of ``factors * x``."""

@@ -111,6 +111,15 @@ def index_of(weight_map: object):
     return make
 
 
+def shard_elsewhere(folder: Path) -> Path:
+    write(folder, mamba())
+    inner = folder / "inner"
+    inner.mkdir()
+    shards = dict.fromkeys(mamba(), "../model.safetensors")
+    (inner / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+    return config(json.dumps(MAMBA))(inner, tensors=False)
+
+
 def raw(name: str, content: bytes, folder: Path) -> Path:
     (folder / name).write_bytes(content)
     return folder
@@ -125,7 +134,7 @@ def code_in_a_pickle(folder: Path) -> Path:
 
 
 def wide_stride(folder: Path) -> Path:
-    wide = torch.zeros(1, 1).expand(2**20, 2**20)
+    wide = torch.zeros(1, 1).expand(CHANNELS, STATES)
     torch.save(mamba() | {P.format(0) + "mixer.A_log": wide}, folder / "model.pt")
     return config(json.dumps(MAMBA))(folder, tensors=False)
 
@@ -149,7 +158,7 @@ HOSTILE = {
     "no archive": (lambda folder: raw("model.npz", b"no", folder), FileFormatError),
     "code": (code_in_a_pickle, FileFormatError),
     "stride": (wide_stride, FileFormatError),
-    "shard elsewhere": (index_of({"x": "../model.safetensors"}), FileFormatError),
+    "shard elsewhere": (shard_elsewhere, FileFormatError),
     "missing shard": (index_of({"x": "part.safetensors"}), FileFormatError),
     "no map": (index_of([]), FileFormatError),
     "settings are no object": (config("[]"), FileFormatError),
@@ -159,6 +168,10 @@ HOSTILE = {
     "unknown family": (config('{"model_type": "mamba9"}'), UnsupportedError),
     "another activation": (config('{"model_type": "mamba", "hidden_act": "relu"}'), UnsupportedError),
     "no layer": (lambda folder: write(folder, {"weight": torch.ones(2)}), UnsupportedError),
+    "two models": (
+        lambda folder: write(folder, mamba() | {f"ema.{name}": value for name, value in mamba().items()}),
+        UnsupportedError,
+    ),
     "RWKV": (lambda folder: write(folder, {"blocks.0.att.k_k": torch.ones(2)}), UnsupportedError),
     "unknown layout": (lambda folder: write(folder, {"layers.0.ssm.A_log": torch.ones(2)}), UnsupportedError),
     "quantized": (unlike(mixer__in_proj__weight=torch.ones(2 * CHANNELS, D, dtype=torch.int8)), UnsupportedError),

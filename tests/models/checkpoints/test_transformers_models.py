@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 import torch
 
-sys.modules.setdefault("torchvision", None)  # type: ignore[arg-type] - one that does not import is not needed
-transformers = pytest.importorskip("transformers")
+if find_spec("transformers") is None:
+    pytest.skip("transformers is not installed", allow_module_level=True)
+sys.modules.setdefault("torchvision", None)  # type: ignore[arg-type] - imported by transformers; it need not fit to torch
+import transformers  # noqa: E402
 
 from stability.models.checkpoints import open_checkpoint  # noqa: E402
 from stability.systems import DeltaInjection, InputBox  # noqa: E402
