@@ -106,7 +106,8 @@ class StoredLayer:
 
         Args:
             kind: input set: ``"norm"`` (every input of the norm in front), ``"vocabulary"`` (every sequence of tokens;
-                first layer only) or ``"box"``.
+                first layer only), ``"box"``, or ``"unit"`` (entries in [-1, 1]; bounds of a time-invariant layer grow
+                in proportion to its inputs).
             box: measured bounds of the layer's inputs, behind the norm.
 
         Raises:

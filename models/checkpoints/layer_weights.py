@@ -39,6 +39,8 @@ EMBEDDINGS = (
     "embedder.input_embedding",
 )
 EPSILONS = ("layer_norm_epsilon", "rms_norm_eps", "norm_epsilon", "norm_eps")
+INPUT_AXES = {"B": 1, "B_re": 1, "kernel.log_A_real": 0}
+"""Tensors of time-invariant layers that tell the number of inputs, and the axis."""
 MOST_ENTRIES = 2**28
 """Most entries of a matrix that is larger than what the file stores of it (block diagonals, one input a mode)."""
 
@@ -207,7 +209,7 @@ def vocabulary(layer: LayerWeights, ball: NormBall, name: str) -> Vocabulary:
 
 
 def input_set(layer: LayerWeights, offset: int, norms: tuple[str, ...], kind: str, box: InputBox | None) -> Any:
-    """Return the input set of a layer: ``"norm"``, ``"vocabulary"`` or ``"box"``.
+    """Return the input set of a layer: ``"norm"``, ``"vocabulary"``, ``"box"`` or ``"unit"``.
 
     Raises:
         ConfigurationError: another kind, a box that is not given, or the vocabulary for a layer that is not the first.
@@ -217,8 +219,14 @@ def input_set(layer: LayerWeights, offset: int, norms: tuple[str, ...], kind: st
         if not isinstance(box, InputBox):
             raise ConfigurationError("the input set 'box' needs box=InputBox(low, high), measured behind the norm")
         return box
+    if kind == "unit":
+        name, axis = next((item for item in INPUT_AXES.items() if layer.has(item[0])), ("", 0))
+        if not name:
+            raise UnsupportedError(f"{layer.prefix}: inputs in [-1, 1] are a set for time-invariant layers only")
+        size = layer.tensors[layer.prefix + name]().shape[axis]
+        return InputBox(-np.ones(size), np.ones(size))
     if kind not in ("norm", "vocabulary"):
-        raise ConfigurationError(f"the input set must be 'norm', 'vocabulary' or 'box', got {kind!r:.40}")
+        raise ConfigurationError(f"the input set must be 'norm', 'vocabulary', 'box' or 'unit', got {kind!r:.40}")
     ball, name = norm_ball(layer, offset, norms)
     if ball is None:
         where = layer.prefix or "the layer"
