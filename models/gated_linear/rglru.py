@@ -99,7 +99,7 @@ class RGLRUMixer(DiagonalMixer):
 
     def _signal(self, projected: Tensor, state: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
         signal, rest = super()._signal(projected, state)
-        return signal, (*rest, torch.ones_like(state[2]))
+        return signal, (*rest, 0.0 * state[2] + 1.0)  # part of the graph, as every entry of a state is elsewhere
 
     def recurrence(self, gates: Gates, state: Any) -> tuple[Tensor, Tensor]:
         """Return the decay ``a`` and ``sqrt(1 - a^2) i x``; ``i x`` at the first step of a sequence."""
