@@ -252,7 +252,9 @@ def local_radius(
         if progress is not None and len(parts) > 1:
             progress("attacks", int(samples.seen.sum()), len(x))
     subject = read.subject
-    for rows, steps, ends, own in [] if isinstance(subject, MeasuredClassifier) else parts:
+    for rows, steps, ends, own in parts:
+        if isinstance(subject, MeasuredClassifier):
+            break
         told = {**measure, "epsilon": epsilon, "bounds": as_arrays(ends), "time_limit": time_limit}
         told["mask"] = None if own is None else own.numpy()
         rows = rows[samples.correct[rows]]

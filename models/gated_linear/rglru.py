@@ -41,20 +41,20 @@ class RGLRUGates(nn.Module):
         block = width // heads
         squares = torch.empty(width).uniform_(FASTEST**2, SLOWEST**2)
         self.recurrent_param = nn.Parameter(torch.log(torch.expm1(-0.5 * torch.log(squares))))
-        for gate in ("input", "recurrent"):
-            weight = torch.randn(heads, block, block) / math.sqrt(block)
-            self.register_parameter(f"{gate}_gate_weight", nn.Parameter(weight))
-            self.register_parameter(f"{gate}_gate_bias", nn.Parameter(torch.zeros(heads, block)))
+        self.input_gate_weight, self.recurrent_gate_weight = (
+            nn.Parameter(torch.randn(heads, block, block) / math.sqrt(block)) for _ in range(2)
+        )
+        self.input_gate_bias, self.recurrent_gate_bias = (nn.Parameter(torch.zeros(heads, block)) for _ in range(2))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the recurrence gate and the input gate of ``x (..., width)``, in (0, 1)."""
-        weights = (
-            (self.recurrent_gate_weight, self.recurrent_gate_bias),
-            (self.input_gate_weight, self.input_gate_bias),
-        )
-        by_head = x.unflatten(-1, weights[0][1].shape)
-        r, i = (torch.sigmoid((torch.einsum("...hi,hij->...hj", by_head, W) + b).flatten(-2)) for W, b in weights)
-        return r, i
+        by_head = x.unflatten(-1, self.input_gate_bias.shape)
+
+        def gate(weight: Tensor, bias: Tensor) -> Tensor:
+            return torch.sigmoid(torch.einsum("...hi,hij->...hj", by_head, weight) + bias).flatten(-2)
+
+        r = gate(self.recurrent_gate_weight, self.recurrent_gate_bias)
+        return r, gate(self.input_gate_weight, self.input_gate_bias)
 
 
 class RGLRUMixer(DiagonalMixer):

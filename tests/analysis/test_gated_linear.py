@@ -27,7 +27,7 @@ def test_exponents_are_mean_logarithms_of_the_decays():
 
 @pytest.mark.parametrize("kind", [RGLRU, Mamba])
 def test_windows_of_convolutions_forget_at_once(kind):
-    """Their directions have exponents of minus infinity, those of ``h`` finite ones below zero."""
+    """The directions of a window have exponents of minus infinity, those of ``h`` finite ones below zero."""
     layer, x = kind(3, 4, **({"state_size": 2} if kind is Mamba else {})), torch.randn(2, 20, 3)
     exponents = lyapunov_exponents(layer, x, skip=8).exponents
     entries = layer.states(x).shape[2]

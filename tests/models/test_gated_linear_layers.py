@@ -214,7 +214,7 @@ def test_bad_options_give_typed_errors(kind, options):
 
 
 def test_a_block_of_its_own_width_has_no_encoder(tmp_path):
-    """Its keys are those of a public checkpoint's layer, and stacks of it are the public network."""
+    """The keys are those of a public checkpoint's layer, and stacks of such blocks are the public network."""
     layer = Mamba(WIDTH, WIDTH)
     assert {key.split(".")[0] for key in layer.state_dict()} == {"norm", "mixer"}
     again = load(save(layer, tmp_path / "layer.safetensors"))
