@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from stability.analysis.unroll import step_jacobians
 from stability.errors import ConfigurationError
 from stability.models import LAYERS, RGLRU, S4D, S5, Mamba, MinGRU, MinLSTM, load, save
 
@@ -186,6 +187,15 @@ def test_gates_that_round_to_zero_keep_a_finite_state():
     outputs, h = layer(torch.ones(1, 5, WIDTH))
     assert torch.isfinite(outputs).all()
     assert h.abs().max() < 10
+
+
+@EVERY
+def test_the_recorded_matrix_has_the_spectral_radius_of_a_step_under_zero_input(name):
+    layer, zero = make(name), torch.zeros(1, 9, INPUT, dtype=torch.float64)
+    before = layer(zero[:, 1:])[1]
+    jacobian, _ = step_jacobians(layer, layer.drive(zero, None)[:, 0], before, None)
+    radius = torch.linalg.eigvals(jacobian[0]).abs().max()
+    torch.testing.assert_close(layer.matrices()["A"].abs().max(), radius, rtol=1e-9, atol=0)
 
 
 def test_eigenvalues_are_clipped_when_asked():
