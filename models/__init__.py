@@ -14,6 +14,10 @@ from .elman import ElmanRNN
 from .factorizations import LQ, QR, PivotedQR, lq, lstsq, pivoted_qr, qr
 from .files import build, describe, load, save
 from .gated import GRU, LSTM
+from .gated_linear.mamba import Mamba
+from .gated_linear.minimal import MinGRU, MinLSTM
+from .gated_linear.rglru import RGLRU
+from .gated_linear.state_space import S4D, S5
 from .householder import HouseholderRNN
 from .linear import LinearLayer
 from .lipschitz import LipschitzRNN
@@ -51,6 +55,9 @@ __all__ = [
     "LSTM",
     "LinearLayer",
     "QR",
+    "RGLRU",
+    "S4D",
+    "S5",
     "AntisymmetricRNN",
     "BoundedGainRNN",
     "ContractingRNN",
@@ -60,6 +67,9 @@ __all__ = [
     "Householder",
     "HouseholderRNN",
     "LipschitzRNN",
+    "Mamba",
+    "MinGRU",
+    "MinLSTM",
     "NeuralODERNN",
     "PivotedQR",
     "RecurrentLayer",

@@ -116,6 +116,8 @@ PRESETS: dict[str, Preset] = {
         heads=8,
     ),
     "lru": _units("lru", "LRU", "the other linear recurrence: complex diagonal, its rate is the largest modulus"),
+    "mamba": Preset("mamba", {"state_size": 8}, COMMON, "Mamba", "decays and inputs chosen by the input", hidden=16),
+    "s4d": Preset("s4d", {"state_size": 16}, COMMON, "S4D", "a constant state space model of each feature", hidden=16),
     "unitary": _units(
         "unitary",
         "Unitary RNN",

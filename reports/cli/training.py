@@ -75,7 +75,7 @@ class ModelOptions:
     ] = None
     task: Annotated[str | None, with_default("Task by name: digits, adding, copying ...", "digits", "--task")] = None
     data: DataFile = None
-    hidden: Annotated[int | None, with_default("Size of the hidden state.", 64)] = None
+    hidden: Annotated[int | None, with_default("Size of the hidden state; width of a residual block.", 64)] = None
     source: Annotated[str | None, no_default("Start from a trained network.", "--from")] = None
     layer_settings: Annotated[
         list[str] | None,
