@@ -37,6 +37,7 @@ from .parametrizations.unitary import Unitary, real_form, unitary_matrix
 from .recurrent import LAYERS, RecurrentLayer, register_layer
 from .reservoir import EchoStateRNN
 from .rotrnn import RotRNN
+from .scans.chunked import delta_rule_scan, scalar_gated_scan
 from .scans.linear import diagonal_convolution, diagonal_scan, rotation_scan
 from .scans.scan import associative_scan
 from .stack import Stack
@@ -76,6 +77,7 @@ __all__ = [
     "associative_scan",
     "build",
     "certify_all",
+    "delta_rule_scan",
     "describe",
     "diagonal_convolution",
     "diagonal_scan",
@@ -104,6 +106,7 @@ __all__ = [
     "rnn_subject",
     "rotation_scan",
     "save",
+    "scalar_gated_scan",
     "symmetric_skew",
     "unitary_matrix",
 ]
