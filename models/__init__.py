@@ -14,6 +14,7 @@ from .elman import ElmanRNN
 from .factorizations import LQ, QR, PivotedQR, lq, lstsq, pivoted_qr, qr
 from .files import build, describe, load, save
 from .gated import GRU, LSTM
+from .gated_linear.matrix_state import GatedDeltaNet, Mamba2
 from .householder import HouseholderRNN
 from .linear import LinearLayer
 from .lipschitz import LipschitzRNN
@@ -58,9 +59,11 @@ __all__ = [
     "DeepNetwork",
     "EchoStateRNN",
     "ElmanRNN",
+    "GatedDeltaNet",
     "Householder",
     "HouseholderRNN",
     "LipschitzRNN",
+    "Mamba2",
     "NeuralODERNN",
     "PivotedQR",
     "RecurrentLayer",

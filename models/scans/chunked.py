@@ -53,7 +53,8 @@ def scalar_gated_scan(
         >>> scalar_gated_scan(one, one, one, torch.full((1, 3, 1), 0.5).log())[0].flatten()
         tensor([1.0000, 1.5000, 1.7500])
     """
-    heads, groups = _check(q, k, v, {"log_decay": log_decay}, initial), q.shape[2]
+    _check(q, k, v, {"log_decay": log_decay}, initial)
+    groups = q.shape[2]
     size, (q, k, v, log_decay) = _chunks((q, k, v, log_decay), chunk)
     decay = _Decay.of(log_decay.unflatten(-1, (groups, -1)).movedim(2, -1))  # (batch, chunks, groups, each, steps)
     q, k = q.transpose(2, 3), k.transpose(2, 3)
@@ -74,7 +75,13 @@ def scalar_gated_scan(
 
 
 def delta_rule_scan(
-    q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor, *, initial: Tensor | None = None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_decay: Tensor,
+    beta: Tensor,
+    *,
+    initial: Tensor | None = None,
     chunk: int = CHUNK,
 ) -> tuple[Tensor, Tensor]:
     r"""Compute :math:`S_t = \alpha_t (I - \beta_t k_t k_t^\top) S_{t-1} + \beta_t k_t v_t^\top` for all t.
@@ -106,8 +113,9 @@ def delta_rule_scan(
         >>> delta_rule_scan(one, one, one, none, torch.full((1, 2, 1), 0.5))[0].flatten()
         tensor([0.5000, 0.7500])
     """
-    heads, groups = _check(q, k, v, {"log_decay": log_decay, "beta": beta}, initial), q.shape[2]
-    q, k = (x.repeat_interleave(heads // groups, 2) for x in (q, k))
+    _check(q, k, v, {"log_decay": log_decay, "beta": beta}, initial)
+    heads = v.shape[2]
+    q, k = (x.repeat_interleave(heads // x.shape[2], 2) for x in (q, k))
     size, tensors = _chunks((q, k, v, log_decay, beta), chunk)
     q, k, v, log_decay, beta = (x.transpose(2, 3) for x in tensors)  # (batch, chunks, heads, steps, ...)
     decay, dv = _Decay.of(log_decay), v.shape[-1]
@@ -154,8 +162,8 @@ class _Decay(NamedTuple):
         return cls(between, from_start, between[..., -1, :], from_start[..., -1])
 
 
-def _check(q: Tensor, k: Tensor, v: Tensor, gates: dict[str, Tensor], initial: Tensor | None) -> int:
-    """Check the arguments of a scan; return the number of heads."""
+def _check(q: Tensor, k: Tensor, v: Tensor, gates: dict[str, Tensor], initial: Tensor | None) -> None:
+    """Check the arguments of a scan."""
     named = {"q": q, "k": k, "v": v, **gates} | ({} if initial is None else {"initial": initial})
     for name, value in named.items():
         if not isinstance(value, Tensor) or not value.is_floating_point():
@@ -173,7 +181,6 @@ def _check(q: Tensor, k: Tensor, v: Tensor, gates: dict[str, Tensor], initial: T
         expected = shapes.get(name, q.shape if name == "q" else (batch, time, heads))
         if value.shape != expected:
             raise DimensionError(name, tuple(expected), tuple(value.shape))
-    return heads
 
 
 def _chunks(tensors: Sequence[Tensor], chunk: int) -> tuple[int, list[Tensor]]:
