@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -32,37 +33,42 @@ class Terms(NamedTuple):
         k: keys; queries and keys of a group serve several consecutive heads.
         v: values, which are written under the keys.
         log_decay: logarithm of the decay of a step, ``(batch, ..., heads)``.
-        beta: strength of writing by the delta rule, ``(batch, ..., heads)``; ``None``: keys and values are added.
+        beta: strength of writing, ``(batch, ..., heads)``.
     """
 
     q: Tensor
     k: Tensor
     v: Tensor
     log_decay: Tensor
-    beta: Tensor | None = None
+    beta: Tensor
 
 
 class MatrixStateMixer(Mixer):
     """Base of mixers with a state ``S (batch, heads, dk, dv)`` behind a causal convolution and SiLU.
 
-    A state is the pair of ``S`` and the window of the convolution, ``(batch, taps, channels)``. Projections of an
-    input are ``[convolved | others]``.
+    A state is the pair of ``S`` and the window of the convolution, ``(batch, taps, channels)``.
 
     Attributes:
+        delta_rule: whether a step first takes away what the state holds under its key.
         conv1d: causal convolution of queries, keys and values.
         shape: ``(heads, dk, dv)``.
     """
 
+    delta_rule: ClassVar[bool]
     conv1d: CausalConvolution
     shape: tuple[int, int, int]
 
     @abstractmethod
-    def terms(self, convolved: Tensor, others: Tensor) -> Terms:
-        """Return the terms of the recurrence from what left the convolution and SiLU, and the other projections."""
+    def parts(self, projected: Tensor) -> Sequence[Tensor]:
+        """Split projections into the output gate ``z``, what enters the convolution, and the gates of the state."""
 
     @abstractmethod
-    def output(self, read: Tensor, terms: Terms, convolved: Tensor, others: Tensor) -> Tensor:
-        """Return outputs ``(..., width)`` from what queries read, ``(..., heads, dv)``."""
+    def terms(self, convolved: Tensor, gates: Tensor) -> Terms:
+        """Return the terms of the recurrence from what left the convolution and SiLU, and the gates."""
+
+    @abstractmethod
+    def output(self, read: Tensor, v: Tensor, z: Tensor) -> Tensor:
+        """Return outputs ``(..., width)`` from what queries read and the values, ``(..., heads, dv)``."""
 
     def initial_state(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """Return zeros."""
@@ -71,39 +77,31 @@ class MatrixStateMixer(Mixer):
     def advance(self, projected: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """Run one step of the window and of the recurrence."""
         S, window = state
-        window = torch.cat([window[:, 1:], projected[:, None, : self.conv1d.channels]], 1)
-        terms, _, _ = self._terms_after(projected, window)
-        k, v = self._of_heads(terms.k).unsqueeze(-1), terms.v.unsqueeze(-2)
-        S = terms.log_decay.exp()[..., None, None] * S
-        return S + k * (v if terms.beta is None else terms.beta[..., None, None] * (v - k.mT @ S)), window
+        _, new, gates = self.parts(projected)
+        window = torch.cat([window[:, 1:], new.unsqueeze(1)], 1)
+        _, k, v, log_decay, beta = self.terms(nn.functional.silu(self.conv1d.at(window)), gates)
+        k, v = self._of_heads(k).unsqueeze(-1), v.unsqueeze(-2)
+        S = log_decay.exp()[..., None, None] * S
+        return S + beta[..., None, None] * k * (v - k.mT @ S if self.delta_rule else v), window
 
     def read(self, projected: Tensor, state: tuple[Tensor, Tensor]) -> Tensor:
         """Return the output of a step."""
         S, window = state
-        terms, convolved, others = self._terms_after(projected, window)
-        read = (self._of_heads(terms.q).unsqueeze(-2) @ S).squeeze(-2)
-        return self.output(read, terms, convolved, others)
+        z, _, gates = self.parts(projected)
+        q, _, v, _, _ = self.terms(nn.functional.silu(self.conv1d.at(window)), gates)
+        return self.output((self._of_heads(q).unsqueeze(-2) @ S).squeeze(-2), v, z)
 
     def scan(self, projected: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Run over a sequence in chunks."""
         S, window = state
-        convolved, others = self._parts(projected)
-        convolved, window = self.conv1d(convolved, window)
-        convolved = nn.functional.silu(convolved)
-        terms = self.terms(convolved, others)
-        if terms.beta is None:
-            read, S = scalar_gated_scan(*terms[:4], initial=S)
+        z, new, gates = self.parts(projected)
+        convolved, window = self.conv1d(new, window)
+        q, k, v, log_decay, beta = self.terms(nn.functional.silu(convolved), gates)
+        if self.delta_rule:
+            read, S = delta_rule_scan(q, k, v, log_decay, beta, initial=S)
         else:
-            read, S = delta_rule_scan(*terms[:4], terms.beta, initial=S)
-        return self.output(read, terms, convolved, others), (S, window)
-
-    def _parts(self, projected: Tensor) -> tuple[Tensor, Tensor]:
-        return projected[..., : self.conv1d.channels], projected[..., self.conv1d.channels :]
-
-    def _terms_after(self, projected: Tensor, window: Tensor) -> tuple[Terms, Tensor, Tensor]:
-        """Return the terms of the step after which the window is ``window``, and what they were made of."""
-        convolved, others = nn.functional.silu(self.conv1d.at(window)), self._parts(projected)[1]
-        return self.terms(convolved, others), convolved, others
+            read, S = scalar_gated_scan(q, k, beta.unsqueeze(-1) * v, log_decay, initial=S)
+        return self.output(read, v, z), (S, window)
 
     def _of_heads(self, x: Tensor) -> Tensor:
         """Repeat queries or keys of groups for each head, ``(batch, groups, dk)`` to ``(batch, heads, dk)``."""
@@ -112,6 +110,8 @@ class MatrixStateMixer(Mixer):
 
 class Mamba2Mixer(MatrixStateMixer):
     """Mixer of Mamba-2, with the parameters of ``mamba_ssm`` and ``transformers``; see ``Mamba2``."""
+
+    delta_rule = False
 
     def __init__(
         self, width: int, *, heads: int = 4, groups: int = 1, state_size: int = 16, expand: int = 2, taps: int = 4
@@ -130,27 +130,31 @@ class Mamba2Mixer(MatrixStateMixer):
         self.out_proj = nn.Linear(inner, width, bias=False)
 
     def project(self, u: Tensor) -> Tensor:
-        """Return ``[x | B | C | z | dt]``."""
-        z, convolved, dt = self.in_proj(u).split([self.inner, self.conv1d.channels, self.shape[0]], -1)
-        return torch.cat([convolved, z, dt], -1)
+        """Return ``[z | x | B | C | dt]``."""
+        return self.in_proj(u)
 
-    def terms(self, convolved: Tensor, others: Tensor) -> Terms:
-        """Return queries ``C``, keys ``B``, values ``dt x`` and ``-dt A``."""
+    def parts(self, projected: Tensor) -> Sequence[Tensor]:
+        """Split into ``z``, ``[x | B | C]`` and ``dt``."""
+        return projected.split([self.inner, self.conv1d.channels, self.shape[0]], -1)
+
+    def terms(self, convolved: Tensor, gates: Tensor) -> Terms:
+        """Return queries ``C``, keys ``B``, values ``x``, the logarithms ``-dt A`` and the strengths ``dt``."""
         heads, size, _ = self.shape
         x, B, C = convolved.split([self.inner, self.groups * size, self.groups * size], -1)
-        dt = nn.functional.softplus(others[..., self.inner :] + self.dt_bias)
-        v = dt.unsqueeze(-1) * x.unflatten(-1, (heads, -1))
-        return Terms(C.unflatten(-1, (-1, size)), B.unflatten(-1, (-1, size)), v, -dt * self.A_log.exp())
+        dt = nn.functional.softplus(gates + self.dt_bias)
+        B, C = (part.unflatten(-1, (-1, size)) for part in (B, C))
+        return Terms(C, B, x.unflatten(-1, (heads, -1)), -dt * self.A_log.exp(), dt)
 
-    def output(self, read: Tensor, terms: Terms, convolved: Tensor, others: Tensor) -> Tensor:
-        """Return the projection of ``norm((C S + D x) silu(z))``."""
-        x = convolved[..., : self.inner].unflatten(-1, (self.shape[0], -1))
-        y = torch.addcmul(read, self.D.unsqueeze(-1), x).flatten(-2)
-        return self.out_proj(self.norm(y * nn.functional.silu(others[..., : self.inner])))
+    def output(self, read: Tensor, v: Tensor, z: Tensor) -> Tensor:
+        """Return the projection of ``norm((S^T C + D x) silu(z))``."""
+        y = torch.addcmul(read, self.D.unsqueeze(-1), v).flatten(-2)
+        return self.out_proj(self.norm(y * nn.functional.silu(z)))
 
 
 class GatedDeltaNetMixer(MatrixStateMixer):
     """Mixer of gated DeltaNet, with the parameters of Qwen3-Next in ``transformers``; see ``GatedDeltaNet``."""
+
+    delta_rule = True
 
     def __init__(
         self,
@@ -176,25 +180,28 @@ class GatedDeltaNetMixer(MatrixStateMixer):
         self.out_proj = nn.Linear(values, width, bias=False)
 
     def project(self, u: Tensor) -> Tensor:
-        """Return ``[q | k | v | z | b | a]``; the stored rows are ``[q k v z]`` and ``[b a]`` by heads of keys."""
+        """Return ``[z | q | k | v | b | a]``; the stored rows are ``[q k v z]`` and ``[b a]`` by heads of keys."""
         size, each = self.shape[1], self.values // self.key_heads
-        parts = self.in_proj_qkvz(u).unflatten(-1, (self.key_heads, -1)).split([size, size, each, each], -1)
-        gates = self.in_proj_ba(u).unflatten(-1, (self.key_heads, -1)).chunk(2, -1)
-        return torch.cat([part.flatten(-2) for part in (*parts, *gates)], -1)
+        q, k, v, z = self.in_proj_qkvz(u).unflatten(-1, (self.key_heads, -1)).split([size, size, each, each], -1)
+        b, a = self.in_proj_ba(u).unflatten(-1, (self.key_heads, -1)).chunk(2, -1)
+        return torch.cat([part.flatten(-2) for part in (z, q, k, v, b, a)], -1)
 
-    def terms(self, convolved: Tensor, others: Tensor) -> Terms:
+    def parts(self, projected: Tensor) -> Sequence[Tensor]:
+        """Split into ``z``, ``[q | k | v]`` and ``[b | a]``."""
+        return projected.split([self.values, self.conv1d.channels, 2 * self.shape[0]], -1)
+
+    def terms(self, convolved: Tensor, gates: Tensor) -> Terms:
         """Return queries and keys of length one (queries over the root of ``dk``), values, and the gates."""
         heads, size, _ = self.shape
         q, k, v = convolved.split([self.key_heads * size, self.key_heads * size, self.values], -1)
-        b, a = others[..., self.values :].chunk(2, -1)
         q, k = (_unit(x.unflatten(-1, (-1, size))) for x in (q, k))
+        b, a = gates.chunk(2, -1)
         log_decay = -self.A_log.exp() * nn.functional.softplus(a + self.dt_bias)
         return Terms(q / math.sqrt(size), k, v.unflatten(-1, (heads, -1)), log_decay, torch.sigmoid(b))
 
-    def output(self, read: Tensor, terms: Terms, convolved: Tensor, others: Tensor) -> Tensor:
+    def output(self, read: Tensor, v: Tensor, z: Tensor) -> Tensor:
         """Return the projection of ``norm(S^T q) silu(z)``."""
-        gate = nn.functional.silu(others[..., : self.values])
-        return self.out_proj(self.norm(read).flatten(-2) * gate)
+        return self.out_proj(self.norm(read).flatten(-2) * nn.functional.silu(z))
 
 
 class GroupedRMSNorm(RMSNorm):

@@ -54,24 +54,23 @@ def scalar_gated_scan(
         tensor([1.0000, 1.5000, 1.7500])
     """
     _check(q, k, v, {"log_decay": log_decay}, initial)
-    groups = q.shape[2]
-    size, (q, k, v, log_decay) = _chunks((q, k, v, log_decay), chunk)
-    decay = _Decay.of(log_decay.unflatten(-1, (groups, -1)).movedim(2, -1))  # (batch, chunks, groups, each, steps)
-    q, k = q.transpose(2, 3), k.transpose(2, 3)
-    v = v.unflatten(3, (groups, -1)).movedim(2, 4)  # (batch, chunks, groups, each, steps, dv)
-    outputs = (q @ k.mT).unsqueeze(3) * decay.between @ v
-    written = k.mT @ _side_by_side(decay.to_end.unsqueeze(-1) * v)
-    each, dv = v.shape[3], v.shape[5]
-    kept = decay.whole.repeat_interleave(dv, -1).unsqueeze(3)  # (batch, chunks, groups, 1, each * dv)
-    state = written.new_zeros(written[:, 0].shape) if initial is None else _wide(initial, groups)
+    (size, groups), dv = q.shape[1:3], v.shape[-1]
+    q, k, v, log_decay = _chunks((q, k, v, log_decay), chunk)
+    q, k = q.transpose(2, 3), k.transpose(2, 3)  # (batch, chunks, groups, steps, dk)
+    v = v.unflatten(3, (groups, -1)).transpose(2, 3)  # (batch, chunks, groups, steps, each, dv)
+    decay = _Decay.of(log_decay.unflatten(3, (groups, -1)).movedim(2, -1))  # (batch, chunks, groups, each, steps)
+    from_start, to_end = decay.from_start.mT.unsqueeze(-1), decay.to_end.mT.unsqueeze(-1)
+    outputs = (((q @ k.mT).unsqueeze(3) * decay.between) @ v.transpose(3, 4)).transpose(3, 4)
+    written = k.mT @ (to_end * v).flatten(-2)  # of all heads of a group, side by side
+    kept = decay.whole.repeat_interleave(dv, -1).unsqueeze(3)
+    state = written.new_zeros(written[:, 0].shape) if initial is None else _side_by_side(initial, groups)
     before = []
     for factor, added in zip(kept.unbind(1), written.unbind(1), strict=True):
         before.append(state)
         state = torch.addcmul(added, factor, state)
-    carried = (q @ torch.stack(before, 1)).unflatten(-1, (each, dv)).transpose(3, 4)
-    outputs = torch.addcmul(outputs, decay.from_start.unsqueeze(-1), carried)
-    outputs = outputs.movedim(4, 2).flatten(3, 4).flatten(1, 2)[:, :size]
-    return outputs, state.unflatten(-1, (each, dv)).movedim(3, 2).flatten(1, 2)
+    carried = (q @ torch.stack(before, 1)).unflatten(-1, (-1, dv))
+    outputs = torch.addcmul(outputs, from_start, carried).transpose(2, 3).flatten(3, 4)
+    return _joined(outputs, size), state.unflatten(-1, (-1, dv)).movedim(3, 2).flatten(1, 2)
 
 
 def delta_rule_scan(
@@ -116,8 +115,8 @@ def delta_rule_scan(
     _check(q, k, v, {"log_decay": log_decay, "beta": beta}, initial)
     heads = v.shape[2]
     q, k = (x.repeat_interleave(heads // x.shape[2], 2) for x in (q, k))
-    size, tensors = _chunks((q, k, v, log_decay, beta), chunk)
-    q, k, v, log_decay, beta = (x.transpose(2, 3) for x in tensors)  # (batch, chunks, heads, steps, ...)
+    size, chunks = q.shape[1], _chunks((q, k, v, log_decay, beta), chunk)
+    q, k, v, log_decay, beta = (x.transpose(2, 3) for x in chunks)  # (batch, chunks, heads, steps, ...)
     decay, dv = _Decay.of(log_decay), v.shape[-1]
     beta, start = beta.unsqueeze(-1), decay.from_start.unsqueeze(-1)
     system = (beta * (k @ k.mT) * decay.between).tril(-1)
@@ -132,7 +131,7 @@ def delta_rule_scan(
         written.append(u - w @ state)
         state = torch.addcmul(key @ written[-1], factor, state)
     outputs = (start * q) @ torch.stack(before, 1) + (q @ k.mT * decay.between) @ torch.stack(written, 1)
-    return outputs.transpose(2, 3).flatten(1, 2)[:, :size], state
+    return _joined(outputs.transpose(2, 3), size), state
 
 
 class _Decay(NamedTuple):
@@ -183,20 +182,21 @@ def _check(q: Tensor, k: Tensor, v: Tensor, gates: dict[str, Tensor], initial: T
             raise DimensionError(name, tuple(expected), tuple(value.shape))
 
 
-def _chunks(tensors: Sequence[Tensor], chunk: int) -> tuple[int, list[Tensor]]:
-    """Cut axis 1 into chunks; zeros fill the last one: no decay, nothing written. Return the length before, too."""
+def _chunks(tensors: Sequence[Tensor], chunk: int) -> list[Tensor]:
+    """Cut axis 1 into chunks; zeros fill the last one: no decay, nothing written."""
     size = tensors[0].shape[1]
     chunk = min(positive_int("chunk", chunk), size)
     fill = -size % chunk
     padded = [nn.functional.pad(x, (0, 0) * (x.dim() - 2) + (0, fill)) if fill else x for x in tensors]
-    return size, [x.unflatten(1, (-1, chunk)) for x in padded]
+    return [x.unflatten(1, (-1, chunk)) for x in padded]
 
 
-def _side_by_side(v: Tensor) -> Tensor:
-    """Join the heads of a group: ``(..., each, steps, dv)`` to ``(..., steps, each * dv)``."""
-    return v.transpose(-3, -2).flatten(-2)
+def _joined(chunks: Tensor, size: int) -> Tensor:
+    """Invert ``_chunks`` for one tensor ``(batch, chunks, steps, ...)``."""
+    whole = chunks.flatten(1, 2)
+    return whole if whole.shape[1] == size else whole[:, :size]
 
 
-def _wide(state: Tensor, groups: int) -> Tensor:
-    """Join the heads of a group in a state: ``(batch, heads, dk, dv)`` to ``(batch, groups, dk, each * dv)``."""
-    return _side_by_side(state.unflatten(1, (groups, -1)))
+def _side_by_side(state: Tensor, groups: int) -> Tensor:
+    """Join the heads of each group: ``(batch, heads, dk, dv)`` to ``(batch, groups, dk, heads / groups * dv)``."""
+    return state.unflatten(1, (groups, -1)).transpose(2, 3).flatten(-2)
