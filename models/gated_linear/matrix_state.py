@@ -213,9 +213,9 @@ class GroupedRMSNorm(RMSNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the normed ``x``."""
-        x = x.unflatten(-1, (self.groups, -1))
-        scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps)
-        return (x * scale).flatten(-2) * self.weight
+        wide = x.unflatten(-1, (self.groups, -1)).to(torch.promote_types(x.dtype, torch.float32))
+        normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
+        return normed.flatten(-2).to(x.dtype) * self.weight
 
 
 @register_layer("mamba2")

@@ -8,6 +8,7 @@ differentiates, any number of times.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -17,12 +18,14 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError, DimensionError
 
 from ..options import positive_int
+from ..precision import full_precision
 from ..tensors import kind_of
 
 CHUNK = 64
 """Steps of a chunk: its masked products cost as much as its states for keys and values of about 64 entries."""
 
 
+@full_precision
 def scalar_gated_scan(
     q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, *, initial: Tensor | None = None, chunk: int = CHUNK
 ) -> tuple[Tensor, Tensor]:
@@ -42,7 +45,7 @@ def scalar_gated_scan(
         Outputs ``(batch, time, heads, dv)`` and the last state ``(batch, heads, dk, dv)``.
 
     Raises:
-        ConfigurationError: not real floating-point tensors of one dtype and device, or a bad ``chunk``.
+        ConfigurationError: not real floating-point tensors on one device, or a bad ``chunk``.
         DimensionError: shapes that do not fit, or an empty axis.
 
     Source:
@@ -53,9 +56,9 @@ def scalar_gated_scan(
         >>> scalar_gated_scan(one, one, one, torch.full((1, 3, 1), 0.5).log())[0].flatten()
         tensor([1.0000, 1.5000, 1.7500])
     """
-    _check(q, k, v, {"log_decay": log_decay}, initial)
+    kind = _check(q, k, v, {"log_decay": log_decay}, initial)
     (size, groups), dv = q.shape[1:3], v.shape[-1]
-    q, k, v, log_decay = _chunks((q, k, v, log_decay), chunk)
+    q, k, v, log_decay = _chunks((q, k, v, log_decay), chunk, kind)
     q, k = q.transpose(2, 3), k.transpose(2, 3)  # (batch, chunks, groups, steps, dk)
     v = v.unflatten(3, (groups, -1)).transpose(2, 3)  # (batch, chunks, groups, steps, each, dv)
     decay = _Decay.of(log_decay.unflatten(3, (groups, -1)).movedim(2, -1))  # (batch, chunks, groups, each, steps)
@@ -63,16 +66,17 @@ def scalar_gated_scan(
     outputs = (((q @ k.mT).unsqueeze(3) * decay.between) @ v.transpose(3, 4)).transpose(3, 4)
     written = k.mT @ (to_end * v).flatten(-2)  # of all heads of a group, side by side
     kept = decay.whole.repeat_interleave(dv, -1).unsqueeze(3)
-    state = written.new_zeros(written[:, 0].shape) if initial is None else _side_by_side(initial, groups)
+    state = torch.zeros_like(written[:, 0]) if initial is None else _side_by_side(initial.to(written.dtype), groups)
     before = []
     for factor, added in zip(kept.unbind(1), written.unbind(1), strict=True):
         before.append(state)
         state = torch.addcmul(added, factor, state)
     carried = (q @ torch.stack(before, 1)).unflatten(-1, (-1, dv))
     outputs = torch.addcmul(outputs, from_start, carried).transpose(2, 3).flatten(3, 4)
-    return _joined(outputs, size), state.unflatten(-1, (-1, dv)).movedim(3, 2).flatten(1, 2)
+    return _joined(outputs, size, kind), state.unflatten(-1, (-1, dv)).movedim(3, 2).flatten(1, 2).to(kind)
 
 
+@full_precision
 def delta_rule_scan(
     q: Tensor,
     k: Tensor,
@@ -101,7 +105,7 @@ def delta_rule_scan(
         Outputs ``(batch, time, heads, dv)`` and the last state ``(batch, heads, dk, dv)``.
 
     Raises:
-        ConfigurationError: not real floating-point tensors of one dtype and device, or a bad ``chunk``.
+        ConfigurationError: not real floating-point tensors on one device, or a bad ``chunk``.
         DimensionError: shapes that do not fit, or an empty axis.
 
     Source:
@@ -112,10 +116,10 @@ def delta_rule_scan(
         >>> delta_rule_scan(one, one, one, none, torch.full((1, 2, 1), 0.5))[0].flatten()
         tensor([0.5000, 0.7500])
     """
-    _check(q, k, v, {"log_decay": log_decay, "beta": beta}, initial)
+    kind = _check(q, k, v, {"log_decay": log_decay, "beta": beta}, initial)
     heads = v.shape[2]
     q, k = (x.repeat_interleave(heads // x.shape[2], 2) for x in (q, k))
-    size, chunks = q.shape[1], _chunks((q, k, v, log_decay, beta), chunk)
+    size, chunks = q.shape[1], _chunks((q, k, v, log_decay, beta), chunk, kind)
     q, k, v, log_decay, beta = (x.transpose(2, 3) for x in chunks)  # (batch, chunks, heads, steps, ...)
     decay, dv = _Decay.of(log_decay), v.shape[-1]
     beta, start = beta.unsqueeze(-1), decay.from_start.unsqueeze(-1)
@@ -124,14 +128,14 @@ def delta_rule_scan(
     solved = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
     own, read = solved.split([dv, k.shape[-1]], -1)
     keys = (decay.to_end.unsqueeze(-1) * k).mT
-    state = own.new_zeros(len(v), heads, k.shape[-1], dv) if initial is None else initial
+    state = own.new_zeros(len(v), heads, k.shape[-1], dv) if initial is None else initial.to(own.dtype)
     before, written = [], []
     for u, w, key, factor in zip(*(x.unbind(1) for x in (own, read, keys, decay.whole[..., None, None])), strict=True):
         before.append(state)
         written.append(u - w @ state)
         state = torch.addcmul(key @ written[-1], factor, state)
     outputs = (start * q) @ torch.stack(before, 1) + (q @ k.mT * decay.between) @ torch.stack(written, 1)
-    return _joined(outputs.transpose(2, 3), size), state
+    return _joined(outputs.transpose(2, 3), size, kind), state.to(kind)
 
 
 class _Decay(NamedTuple):
@@ -161,14 +165,14 @@ class _Decay(NamedTuple):
         return cls(between, from_start, between[..., -1, :], from_start[..., -1])
 
 
-def _check(q: Tensor, k: Tensor, v: Tensor, gates: dict[str, Tensor], initial: Tensor | None) -> None:
-    """Check the arguments of a scan."""
+def _check(q: Tensor, k: Tensor, v: Tensor, gates: dict[str, Tensor], initial: Tensor | None) -> torch.dtype:
+    """Check the arguments of a scan; return the dtype of the result."""
     named = {"q": q, "k": k, "v": v, **gates} | ({} if initial is None else {"initial": initial})
     for name, value in named.items():
         if not isinstance(value, Tensor) or not value.is_floating_point():
             raise ConfigurationError(f"{name} must be a real floating-point tensor, got {kind_of(value)}")
-        if (value.dtype, value.device) != (q.dtype, q.device):
-            raise ConfigurationError(f"{name} is {value.dtype} on {value.device}, q is {q.dtype} on {q.device}")
+        if value.device != q.device:
+            raise ConfigurationError(f"{name} is on {value.device} and q is on {q.device}: move one of them")
     for name, value in (("q", q), ("v", v)):
         if value.dim() != 4 or 0 in value.shape:
             raise DimensionError(name, "(batch, time, heads, entries), none of them 0", tuple(value.shape))
@@ -180,20 +184,22 @@ def _check(q: Tensor, k: Tensor, v: Tensor, gates: dict[str, Tensor], initial: T
         expected = shapes.get(name, q.shape if name == "q" else (batch, time, heads))
         if value.shape != expected:
             raise DimensionError(name, tuple(expected), tuple(value.shape))
+    return functools.reduce(torch.promote_types, (value.dtype for value in named.values()))
 
 
-def _chunks(tensors: Sequence[Tensor], chunk: int) -> list[Tensor]:
-    """Cut axis 1 into chunks; zeros fill the last one: no decay, nothing written."""
+def _chunks(tensors: Sequence[Tensor], chunk: int, kind: torch.dtype) -> list[Tensor]:
+    """Cut axis 1 into chunks, at least in float32; zeros fill the last one: no decay, nothing written."""
+    kind = torch.promote_types(kind, torch.float32)
     size = tensors[0].shape[1]
     chunk = min(positive_int("chunk", chunk), size)
     fill = -size % chunk
     padded = [nn.functional.pad(x, (0, 0) * (x.dim() - 2) + (0, fill)) if fill else x for x in tensors]
-    return [x.unflatten(1, (-1, chunk)) for x in padded]
+    return [x.to(kind).unflatten(1, (-1, chunk)) for x in padded]
 
 
-def _joined(chunks: Tensor, size: int) -> Tensor:
+def _joined(chunks: Tensor, size: int, kind: torch.dtype) -> Tensor:
     """Invert ``_chunks`` for one tensor ``(batch, chunks, steps, ...)``."""
-    whole = chunks.flatten(1, 2)
+    whole = chunks.flatten(1, 2).to(kind)
     return whole if whole.shape[1] == size else whole[:, :size]
 
 

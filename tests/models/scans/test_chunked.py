@@ -100,7 +100,7 @@ def test_the_last_state_carries_a_sequence_on(scan):
     ("index", "change", "error"),
     [
         (0, lambda x: x.long(), ConfigurationError),
-        (1, lambda x: x.float(), ConfigurationError),
+        (1, lambda x: x.to("meta"), ConfigurationError),
         (1, lambda x: x[:, 1:], DimensionError),
         (2, lambda x: x[:, :, :3], DimensionError),
         (3, lambda x: x[..., None], DimensionError),
