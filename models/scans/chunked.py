@@ -142,10 +142,10 @@ class _Decay(NamedTuple):
     """Products of the decay inside chunks ``(..., steps)``.
 
     Attributes:
-        between: from each step to each later one, ``(..., steps, steps)``, zero above the diagonal.
+        between: from a step to each later one, ``(..., steps, steps)``, zero above the diagonal.
         from_start: from the state before the chunk to each step, ``(..., steps)``.
         to_end: from each step to the last one, ``(..., steps)``.
-        whole: of the whole chunk, ``(...)``.
+        whole: over the whole chunk, ``(...)``.
     """
 
     between: Tensor
