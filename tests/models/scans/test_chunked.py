@@ -30,7 +30,7 @@ def loop(scan, q, k, v, log_decay, *beta, initial):
 
 
 def arguments(scan, time, kind=torch.float64, seed=0):
-    """Two groups that serve two heads each; decays from one to zero, also below the range of the format."""
+    """Two groups that serve two heads each; decays from one to zero, by numbers of all sizes and by infinity."""
     g = torch.Generator().manual_seed(seed)
     random = {"dtype": torch.float64, "generator": g}
     q, k = torch.randn(2, 2, time, 2, 3, **random)
@@ -38,6 +38,7 @@ def arguments(scan, time, kind=torch.float64, seed=0):
     log_decay = -torch.rand(2, time, 4, **random)
     log_decay = torch.where(torch.rand(2, time, 4, **random) < 0.2, 1e4 * log_decay, log_decay)
     log_decay = torch.where(torch.rand(2, time, 4, **random) < 0.2, 0.0, log_decay)
+    log_decay = torch.where(torch.rand(2, time, 4, **random) < 0.05, -torch.inf, log_decay)
     beta = [2 * torch.rand(2, time, 4, **random)] if scan is delta_rule_scan else []
     keys = [q, k / k.norm(dim=-1, keepdim=True)]
     return [x.to(kind) for x in (*keys, v, log_decay, *beta, initial)]
