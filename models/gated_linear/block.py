@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..opaque import opaque_map
 from ..recurrent import RecurrentLayer
 from ..tensors import check_sequence, state_leaves
 
@@ -186,16 +185,3 @@ class GatedLinearBlock(RecurrentLayer):
         check_sequence(x, self.input_size)
         _, state = self.begin(x, state)
         return self.mixer.states(self.mixer.project(self.norm(self.encoder(x))), state).flatten(2)
-
-    def driven(self, continuous: bool = False) -> Any:
-        """Return an ``OpaqueMap``: no criterion of this toolkit covers the layer as one system.
-
-        Raises:
-            UnsupportedError: for the differential equation, which a gated map does not have.
-            NonFiniteError: NaN or infinite weights.
-        """
-        self.refuse_equation(continuous)
-        self.check_finite()
-        start = self.mixer.initial_state(next(self.mixer.parameters()).new_zeros(1, 1))
-        size = self.system_state(start).shape[1]
-        return opaque_map(self, size, self.input_size, "no theorem covers it", type(self).__name__)
