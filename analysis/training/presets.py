@@ -102,6 +102,17 @@ PRESETS: dict[str, Preset] = {
     ),
     "lstm": _units("lstm", "LSTM", "the gated reference: accurate, and hard to certify"),
     "gru": _units("gru", "GRU", "the other gated reference"),
+    "mamba2": Preset(
+        "mamba2",
+        {"state_size": 8},
+        COMMON,
+        "Mamba-2",
+        "a matrix for each head, with decays chosen by the input",
+        hidden=16,
+    ),
+    "gated_deltanet": Preset(
+        "gated_deltanet", {"key_size": 8}, COMMON, "Gated DeltaNet", "a matrix that replaces what a key held", hidden=16
+    ),
     "elman": _units("elman", "Elman RNN", "the simplest recurrent network"),
     "householder": _units(
         "householder",
